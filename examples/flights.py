@@ -56,9 +56,9 @@ def _run(wanted: argparse.Namespace, folder: Path) -> int:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 examples", description=__doc__)
-    parser.add_argument("--rows", type=int, help="only so many flights (default: all 336,776)")
-    parser.add_argument("--keep", action="store_true", help="leave the files for a closer look")
-    parser.add_argument("--path", type=Path, help="a new folder for the files, which stay in it")
+    parser.add_argument("--rows", type=int, help="only this many flights (default: all 336,776)")
+    parser.add_argument("--keep", action="store_true", help="keep the files")
+    parser.add_argument("--path", type=Path, help="a new folder for the files, which are kept")
     return parser.parse_args(arguments)
 
 
@@ -127,7 +127,7 @@ def _export(steps: Steps, folder: Path) -> None:
 
 
 def _compare(source: pa.Table, topic: pa.Table, folder: Path) -> list[str]:
-    """Return every difference between the source and what was made of it, one line each."""
+    """Return every difference between the source and the results, one line each."""
     stream = parquet.read_table(folder / "stream.parquet", columns=["id", "carrier", "distance"])
     export = parquet.read_table(folder / "export.parquet", columns=["key", "tags", "body"])
     found = {"topic": topic, "stream": stream, "export": flights_of(export)}

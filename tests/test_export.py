@@ -1,4 +1,4 @@
-"""The export to Parquet: each message once, whatever dies, and one run at a time."""
+"""The export to Parquet: each message once, after any crash, and one run at a time."""
 
 import json
 import os
@@ -69,11 +69,11 @@ def exported(output):
 
 
 class Killed(BaseException):
-    """Nothing catches it: the process is gone."""
+    """An error that nothing catches: the process has died."""
 
 
 def die_at(monkeypatch, step):
-    """Have the step-th change of the disk, counted from 0, be the one that is not made any more."""
+    """Die before the step-th change of the disk, counted from 0."""
     left = [step]
 
     def dying(real):
@@ -132,14 +132,14 @@ def test_only_one_run_at_a_time(output):
         assert third
 
 
-def test_a_second_run_says_so_and_leaves(store, output, capsys):
+def test_a_second_run_prints_a_message_and_exits(store, output, capsys):
     arguments = ["--path", str(store.path), "--topic", "t", "--output", str(output)]
     with the_only_one(str(output)):
         assert export_parquet.main(arguments) == 0
     assert "Another run exports to" in capsys.readouterr().out
 
 
-def test_a_dry_run_says_what_there_is_and_changes_nothing(store, tmp_path, capsys):
+def test_a_dry_run_prints_what_would_be_exported_and_changes_nothing(store, tmp_path, capsys):
     store.append_batch(batch([b"x"] * 5, 1), topic="t")
     store.groups.commit("export-parquet", "t", {1: 2})
     arguments = ["--path", str(store.path), "--topic", "t", "--output", str(tmp_path / "none")]
@@ -171,8 +171,8 @@ def test_a_topic_that_is_not_there_is_named(store, output, capsys):
     assert "TOPIC_NOT_FOUND" in capsys.readouterr().out
 
 
-def test_messages_cleaned_away_are_passed_over(store, output):
-    """The group stands where nothing is left, and behind the end after a cut."""
+def test_messages_cleaned_away_are_skipped(store, output):
+    """The group's offset is below all messages, or after the end of a truncated queue."""
     store.append_batch(batch([b"x"] * 3, 0), topic="t")
     export = Export(store, "t", "g", str(output))
     store.groups.commit("g", "t", {0: 3})
@@ -180,7 +180,7 @@ def test_messages_cleaned_away_are_passed_over(store, output):
 
 
 def complete_and_die(store, output, **changes):
-    """A run that is gone when its rows are complete; what its plan says may be changed."""
+    """A run that dies when its rows are complete; the test may change its plan."""
     export = Export(store, "t", "g", str(output))
     plan = export.plan()
     write_rows(export, plan, store)
@@ -199,7 +199,7 @@ def test_a_topic_that_has_lost_a_queue_does_not_block_its_export(store, output):
 
 
 def test_a_queue_that_a_crash_has_cut_does_not_block_its_export(store, output):
-    """The messages that are given the lost offsets anew are exported."""
+    """The messages that get the lost offsets are exported."""
     store.append_batch(batch([b"x"] * 2, 0), topic="t")
     complete_and_die(store, output, ranges={0: (0, 4), 1: (0, 0)})
     store.append_batch(batch([b"y"], 0), topic="t")

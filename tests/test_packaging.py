@@ -110,7 +110,7 @@ def test_a_clean_clone_builds_both_distributions_with_valid_metadata(tmp_path):
 
 
 def assert_pytest_has_the_fixtures(python, folder):
-    """Without being told of them, and beside whatever else is installed."""
+    """Without any configuration, and beside other installed plugins."""
     (folder / "test_it.py").write_text(
         "def test_it(pyrocket_store):\n    pyrocket_store.topics.all()\n"
     )

@@ -1,4 +1,4 @@
-"""What users import is there, is documented, and costs next to nothing to import."""
+"""Public names exist, are documented, and cost next to nothing to import."""
 
 import ast
 import importlib
@@ -117,12 +117,12 @@ def test_importing_the_connector_adds_only_itself_to_pyspark():
         ["pyspark.sql.streaming.datasource"],  # before 4.2
     ],
 )
-def test_importing_the_connector_never_raises_whatever_pyspark_is_there(blocked):
+def test_importing_the_connector_never_raises_with_any_pyspark(blocked):
     code = BLOCKER.format(blocked=blocked) + "import pyspark_pyrocket as p; print(p.DefaultSource)"
     assert run_python(code)
 
 
-def test_without_file_locks_as_on_windows_the_first_use_fails_as_the_readme_says():
+def test_without_file_locks_as_on_windows_the_first_use_fails_as_documented():
     code = BLOCKER.format(blocked=["fcntl"]) + (
         "import pyrocket, pyspark_pyrocket\n"
         "try:\n    pyrocket.Store\n"

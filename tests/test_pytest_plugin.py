@@ -70,7 +70,7 @@ def test_a_store_of_ones_own_making(tmp_path, checkout_in_children):
     assert "1 passed" in done.stdout, done.stdout
 
 
-def test_who_does_not_use_it_pays_nothing(tmp_path, checkout_in_children):
+def test_an_unused_plugin_costs_nothing(tmp_path, checkout_in_children):
     """Neither imports nor fixtures that run by themselves."""
     suite = """
 import sys

@@ -1,4 +1,4 @@
-"""What the pages say is so: snippets print what is shown; commands, links and codes exist.
+"""The pages are true: snippets print what is shown; commands, links and codes exist.
 
 A snippet sees the names of those before it. Its output is the `text` block right after it.
 """
@@ -33,7 +33,7 @@ COMMAND = re.compile(r"`((?:python3|pip|pyrocket|spark-submit|\.ci/run)(?: [^`]*
 
 @dataclass(frozen=True)
 class Snippet:
-    """Code, what the page says it prints, and the line it is on."""
+    """Code, its output on the page, and its line number."""
 
     code: str
     shown: str | None

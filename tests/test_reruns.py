@@ -1,4 +1,4 @@
-"""A test that Spark kept waiting runs once more; whatever else fails is not tried again."""
+"""A test that timed out on Spark is run once more; other failures are not repeated."""
 
 import subprocess
 import sys

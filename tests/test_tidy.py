@@ -1,4 +1,4 @@
-"""The house rules that a compiler would not see: who imports whom, and sizes."""
+"""House rules that a compiler does not check: imports and sizes."""
 
 import ast
 import re
@@ -97,7 +97,7 @@ def module_name(path):
 
 
 def imported_names(tree):
-    """Dotted names; what comes by `from a.b import c` is a.b.c, whatever c is."""
+    """Dotted names; `from a.b import c` gives a.b.c, for any kind of c."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (f"{alias.name}." for alias in node.names)
@@ -116,7 +116,7 @@ def store_fault(module, name):
     """Why a module of `pyrocket` may not import this name, or None."""
     package = name.split(".")[0]
     if package.startswith(("pyspark", "py4j")):
-        return "the store knows nothing of Spark"
+        return "the store does not import Spark"
     if package != "pyrocket":
         return None
     own, other = room(module, RANKS), room(name, RANKS)
@@ -225,7 +225,7 @@ def test_half_of_the_files_are_short():
     assert median(lengths) <= FILE_LINES_MEDIAN
 
 
-def test_torn_words_and_hidden_clocks_are_banned():
+def test_torn_fields_and_hidden_clocks_are_banned():
     faults = [
         fault
         for path in sources("store", "connector")

@@ -27,7 +27,7 @@ CHANGING = re.compile(
 
 @pytest.fixture
 def kernels(tmp_path, monkeypatch):
-    """A kernel that is this interpreter, whatever kernels the machine knows."""
+    """A kernel with this interpreter, independent of installed kernels."""
     folder = tmp_path / "jupyter" / "kernels" / "python3"
     folder.mkdir(parents=True)
     command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]

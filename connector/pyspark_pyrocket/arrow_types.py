@@ -104,7 +104,7 @@ def map_entries_where(entries: pa.MapArray, kept: npt.NDArray[np.bool_]) -> pa.M
 def map_with_entry(
     entries: pa.MapArray, rows: npt.NDArray[np.bool_], name: str, value: str
 ) -> pa.MapArray:
-    """Return the map of each row, with one entry more in flagged rows; null counts as empty."""
+    """Return the map of each row, with one more entry in flagged rows; null counts as empty."""
     if entries.null_count:
         entries = _without_nulls(entries)
     offsets = entries.offsets.to_numpy()

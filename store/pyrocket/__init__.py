@@ -63,7 +63,9 @@ if TYPE_CHECKING:
     from pyrocket.metadata.topics import is_system_topic as is_system_topic
     from pyrocket.rpc.client import Client as Client
     from pyrocket.rpc.client import Connection as Connection
+    from pyrocket.rpc.client import Timeouts as Timeouts
     from pyrocket.rpc.remote_source import RemoteSource as RemoteSource
+    from pyrocket.rpc.version_watch import VersionWatch as VersionWatch
     from pyrocket.services.sink.batch import Published as Published
     from pyrocket.services.sink.batch import SinkBatch as SinkBatch
     from pyrocket.services.sink.batch import Staged as Staged
@@ -101,8 +103,9 @@ _NAMES = {
     " QueueRange SendResult SourceIdentity StoredMessage",
     "metadata.groups": "GroupConfig check_group_name",
     "metadata.topics": "TopicConfig check_topic_name is_system_topic",
-    "rpc.client": "Client Connection",
+    "rpc.client": "Client Connection Timeouts",
     "rpc.remote_source": "RemoteSource",
+    "rpc.version_watch": "VersionWatch",
     "services.sink.batch": "Published SinkBatch Staged",
     "services.sink.sink": "Sink",
     "services.sink.staging": "Stager",

@@ -79,7 +79,7 @@ def check_place(topic: Any, queue_id: Any, **offsets: Any) -> None:
 
 
 def check_all_numbers(**named: Any) -> None:
-    """Raise InvalidInputError naming the first that is no sequence of whole numbers."""
+    """Raise InvalidInputError naming the first that is not a sequence of whole numbers."""
     check_type(Sequence, "Use a list of whole numbers.", **named)
     for name, numbers in named.items():
         for each in numbers:
@@ -105,7 +105,7 @@ def check_offsets(offsets: Any) -> None:
 
 
 def path_of(given: Any, name: str, code: str) -> Path:
-    """Return an absolute path. Raises InvalidInputError with `code` for what can be none."""
+    """Return an absolute path. Raises InvalidInputError with `code` for anything else."""
     try:
         path = os.fspath(given)
         if isinstance(path, str) and path and b"\0" not in os.fsencode(path):
@@ -120,7 +120,7 @@ def path_of(given: Any, name: str, code: str) -> Path:
 
 
 def check_message_kinds(message: Message) -> None:
-    """Raise MessageError naming the first field that is not of its kind; costs next to nothing."""
+    """Raise MessageError naming the first field of a wrong type; costs next to nothing."""
     if not isinstance(message, Message):
         _refuse("the message", message, "Append a pyrocket.Message(topic=…, body=…).")
     for name, text in (("tags", message.tags), ("sharding_key", message.sharding_key)):
@@ -137,9 +137,9 @@ def check_message_kinds(message: Message) -> None:
 
 
 def _check_keys(keys: Any) -> None:
-    # To ask an abstract class takes a microsecond.
+    # isinstance with an abstract class takes a microsecond.
     if type(keys) is not list and (isinstance(keys, bytes) or not isinstance(keys, Collection)):
-        _refuse("keys", keys, "Use a list of texts (str); () is none.")
+        _refuse("keys", keys, "Use a list of texts (str); () for none.")
     for key in keys:
         if not isinstance(key, str):
             _refuse("one of the keys", key, "Use texts (str).")
@@ -147,7 +147,7 @@ def _check_keys(keys: Any) -> None:
 
 def _check_properties(properties: Any) -> None:
     if type(properties) is not dict and not isinstance(properties, Mapping):
-        _refuse("properties", properties, "Use a dict of texts (str); {} is none.")
+        _refuse("properties", properties, "Use a dict of texts (str); {} for none.")
     for name, value in properties.items():
         if not isinstance(name, str):
             _refuse("the name of a property", name, "Use a text (str).")

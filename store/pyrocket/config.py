@@ -1,4 +1,4 @@
-"""Every knob of a store with its unit and default, and how durations are written.
+"""Every setting of a store with its unit and default, and how durations are written.
 
 Durations: `10m`, `2h30m`, `1d`, `90s`, `500ms`, the greater unit first. Delay levels:
 `1s 5s 10s 30s 1m …`, RocketMQ's messageDelayLevel, one unit each
@@ -53,7 +53,7 @@ COMPRESS_BODY_FROM_BYTES = 4096
 COMPRESS_LEVEL = 5
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""RocketMQ's messageDelayLevel: the delay of level 1, 2, … Higher levels count as the last one."""
+"""RocketMQ's messageDelayLevel: the delay of level 1, 2, … Higher levels count as the last."""
 
 MAX_QUEUES = 1024
 """The maximum number of queues of a topic: RocketMQ sets no limit, but file systems do."""
@@ -91,14 +91,16 @@ def is_queue_file_size(size: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """How long messages are kept; RocketMQ's values. Whole log files go, never the last one.
+    """How long messages are kept; RocketMQ's values.
 
-    hours: files whose last message is older go, at_hours (local time; RocketMQ's deleteWhen) or
-        while the disk is fuller than clean_ratio. None: no file is deleted for its age.
-    total_bytes: the oldest files go, at any hour, while the log holds more than that.
-    force_ratio: above it the oldest files go whatever their age, until the disk is below.
-    full_ratio: above it appends are refused with DISK_FULL.
-    files_per_run: at most so many files go at once, about every ten seconds.
+    Log files are deleted as a whole, never the last.
+
+    hours: files whose last message is older are deleted, at_hours (local time; RocketMQ's
+    deleteWhen) or while the disk is fuller than clean_ratio. None: no file is deleted because of
+    its age. total_bytes: the oldest files are deleted, at any hour, while the log holds more than
+    that. force_ratio: above it the oldest files are deleted regardless of their age, until the disk
+    is below. full_ratio: above it appends are refused with DISK_FULL. files_per_run: at most this
+    many files are deleted at once, about every ten seconds.
     """
 
     hours: float | None = 72
@@ -126,38 +128,36 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreConfig:
-    """Sizes and broker_name are fixed when a directory is created; the rest is free at each open.
+    """Sizes and broker_name are fixed when a directory is created; others may change at each open.
 
-    Later ones are passed over; a warning is logged unless they are the defaults.
+    Later values are ignored; a warning is logged unless they are the defaults.
 
-    log_file_bytes: size of each CommitLog file.
-    queue_file_entries: entries of 20 bytes in each ConsumeQueue file.
-    index_slots, index_items: of each key index file; RocketMQ's maxHashSlotNum and maxIndexNum.
-    key_index: whether this process builds the index. Without it `Store.lookup.query` looks through
-        all of the log that is not indexed, which is right but slow.
-    dir_mode: permissions that a new store's directory gets, such as 0o2770; None: as the umask
-        says. With the set-group-id bit (0o2000) the directory's group may do with everything in
-        it what it may do with the directory, whoever made it and whatever their umask.
-    broker_name: kept in the directory, so that offsets survive a move of host.
-    property_crc: whether records get a checksum over header, topic and properties too, as with
-        RocketMQ 5's enabledAppendPropCRC, which takes 20 bytes and about 0.4 us each. Kept in the
-        directory, with the log ranges written so, and obeyed by all its writers: None is what was
-        said last, at first no. A record in such a range without the right checksum is damaged.
-    auto_create_topics: whether the first send to an unknown topic creates it.
-    default_queues: its read and write queues then.
-    flush: "sync" returns from an append only when it is durable; "async" makes it durable soon
-        after, in a thread; "manual" leaves that to `Store.flush` and `Store.close`.
-    flush_interval_ms: how often the thread looks; it flushes from flush_least_pages (4096 bytes
-        each) on, and whatever there is after flush_thorough_interval_ms.
-    flush_timeout_ms: how long a "sync" append waits for others' fsyncs before it returns with
-        the status FLUSH_DISK_TIMEOUT: stored, but perhaps not durable.
-    lock_timeout_ms: how long to wait for a turn to append.
-    delay_levels: RocketMQ's messageDelayLevel, fixed when a directory is created: other ones are
-        refused later. None: the directory's, and RocketMQ's 18 for a new one.
-    timer_max_delay_ms: how far ahead a message's own due time may lie.
-    retention: how long messages are kept. Given when a directory is created, it is kept there and
-        obeyed by every writer (`Store.set_retention` changes it); without one everything is kept
-        until `Store.clean` is called. Given later, it replaces the directory's for this process.
+    log_file_bytes: size of each CommitLog file. queue_file_entries: entries of 20 bytes in each
+    ConsumeQueue file. index_slots, index_items: of each key index file; RocketMQ's maxHashSlotNum
+    and maxIndexNum. key_index: whether this process builds the index. Without it
+    `Store.lookup.query` searches the part of the log that is not indexed, which is correct but
+    slow. dir_mode: permissions that a new store's directory gets, such as 0o2770; None: as the
+    umask says. With the set-group-id bit (0o2000) the directory's group has the same permissions
+    for everything in it, regardless of the creator and the umask. broker_name: kept in the
+    directory, so that offsets stay valid when it moves to another host. property_crc: whether
+    records get a checksum over header, topic and properties too, as with RocketMQ 5's
+    enabledAppendPropCRC, which takes 20 bytes and about 0.4 us each. Kept in the directory, with
+    the log ranges written so, and obeyed by all its writers: None keeps the last setting, which is
+    initially False. A record in such a range without the right checksum is damaged.
+    auto_create_topics: whether the first send to an unknown topic creates it. default_queues: the
+    read and write queues of a topic created this way. flush: "sync" returns from an append only
+    when it is durable; "async" makes it durable soon after, in a thread; "manual" leaves that to
+    `Store.flush` and `Store.close`. flush_interval_ms: how often the thread checks; it flushes if
+    flush_least_pages (4096 bytes each) are dirty, and any dirty page after
+    flush_thorough_interval_ms. flush_timeout_ms: how long a "sync" append waits for others' fsyncs
+    before it returns with the status FLUSH_DISK_TIMEOUT: stored, but perhaps not durable.
+    lock_timeout_ms: how long to wait for the write lock. delay_levels: RocketMQ's
+    messageDelayLevel, fixed when a directory is created: different ones are refused later. None:
+    the directory's, and RocketMQ's 18 for a new one. timer_max_delay_ms: how far ahead a message's
+    own due time may lie. retention: how long messages are kept. If given when a directory is
+    created, it is saved there and applied by every writer (`Store.set_retention` changes it);
+    without one everything is kept until `Store.clean` is called. If given later, it replaces the
+    directory's for this process.
     """
 
     log_file_bytes: int = 1024 * 1024 * 1024
@@ -221,14 +221,14 @@ class StoreConfig:
 
     @property
     def delay_levels_text(self) -> str:
-        """The delay levels; RocketMQ's where nothing else is said."""
+        """The delay levels; RocketMQ's unless others are set."""
         return DELAY_LEVELS if self.delay_levels is None else self.delay_levels
 
     @cached_property
     def delay_levels_ms(self) -> tuple[int, ...]:
-        """What level 1, 2, … waits."""
+        """The delays of level 1, 2, … in ms."""
         return parse_delay_levels(self.delay_levels_text)
 
     def with_sizes(self, **sizes: Any) -> "StoreConfig":
-        """Return this configuration with what an existing directory dictates."""
+        """Return this configuration with the values that an existing directory fixes."""
         return replace(self, **sizes)

@@ -203,8 +203,8 @@ REBUILD_QUEUES = (
 """The remedy if the log is intact and an index is not."""
 
 VERIFY_FIRST = (
-    "Run `pyrocket verify` on the store: it says whether `pyrocket repair` can fix this, as for a"
-    " damaged queue, or a log file must be restored from a backup."
+    "Run `pyrocket verify` on the store: it shows whether `pyrocket repair` can fix this, as for"
+    " a damaged queue, or a log file must be restored from a backup."
 )
 """The remedy if a reader cannot distinguish the two."""
 
@@ -215,14 +215,12 @@ class RecordDamagedError(StoreDamagedError):
 
 KEEP_WHAT_FOLLOWS = (
     "Nothing has been changed, and everything else can still be read. Restore the file from a"
-    " backup, or run `pyrocket repair`, which steps over the damage and keeps all other messages."
+    " backup, or run `pyrocket repair`, which skips the damage and keeps all other messages."
 )
 """The remedy if the log is damaged before messages that were durable."""
 
 PLACEHOLDER = "the message was damaged, and `pyrocket repair` has put a placeholder there"
-RESTORE_DAMAGED = (
-    "Restore the log file from a backup of before the damage, or have the message left out."
-)
+RESTORE_DAMAGED = "Restore the log file from a backup made before the damage, or skip the message."
 """Error and remedy for a message that was damaged and repaired."""
 
 RESTORE_FILE = "Restore it from a backup; nothing has been changed."

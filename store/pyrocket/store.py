@@ -73,7 +73,7 @@ class Store:
         config: StoreConfig | None = None,
         clock: Clock | None = None,
     ) -> "Store":
-        """Open the directory `path`, making it a store if it is missing or empty and `create`.
+        """Open the directory `path`; with `create` a missing or empty one becomes a store.
 
         Read-only opening writes nothing, not even a lock, and works while others write. Without a
         `clock` it is the wall clock, or a test's (`pyrocket.testing`). Raises StoreNotFoundError,
@@ -90,9 +90,9 @@ class Store:
         self.close()
 
     def close(self, *, clean: bool = True) -> None:
-        """Close; the last writer to close flushes everything and shuts the store down cleanly.
+        """Close the store; the last writer to close flushes everything and shuts it down cleanly.
 
-        With `clean=False` the clean shutdown is left to a later writer: nothing is lost by it while
+        With `clean=False` the clean shutdown is left to a later writer: nothing is lost as long as
         the machine stays up, see `flush`. Do not use the store after it is closed.
         """
         self._services.close(clean=clean)
@@ -114,23 +114,23 @@ class Store:
 
     @lazy_property
     def views(self) -> Views:
-        """What else is in the store: the log, pending messages, retries, groups and topics."""
+        """Views of the store: the log, pending messages, retries, groups and topics."""
         pending = PendingMessages(self._engine, lambda: self.timers.entries())
         return Views(self._reader, self.groups, pending)
 
     @lazy_property
     def raw(self) -> RawReads:
-        """Records undecoded, and where they lie, for programs that hand messages on."""
+        """Undecoded records and their locations, for programs that forward messages."""
         return RawReads(self._reader)
 
     @lazy_property
     def history(self) -> History:
-        """Whether offsets that were kept elsewhere still mean the same messages."""
+        """Whether offsets that were saved elsewhere still refer to the same messages."""
         return History(self._engine)
 
     @property
     def sink(self) -> Sink:
-        """Batches that become visible whole and exactly once: stage, publish, discard."""
+        """Batches that become visible completely and exactly once: stage, publish, discard."""
         return self._services.sink
 
     @property
@@ -140,7 +140,7 @@ class Store:
 
     @property
     def transactions(self) -> Transactions:
-        """Half messages: decide and list them; a `TransactionProducer` sends them."""
+        """Half messages: commit, roll back and list them; a `TransactionProducer` sends them."""
         return self._services.transactions
 
     @property
@@ -155,12 +155,12 @@ class Store:
 
     @property
     def config(self) -> StoreConfig:
-        """The settings in effect: the directory's where it has them, else those given."""
+        """The settings in effect: those saved in the directory, otherwise those given."""
         return self._engine.config
 
     @property
     def broker_name(self) -> str:
-        """The broker name that the directory carries."""
+        """The broker name saved in the directory."""
         return self.config.broker_name
 
     @property
@@ -176,8 +176,8 @@ class Store:
     def set_retention(self, retention: Retention | None) -> None:
         """Set how long every writer keeps messages from now on; None: for ever.
 
-        Durable. Writers that have the store open follow within ten seconds, unless they were opened
-        with a retention of their own. Raises StoreReadOnlyError, StoreLockedError.
+        Durable. Writers that have the store open apply it within ten seconds, unless they have
+        their own. Raises StoreReadOnlyError, StoreLockedError.
         """
         check_type((Retention, NoneType), "Use a pyrocket.Retention, or None.", retention=retention)
         self._engine.writer.set_retention(retention)
@@ -202,9 +202,9 @@ class Store:
         first_queue: int | None = None,
         whole: bool = False,
     ) -> AppendResult:
-        """Append all rows, visible together, or none; `topic` wins over the column.
+        """Append all rows or none, visible together; `topic` overrides the column.
 
-        With `whole` they are durable when this returns, and a loss of power leaves all or none.
+        With `whole` they are durable when this returns, and a power loss leaves all or none.
 
         Columns: `pyrocket.SEND_COLUMNS`. Rows without queue id and sharding key are spread over
         the write queues, beginning with `first_queue`. Raises SchemaError, and MessageError naming
@@ -221,17 +221,17 @@ class Store:
         return self._engine.writer.within(int(1000 * seconds))
 
     def run_services(self) -> ServiceThread:
-        """Start a thread that delivers what is due on time, until its `stop` or the store's close.
+        """Start a thread that delivers due messages on time, until its `stop` or the store's close.
 
-        Without one, each writer delivers what is due after its appends.
+        Without one, each writer delivers due messages after its appends.
         """
         return self._services.runner.start()
 
     def deliver_due(self) -> bool:
-        """Deliver what is due, for half a second at most; return whether anything was due.
+        """Deliver due messages for half a second at most; return whether any was due.
 
         A store that is open for reading is opened for writing for that, at most once a second;
-        nothing happens where that is impossible.
+        nothing happens if that is impossible.
         """
         if not self.read_only:
             return self._services.runner.drain(self._engine.writer) > 0
@@ -244,11 +244,11 @@ class Store:
     def clean(
         self, *, hours: float | None = None, total_bytes: int | None = None, dry_run: bool = False
     ) -> CleanReport:
-        """Delete the oldest log files by age or down to a size; by default as `retention` says.
+        """Delete the oldest log files by age or down to a size; the default is `retention`.
 
-        Files with delayed messages that are pending stay, with all after them; the report names
-        them. Rows that were staged for a sink a week ago are deleted, too. With `dry_run` nothing
-        is deleted, and the store may be open for reading. Raises OptionError.
+        Files with pending delayed messages are kept, and all after them; the report names them.
+        Rows that were staged for a sink a week ago and never published are deleted, too. With
+        `dry_run` nothing is deleted, and the store may be open for reading. Raises OptionError.
         """
         return self._services.clean(hours=hours, total_bytes=total_bytes, dry_run=dry_run)
 
@@ -277,8 +277,8 @@ class Store:
     def queue_range(self, topic: str, queue_id: int) -> QueueOffsets:
         """Return the range of any queue, also one that its topic, or the store, no longer has.
 
-        What such a queue still holds can be scanned. For a queue without messages both are where it
-        ended; 0 if that is unknown.
+        The messages that such a queue still has can be scanned. For a queue without messages both
+        offsets are its former end; 0 if that is unknown.
         """
         check_place(topic, queue_id)
         return self._reader.system_offsets(topic, queue_id)
@@ -323,7 +323,7 @@ class Store:
             for message in store.messages("orders"):
                 print(message.queue_id, message.queue_offset, message.body)
 
-        The end is fixed by the call; by default the range is all that the queue has. A few MiB are
+        The end is fixed by the call; by default the range is the whole queue. A few MiB are
         in memory at a time. Raises TopicNotFoundError, QueueNotFoundError, OffsetOutOfRangeError,
         also later, if messages are deleted before they are read.
         """
@@ -341,7 +341,7 @@ class Store:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield exactly the messages [start, end) in batches of a few MiB, those `where` wants.
+        """Yield exactly the messages [start, end) that match `where`, in batches of a few MiB.
 
         Columns: `pyrocket.SCAN_COLUMNS`; only those asked for are built. A `tally` counts what was
         examined. Raises OffsetOutOfRangeError, StoreDamagedError, and SchemaError for a `bodyText`

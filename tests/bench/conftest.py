@@ -21,7 +21,7 @@ def large(request):
 
 @pytest.fixture
 def report(capsys, large):
-    """Prints figures whatever pytest captures; the small runs keep quiet."""
+    """Prints figures past pytest's capturing; small runs print nothing."""
     return Report(capsys, quiet=not large)
 
 

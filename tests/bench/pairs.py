@@ -1,4 +1,4 @@
-"""Measuring in pairs: ours and the reference in turn, so that a drift of the machine hits both."""
+"""Measures pairs: ours and the reference alternate, so that drift of the machine affects both."""
 
 import os
 import sys
@@ -40,7 +40,7 @@ def cpu_seconds():
 
 
 def measure(ours, reference, rounds, warm_up=1, clock=time.perf_counter):
-    """Run both functions `rounds` times in turn; each may return the seconds that count."""
+    """Run both functions alternately, `rounds` times each; they may return their own seconds."""
     for _ in range(warm_up):
         ours()
         reference()

@@ -65,7 +65,7 @@ def test_a_hundred_keys_as_a_dataframe(spark, fast_disk, large, report):
         f"{WANTED} keys in {rows:,} messages as a DataFrame, in a warm session: median"
         f" {median(warm):.2f} s, longest {max(warm):.2f} s (hoped for: < 1 s); reading all and"
         f" filtering in Spark {whole[0]:.1f} s, {whole[0] / median(warm):.0f} times as long;"
-        f" without Spark, the store opened anew, {median(alone) * 1e3:.0f} ms"
+        f" without Spark, the store opened again, {median(alone) * 1e3:.0f} ms"
     )
 
 

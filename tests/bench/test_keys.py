@@ -59,7 +59,7 @@ def late(times):
 
 
 def test_building_the_index_beside_appending(fast_disk, large, report, monkeypatch):
-    """The same appends with and without an index in turn; then all of the log at once."""
+    """The same appends with and without an index, alternately; then the whole log at once."""
     rows, rounds = (10_000, 30) if large else (100, 2)
     one = batch(rows, BODY_BYTES)
     spent = {True: 0.0, False: 0.0}
@@ -91,7 +91,7 @@ def test_building_the_index_beside_appending(fast_disk, large, report, monkeypat
     report.line(
         f"append {spent[False] / appended * 1e6:.2f} µs of processor time a message of 1 KiB, with"
         f" its index {spent[True] / appended * 1e6:.2f}: hashing {hashing:.2f}, noting under the"
-        f" lock {noting:.2f}, putting in turns of {longest * 1e3:.0f} ms at most {putting:.2f}"
+        f" lock {noting:.2f}, putting in sections of {longest * 1e3:.0f} ms at most {putting:.2f}"
         f" (hoped for: < 0.5 in all, < 0.3 under the lock); from the log"
         f" {building / built * 1e6:.2f}"
     )
@@ -113,7 +113,7 @@ def cost_of(monkeypatch, owner, name):
 
 
 def build_from_log(store):
-    """Index a log that nobody has indexed; return messages and processor time."""
+    """Index a log without an index; return messages and processor time."""
     writer, start = inner(store).writer, time.process_time()
     builder = inner(store).keys
     builder._enabled = True

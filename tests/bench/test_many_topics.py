@@ -1,4 +1,4 @@
-"""What 10,000 topics cost those who use one: creating, opening, looking, planning, descriptors."""
+"""What 10,000 topics cost a process that uses one: creating, opening, planning, descriptors."""
 
 import os
 import time

@@ -65,7 +65,7 @@ def test_publishing_beside_appending(tmp_path, large, report):
 
 
 def test_how_long_others_wait(tmp_path, large, report):
-    """The turn is held while a batch is copied and fsynced."""
+    """The write lock is held while a batch is copied and fsynced."""
     rows = 1024 * 1024 if large else 2000
     with store_at(tmp_path / "store") as store, Store.open(tmp_path / "store") as other:
         one, staged = stage(store, 0, rows, 1024)
@@ -98,8 +98,8 @@ from pyrocket import Store
 path, rows = sys.argv[1], int(sys.argv[2])
 with Store.open(path, config=MANUAL) as store:
     one, staged = stage(store, 0, rows, 100)
-    told, most, seconds = most_of(lambda: store.sink.publish(one, staged))
-assert told.rows == rows
+    published, most, seconds = most_of(lambda: store.sink.publish(one, staged))
+assert published.rows == rows
 print(most, seconds)
 """
 

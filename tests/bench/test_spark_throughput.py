@@ -77,7 +77,7 @@ def test_batch_write_beside_a_counting_writer(
 
 
 def plain_write_rate(folder):
-    """Return GB/s of writing 256 MiB behind one another into a new file."""
+    """Return GB/s of writing 256 MiB sequentially into a new file."""
     data = os.urandom(MIB)
     with open(folder / "plain", "wb", buffering=0) as file:
         start = time.perf_counter()

@@ -126,7 +126,7 @@ def with_mishap_of_batch(folder):
 
 
 def with_mishap(mishap, folder, topic):
-    """Return what turns ids into bodies, with a mishap in the middle of partition 1."""
+    """Return the function that makes bodies of ids, with a mishap in the middle of partition 1."""
 
     def run(batches):
         first_time, partition = begin_attempt(folder, topic)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyrocket import Store
 from pyspark_pyrocket.transport.path import forget
-from support.memory import Numbers
+from support.queue_numbers import Numbers
 
 
 @dataclass

@@ -17,13 +17,14 @@ from pyspark_pyrocket.transport.path import forget
 READS = [
     # what, changed options (None removes one), schema, error
     ("no target", {"path": None}, None, "OPTION_MISSING.*PYROCKET_STORE"),
+    ("both targets", {"endpoint": "localhost:8081"}, None, "OPTION_CONFLICT.*'endpoint'"),
+    ("a later target", {"path": None, "namesrv": "h:1"}, None, "OPTION_UNSUPPORTED"),
     (
-        "both targets",
-        {"endpoint": "localhost:8081"},
+        "a broker that does not run",
+        {"path": None, "endpoint": "127.0.0.1:1", "endpoint.timeout": "1s"},
         None,
-        "OPTION_UNSUPPORTED.*'endpoint' is not supported yet",
+        "TRANSPORT_FAILED.*127.0.0.1:1.*doctor --endpoint",
     ),
-    ("a later target", {"path": None, "endpoint": "h:1"}, None, "OPTION_UNSUPPORTED"),
     ("a missing directory", {"path": "/no/such/store"}, None, "STORE_NOT_FOUND.*/no/such/store"),
     ("a file", {"path": __file__}, None, "STORE_NOT_A_DIRECTORY"),
     (

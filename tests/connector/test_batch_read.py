@@ -185,7 +185,7 @@ def test_small_queues_share_a_task_by_default(spark, box, coalesce, tasks):
     assert load(spark, box, coalesceQueues=coalesce).rdd.getNumPartitions() == tasks
 
 
-def test_large_and_compressed_bodies_come_back_whole(spark, box):
+def test_large_and_compressed_bodies_are_read_whole(spark, box):
     bodies = [os.urandom(4 * 1024 * 1024), b"abc" * 100_000, b"x" * 4096, b"x" * 4095]
     box.send(*bodies, queue=0)
     schema = "queueOffset BIGINT, body BINARY, sysFlag INT"

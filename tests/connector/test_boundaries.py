@@ -1,4 +1,4 @@
-"""The boundaries between micro-batches: whatever happens, nothing is lost and nothing repeated."""
+"""The boundaries between micro-batches: no message is lost or repeated in any case."""
 
 import itertools
 import json
@@ -144,7 +144,7 @@ def every_queue(store):
 
 
 def first_seen(query, key):
-    """Where a queue began when the query came to know it."""
+    """Where a queue began when the query first saw it."""
     topic, queue = key
     for text in query.log:
         offset = StreamOffset.from_json(json.loads(text))

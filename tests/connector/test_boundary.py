@@ -1,4 +1,4 @@
-"""Errors leave for Spark with one frame of ours, once; bugs, and DEBUG, keep all of them."""
+"""Errors raised to Spark have one frame of ours; bugs, and DEBUG, keep all of them."""
 
 import logging
 import pickle

@@ -62,7 +62,7 @@ def test_the_text_is_readable_and_sorted():
     )
 
 
-def test_equal_offsets_have_equal_text_in_whatever_order_they_were_found():
+def test_equal_offsets_have_equal_text_in_any_order():
     queues = list(range(32))
     random.Random(1).shuffle(queues)
     one = offset(offsets=offsets({"t": dict.fromkeys(queues, 1)}))

@@ -75,7 +75,7 @@ def test_a_job_that_was_down_may_begin_after_all_existing_messages(small, stream
 
 
 def test_fail_on_data_loss_fails_when_retention_has_really_been_applied(small, stream):
-    """Deleted by the cleaner of a writer, which the query does not know of."""
+    """Deleted by the cleaner of a writer that the query does not know about."""
     small.send(*texts(0, 10), queue=0)
     stream.drain(failOnDataLoss="true")
     small.send(*texts(10, 60), queue=0)
@@ -132,7 +132,7 @@ def test_a_data_frame_whose_messages_were_deleted_is_an_error(spark, small):
         frame.collect()
     left = [(number,) for number in range(first, 60)]
     assert skipping.collect() == left
-    # A frame of its own begins at what is there.
+    # A new DataFrame begins at the messages that exist.
     assert reader.schema("queueOffset BIGINT").load().collect() == left
 
 

@@ -62,7 +62,7 @@ def rows_of(path, topic):
 @pytest.mark.slow
 @pytest.mark.spark
 def test_spark_submit_with_py_files_on_two_workers(archive, tmp_path):
-    """The zip reaches both workers, and whatever the driver starts finds it on its path."""
+    """The zip reaches both workers, and processes that the driver starts find it on their path."""
     with two_workers(tmp_path, **bare()) as master:
         environment = bare(PYTHONPATH=archive)
         printed = submit(master, tmp_path, environment, "--py-files", str(archive))

@@ -1,4 +1,4 @@
-"""Batch reads that go on where a consumer group stands, and move it when they are done."""
+"""Batch reads that continue at a consumer group's offsets, and commit them when they are done."""
 
 import json
 

@@ -152,7 +152,7 @@ def test_an_illegal_offset_is_corrected_once_and_not_for_ever(stopped, caplog, h
     assert next_offset(store, options(FAIL), start) is None
 
 
-def test_lost_messages_add_up_over_the_life_of_a_query(stopped):
+def test_lost_messages_add_up_over_all_runs_of_a_query(stopped):
     store, start = stopped
     cleaned(store)
     start, _ = store.step(start, options(SKIP))

@@ -151,7 +151,7 @@ def test_a_restarted_query_never_creates_its_store(box):
     assert not os.path.exists(box.path)
 
 
-def test_a_topic_is_created_in_a_store_that_is_there_and_an_existing_one_is_left_alone(box):
+def test_a_topic_is_created_in_an_existing_store_and_an_existing_one_is_unchanged(box):
     box.create(queues=1)
     reader = query(box, topic="t", createIfMissing="true")
     assert list(reader.initialOffset()["offsets"]["t"]["broker-a"]) == ["0"]

@@ -50,7 +50,7 @@ def test_all_system_fields_as_columns(spark, box):
 
 @pytest.mark.parametrize("mode", ["rocketmq", "kafka"])
 def test_properties_as_map_column(spark, box, mode):
-    """Headers, which Kafka's users had to ask for, are always there."""
+    """Headers, which are optional in Kafka, are always there."""
     properties = pa.array([[("a", "1"), ("b", "2")]], pa.map_(pa.string(), pa.string()))
     box.send("x", properties=properties)
     (row,) = read(spark, box, "properties MAP<STRING,STRING>", schemaMode=mode).collect()
@@ -181,7 +181,7 @@ def test_a_stream_without_a_schema_gets_the_inferred_one_in_the_error(spark, box
         stream.drain()
 
 
-def test_fields_with_names_of_ours_go_into_one_column(spark, box):
+def test_fields_with_names_of_message_columns_are_read_into_one_column(spark, box):
     box.create(queues=1).send('{"topic":"mine","timestamp":3}', queue=0)
     options = {"valueFormat": "json", "valueSchema": "topic STRING, timestamp INT"}
     with pytest.raises(AnalysisException, match=r"VALUE_COLUMN_TAKEN.*'topic'.*'valueColumn'"):

@@ -87,7 +87,7 @@ def test_an_idle_queue_does_not_fail_a_start_by_timestamp(store):
 
 @pytest.mark.parametrize("strategy", ["latest", "earliest", "error"])
 def test_an_empty_queue_does_not_restart_from_0_by_timestamp(numbers, strategy):
-    """It had messages, and has been cleaned: what comes next is its first."""
+    """It had messages and has been cleaned: the next message is its first."""
     store = numbers(t={0: (40, 40)})
     wanted = {"startingTimestamp": "-1h", "startingOffsetsByTimestampStrategy": strategy}
     assert start(store, **wanted) == {0: 40}
@@ -106,7 +106,7 @@ def test_ending_offsets_and_timestamps_in_a_batch(store):
     assert span(store, endingOffsetsByTimestamp=each) == {0: (5, 8), 1: (7, 7), 2: (0, 1)}
 
 
-def test_a_time_wins_over_offsets_as_in_kafka_and_that_is_said(store, caplog):
+def test_a_time_takes_precedence_over_offsets_as_in_kafka_and_that_is_logged(store, caplog):
     offsets = '{"t":{"0":9,"1":7,"2":0}}'
     times = '{"t":{"0":"-1m","1":0,"2":0}}'
     given = {"startingOffsets": offsets, "startingOffsetsByTimestamp": times}

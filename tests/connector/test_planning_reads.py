@@ -1,6 +1,6 @@
 """Planning reads shared state and queues only: it costs the same however large the messages are.
 
-A micro-batch also looks at the header of one message, to know the log again: its mark.
+A micro-batch also reads the header of one message, its log mark, to recognise the log later.
 """
 
 import json

@@ -88,7 +88,7 @@ def test_the_share_that_a_wrong_estimate_leaves_unused_is_given_to_other_queues(
     assert 900_000 <= store.bytes(starts(queues), taken) <= 1_000_000
 
 
-def test_what_lies_close_together_is_not_summed_up():
+def test_ranges_close_together_in_the_log_are_not_summed():
     queues = {("t", 0): [500] * 100}
     store = Lengths(queues)
     assert take_bytes(starts(queues), ends(queues), 50_000, store) == ends(queues)

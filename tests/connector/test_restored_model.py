@@ -1,4 +1,4 @@
-"""Whatever is restored when, with onDataLoss=skip every message of the store is read once."""
+"""Restores at random times: with onDataLoss=skip every message of the store is read once."""
 
 import json
 import random
@@ -86,7 +86,7 @@ class RestoredStore:
 
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
-def test_every_message_is_read_once_whatever_is_restored_when(tmp_path, seed):
+def test_every_message_is_read_once_through_restores_at_random_times(tmp_path, seed):
     chance = random.Random(seed)
     store = RestoredStore(tmp_path)
     store.back_up()

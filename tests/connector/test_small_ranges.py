@@ -62,9 +62,11 @@ def test_many_queues_with_few_messages_come_in_one_batch_of_each_topic(task, mon
 
 def test_what_cannot_be_read_together_is_read_one_by_one(task, monkeypatch):
     monkeypatch.setattr(RawReads, "slice_of_ranges", lambda *_, **__: None)
+    reads, real = [], RawReads.slices
+    monkeypatch.setattr(RawReads, "slices", lambda *a, **m: reads.append(1) or real(*a, **m))
     batches, found = rows(task)
     assert found == expected()
-    assert len(batches) == 2 * QUEUES
+    assert len(batches) == len(reads) == 2 * QUEUES, "each range is read once"
 
 
 def test_deleted_messages_are_named_or_skipped(task):

@@ -162,14 +162,14 @@ def sparse(store, monkeypatch):
 
 
 def last_of_file(store, offset):
-    """The last queue offset that lies in the same log file as that of `offset`."""
+    """The last queue offset in the same log file as `offset`."""
     files = [one.physical_offset // SMALL.log_file_bytes for one in store.read("t", 0, 0, 120)]
     return max(at for at, file in enumerate(files) if file == files[offset])
 
 
 @pytest.mark.parametrize("options", [{"sql": "price > 5"}, {"tags": "A"}], ids=str)
 def test_messages_that_a_filter_has_passed_over_are_not_counted_as_lost(sparse, caplog, options):
-    """By their hashes they are passed over without a look at the log, there or not."""
+    """They are skipped by their tags codes, without checking whether the log still has them."""
     came_to = 90 if "tags" in options else last_of_file(sparse, 60) + 1
     cleaned = []
     read = offsets(

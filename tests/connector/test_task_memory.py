@@ -1,4 +1,4 @@
-"""How much memory a task takes for itself, whatever its messages inflate to."""
+"""How much memory a task takes, independent of the size that its messages inflate to."""
 
 import subprocess
 import sys

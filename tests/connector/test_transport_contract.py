@@ -1,44 +1,71 @@
-"""What every transport promises. A transport joins by a fixture in `TRANSPORTS`."""
+"""What every transport promises. A new transport joins in `support.transports.TRANSPORTS`."""
 
-import os
 import pickle
 import time
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyrocket import ScanTally, SinkBatch
-from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import WriteLock
-from pyrocket.errors import OptionError, StoreLockedError, StoreNotSharedError, TransportError
+from pyrocket import LookupRequest, MessageFilter, ScanTally, SinkBatch
+from pyrocket.errors import (
+    OffsetOutOfRangeError,
+    OptionError,
+    PyrocketError,
+    StoreNotSharedError,
+    TopicNotFoundError,
+    TransportError,
+)
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
-from pyspark_pyrocket.transport.interface import (
-    Capability,
-    QueueRange,
-)
+from pyspark_pyrocket.options.policies import LossPolicy
+from pyspark_pyrocket.source.partitions import Ranges, ReadPartition
+from pyspark_pyrocket.source.planner import batch_partitions
+from pyspark_pyrocket.source.task import rows_of
+from pyspark_pyrocket.transport.interface import Capability, QueueRange
 from pyspark_pyrocket.transport.path import PathTarget, forget
+from support.offsets import as_asked
 from support.slices import decoded
 from support.stores import batch
+from support.transports import TRANSPORTS, UNRELIABLE
 
-TRANSPORTS = ["path"]
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
 
+def queue_of(name):
+    """Four messages of one queue."""
+    keys = pa.array([[f"k{name}-{at}"] for at in range(4)], pa.list_(pa.string()))
+    tags = pa.array(["A", "B", "A", "B"])
+    return batch([f"{name}-{at}".encode() for at in range(4)], name, keys=keys, tags=tags)
+
+
 @pytest.fixture(params=TRANSPORTS)
-def target(box):
-    """A target with four messages in each of two queues of topic t."""
-    box.create(queues=2)
-    for queue in range(2):
-        box.send(*(f"{queue}-{at}" for at in range(4)), queue=queue)
-    yield PathTarget(box.path)
-    forget(box.path)
+def made(request, tmp_path):
+    """A store with four messages in each of the two queues of topic t."""
+    with TRANSPORTS[request.param](tmp_path) as made:
+        sink = made.target.open_sink()
+        sink.prepare("t", queues=2)
+        for queue in range(2):
+            sink.append(queue_of(queue), topic="t")
+        sink.close()
+        yield made
+
+
+@pytest.fixture
+def target(made):
+    return made.target
 
 
 @pytest.fixture
 def source(target):
     return target.open_source()
+
+
+@pytest.fixture
+def sink(target):
+    sink = target.open_sink()
+    yield sink
+    sink.close()
 
 
 def whole(source):
@@ -49,19 +76,29 @@ def bodies(slices):
     return [body for part in decoded(slices) for body in part.column(0).to_pylist()]
 
 
-def test_one_call_answers_for_all_queues(source):
+def test_a_call_covers_all_queues(source):
     ranges = whole(source)
     assert [each.rows for each in ranges] == [4, 4]
     queues = [each.queue for each in ranges]
     assert source.queue_bounds(queues) == source.bounds(["t"])
     assert source.offsets_at(dict.fromkeys(queues, 0)) == dict.fromkeys(queues, 0)
-    assert len(source.sizes(ranges)) == len(source.split_at_bytes([(r, [1]) for r in ranges])) == 2
+    sizes = [span.bytes for span in source.sizes(ranges)]
+    found = source.split_at_bytes([(each, [1, 2**40]) for each in ranges])
+    assert found == [[(0, 0), (4, size)] for size in sizes]
 
 
-def test_the_version_changes_with_the_first_new_message(source, box):
+def test_a_topic_that_does_not_exist_is_named(source, sink):
+    assert set(source.topics()) >= {"t"}
+    with pytest.raises(TopicNotFoundError):
+        source.topic("u")
+    with pytest.raises(TopicNotFoundError):
+        sink.prepare("u", create=False)
+
+
+def test_the_version_changes_with_the_first_new_message(source, sink):
     assert source.version() == source.version()
     before = source.version()
-    box.send("new", queue=0)
+    sink.append(batch([b"new"], 0), topic="t")
     assert source.version() != before
 
 
@@ -74,81 +111,215 @@ def test_slices_can_be_closed_early_and_resumed_at_an_offset(source):
     assert bodies(rest) == [b"0-2", b"0-3"]
 
 
-def test_a_tally_counts_the_progress_of_slices(source):
+def test_small_ranges_come_as_one_slice_in_their_order(source):
+    ranges = [replace(each, start=1) for each in reversed(whole(source))]
+    tally, where = ScanTally(), MessageFilter.parse(tags="B")
+    joined = source.joined_slice(ranges, where=where, tally=tally)
+    rows = joined.decode_in_order(("body",)).column(0).to_pylist()
+    assert rows == [b"1-1", b"1-3", b"0-1", b"0-3"]
+    assert (tally.entries, tally.messages) == (6, 4)
+
+
+def test_a_tally_counts_what_a_read_has_examined(source):
     tally = ScanTally()
-    for _ in source.slices(whole(source)[:1], tally=tally):
-        pass
-    assert (tally.entries, tally.messages) == (4, 4)
+    where = MessageFilter.parse(tags="A")
+    assert bodies(source.slices(whole(source)[:1], where=where, tally=tally)) == [b"0-0", b"0-2"]
+    assert (tally.entries, tally.records, tally.messages) == (4, 2, 2)
 
 
-def test_an_append_that_is_repeated_with_its_id_is_appended_once(target, source):
-    sink = target.open_sink()
+def test_a_range_that_does_not_exist_is_refused(source):
+    first = whole(source)[0]
+    with pytest.raises(OffsetOutOfRangeError):
+        list(source.slices([QueueRange(first.queue, 0, 9)]))
+
+
+def test_messages_are_found_by_key_and_read_where_they_are(source):
+    located = source.locate(LookupRequest(topics=["t"], keys=["k1-2", "k1-3", "k9"]))
+    (places,) = located.locations
+    assert (places.topic, places.queue_id, places.queue_offsets.tolist()) == ("t", 1, [2, 3])
+    assert bodies(source.slices_at(places)) == [b"1-2", b"1-3"]
+
+
+def test_a_mark_is_that_of_the_newest_message_before_some_offsets(source):
+    offsets = {each.queue: each.end for each in whole(source)}
+    mark = source.mark(offsets)
+    assert mark == source.mark({each: at for each, at in offsets.items() if each.queue_id == 1})
+    assert source.holds(mark)
+    assert source.mark(dict.fromkeys(offsets, 0)) is None
+
+
+def test_nothing_is_truncated_since_the_present_epoch(source):
+    epochs = {broker: known.epoch for broker, known in source.identities().items()}
+    assert source.truncations(epochs, list(source.bounds(["t"]))) == {}
+
+
+def test_a_batch_is_planned_and_read_by_its_tasks(source):
+    tasks = pickle.loads(pickle.dumps(batch_partitions(source, as_asked())))
+    rows = [row for task in tasks for each in rows_of(task, ("body",), as_asked()) for row in each]
+    assert sum(map(len, rows)) == 8
+
+
+def test_an_append_that_is_repeated_with_its_id_is_appended_once(sink, source):
     first = sink.append(batch([b"x"], 0), topic="t", repeat_id="a")
     assert sink.append(batch([b"x"], 0), topic="t", repeat_id="a") == first
-    sink.close()
+    assert sink.within(9).append(batch([b"x"], 0), topic="t", repeat_id="a") == first
     assert [each.rows for each in whole(source)] == [5, 4]
 
 
-def test_each_call_of_a_sink_ends_within_its_deadline(box, target):
-    sink = target.open_sink()
-    layout = Layout(Path(box.path))
-    other = WriteLock(layout.mutex, layout.turnstile, os.getpid)
-    with other.hold(1000):
+def test_an_append_without_an_id_is_never_taken_for_a_repeat(sink, source):
+    for _ in range(2):
+        sink.append(batch([b"x"], 0), topic="t")
+    assert [each.rows for each in whole(source)] == [6, 4]
+
+
+def test_each_call_of_a_sink_ends_within_its_deadline(made, sink, source):
+    with made.busy():
         for call in (
             lambda late: late.append(batch([b"x"], 0), topic="t"),
             lambda late: late.prepare("u"),
         ):
             begun = time.monotonic()
-            with pytest.raises(StoreLockedError) as caught:
+            with pytest.raises(PyrocketError):
                 call(sink.within(0.05))
-            assert caught.value.code == "LOCK_TIMEOUT"
             assert time.monotonic() - begun < 5
-    other.close()
     assert sink.append(batch([b"x"], 0), topic="t").rows == 1
-    sink.close()
-
-
-def test_an_append_is_recognized_whatever_deadline_its_repeat_has(target, source):
-    sink = target.open_sink()
-    first = sink.within(5).append(batch([b"x"], 0), topic="t", repeat_id="a")
-    assert sink.within(9).append(batch([b"x"], 0), topic="t", repeat_id="a") == first
-    sink.close()
     assert [each.rows for each in whole(source)] == [5, 4]
+    assert "u" not in source.topics()
+
+
+BATCH = SinkBatch(identity="q", target="t", batch=0)
+
+
+def staged(sink):
+    with sink.stage(BATCH, partition=0, attempt=0) as stager:
+        stager.append(batch([b"x", b"y"], 0), topic="t")
+        stager.leave_out(1)
+        return [stager.finish()]
 
 
 @pytest.mark.parametrize("anonymous", [True, False])
-def test_a_batch_that_is_published_twice_is_visible_once(target, source, anonymous):
-    sink = target.open_sink()
-    name = SinkBatch(identity="q", target="t", batch=0)
-    with sink.stage(name, partition=0, attempt=0) as stager:
-        stager.append(batch([b"x", b"y"], 0), topic="t")
-        staged = [stager.finish()]
-    assert sink.publish(name, staged, anonymous=anonymous).rows == 2
-    again = sink.within(9).publish(name, staged, anonymous=anonymous)
-    assert again.rows == 2 or again.dropped
-    sink.close()
+def test_a_batch_that_is_published_twice_is_visible_once(sink, source, anonymous):
+    rows = pickle.loads(pickle.dumps(staged(sink)))
+    assert [each.rows for each in whole(source)] == [4, 4]
+    published = sink.publish(BATCH, rows, anonymous=anonymous)
+    assert (published.rows, published.left_out) == (2, 1)
+    again = sink.within(9).publish(BATCH, rows, anonymous=anonymous)
+    assert again.dropped or again == published
     assert [each.rows for each in whole(source)] == [6, 4]
 
 
-def test_a_group_is_committed_in_all_queues_at_once_and_never_back(source):
+def test_rows_that_are_discarded_or_not_finished_are_never_visible(sink, source):
+    sink.discard(staged(sink))
+    with sink.stage(BATCH, partition=1, attempt=0) as stager:
+        stager.append(batch([b"x"], 0), topic="t")
+    assert [each.rows for each in whole(source)] == [4, 4]
+
+
+def test_a_group_is_committed_in_all_queues_at_once_and_never_backwards(source):
     ends = {each.queue: each.end for each in whole(source)}
     assert source.commit("g", ends) == ends == source.committed("g", ["t"])
     assert source.commit("g", dict.fromkeys(ends, 1)) == ends
     assert source.commit("g", dict.fromkeys(ends, 1), backwards=True) == dict.fromkeys(ends, 1)
 
 
-def test_a_target_is_small_and_names_the_store_of_the_driver(source):
+def test_a_target_is_small_and_opens_only_the_store_of_the_driver(made, source):
     pinned = source.target
     assert pickle.loads(pickle.dumps(pinned)) == pinned
     assert len(pickle.dumps(pinned)) < 400
+    assert made.target.store_id is None
+    assert pinned.of_store(None) == made.target
+    assert pinned.open_source().identities() == source.identities()
     with pytest.raises(StoreNotSharedError):
-        PathTarget(pinned.path, "another").open_source()
+        made.other.of_store(pinned.store_id).open_source()
 
 
-def test_an_error_knows_whether_a_repeat_is_safe_also_after_pickling():
+def test_a_source_of_ones_own_is_closed_alone(target, source):
+    target.open_own_source().close()
+    assert [each.rows for each in whole(source)] == [4, 4]
+
+
+def test_an_empty_batch_of_a_schema_is_not_an_error(sink):
+    assert sink.append(pa.record_batch({"body": pa.array([], pa.binary())}), topic="t").rows == 0
+
+
+def test_an_error_keeps_whether_a_repeat_is_safe_when_pickled():
     error = TransportError("lost", repeat_is_safe=True)
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.repeat_is_safe, copy.code, copy.message) == (True, "TRANSPORT_FAILED", "lost")
+
+
+unreliable = pytest.mark.parametrize("made", UNRELIABLE, indirect=True)
+lost = pytest.mark.parametrize("after", [False, True], ids=["request lost", "reply lost"])
+
+
+@unreliable
+@lost
+@pytest.mark.parametrize("call", ["bounds", "topics", "sizes", "locate", "committed", "mark"])
+def test_a_read_whose_call_was_lost_can_be_repeated(made, source, call, after):
+    ask = {
+        "bounds": lambda: source.bounds(["t"]),
+        "topics": source.topics,
+        "sizes": lambda: source.sizes(ranges),
+        "locate": lambda: source.locate(LookupRequest(topics=["t"], keys=["k1-2"])),
+        "committed": lambda: source.committed("g"),
+        "mark": lambda: source.mark({each.queue: each.end for each in ranges}),
+    }[call]
+    ranges = whole(source)
+    expected = ask()
+    made.fail(call, after=after)
+    with pytest.raises(TransportError) as caught:
+        ask()
+    assert caught.value.repeat_is_safe
+    assert ask() == expected
+
+
+@unreliable
+@lost
+def test_a_write_whose_call_was_lost_is_done_once_if_a_repeat_is_safe(made, sink, source, after):
+    rows = staged(sink)
+    ends = {each.queue: each.end for each in whole(source)}
+    calls = {
+        "prepare": lambda: sink.prepare("u"),
+        "append": lambda: sink.append(batch([b"x"], 1), topic="t", repeat_id="a"),
+        "flush": sink.flush,
+        "publish": lambda: sink.publish(BATCH, rows),
+        "discard": lambda: sink.discard(rows),
+        "commit": lambda: source.commit("g", ends),
+    }
+    for name, call in calls.items():
+        made.fail(name, after=after)
+        with pytest.raises(TransportError) as caught:
+            call()
+        assert caught.value.repeat_is_safe
+        call()
+    assert [each.rows for each in whole(source)] == [6, 5]
+    assert source.committed("g") == ends
+
+
+@unreliable
+@lost
+def test_an_append_without_an_id_must_not_be_repeated(made, sink, source, after):
+    made.fail("append", after=after)
+    with pytest.raises(TransportError) as caught:
+        sink.append(batch([b"x"], 0), topic="t")
+    assert not caught.value.repeat_is_safe
+    assert [each.rows for each in whole(source)] == [4 + after, 4]
+
+
+@unreliable
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+@pytest.mark.parametrize(("call", "ranges"), [("slices", 1), ("joined_slice", 2)])
+def test_a_connection_that_is_lost_while_a_task_reads_is_an_error_and_no_loss(
+    made, source, policy, call, ranges, caplog
+):
+    task = ReadPartition(source.target, Ranges(tuple(whole(source)[:ranges])))
+    asked = as_asked(loss=LossPolicy(policy=policy))
+    made.fail(call, after=True)
+    with pytest.raises(TransportError):
+        list(rows_of(task, ("body",), asked))
+    assert "has lost" not in caplog.text
+    rows = [body for each in rows_of(task, ("body",), asked) for body in each.column(0).to_pylist()]
+    assert rows == [f"{queue}-{at}".encode() for queue in range(ranges) for at in range(4)]
 
 
 @pytest.mark.parametrize(
@@ -177,9 +348,3 @@ def test_an_option_that_the_transport_cannot_serve_is_refused_on_the_driver(
         begin()
     assert caught.value.code == "OPTION_UNSUPPORTED"
     forget(box.path)
-
-
-def test_an_empty_batch_of_a_schema_is_not_an_error(target):
-    sink = target.open_sink()
-    assert sink.append(pa.record_batch({"body": pa.array([], pa.binary())}), topic="t").rows == 0
-    sink.close()

@@ -85,7 +85,7 @@ def test_a_policy_continues_with_the_messages_stored_since(crashed, policy, firs
 
 
 def test_a_replay_does_not_read_new_messages_at_truncated_offsets(crashed):
-    """The micro-batch ended at 30; offsets 25 to 28 belong to other messages now."""
+    """The micro-batch ended at 30; offsets 25 to 28 are now those of other messages."""
     box, end = crashed
     before = {**end, "offsets": {"t": {"broker-a": {"0": 20}}}}
     end = {key: value for key, value in end.items() if key != "from"}
@@ -98,9 +98,9 @@ def test_a_replay_does_not_read_new_messages_at_truncated_offsets(crashed):
 
 @pytest.mark.parametrize("queues", ["whole", "cut"])
 def test_a_stream_that_has_read_beyond_what_was_durable_waits_for_a_recovery(box, caplog, queues):
-    """The process that recovered was killed; the next one may still find what has been read.
+    """The recovering process was killed; the next one may still find the messages that were read.
 
-    It may have died after it cut the queues, before it completed them.
+    It may have died after truncating the queues and before completing them.
     """
     path = Path(box.path)
     filled(path, count=20).close()

@@ -28,7 +28,7 @@ def stopped(numbers):
     return store, start
 
 
-def test_fewer_queues_are_no_loss_while_their_messages_are_there(stopped):
+def test_fewer_queues_are_not_a_loss_while_their_messages_are_there(stopped):
     """Queues are removed as in RocketMQ: they are still read to their ends."""
     store, start = stopped
     store.grow("t", 1, 4)

@@ -1,4 +1,4 @@
-"""What has to be true of a store that lost its power, whatever of it is left."""
+"""What has to hold for a store after a power loss, in every state it may be left in."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def check_aftermath(path, promises, config):
 
 
 def check_snapshot(path, promises):
-    """Half a snapshot is never taken for a whole one, and one that was made is there."""
+    """An incomplete snapshot is never taken for a complete one, and a completed one is there."""
     if not path.exists():
         assert not promises.snapshot_is_there, "the snapshot is lost"
         return
@@ -54,7 +54,7 @@ def check_snapshot(path, promises):
 
 
 def _look_before_recovery(path):
-    """Readers come first: they may find little, and say so, but nothing breaks under them."""
+    """Readers come first: they may find little and raise errors of the tree, but never crash."""
     try:
         with Store.open(path, read_only=True) as reader:
             reader.position()
@@ -129,7 +129,7 @@ def _check_whole_batches(found, promises):
 
 
 def _check_published(store, found, promises):
-    """What the ledger says was published is there, and nothing else that a sink began."""
+    """All batches in the ledger are there, and no other batch of a sink."""
     last = store.sink.last(QUERY, "t")
     last = -1 if last is None else last
     assert last >= promises.published, "a batch that was published is published again"
@@ -140,7 +140,7 @@ def _check_published(store, found, promises):
 
 
 def _check_watchers(store, found, promises):
-    """Whoever had seen more than there is now is told, by the epoch in which he had seen it."""
+    """A reader that had seen more than there is now detects that by its epoch."""
     for epoch, seen, least in [*promises.watchers, (promises.epoch, promises.seen, {})]:
         for queue, end in seen.items():
             if queue[0] in promises.doubtful or queue not in promises.seen:
@@ -150,12 +150,12 @@ def _check_watchers(store, found, promises):
             cut = store.history.cut_since(epoch, *queue)
             if floor < end:
                 assert cut is not None, f"{queue} was cut from {end} to {floor} silently"
-                assert cut <= floor, f"{queue} was cut at {floor}, but {cut} is told"
-            assert cut is None or cut >= floor, f"{queue} holds {floor}, but {cut} is told"
+                assert cut <= floor, f"{queue} was cut at {floor}, but {cut} is reported"
+            assert cut is None or cut >= floor, f"{queue} holds {floor}, but {cut} is reported"
 
 
 def _check_groups(store, promises):
-    """A commit, reset or deletion that has returned is there; one that was begun may be."""
+    """A commit, reset or deletion that returned is there; one in progress may be."""
     for (topic, group), offsets in promises.groups.items():
         assert store.groups.committed(group, topic) in offsets
         if group in promises.forgotten:
@@ -165,7 +165,7 @@ def _check_groups(store, promises):
 
 
 def _check_keys(store, found):
-    """The index may have gone; a message is found by its id all the same, and once."""
+    """The index may be missing; a message is still found by its id, and once."""
     for (topic, queue_id), (first, bodies) in found.items():
         for offset in sorted({first, first + len(bodies) - 1}) if bodies else ():
             (one,) = store.read(topic, queue_id, offset, 1)
@@ -233,7 +233,7 @@ def _ended(path):
 
 
 def _unblank(data):
-    """Bytes behind the last record; a blank record, which fills a file, counts as zeros."""
+    """Bytes after the last record; a blank record, which fills a file, counts as zeros."""
     return data[8:] if int.from_bytes(data[4:8], "big") == BLANK_MAGIC else data
 
 

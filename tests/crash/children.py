@@ -27,7 +27,7 @@ def body(producer, number, rng):
 
 
 class Diary:
-    """What a producer knows to be appended: lines that survive it."""
+    """What a producer knows to be appended: lines that survive its death."""
 
     def __init__(self, folder, producer):
         self._file = os.open(Path(folder) / producer, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
@@ -66,7 +66,7 @@ def produce_in_threads(path, diaries, producer, count, seed, threads=2):
 
 
 def take_turns(folder, ready, moment, result):
-    """Take turns for two seconds, from when the file `moment` says; leave how many there were."""
+    """Take the write lock for two seconds from the time in the file `moment` on; save how often."""
     turns = WriteLock(Path(folder) / "mutex", Path(folder) / "turnstile", lambda: 0)
     Path(ready).touch()
     begin = float(wait_for(Path(moment)).read_text())
@@ -80,7 +80,7 @@ def take_turns(folder, ready, moment, result):
 
 
 def hold_turn(path, ready):
-    """Take a turn and never give it back."""
+    """Take the write lock and never release it."""
     store = Store.open(path)
     with inner(store).writer.exclusive():
         Path(ready).touch()
@@ -146,7 +146,7 @@ def append_until_step(path, rows, step, half, trace):
 
 
 def die_at_step(step, half, trace):
-    """From now on each operation and each shared word moved is a step, and one is the end."""
+    """Count each operation and each change of a shared field as a step; die at one of them."""
     taken = []
 
     def instead(name, real):
@@ -174,7 +174,7 @@ def die_at_step(step, half, trace):
 
 
 def deliver_until_step(path, now, step, half, trace):
-    """Deliver what is due at a time, but die before a step; see `append_until_step`."""
+    """Deliver messages due at a time, but die before a step; see `append_until_step`."""
     store = Store.open(path, clock=lambda: now)
     die_at_step(step, half, trace)
     store.deliver_due()
@@ -224,7 +224,7 @@ def clean_and_append(path, rounds, ready):
 
 
 def read_forever(path, result, seed):
-    """Read queue 0 from offsets that were good a moment ago until a file says that it is over."""
+    """Read queue 0 from offsets that were valid a moment ago, until a file ends it."""
     rng, rows, losses = random.Random(seed), 0, 0
     with Store.open(path, read_only=True) as store:
         while not (Path(path) / "pyrocket/done").exists():

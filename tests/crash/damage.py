@@ -68,7 +68,7 @@ _DRAWN = [*KINDS, *["log", "queue"] * 3, "keys", "timers", "timers"]
 
 
 def make_template(root: Path):
-    """Make the store; twice made, it has the same bytes but for the shared words."""
+    """Create the store; every time it has the same bytes, except for the shared state."""
     numbers = count()
 
     def urandom(length):
@@ -217,7 +217,7 @@ def _remove(path, rng):
 
 
 def _rewrite(path, data):
-    """Change the content of the file that is there: the same inode, which tells copies apart."""
+    """Change the content of the existing file: the inode, which distinguishes copies, stays."""
     with path.open("r+b") as file:
         file.write(data)
         file.truncate()

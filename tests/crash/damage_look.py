@@ -14,8 +14,8 @@ _STEP, _KEYS_STEP = 5, 11
 class Truth:
     """What was written: (topic, queue) → queue offset → message, and what keys find.
 
-    `older` are those of deleted topics: without `pyrocket/topics.json` nobody knows of that, and
-    a recovery brings them back.
+    `older` are those of deleted topics: without `pyrocket/topics.json` their deletion is unknown,
+    and a recovery restores them.
     """
 
     messages: dict
@@ -73,7 +73,7 @@ def _read(store, topic, queue_id):
 
 @dataclass
 class Look:
-    """What a reader made of a store: which messages it got, and what it was told."""
+    """What a reader got from a store: messages, and errors."""
 
     all_columns: bool = False
     found: dict = field(default_factory=dict)
@@ -143,7 +143,7 @@ def _look_at_queue(seen, store, truth, topic, queue_id):
 
 
 def _scan_all(store, topic, queue_id, known, written):
-    """All columns, without a look at checksums: all but bodies and what no checksum covers."""
+    """All columns, without checking checksums: except bodies and fields without one."""
     places = []
     for part in store.scan(topic, queue_id, known.minimum, known.maximum, COLUMNS):
         part.validate(full=True)

@@ -26,7 +26,7 @@ from pyrocket import Message, Store
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
-from pyrocket.engine import reader
+from pyrocket.engine.reader import Reader
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.metadata.identity import load_identity
@@ -89,40 +89,40 @@ class Round:
                 if result is not None:
                     found = told.attempt(store.read, topic, 0, result.queue_offset, 1)
                     if found is None and told.errors[-1] == "STORE_DAMAGED":
-                        # What lies before it in the queue is gone; the log has it.
+                        # Entries before it in the queue are lost; the log has the messages.
                         found = told.attempt(store.lookup.query, topic, result.msg_id)
                     assert found, told.errors
                     assert found[0].body == message.body
                     sent += found
             told.attempt(store.groups.commit, GROUP, "orders", {1: 8})
-            # Of what can be read as well as before nobody can tell that it has been damaged.
+            # Damage that does not affect reads cannot be detected.
             if self.kind in REBUILT or "removed" in self.what:
                 told.attempt(lambda: publish(store, 1, made.PUBLISHED, topic=made.SUNK))
             told.attempt(store.close)
         return sent, told.errors
 
     def _check_nothing_lost(self, after, truth):
-        """What was acknowledged is there, or somebody has been told that it is not."""
+        """What was acknowledged is there, or its loss has been reported."""
         lost = after.lacks(truth)
         if not lost or after.errors or self.kind in ("table", "backup", "topic ids", "identity"):
             return
         if self.kind in REBUILT:
-            return  # There is more to say about it.
+            return  # It is examined in more detail elsewhere.
         for queue, offsets in lost.items():
-            # A first log file that is gone looks like one that was cleaned away.
+            # A missing first log file looks like one that was cleaned away.
             offsets = [offset for offset in offsets if offset >= after.minima.get(queue, 0)]
             if not offsets:
                 continue
             cut = after.cuts.get(queue)
             assert cut is not None, f"{queue} has silently lost {offsets}"
-            assert cut <= offsets[0], f"{queue} has lost {offsets}, but {cut} is told"
+            assert cut <= offsets[0], f"{queue} has lost {offsets}, but {cut} is reported"
 
     def _check_mended(self, after, truth):
-        """The log is whole: all is there, at the latest after a repair."""
+        """The log is intact: everything is there, at the latest after a repair."""
         if not after.lacks(truth) and not after.errors and after.keys == truth.keys:
             return
         if "CLOCK_DAMAGED" in after.errors:
-            (self.root / "pyrocket/clock").unlink()  # As the error says.
+            (self.root / "pyrocket/clock").unlink()  # As the error's remedy demands.
         repair(self.root)
         mended = look(self.root, truth)
         lost = mended.lacks(truth)
@@ -159,7 +159,7 @@ class Round:
 
 
 def _trust_words(root):
-    """Let the copy's words be true: otherwise a copy is known by its inode."""
+    """Validate the copy's shared state: otherwise a copy is recognised by its inode."""
     layout = Layout(root)
     page = words(root)
     page.validate_state(load_identity(layout, SMALL).key, lock_identity(layout.lock))
@@ -180,7 +180,7 @@ def main(first, count=1):
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     io.sync = io.sync_directory = lambda target: None
     # No process here recovers while another one reads.
-    reader._RECOVERY_SECONDS = reader._POLL_SECONDS = 0.0001
+    Reader.recovery_seconds = Reader.poll_seconds = 0.0001
     shared = Path("/dev/shm")
     outcomes, failed = Counter(), 0
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:

@@ -1,4 +1,4 @@
-"""A disk that remembers what was done to it, and what of that a power loss may leave.
+"""A model of a disk: its operations, and the states that a power loss may leave.
 
 A `Disk` replays what a `Recorder` noted. At any moment `Disk.crash` makes an image of what a
 machine may find after the power went: what was fsynced is there, everything else is kept, lost or
@@ -49,7 +49,7 @@ class Disk:
         elif kind == "sync_directory":
             self._sync_directory(rest[0])
         else:
-            # A link gives a file that is there a second name.
+            # A link gives an existing file a second name.
             if kind == "create":
                 self._files[rest[2]] = File()
             elif kind == "mkdir":
@@ -199,7 +199,7 @@ def materialise(image, base):
 
 
 def image_of(base):
-    """A folder as an image: what is there counts as durable."""
+    """A folder as an image: its content counts as durable."""
     base = Path(base)
     return {
         str(path.relative_to(base)): path.read_bytes() if path.is_file() else None

@@ -70,15 +70,15 @@ class Pipe:
         assert not self._missing(), f"{self._missing()} are missing. {self.told()}"
 
     def stop(self):
-        """Kill whatever still runs."""
+        """Kill all processes that still run."""
         for job in self._jobs:
             job.kill()
 
     def told(self):
-        """The end of what the jobs said."""
+        """The end of the jobs' output."""
         return self.log.read_text(errors="replace")[-6_000:]
 
-    # What goes in, and what has come out
+    # Input and output
 
     def feed(self, rows):
         """Append messages, spread over the keys; each writer leaves cleanly if it is the last."""

@@ -1,4 +1,4 @@
-"""A reader beside writers that come, go and die."""
+"""A reader beside writers that start, end and die."""
 
 import re
 import threading
@@ -27,7 +27,7 @@ class Follower(threading.Thread):
         self._store.close()
 
     def stop(self):
-        """Look a last time, end, and say what was seen; raises what went wrong."""
+        """Read a last time, end, and return what was seen; raises the follower's error."""
         self.done.set()
         self.join(60)
         for error in self.errors:

@@ -1,6 +1,6 @@
-"""Delayed messages while the power goes: what was sent, what is durable, and what becomes of it.
+"""Delayed messages and power losses: what was sent, what is durable, and what was delivered.
 
-Each scenario works through a `Postman`, which notes in a `Mail` what the store has promised.
+Each scenario works through a `Postman`, which records in a `Mail` what the store has promised.
 """
 
 import shutil
@@ -62,7 +62,7 @@ class Postman:
         self._note((level, topic, queue_id), [body], lambda: self.store.append(mail))
 
     def send_many(self, level, count, size=100):
-        """Send messages of a level to both queues of t in turn, as a batch."""
+        """Send messages of a level to both queues of t alternately, as a batch."""
         bodies = [self._body(size) for _ in range(count)]
         levels = pa.array([level] * count, pa.int32())
         rows = batch(bodies, [n % 2 for n in range(count)], delayLevel=levels)

@@ -11,6 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
 from crash.aftermath import check_aftermath, check_snapshot
 from crash.disk_model import DATA_MODES, NAME_MODES, Disk, materialise
 from crash.promises import Promises
@@ -18,6 +19,13 @@ from crash.recorder import Recorder
 from crash.session import CONFIG, Session
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import STATE_FORMAT
+
+SHARES = [
+    pytest.param(0.04, id="few"),
+    pytest.param(0.06, id="more", marks=pytest.mark.slow),
+]
+"""Of a scenario's crash points: the same few in each run, and others in each run of `-m slow`
+with PYROCKET_EXPLORE; `-m heavy` has them all."""
 
 _FORMAT = STATE_FORMAT.to_bytes(8, sys.byteorder)
 
@@ -78,7 +86,7 @@ class Recording:
         return rng.sample(points, min(count, len(points)))
 
     def check(self, label, image, promises):
-        """Bring the disk of one crash point back to life and look at it."""
+        """Restore the disk of one crash point, open the store and check it."""
         base = self.folder / "after"
         materialise(image, base)
         try:
@@ -95,7 +103,7 @@ class Recording:
 
 
 def _lose_what_goes_by_itself(image, rng):
-    """The shared words and lock files are not written through io: they may be anything."""
+    """The shared state and lock files are not written through io: they may have any content."""
     for name in ("mutex", "turnstile", "flush"):
         if "store/pyrocket" in image and rng.random() < 0.5:
             image[f"store/pyrocket/{name}"] = b""
@@ -114,7 +122,7 @@ def recover_only(session):
 
 
 class NoPower:
-    """Nothing is fsynced while disks are brought back to life: that is only slow."""
+    """Disables fsync while disks are restored: it would only be slow."""
 
     def __enter__(self):
         self._real = io.sync, io.sync_directory
@@ -125,7 +133,7 @@ class NoPower:
 
 
 def recover_and_go_on(session):
-    """What comes after a crash: recovery, more of everything, and a clean end."""
+    """After a crash: recovery, more of everything, and a clean shutdown."""
     session.clock.now += 60_000
     store = session.open(flush="sync")
     session.look_at_topics(store)

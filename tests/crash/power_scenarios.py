@@ -193,7 +193,7 @@ def batches_of_a_sink(session):
 
 @scenario
 def batches_of_a_sink_are_cleaned(session):
-    """What was published is known when all of it has gone."""
+    """Published batches are known after all their messages were deleted."""
     store = session.open()
     session.create(store)
     session.publish(store, 0)
@@ -235,7 +235,7 @@ def files_a_snapshot_shares(session):
 
 @scenario
 def a_snapshot_outlives_the_power(session):
-    """It is durable when it is said to be there, though nothing of the store was."""
+    """A snapshot is durable when the call returns, even if nothing of the store was."""
     store = session.open(flush="manual")
     session.create(store)
     session.append_batch(store, queue_ids=[0, 1, 0, 0] * 6, size=600)

@@ -1,4 +1,4 @@
-"""What a store has promised by some moment, noted by whoever works with it."""
+"""What a store has promised at a given moment, recorded by the process that uses it."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class Promises:
     forgotten: set = field(default_factory=set)
     """Groups that are surely not there any more."""
     snapshot: dict = field(default_factory=dict)
-    """Queue → (first offset, bodies): what a snapshot holds if it is there at all."""
+    """Queue → (first offset, bodies): the content of a snapshot, if it exists."""
     snapshot_is_there: bool = False
     watchers: list = field(default_factory=list)
     """(epoch, what readers had seen by then, the least of the ends since)."""
@@ -57,7 +57,7 @@ class Promises:
         self.durable = dict(self.seen)
 
     def is_recovered(self, epoch, ends):
-        """A recovery is over: what is there is durable, what is not there never comes back."""
+        """A recovery has finished: what is there is durable, what is missing never reappears."""
         self.created = True
         self.watchers = [
             (then, seen, {queue: min(end, least.get(queue, end)) for queue, end in ends.items()})

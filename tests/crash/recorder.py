@@ -8,7 +8,7 @@ from pyrocket.disk import io
 
 
 class Recorder:
-    """Notes the operations on everything under `base`, as tuples that `Disk.apply` knows."""
+    """Records the operations on everything under `base`, as tuples for `Disk.apply`."""
 
     def __init__(self, base, image=None):
         self.base, self.ops, self.image = Path(base), [], dict(image or {})
@@ -50,7 +50,7 @@ class Recorder:
         return "" if name == "." else name
 
     def _folder(self, name):
-        """The folder of a name and its last part; a folder that nobody made through io is noted."""
+        """The folder of a name and its last part; records folders not created through io."""
         head, _, tail = name.rpartition("/")
         if head not in self._nodes:
             self._made("mkdir", head)
@@ -61,7 +61,7 @@ class Recorder:
         self.ops.append((kind, folder, tail, self._new(name)))
 
     def _node(self, descriptor):
-        """The file of a descriptor, noted as made if it is new; None once its name is gone."""
+        """The file of a descriptor, recorded as created if it is new; None after its deletion."""
         path = os.readlink(f"/proc/self/fd/{descriptor}")
         if path.endswith(" (deleted)"):
             return None

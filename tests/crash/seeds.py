@@ -1,7 +1,7 @@
-"""What decides the chances of a run: where the power goes, who is killed, and when.
+"""The random choices of a run: where the power is lost, which process is killed, and when.
 
-The same each time, so that what fails fails again, as with the examples of the other tests.
-PYROCKET_SEED=n takes another run, PYROCKET_EXPLORE=1 one of its own; it prints its number.
+They are the same each time, so that a failure repeats, as with the examples of the other tests.
+PYROCKET_SEED=n selects another run, PYROCKET_EXPLORE=1 a random one, whose number is printed.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""One bit, one block, one end, one file: whatever is damaged is noticed, or does no harm.
+"""A damaged bit, block, end or file is detected, or harmless.
 
-What is promised of damaged logs and of JSON files, which no checksum covers, is in `damage_rounds`.
+`damage_rounds` has the promises for damaged logs and JSON files, which no checksum covers.
 """
 
 import os
@@ -17,7 +17,7 @@ ROUNDS, HEAVY_ROUNDS, PART = 30, 5000, 200
 
 
 def run_rounds(first, count):
-    """Run them in a process of their own: whatever kills it, its last seed is known."""
+    """Run them in a separate process: if it dies, its last seed is known."""
     repeat = f"PYTHONPATH=store:tests python -m crash.damage_rounds {first} {count}"
     path = os.pathsep.join(entry for entry in sys.path if entry)
     run = subprocess.run(
@@ -28,7 +28,7 @@ def run_rounds(first, count):
         timeout=count * LONGEST_ROUND,
     )
     told = run.stdout.splitlines()[-1:] or ["none began"]
-    failed = f"{repeat}\nstatus {run.returncode}, last told: {told[0]}\n{run.stderr[-20_000:]}"
+    failed = f"{repeat}\nstatus {run.returncode}, last reported: {told[0]}\n{run.stderr[-20_000:]}"
     assert run.returncode == 0, failed
     sys.stdout.write(f"seeds {first} to {first + count - 1}: {told[0]}\n")
 

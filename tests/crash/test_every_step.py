@@ -1,4 +1,4 @@
-"""A writer dies at each single step of an append; the next writer goes on as if by magic."""
+"""A writer dies at each single step of an append; the next writer continues correctly."""
 
 import pytest
 from crash.children import append_until_step
@@ -48,14 +48,14 @@ def test_death_at_any_step_of_an_append(nursery, path, tmp_path, half, survivor)
 
 
 def check_readers(path, expected, checked):
-    """Before anybody repairs anything, readers see a prefix without a gap."""
+    """Before any recovery, readers see a prefix without a gap."""
     with Store.open(path, read_only=True) as reader:
         found = [body for _, body in scan(reader, "t", 0, checked)]
         assert found in ([], expected[checked:]), "a batch is seen whole or not at all"
 
 
 def behind(path, end):
-    """Bytes of the log at and behind `end`."""
+    """Bytes of the log at and after `end`."""
     return b"".join(
         file.read_bytes()[max(0, end - int(file.name)) :]
         for file in log_files(path)

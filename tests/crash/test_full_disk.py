@@ -31,7 +31,7 @@ class Disk:
         self.store, self._ballast = folder / "store", folder / "ballast"
 
     def fill(self, left=0):
-        """Take the room but for `left` bytes."""
+        """Fill the disk up to `left` free bytes."""
         usage = os.statvfs(self.store.parent)
         with self._ballast.open("ab") as file:
             file.write(bytes(max(0, usage.f_bavail * usage.f_frsize - left)))
@@ -56,7 +56,7 @@ def opened(disk, **options):
 
 
 def attempt(write):
-    """Do it; returns what comes of it, and the code it is refused with."""
+    """Call it; return the result, and the error code if it is refused."""
     try:
         return write(), None
     except StoreUnavailableError as error:
@@ -99,7 +99,9 @@ def test_appends_until_the_disk_is_full_and_after(disk, flush):
     assert len(sent) > 100
     for _ in range(3):
         if code == "QUEUES_NOT_WRITTEN":
-            sent.append(last)  # It is in the log: it shows with the next turn, it is said.
+            sent.append(
+                last
+            )  # It is in the log: the error says that it becomes visible with the next append.
             break
         assert code == "WRITE_FAILED"
         with Store.open(disk.store, read_only=True) as reader:
@@ -131,7 +133,7 @@ def test_a_log_file_that_cannot_be_begun(disk):
 
 
 def test_a_queue_file_that_cannot_be_made(disk):
-    """The message is in the log already: it is there once, whenever its queue can be written."""
+    """The message is in the log already: it is there once, as soon as its queue can be written."""
     with opened(disk) as store:
         store.topics.create("t", read_queues=2, write_queues=2)
         store.append(message(b"first"))
@@ -167,7 +169,7 @@ def test_topics_that_cannot_be_saved(disk):
 
 
 def test_a_new_store_on_a_full_disk(disk):
-    """Whatever of it there was room for, it is made once there is room for the rest."""
+    """It may be created partly, and is completed once there is room for the rest."""
     page = os.statvfs(disk.store.parent).f_frsize
     codes = set()
     for left in range(12):
@@ -239,8 +241,8 @@ def fill_the_rest(disk, store):
 
 @pytest.mark.parametrize("file_kib", [64, 4096])
 @pytest.mark.parametrize("fill", [fill_to_a_page, fill_the_rest])
-def test_nobody_looks_for_messages_in_holes(disk, fill, file_kib):
-    """Touched through a map, a hole would want a page that the disk does not have: SIGBUS."""
+def test_holes_are_not_searched_for_messages(disk, fill, file_kib):
+    """Touching a hole through a mapping would need a page that the disk does not have: SIGBUS."""
     store = opened(disk, log_file_bytes=file_kib * 1024)
     store.topics.create("t", read_queues=1, write_queues=1)
     there = fill(disk, store)

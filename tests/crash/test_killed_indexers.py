@@ -1,9 +1,11 @@
 """Writers that keep the key index are killed anywhere: it ends with the bytes Java would make."""
 
+import os
 import random
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from pyrocket import Store
@@ -19,10 +21,10 @@ APPEND = """
 import sys
 import pyarrow as pa
 from pyrocket import Store
-from pyrocket.index.keys import index_builder
+from support.keyed import limit_index
 
-index_builder.CATCH_UP_BYTES, index_builder.SLICE_BYTES = 2000, 1
 store = Store.open(sys.argv[1])
+limit_index(store, catch_up_bytes=2000, slice_bytes=1)
 keys = [["k", f"{sys.argv[2]}.{at % 7}"] for at in range(30)]
 queues = pa.array([0] * 30, pa.int32())
 batch = pa.record_batch({"body": [b"x" * 20] * 30, "keys": keys, "queueId": queues})
@@ -30,13 +32,14 @@ for _ in range(100_000):
     store.append_batch(batch, topic="t")
 """
 KILLS = 4
+WITH_SUPPORT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
 def test_the_index_is_java_s_after_any_number_of_kills(path):
     rng = random.Random(7)
     for number in range(KILLS):
         command = [sys.executable, "-c", APPEND, str(path), str(number)]
-        writers = [subprocess.Popen(command) for _ in range(2)]
+        writers = [subprocess.Popen(command, env=WITH_SUPPORT) for _ in range(2)]
         grow(path)
         time.sleep(rng.random() * 0.05)
         for writer in writers:
@@ -55,7 +58,7 @@ def test_the_index_is_java_s_after_any_number_of_kills(path):
 
 
 def grow(path):
-    """Wait until somebody has indexed something."""
+    """Wait until a process has indexed something."""
     index = KeyIndex(Layout(path), Geometry(SMALL.index_slots, SMALL.index_items))
     before, deadline = len(index.names()), time.monotonic() + 60
     while len(index.names()) < before + 2:

@@ -88,7 +88,7 @@ def check_round(path, diaries, seen, next_offsets, *, recover):
                 producer, number, _ = body.decode().split(":")
                 seen.setdefault((producer, queue_id), []).append(int(number))
     if not recover:
-        return  # What is published but not yet dispatched shows after the next writer's turn.
+        return  # Published but undispatched messages become visible after the next writer's append.
     for diary in diaries.iterdir():
         producer = diary.name
         numbers = [seen.get((producer, queue_id), []) for queue_id in (0, 1)]

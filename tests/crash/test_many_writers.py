@@ -71,7 +71,7 @@ def test_threads_may_share_one_store(path, diaries):
         check_producers(bodies(store), [b"t%d:" % n for n in range(5)], 60)
 
 
-def test_turns_are_fair(nursery, tmp_path):
+def test_the_write_lock_is_fair(nursery, tmp_path):
     ready, results = ([tmp_path / f"{name}{n}" for n in range(4)] for name in ("ready", "turns"))
     moment = tmp_path / "moment"
     children = [

@@ -1,4 +1,4 @@
-"""The power goes at every point of what stores do; nothing acknowledged is lost, ever.
+"""Power losses at every point of all operations: nothing acknowledged is ever lost.
 
 Run the heavy part with `-m heavy`: ten parts of at least a thousand crash points each. Parts that
 are left can be run alone (`-k part7`), with PYROCKET_SEED of the first run.
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from crash.power_loss import NoPower, Recording, recover_and_go_on, recover_only
+from crash.power_loss import SHARES, NoPower, Recording, recover_and_go_on, recover_only
 from crash.power_scenarios import SCENARIOS
 from crash.seeds import SEED
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.crash
 
 @pytest.fixture
 def folder(tmp_path):
-    """Where disks are brought back to life: in memory where there is some."""
+    """The folder in which disks are restored: in memory if possible."""
     if not os.path.isdir("/dev/shm"):
         yield tmp_path
         return
@@ -55,9 +55,10 @@ def _check_all(recording, name, rng, share, variants, chains, depth):
     return points
 
 
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_power_loss_at_some_points(name, folder):
-    assert lose_power(name, folder, SEED, share=0.1) > 5
+def test_power_loss_at_some_points(name, share, folder):
+    assert lose_power(name, folder, SEED, share=share) > 50 * share
 
 
 def test_power_loss_at_every_point_of_a_long_recovery(folder):

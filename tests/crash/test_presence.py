@@ -1,4 +1,4 @@
-"""Who may have the store open: Java alone, or any number of us; and what a fork inherits."""
+"""Which processes may have the store open: one broker alone, or any number of ours; and forks."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def test_java_that_has_the_store_keeps_us_out_but_not_our_readers(nursery, path,
         store.append(message())
 
 
-def test_java_is_kept_out_as_long_as_anybody_writes(nursery, path):
+def test_java_is_kept_out_as_long_as_a_writer_has_the_store_open(nursery, path):
     first, second = Store.open(path, config=SMALL), Store.open(path, config=SMALL)
     reader = Store.open(path, read_only=True)
     first.append(message())
@@ -45,7 +45,7 @@ def test_java_is_kept_out_as_long_as_anybody_writes(nursery, path):
 
 
 def test_java_that_ran_in_between_is_noticed(path):
-    """It rewrites `lock` at each start: then the words are not believed."""
+    """It rewrites `lock` at each start, which invalidates the shared state."""
     with Store.open(path, config=SMALL) as store:
         store.append(message())
     (path / "lock").write_bytes(b"lock")

@@ -1,8 +1,8 @@
 """Exactly-once under fire: a pipe from topic to topic, its processes killed in every window.
 
-`pauses/windows.py` lists the windows. What is killed there is the process that is held, the JVM
-alone, or everything at once; and now and then something at any moment. Whatever happens, each
-message comes out once, in the order of its key.
+`pauses/windows.py` lists the windows. There the paused process, the JVM alone, or everything is
+killed; sometimes a process is killed at any moment. In every case each message arrives once, in the
+order of its key.
 """
 
 import random
@@ -68,7 +68,7 @@ class Fire:
     def _end_job(self, *, jvm_first):
         if jvm_first:
             self._job.kill_jvm()
-            # Its Python processes live on for a moment, the one that was held too.
+            # Its Python processes, the paused one included, survive for a moment.
             self._pauses.go()
             time.sleep(self._dice.random())
         self._job.kill()

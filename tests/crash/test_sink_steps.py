@@ -1,4 +1,4 @@
-"""Who publishes dies at each single step: all of the batch is there or nothing, then all, once."""
+"""The publisher dies at each single step: the batch is visible whole or not at all, then once."""
 
 import pyarrow as pa
 import pytest
@@ -49,7 +49,7 @@ def test_crash_at_any_step_of_a_publication(nursery, path, tmp_path, half):
 
 
 def check_readers(path, known, batch):
-    """Before anybody repairs anything: nothing of what is not published, nothing in part."""
+    """Before any recovery: no unpublished batch and no part of a batch is visible."""
     with Store.open(path, read_only=True) as reader:
         assert [body for _, body in scan(reader, "t", 0, known)] in ([], batch)
 

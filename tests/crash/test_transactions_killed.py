@@ -45,7 +45,7 @@ def name_of(body):
 
 
 def check(path, diaries):
-    """Producers come back and are asked; then everything is as it was decided."""
+    """Producers return and are checked; then every transaction is as decided."""
     with Store.open(path) as store:
         held = Held(store, timeout_ms=0, interval_ms=0)
         with (

@@ -1,10 +1,10 @@
-"""The power goes at every point of transactions: nothing is committed twice, or forgotten."""
+"""Power losses at every point of transactions: none is committed twice, or forgotten."""
 
 import shutil
 
 import pytest
 from crash.disk_model import materialise
-from crash.power_loss import CONFIG, NoPower, Recording
+from crash.power_loss import CONFIG, SHARES, NoPower, Recording
 from crash.seeds import SEED
 from pyrocket import Store
 from support.halves import (
@@ -119,7 +119,7 @@ SCENARIOS = {
 
 
 def check_after(path, promises):
-    """Recover; the listener knows the truth by now."""
+    """Recover; by now the listener knows every decision."""
     clock = FakeClock(1_700_000_000_000 + 20 * HOUR)
     known = promises.__dict__.get("transactions", {})
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
@@ -175,9 +175,10 @@ def lose_power(name, folder, seed, share, variants=1):
     return points
 
 
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_power_loss_at_some_points(name, tmp_path):
-    assert lose_power(name, tmp_path, SEED, 0.1) > 5
+def test_power_loss_at_some_points(name, share, tmp_path):
+    assert lose_power(name, tmp_path, SEED, share) > 50 * share
 
 
 @pytest.mark.heavy

@@ -52,7 +52,7 @@ def memory():
 
 @cache
 def _root():
-    """Return a folder for this process, where it was told to make one."""
+    """Return a folder for this process, in the configured place."""
     return Path(tempfile.mkdtemp(prefix="fuzz", dir=os.environ.get(FOLDER) or memory()))
 
 
@@ -116,7 +116,7 @@ def _sound_log():
 
 
 def queue(data):
-    """Two files of entries that lead into a sound log: what is returned is what is there."""
+    """Two files of entries that point into an intact log: only existing messages are returned."""
     layout = new_layout("queue")
     content, places = _sound_log()
     (layout.commit_log / file_name(0)).write_bytes(content)
@@ -186,7 +186,7 @@ def keys(data):
 
 
 def _go_on(index, place):
-    """What is appended is found, whatever the file held before."""
+    """Appended keys are found, whatever the file contained before."""
     if place >= 1 << 62:
         return
     hashes = np.array([key_hash("t", "key"), 2, 3], np.int32)
@@ -216,7 +216,7 @@ def _items(index, begin, end):
 
 
 def table(data):
-    """One of RocketMQ's JSON files and, behind a zero, its backup: read and changed."""
+    """One of RocketMQ's JSON files and, after a zero byte, its backup: read and changed."""
     layout = new_layout("table")
     which = data[0] % 4 if data else 0
     name = ("topics", "consumerOffset", "subscriptionGroup", "delayOffset")[which]

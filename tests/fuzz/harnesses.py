@@ -1,7 +1,7 @@
-"""One function a parser: any bytes in, no error out but the named ones.
+"""One function per parser: any bytes in, only the documented errors out.
 
-Where a parser exists twice, once for one thing and once for a column of them, both have to say the
-same. `fuzz.run` gives each to a fuzzer; `test_corpus` repeats what once was interesting.
+If a parser exists for single values and for columns, both have to agree. `fuzz.run` gives each to a
+fuzzer; `test_corpus` repeats inputs that once were interesting.
 """
 
 import json
@@ -94,7 +94,7 @@ def _attempt(ask, *arguments):
 
 
 def records(data):
-    """Records where hostile entries say: a count, (start, size) of 16 bits each, then the bytes."""
+    """Records at hostile positions: a count, (start, size) of 16 bits each, then the bytes."""
     count = data[0] % 8 + 1 if data else 0
     if len(data) < 2 + 4 * count or not count:
         return
@@ -171,7 +171,7 @@ def checkpoint(data):
 
 
 def timer_check(data):
-    """The file `timercheck`, and what it says of timers."""
+    """The file `timercheck`, and the timers delivered by it."""
     known = decode_timer_check(data)
     assert min(known.read_ms, known.log_position, known.queue_offset) >= 0
     again = decode_timer_check(encode_timer_check(known))
@@ -182,7 +182,7 @@ def timer_check(data):
 
 
 def timer_units(data):
-    """Units of a timer log, as they are chained and told where to lie."""
+    """Units of a timer log: their positions and their chain."""
     units = np.frombuffer(data, UNIT, len(data) // UNIT_BYTES).copy()
     places = positions(len(units), 4096)
     chain(units, places)

@@ -22,9 +22,9 @@ def _known():
 
 
 def timers(data):
-    """A bucket of three timers and its tally, with bytes in their place: all three, or an error.
+    """A bucket of three timers and its tally, partly overwritten: all three are read, or an error.
 
-    The first byte says which file is changed from where on; two files are read in any case.
+    The first byte selects the file and the position; two files are read in any case.
     """
     index, known = TimerIndex(new_layout("timers").timers), _known()
     index.add(known)
@@ -47,7 +47,7 @@ def _change(index, data):
 
 
 def _go_on(index):
-    """What is put behind whatever is there is found, and can be taken away."""
+    """Entries that are added after the existing ones are found, and can be removed."""
     more = np.zeros(1, TIMER_ENTRY)
     more["due"], more["queue_offset"] = START + 5, COUNT
     index.add(seal(more))

@@ -31,7 +31,7 @@ BATCHES = [
 
 @dataclass
 class Kept:
-    """A checkpoint, and a query over the store that it belongs to."""
+    """A checkpoint, and a query over its store."""
 
     path: Path
     options: dict
@@ -106,7 +106,7 @@ def test_the_first_new_batch_after_version_1_has_version_2_and_reads_what_is_new
     assert end["brokers"]["broker-a"]["mark"]["logOffset"] == newest.physical_offset
 
 
-def test_a_query_of_version_1_goes_on_in_spark(spark, kept):
+def test_a_query_of_version_1_continues_in_spark(spark, kept):
     """Its last micro-batch is replayed first, as after a crash of the driver."""
     for name in ("2", ".2.crc"):
         (kept.path / "checkpoint/commits" / name).unlink()

@@ -156,7 +156,7 @@ def test_a_look_up_by_time_reports_a_bad_entry(tmp_path, physical_offset):
         ('"topicConfigTable":{', '"topicConfigTable":5,"x":{'),
     ],
 )
-def test_a_topic_table_that_makes_no_sense_is_damage_by_name(tmp_path, good, bad):
+def test_an_invalid_topic_table_is_reported_as_damage_by_name(tmp_path, good, bad):
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path / CLEAN)
     path = root / "config/topics.json"
     path.write_text(path.read_text().replace(good, bad))

@@ -64,7 +64,7 @@ def test_queues_are_rebuilt_from_the_log_as_java_built_them(root, damage):
     assert queue_files(root) == queue_files(GOLDEN / NAME)
 
 
-def test_the_log_goes_on_where_java_ended(root):
+def test_the_log_continues_where_java_ended(root):
     with Store.open(root) as store:
         for number in range(60):
             store.append(Message(topic="TopicTest", body=b"%d" % number, queue_id=number % 2))

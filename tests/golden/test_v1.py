@@ -177,5 +177,5 @@ def test_a_store_of_these_files_is_continued(directory):
         check_messages(store.read("Golden", 0, 3, 6))
         added = store.read("Golden", 0, 9)
     assert [message.body for message in added] == [b"next"] * 3
-    # A blank record with nothing behind it is written over, as RocketMQ does.
+    # A blank record with nothing after it is overwritten, as RocketMQ does.
     assert added[0].physical_offset == BASE + sum(SIZES)

@@ -93,7 +93,7 @@ def test_half_messages_and_decisions_are_in_the_log_view():
     assert by_topic["TopicTest"]["preparedTransactionOffset"] > 0
 
 
-def test_a_table_of_groups_tells_how_far_java_s_consumers_are():
+def test_a_table_of_groups_shows_the_progress_of_java_s_consumers():
     (first, second) = rows(GOLDEN / CLEAN, "groups", group="groupA")[1:3]
     assert (first["topic"], first["queueId"], first["committedOffset"]) == ("TopicTest", 0, 5)
     assert (first["minOffset"], first["maxOffset"], first["lag"], first["lost"]) == (0, 14, 9, 0)
@@ -105,7 +105,7 @@ def test_a_table_of_groups_tells_how_far_java_s_consumers_are():
     assert first["lagBytes"] == sum(one.store_size for one in behind)
 
 
-def test_a_table_of_topics_tells_what_is_there():
+def test_a_table_of_topics_shows_their_content():
     topics = {row["topic"]: row for row in rows(GOLDEN / CLEAN, "topics")}
     test = topics["TopicTest"]
     assert (test["kind"], test["perm"], test["messages"]) == ("user", 6, 27)

@@ -24,7 +24,7 @@ RECORD_FIELDS = {
     "store_timestamp": 1600000000123,
     "store_host": (bytes((127, 0, 0, 1)), 10911),
 }
-"""What RECORD says."""
+"""The values in RECORD."""
 
 LOOPBACK_V6 = bytes(15) + b"\x01"
 

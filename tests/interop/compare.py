@@ -66,7 +66,7 @@ def read_queue(store, topic, queue_id):
 
 
 def check_scan(store, topic, queue_id, known, messages):
-    """The bulk path says the same."""
+    """The bulk read path returns the same."""
     names = [
         *("queueOffset", "body", "tags", "msgId", "storeTimestamp", "properties", "storeHost"),
     ]

@@ -51,7 +51,7 @@ class Java:
         return [*self._brokers, self.peer]
 
     def end_brokers(self):
-        """Kill what a test has left behind."""
+        """Kill processes that a test left running."""
         for broker in self._brokers:
             if broker.process.poll() is None:
                 broker.kill()

@@ -1,8 +1,8 @@
-"""Have a Java broker write a small store, and note what its client pulls from it.
+"""Has a Java broker write a small store, and records what its client pulls from it.
 
 Usage: python -m interop.make_golden VERSION DIRECTORY, from `tests/`; VERSION as in `maven.py`.
-Makes DIRECTORY and DIRECTORY.json. What lies there already stays: bytes that must be readable for
-ever are written once.
+Makes DIRECTORY and DIRECTORY.json. Existing files are kept: bytes that must be readable for ever
+are written once.
 """
 
 import json

@@ -58,7 +58,7 @@ class JavaError(Exception):
 def free_ports():
     """A port p with p - 2 and p + 1 free too: a broker's fast, listen and replication ports.
 
-    Below those that systems give to whoever connects to somebody, which come and go.
+    Below the range of ephemeral ports.
     """
     for _ in range(100):
         port = random.randrange(12_000, 32_000)
@@ -109,7 +109,7 @@ class Program:
         return text in self.output.read_text(errors="replace")
 
     def logs(self):
-        """The ends of all its logs, for whoever has to find out what went wrong."""
+        """The ends of all its logs, for finding the cause of a failure."""
         for path in sorted(self.home.rglob("*.log")):
             lines = path.read_text(errors="replace").splitlines()[-40:]
             if lines:
@@ -170,7 +170,7 @@ class Broker(Program):
     # What the client sees of this broker.
 
     def queues_on_disk(self):
-        """Every (topic, queue id) that has files, whatever any table says."""
+        """Every (topic, queue id) that has files, independent of any table."""
         folders = (self.store / "consumequeue").glob("*/*")
         return sorted((folder.parent.name, int(folder.name)) for folder in folders)
 
@@ -216,7 +216,7 @@ class Peer(Program):
         self._answers.put(b"")
 
     def ask(self, command, timeout=120, **arguments):
-        """Have a command carried out. Raises JavaError with Java's words."""
+        """Run a command in the client. Raises JavaError with Java's message."""
         request = json.dumps({"do": command, **arguments}) + "\n"
         self.process.stdin.write(request.encode())
         self.process.stdin.flush()

@@ -1,4 +1,4 @@
-"""We write, Java opens: after a clean end and after a crash of ours; then Java writes, we read."""
+"""We write, Java opens after a clean shutdown or a crash of ours; then Java writes, we read."""
 
 import random
 import time
@@ -25,7 +25,7 @@ from support.stores import log_files, queue_files
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "unclean"])
-def test_everything_of_ours_is_pulled_and_java_goes_on(java, store_path, clean):
+def test_java_pulls_everything_we_wrote_and_continues(java, store_path, clean):
     written(store_path).close(clean=clean)
     assert len(log_files(store_path)) > 5
     assert len(queue_files(store_path, "orders", 0)) > 1
@@ -62,7 +62,7 @@ def check_ids(peer, pulled):
     assert found["store_host"] == "127.0.0.1:10911"
 
 
-def test_a_delayed_message_of_ours_is_delivered_and_a_half_one_checked(java, store_path):
+def test_java_delivers_our_delayed_message_and_checks_our_half_message(java, store_path):
     with written(store_path) as store:
         name_system_topics(store)
         append_delayed(store)

@@ -9,7 +9,7 @@ from support.stores import log_files, snapshot
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_every_kind_of_message_is_read_and_the_log_goes_on(java, store_path, ending):
+def test_every_kind_of_message_is_read_and_the_log_continues(java, store_path, ending):
     name_transaction_topics(store_path)
     with java.broker(store_path, **SMALL) as broker:
         sent, pulled = write_everything(java, broker)
@@ -83,7 +83,7 @@ def view_rows(path, view, columns, group=""):
 
 
 def append_ours(path):
-    """Single messages and a batch of ours; returns their bodies."""
+    """Append single messages and a batch; return their bodies."""
     added = [b"ours%d" % n for n in range(50)]
     with Store.open(path) as store:
         for n, body in enumerate(added):

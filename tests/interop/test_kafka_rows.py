@@ -1,4 +1,4 @@
-"""A topic of Kafka rows of ours, with null values and keys of any bytes, opened by Java."""
+"""Java opens a topic of Kafka rows that we wrote, with null values and keys of any bytes."""
 
 import pyarrow as pa
 from interop.compare import assert_same, bodies

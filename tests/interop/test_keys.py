@@ -1,4 +1,4 @@
-"""Keys: what Java indexed we find, what we indexed Java finds, in whatever time zone it runs."""
+"""Keys: we find what Java indexed, and Java finds what we indexed, in any time zone."""
 
 import time
 

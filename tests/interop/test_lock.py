@@ -1,4 +1,4 @@
-"""One directory, Java and we: who is refused, and that nothing is lost by trying."""
+"""One directory for Java and us: the second one is refused, and nothing is lost by trying."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from pyrocket.errors import StoreLockedError
 
 
 class Appending(threading.Thread):
-    """Appends to topic `busy` and commits for a group until it is told to end."""
+    """Appends to topic `busy` and commits for a group until it is stopped."""
 
     def __init__(self, store):
         super().__init__(daemon=True)
@@ -104,7 +104,7 @@ def names(path):
     return {str(entry.relative_to(path)) for entry in path.rglob("*")}
 
 
-def test_a_writer_of_ours_is_refused_while_java_runs(java, store_path):
+def test_our_writer_is_refused_while_java_runs(java, store_path):
     with java.broker(store_path, **SMALL) as broker:
         java.peer.send("t", [outgoing(b"one")], queues=1)
         with pytest.raises(StoreLockedError) as caught:

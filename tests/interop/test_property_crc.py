@@ -42,7 +42,7 @@ def test_a_strict_broker_takes_our_records_and_we_take_its(java5, store_path, cl
 
 
 def test_the_broker_ends_a_log_where_we_do(java5, store_path):
-    """A property is changed behind the last checkpoint: the record and all behind it are gone."""
+    """A property is changed after the last checkpoint: it and all after it are truncated."""
     with Store.open(store_path, create=True, config=replace(SIZES, property_crc=True)) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         store.append_batch(batch([b"one", b"two"], 0, tags=pa.array(["good", "bad!"])), topic="t")

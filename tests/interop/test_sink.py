@@ -1,4 +1,4 @@
-"""A broker goes on with a store that a sink has published into, and the sink after it."""
+"""A broker continues a store that a sink has published into, and then the sink continues."""
 
 from interop.compare import assert_same, bodies
 from interop.rocketmq import SMALL, outgoing

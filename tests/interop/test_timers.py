@@ -80,8 +80,8 @@ def test_a_broker_delivers_what_was_pending_with_us(java5, store_path):
     assert everything_later(store_path) == sorted([*found, b"hour", b"month"])
 
 
-def test_a_broker_delivers_nothing_again_though_something_else_is_hours_late(java5, store_path):
-    """It begins with the second of what is late: what was delivered since lies behind that."""
+def test_a_broker_repeats_no_delivery_although_another_timer_is_hours_late(java5, store_path):
+    """It begins with the second of the oldest overdue timer; later deliveries come after that."""
     clock = FakeClock(int(time.time() * 1000) - 4 * HOUR)
     with open_store(store_path, clock=clock) as store:
         for body, after_ms in ((b"late", 2 * HOUR), (b"delivered", 1)):
@@ -142,8 +142,8 @@ def test_what_a_broker_cancelled_is_not_delivered_by_us(java5, store_path):
     assert everything_later(store_path) == [b"kept"]
 
 
-def test_a_broker_rolls_what_is_far_ahead_and_we_deliver_it_once(java5, store_path):
-    """With a wheel of a few seconds it stores anew what it cannot hold."""
+def test_a_broker_rolls_distant_timers_and_we_deliver_them_once(java5, store_path):
+    """With a wheel of a few seconds it re-appends timers that do not fit."""
     with open_store(store_path) as store:
         send(store, b"ours", HOUR)
     with java5.broker(store_path, **SMALL, timerRollWindowSlot=3) as broker:

@@ -36,8 +36,8 @@ def asked_by_java(java, count, state="COMMIT_MESSAGE", seconds=6):
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "unclean"])
 @pytest.mark.parametrize("held", [False, True], ids=["alone", "behind-another-group"])
-def test_a_broker_asks_about_exactly_what_we_left_undecided(java, store_path, clean, held):
-    """Some were put back before; another group's message holds the half cursor before them."""
+def test_a_broker_checks_exactly_the_half_messages_we_left_undecided(java, store_path, clean, held):
+    """Some were re-appended before; another group's message holds the half cursor before them."""
     clock = FakeClock(system_clock() - 10 * MINUTE)
     with_ours = Store.open(store_path, create=True, config=SIZES, clock=clock)
     with_ours.topics.create("bills", read_queues=1, write_queues=1)
@@ -110,8 +110,8 @@ def test_we_ask_about_exactly_what_a_broker_left_undecided(java, store_path, end
     assert_same(store_path, pulled)
 
 
-def test_a_broker_goes_on_with_our_immune_messages(java, store_path):
-    """They were put back with their first place, which no op message may name."""
+def test_a_broker_continues_with_our_immune_messages(java, store_path):
+    """They were re-appended with their first offset, which no op message may name."""
     clock = FakeClock(system_clock() - 2 * MINUTE)
     with Store.open(store_path, create=True, config=SIZES, clock=clock) as store:
         store.topics.create("bills", read_queues=1, write_queues=1)

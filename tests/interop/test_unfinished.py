@@ -44,11 +44,10 @@ def writes_of_an_append(path, trace, kind):
 
 @pytest.mark.parametrize("kind", ["whole", "plain", "sink"])
 @pytest.mark.parametrize("back", [1, 3])
-def test_what_a_dead_writer_left_of_a_batch(java, store_path, tmp_path, kind, back):
+def test_a_batch_that_a_dead_writer_left_incomplete(java, store_path, tmp_path, kind, back):
     """A whole batch is there for Java or not, and one of a sink can be published again.
 
-    Of a plain one that nobody has published, Java may take the first rows; what it has taken we
-    read, too.
+    Of a plain batch that was not published, Java may keep the first rows; we read them, too.
     """
     writes = writes_of_an_append(tmp_path / "rehearsal", tmp_path / "rehearsed", kind)
     assert append_and_die(make(store_path), writes - back, tmp_path / "trace", kind) == DIED

@@ -13,8 +13,10 @@ STATES = ("COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW")
 
 
 def name_transaction_topics(path):
-    """RocketMQ 4 lets nobody pull from topics before they are in its table, where its first check
-    of half messages, a minute later, puts these two."""
+    """RocketMQ 4 refuses pulls from topics that are not in its table.
+
+    Its first check of half messages, a minute later, adds these two.
+    """
     common = {"order": False, "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
     queues = {"readQueueNums": 1, "writeQueueNums": 1}
     table = {name: {"topicName": name, **common, **queues} for name in (HALF, OPS)}

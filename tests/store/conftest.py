@@ -31,13 +31,21 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def open_store(path, clock):
+def at_open():
+    """Functions that `open_store` calls with each store that it has opened."""
+    return []
+
+
+@pytest.fixture
+def open_store(path, clock, at_open):
     """Opens the store at `path`, made if it is missing; all are closed at the end."""
     opened = []
 
     def open_one(**options):
         options = {"create": not options.get("read_only", False), "config": SMALL} | options
         opened.append(Store.open(path, clock=clock, **options))
+        for prepare in at_open:
+            prepare(opened[-1])
         return opened[-1]
 
     yield open_one
@@ -78,7 +86,7 @@ def recoveries(monkeypatch):
 
 @pytest.fixture(params=[next_boot, bool], ids=["next boot", "same boot"])
 def trusted(tmp_path, request, recoveries):
-    """A store of 40 messages in each of two queues, closed cleanly; its words are true."""
+    """A store of 40 messages in each of two queues, closed cleanly; its shared state is valid."""
     path = tmp_path / "store"
     with filled(path) as store:
         store.topics.update("t", read_queues=2, write_queues=2)

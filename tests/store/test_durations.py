@@ -34,7 +34,7 @@ def test_a_duration_is_the_sum_of_its_parts(text, milliseconds):
     "text",
     ["", "10", "m", "-1s", "1.5h", "10 m", "30m2h", "1s1s", "1H", "1w", "\u0661s", "9" * 11 + "s"],
 )
-def test_what_is_no_duration_is_none(text):
+def test_an_invalid_duration_is_none(text):
     assert parse_duration(text) is None
 
 
@@ -52,7 +52,7 @@ def test_the_levels_are_those_of_rocketmq():
 @pytest.mark.parametrize(
     "text", ["", " ", "1", "1s,5s", "1s 500ms", "1s -5s", "1S", " ".join(["1s"] * 65)]
 )
-def test_levels_that_make_no_sense_are_refused(text):
+def test_invalid_levels_are_refused(text):
     with pytest.raises(OptionError) as caught:
         StoreConfig(delay_levels=text)
     assert caught.value.code == "DELAY_LEVELS"

@@ -1,4 +1,4 @@
-"""A test's clock in the directory: every process obeys it, and nobody by accident."""
+"""A test's clock in the directory: every process follows it, and none by accident."""
 
 import logging
 import multiprocessing
@@ -63,7 +63,7 @@ def test_a_clock_that_is_given_wins(path, file_clock):
         assert times(store) == [(5, 5)]
 
 
-def test_a_store_without_a_clock_takes_the_wall_clock_and_says_nothing(path, caplog):
+def test_a_store_without_a_clock_file_uses_the_wall_clock_and_logs_nothing(path, caplog):
     with caplog.at_level(logging.DEBUG, "pyrocket"), Store.open(path, create=True) as store:
         store.append(message())
         assert times(store)[0][1] > NOON
@@ -72,7 +72,7 @@ def test_a_store_without_a_clock_takes_the_wall_clock_and_says_nothing(path, cap
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_store_with_a_test_s_clock_says_so(path, file_clock, caplog, read_only):
+def test_a_store_with_a_test_s_clock_logs_a_warning(path, file_clock, caplog, read_only):
     Store.open(path, create=True).close()
     caplog.clear()
     with Store.open(path, read_only=read_only):
@@ -90,7 +90,7 @@ def test_looking_at_a_store_with_a_clock_leaves_no_trace(path, file_clock):
     assert snapshot(path) == before
 
 
-def test_without_the_file_the_wall_clock_goes_again(path, file_clock):
+def test_without_the_file_the_wall_clock_is_used_again(path, file_clock):
     file_clock.remove()
     file_clock.remove()
     with Store.open(path, create=True) as store:
@@ -108,14 +108,14 @@ def test_a_clock_is_its_time(file_clock, path):
 
 
 @pytest.mark.parametrize("time", [-1, 1 << 63])
-def test_what_is_no_time_is_refused(file_clock, time):
+def test_an_invalid_time_is_refused(file_clock, time):
     with pytest.raises(InvalidInputError):
         file_clock.set(time)
     assert file_clock() == NOON
 
 
 @pytest.mark.parametrize("content", [b"", b"1234567", b"123456789"])
-def test_a_file_that_is_no_clock_is_named(path, content):
+def test_an_invalid_clock_file_is_named(path, content):
     Store.open(path, create=True).close()
     (path / "pyrocket/clock").write_bytes(content)
     for read_only in (False, True):

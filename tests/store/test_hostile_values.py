@@ -1,4 +1,4 @@
-"""Public methods raise errors of the tree only, with a way out, whatever they are given."""
+"""Public methods raise only errors of the tree, with a remedy, for any arguments."""
 
 import errno
 import inspect

@@ -108,7 +108,7 @@ def test_a_store_that_was_not_closed_is_recovered_whole(clean):
     fill(store)
     store.close(clean=False)
     assert (clean / "abort").exists()
-    # As after a reboot: nobody vouches for the shared words.
+    # As after a reboot: the shared state is invalid.
     (clean / "pyrocket/state").unlink()
     with Store.open(clean) as store:
         check_test_topic(store)

@@ -60,7 +60,7 @@ def test_so_is_a_half_message(store, fields):
         producer.send(Message(topic="t", body=b"x", **fields))
 
 
-def test_what_is_no_message_is_refused(store):
+def test_a_value_that_is_not_a_message_is_refused(store):
     with pytest.raises(MessageError, match=r"of type bytes.*pyrocket\.Message"):
         store.append(b"x")
     for topic in (None, 5, ["t"]):

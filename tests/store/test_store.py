@@ -57,7 +57,7 @@ def test_empty_directory_and_missing_parents_become_a_store(tmp_path):
         assert bodies(Store.open(place, read_only=True))[0] == [b"x"]
 
 
-def test_store_in_the_making_is_no_store_yet(path, open_store):
+def test_a_store_that_is_being_created_is_not_a_store_yet(path, open_store):
     open_store().close()
     (path / "pyrocket" / "store.json").unlink()
     with pytest.raises(StoreNotFoundError):
@@ -82,7 +82,7 @@ def test_sizes_and_broker_name_of_the_directory_win(open_store, path):
     assert {file.stat().st_size for file in path.glob("consumequeue/t/0/*")} == {200}
 
 
-def test_who_gives_other_sizes_than_the_directory_s_is_warned_once(open_store, path, caplog):
+def test_other_sizes_than_the_directory_s_cause_one_warning(open_store, path, caplog):
     open_store().close()
     assert not caplog.records, "what was given is what it has"
     for read_only in (True, False):
@@ -93,7 +93,7 @@ def test_who_gives_other_sizes_than_the_directory_s_is_warned_once(open_store, p
         assert f"{path} keeps its {text}" in caplog.text
 
 
-def test_defaults_are_no_wish_for_other_sizes(open_store, caplog):
+def test_default_sizes_cause_no_warning(open_store, caplog):
     open_store().close()
     open_store(config=StoreConfig()).close()
     assert not caplog.records

@@ -103,7 +103,7 @@ def test_an_open_store_refuses_a_file_that_a_later_release_wrote_meanwhile(root,
 
 
 @pytest.mark.parametrize("word", [FORMAT_WORD, WRITTEN_BY_WORD])
-def test_one_damaged_word_of_the_state_is_not_taken_for_a_later_release(root, word):
+def test_one_damaged_field_of_the_state_is_not_taken_for_a_later_release(root, word):
     page = words(root)
     page[word] ^= 1
     page.close()
@@ -111,7 +111,7 @@ def test_one_damaged_word_of_the_state_is_not_taken_for_a_later_release(root, wo
         assert store.append(Message(topic="orders", body=b"x")).topic == "orders"
 
 
-def test_what_this_release_writes_says_its_version_and_release(tmp_path):
+def test_files_of_this_release_contain_version_and_release(tmp_path):
     with Store.open(tmp_path / "s", create=True, clock=FakeClock()) as store:
         store.append(message(b"x"))
     own = tmp_path / "s" / "pyrocket"
@@ -125,7 +125,7 @@ def test_what_this_release_writes_says_its_version_and_release(tmp_path):
 
 
 @pytest.mark.parametrize("version", [0, -1, "2", None, 1.5, [1]])
-def test_what_is_no_version_is_damage_not_a_later_release(root, monkeypatch, version):
+def test_an_invalid_version_is_damage_not_a_later_release(root, monkeypatch, version):
     with pytest.raises(ValueError, match="is not a version"):
         check_version(Path("topics.json"), version)
     monkeypatch.setitem(VERSIONS, "topics.json", version)
@@ -141,7 +141,7 @@ def test_the_release_is_that_of_the_package():
     assert f'version="{RELEASE}"' in (ROOT / "setup.py").read_text()
 
 
-def test_the_readme_says_of_every_own_file_what_its_versions_changed():
+def test_the_readme_lists_the_versions_of_every_own_file():
     page = (ROOT / "store/README.md").read_text().partition("## Versions")[2].partition("\n## ")[0]
     rows = {
         (pattern, int(version))

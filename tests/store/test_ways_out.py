@@ -1,4 +1,4 @@
-"""What an error tells its reader to do has to work."""
+"""The remedy of an error has to work."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from pyrocket.tools.cli import main
 from support.stores import filled, overwrite, queue_files
 
 
-def test_the_queues_are_rebuilt_as_the_error_says(tmp_path):
+def test_the_remedy_of_the_error_rebuilds_the_queues(tmp_path):
     root = tmp_path / "store"
     with Store.open(root, create=True) as store:
         for number in range(50):
@@ -39,8 +39,8 @@ def test_the_queues_are_rebuilt_as_the_error_says(tmp_path):
 
 
 @pytest.mark.parametrize("size", [120, 138, 4000])
-def test_a_wrong_size_in_an_entry_is_not_said_to_be_the_logs_fault(path, size):
-    """Repair mends it, and nothing else would: no backup of the log has another size."""
+def test_a_wrong_size_in_an_entry_is_not_reported_as_damage_of_the_log(path, size):
+    """Only repair fixes it: no backup of the log has another size."""
     with filled(path) as store:
         overwrite(queue_files(path)[0], size.to_bytes(4, "big"), 3 * 20 + 8)
         for read in (lambda: store.read("t", 0, 3, 1), lambda: list(store.scan("t", 0, 3, 5))):
@@ -55,7 +55,7 @@ def test_a_wrong_size_in_an_entry_is_not_said_to_be_the_logs_fault(path, size):
         assert len(store.read("t", 0, 3, 1)) == 1
 
 
-def test_what_is_in_the_place_of_a_file_is_not_said_to_be_a_full_disk(path):
+def test_a_folder_in_place_of_a_file_is_not_reported_as_a_full_disk(path):
     filled(path).close()
     (path / "lock").unlink()
     (path / "lock").mkdir()

@@ -18,7 +18,7 @@ class Lengths:
         return self.queues[topic, queue_id][start - self.first : end - self.first]
 
     def bytes(self, start, end):
-        """What lies between two offsets of all queues."""
+        """The bytes between two offsets of all queues."""
         return sum(
             sum(self.of(queue.topic, queue.queue_id, start[queue], offset))
             for queue, offset in end.items()

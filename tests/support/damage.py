@@ -23,17 +23,17 @@ def make(path, clock):
         if int(body[:6]) % 7 == 0:
             store.append_batch(batch([b"u", b"v"], [0, 1]), topic="u")
     store.groups.commit("g", "t", {0: 17})
-    store.topics.update("t", perm=6)  # The backup of the topic table knows both.
+    store.topics.update("t", perm=6)  # The backup of the topic table has both.
     return store
 
 
 def entry_at(path, offset, topic="t"):
-    """Where the entry of a message lies: file and byte."""
+    """The position of a message's entry: file and byte."""
     return queue_files(path, topic)[offset // 10], offset % 10 * 20
 
 
 def record_at(path, offset, topic="t"):
-    """Where a record lies: file, byte in it, size."""
+    """The position of a record: file, byte in it, size."""
     file, at = entry_at(path, offset, topic)
     entry = file.read_bytes()[at : at + 20]
     start = int.from_bytes(entry[:8], "big")
@@ -63,7 +63,7 @@ def clear_slot(path):
 
 
 def move_end(path, offset):
-    """Make the last index file end elsewhere, as its header and its last item say."""
+    """Change the end of the last index file, in its header and its last item."""
     file = index_files(path)[-1]
     count = int.from_bytes(file.read_bytes()[36:40], "big")
     for place in 24, 40 + 4 * 20 + 20 * (count - 1) + 4:
@@ -72,10 +72,10 @@ def move_end(path, offset):
 
 @dataclass(frozen=True)
 class Damage:
-    """What is done, the finding's code, and what `repair` makes of it.
+    """The damage, the finding's code, and the result of `repair`.
 
-    mended: everything is there again. cut: messages from an offset of topic t on are gone.
-    stepped: one message is lost, and all others are there. None of them: it stays as it is.
+    mended: everything is there again. cut: messages from an offset of topic t on are lost. stepped:
+    one message is lost, and all others are there. None of them: it stays as it is.
     """
 
     name: str

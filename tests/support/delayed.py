@@ -15,7 +15,7 @@ def parked(store, topic, queue_id=0):
 
 
 def own(stored):
-    """The properties that are RocketMQ's own, but for the id."""
+    """RocketMQ's own properties, except for the id."""
     return {name: value for name, value in stored.properties.items() if name != "UNIQ_KEY"}
 
 

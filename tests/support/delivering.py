@@ -4,7 +4,7 @@ import pyarrow as pa
 from pyrocket.disk.shared_state import NEXT_DUE, level_field
 from pyrocket.engine.service_runner import ServiceRunner
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
-from pyrocket.services.delay.schedule_service import ScheduleService
+from pyrocket.services.delay.schedule_service import DeliveryLimits, ScheduleService
 
 from support.inner import inner
 from support.stores import batch, message
@@ -44,11 +44,13 @@ def deliver_all(store):
 
 
 class Driver:
-    """Delivers what is due of an open store, but only when it is told to."""
+    """Delivers due messages of an open store, but only when it is called."""
 
-    def __init__(self, store):
+    def __init__(self, store, **limits):
         self.hooks = inner(store).services.hooks
-        self.levels = ScheduleService(inner(store).engine.layout, inner(store).reader)
+        self.levels = ScheduleService(
+            inner(store).engine.layout, inner(store).reader, DeliveryLimits(**limits)
+        )
         self.writer = inner(store).writer
         self.hooks.after_section.clear()
         self.runner = ServiceRunner(inner(store).engine, [self.levels])

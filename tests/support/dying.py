@@ -8,7 +8,7 @@ STEPS = ("write_at", "rename", "unlink", "set_length", "make_directory", "sync_d
 
 
 class DeathError(BaseException):
-    """Nobody handles it: what was not written by now is not written."""
+    """An error that is never handled: nothing more is written."""
 
 
 class DyingAt:

@@ -1,4 +1,4 @@
-"""Transactional producers for tests, and what a test wants to know about a store's transactions."""
+"""Transactional producers for tests, and helpers to inspect a store's transactions."""
 
 import os
 import random

@@ -17,6 +17,7 @@ from pyrocket.engine.sender import Sender
 from pyrocket.engine.writer import Writer
 from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.services.services import Services
+from pyrocket.services.transactions.bridge import TransactionBridge
 
 
 class Inner:
@@ -54,6 +55,10 @@ class Inner:
     @property
     def group_append(self) -> GroupAppend:
         return self.sender._queue
+
+    @property
+    def transaction_bridge(self) -> TransactionBridge:
+        return self.services.transactions._bridge
 
     def crash(self) -> None:
         """Release files and locks as the kernel does for a process that was killed."""

@@ -66,7 +66,7 @@ class JavaIndex:
         return self.files[-1]
 
     def build(self, topic, offset, stored, words):
-        """Index one message under its words, the unique id first."""
+        """Index one message under its keys, the unique id first."""
         if offset < self._last().end_offset:
             return
         for word in words:

@@ -12,6 +12,7 @@ from pyrocket.formats.index_file import HEADER_BYTES, Geometry, IndexHeader, nam
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import STORE_HOST, encode_record
 from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.index.keys.index_builder import IndexLimits
 from pyrocket.index.keys.index_file import IndexFile
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
@@ -27,6 +28,17 @@ GEOMETRY = Geometry(SMALL.index_slots, SMALL.index_items)
 
 def index_of(path):
     return KeyIndex(Layout(path), GEOMETRY)
+
+
+def limit_index(store, **limits):
+    """Give a store other limits of its index, if it is open for writing."""
+    if not store.read_only:
+        inner(store).keys.limits = IndexLimits(**limits)
+
+
+def index_at_once(store):
+    """Have an open store index everything at once, in slices of one run."""
+    limit_index(store, catch_up_bytes=1, slice_bytes=1)
 
 
 def contents(path):
@@ -129,7 +141,7 @@ class Refused:
         self.made = []
 
     def goes_on(self, until):
-        """Index what lies before `until` into its own files, wherever they are now."""
+        """Index the log before `until` into its own files."""
         for run in walk(self._log, self._place, until):
             self._put(key_items(run))
         self._place = until

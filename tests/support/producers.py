@@ -11,10 +11,10 @@ COMMITS = 25
 
 
 def produce(path, producer, sent, ended):
-    """Append numbered messages until `ended` is set or the parent is gone.
+    """Append numbered messages until `ended` is set or the parent has ended.
 
-    In batches and one by one in turn, with pauses, so that the queries that read keep up.
-    `sent[producer]` says how many there are.
+    Alternately in batches and one by one, with pauses, so that reading queries keep up.
+    `sent[producer]` is their number.
     """
     with Store.open(path) as store:
         for round_ in count():

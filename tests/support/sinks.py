@@ -16,7 +16,7 @@ def numbered(number, run="run-1", identity=QUERY, target="t"):
 def stage(
     store, batch, bodies, partition=0, attempt=0, topic="t", topics=None, queue_id=None, **columns
 ):
-    """Stage bodies as one task would; returns what it tells."""
+    """Stage bodies as one task would; return its result."""
     with store.sink.stage(batch, partition=partition, attempt=attempt) as stager:
         if bodies:
             rows = rows_of(bodies, queue_id, **columns)
@@ -41,7 +41,7 @@ def publish(store, number, bodies, run="run-1", *, on_difference="fail", on_gap=
 
 
 def staged_files(path):
-    """What lies in the staging folder and belongs to a query."""
+    """The files of a query in the staging folder."""
     root = path / "pyrocket" / "staging"
     return sorted(
         str(file.relative_to(root)) for file in root.glob("*/*") if file.parent.name != "free"

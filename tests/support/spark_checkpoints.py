@@ -26,7 +26,7 @@ class Files:
         self.position = self.reader.initialOffset()
 
     def plan(self, *others):
-        """Plan a micro-batch of all there is; other sources' lines come behind."""
+        """Plan a micro-batch of everything; the lines of other sources follow."""
         self.position = json.loads(json.dumps(self.reader.latestOffset(self.position, None)))
         lines = ["v1", SETTINGS, json.dumps(self.position), *others]
         self.put(f"offsets/{self.number}", "\n".join(lines))

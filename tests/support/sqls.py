@@ -11,7 +11,7 @@ TEXTS = [
     "\u0663", "\U0001d7d3", "½", "true", "TRUE", "False", "it's", "", "中", "-", "+", ".", "e5",
     "1e", "--5", "1" * 40,
 ]  # fmt: skip
-"""What properties say; an empty one is as none, for messages cannot have it."""
+"""Values of properties; an empty one means none, because messages cannot have it."""
 
 _CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02")
 _VALUES = st.one_of(
@@ -78,4 +78,4 @@ EXPRESSIONS = st.recursive(
     _joined,
     max_leaves=5,
 )
-"""Many of them are refused: what has an order, say, may be a text."""
+"""Many of them are refused: for example, operands of an order may be texts."""

@@ -1,4 +1,4 @@
-"""Small stores for tests, and what a test wants to know about one."""
+"""Small stores for tests, and helpers to inspect and change them."""
 
 import hashlib
 from dataclasses import replace
@@ -27,7 +27,7 @@ _BOOT_WORD = 8
 
 
 class FakeClock:
-    """Stands still until a test moves it."""
+    """A clock that advances only when a test moves it."""
 
     def __init__(self, now=1_700_000_000_000):
         self.now = now
@@ -69,12 +69,12 @@ def bodies(store, topic="t"):
 
 
 def words(path):
-    """The shared words, writable."""
+    """The shared state, writable."""
     return SharedState(Layout(path).state, writable=True)
 
 
 def reboot(path):
-    """Make the words those of another boot, and of no clean end: nobody trusts them."""
+    """Make the shared state that of another boot without a clean shutdown: it is invalid."""
     page = words(path)
     page[_BOOT_WORD] = page[_BOOT_WORD] ^ 1
     page.mark_dirty()
@@ -82,7 +82,7 @@ def reboot(path):
 
 
 def next_boot(path):
-    """Make the words those of another boot: after a clean end they are trusted all the same."""
+    """Make the shared state that of another boot: after a clean shutdown it stays valid."""
     page = words(path)
     page[_BOOT_WORD] ^= 1
     page.close()

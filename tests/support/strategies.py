@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what lies on disk and what is sent, and a second encoder of records.
+"""Hypothesis strategies for data on disk and messages, and a second encoder of records.
 
 `raw_record` is written from the byte table of `store/pyrocket/formats/record.py` alone, field by
 field: it can make what our own encoder never does (v2, odd flags, malformed properties).

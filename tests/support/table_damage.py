@@ -16,7 +16,7 @@ OWN = [f"pyrocket/{name}.json" for name in ("store", "topics", "epochs", "sink",
 
 
 def write(text, name, path, *, backup=""):
-    """Put a text into a file; its backup, if it has one, is what `backup` says, or none."""
+    """Put a text into a file; its backup, if it has one, becomes `backup`, or is deleted."""
     (path / name).write_text(text)
     (path / f"{name}.bak").unlink(missing_ok=True)
     if backup:

@@ -41,7 +41,7 @@ class Timing:
             if not step:
                 return done
             done += step
-        raise AssertionError("there is no end of it")
+        raise AssertionError("it does not end")
 
     def next_due(self):
         with self.writer.try_exclusive():

@@ -99,7 +99,7 @@ def _check_type(field: StructField) -> None:
     if not _can_fill(field.dataType):
         raise SchemaError(
             f"Column {field.name!r} is {field.dataType.simpleString()}, with NOT NULL inside or "
-            "keys that are no strings: no body can promise that.",
+            "keys that are not strings: no body can promise that.",
             remedy="Leave NOT NULL out of the column's type, and make the keys of maps STRING.",
             code="COLUMN_TYPE",
         )

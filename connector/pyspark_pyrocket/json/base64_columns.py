@@ -1,6 +1,6 @@
 """Base64 of whole columns by one call of the C library, without a step for each value. Pure.
 
-Values whose length is a multiple of 3 have the same base64 alone and in a row. The others are
+Values whose length is a multiple of 3 have the same base64 alone and concatenated. The others are
 padded to such a length first, and the padding sign (`=`) is put in afterwards.
 """
 

@@ -23,7 +23,7 @@ _FEW = 8
 """Up to this many rows, decoding one by one is faster than bisecting."""
 
 _MANY = 1024
-"""The most rows of a part with a bad row: where most are bad, each repeats the whole part."""
+"""Maximum rows of a part with a bad row: each bad row repeats the decoding of its part."""
 
 _BYTES = 1 << 19
 """The most bytes of bodies that are Python objects at a time, which take twenty times the memory.

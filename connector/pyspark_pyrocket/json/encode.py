@@ -33,7 +33,7 @@ def json_objects(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -
 
 
 def _never_all_null(pieces: list[pa.StringArray]) -> list[pa.StringArray]:
-    """Return the pieces, with an empty one in rows without any: Arrow would make these null."""
+    """Return the pieces, with an empty one in rows that have none, which Arrow would make null."""
     if not all(piece.null_count for piece in pieces):
         return pieces
     nothing = reduce(pc.and_, (piece.is_null() for piece in pieces))
@@ -41,7 +41,10 @@ def _never_all_null(pieces: list[pa.StringArray]) -> list[pa.StringArray]:
 
 
 def json_text(column: pa.Array) -> pa.StringArray:
-    """Return each value as JSON; null stays null. Raises TypeError for a type that JSON has not."""
+    """Return each value as JSON; null stays null.
+
+    Raises TypeError for a type that JSON does not have.
+    """
     column = _common_form(column)
     for is_kind, encode in _ENCODERS:
         if is_kind(column.type):

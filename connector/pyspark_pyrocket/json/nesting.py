@@ -24,7 +24,7 @@ _FRAMES = 4 * MAX_DEPTH
 
 _OPENING, _CLOSING, _QUOTE, _BACKSLASH = b'[]"\\'
 _CASE = 0xDF
-"""Without this bit `{` is `[` and `}` is `]`."""
+"""With this bit cleared `{` becomes `[` and `}` becomes `]`."""
 
 _CHUNK_BYTES = 1 << 17
 """Fits into a core's cache together with the arrays computed from it."""

@@ -28,7 +28,8 @@ _CREATE_IF_MISSING = Option(
     "first micro-batch, so that a query restarted while its disk is not mounted does not create "
     "an empty one. A source with `subscribePattern` creates no topics.",
     default="`true` (sink), `false` (stream)",
-    instead="A batch reads what is there: with missingTopic=wait it is empty without its topics.",
+    instead="A batch reads what exists: with missingTopic=wait it is empty while its topics do"
+    " not exist.",
 )
 _RETENTION_HOURS = Option(
     "retentionHours",
@@ -74,7 +75,7 @@ _ARGUMENTS = {
 
 @dataclass(frozen=True)
 class RetentionOptions:
-    """The options about retention; `given` has the names and texts of those that are given."""
+    """The retention options; `given` has the names and texts of those that are given."""
 
     hours: int | None
     total_bytes: int | None
@@ -104,7 +105,7 @@ class RetentionOptions:
                 ]
                 raise OptionError(
                     f"Option {name!r} is {text!r}, and {_describe(kept)} in the store at {path}: "
-                    "the option counts for a store that the write creates.",
+                    "the option only applies to a store that the write creates.",
                     remedy=f"Remove it, or run: pyrocket store set --path {shlex.quote(path)} "
                     + " ".join(line),
                     code="RETENTION_DIFFERS",
@@ -115,7 +116,7 @@ def _parse_mode(option: str, text: str) -> int | None:
     try:
         return StoreConfig(dir_mode=int(text, 8)).dir_mode
     except (ValueError, OptionError) as error:
-        remedy = "Write octal permissions, as in 2770 or 750: the owner's have to be 7."
+        remedy = "Write octal permissions, as in 2770 or 750: the owner's digit has to be 7."
         raise invalid(option, text, remedy) from error
 
 
@@ -123,9 +124,9 @@ def _parse_mode(option: str, text: str) -> int | None:
 class CreationOptions:
     """What a write creates where it is missing.
 
-    create_if_missing: whether the store and its topics are created.
-    directory_mode: the permissions of a new store; None: as the umask says.
-    retention: how long a new store keeps messages; None: for ever.
+    create_if_missing: whether the store and its topics are created. directory_mode: the permissions
+    of a new store; None: by the umask. retention: how long a new store keeps messages; None: for
+    ever.
     """
 
     create_if_missing: bool = _CREATE_IF_MISSING.field()
@@ -135,7 +136,7 @@ class CreationOptions:
         Kind("text", _parse_mode, None),
         "Permissions of a store that this write creates, such as `2770`. With the leading `2` "
         "everything created in it gets the group's permissions of the directory, under any umask.",
-        default="as the umask",
+        default="by the umask",
     ).field()
     retention: RetentionOptions | None = field(
         default=None, metadata=made_of(_RETENTION_HOURS, _RETENTION_BYTES, _CLEAN_TIME)
@@ -143,7 +144,7 @@ class CreationOptions:
 
 
 def check_creates(given: OptionReader) -> None:
-    """Raise OptionError (OPTION_CONFLICT) if a write describes a store that it may not create."""
+    """Raise OptionError (OPTION_CONFLICT) if options are for a store that is not created."""
     described = [option for option in ("directoryMode", *_ARGUMENTS) if option in given]
     if described and not given.read(_CREATE_IF_MISSING):
         raise conflict(
@@ -153,18 +154,22 @@ def check_creates(given: OptionReader) -> None:
 
 
 def source_creates(given: OptionReader) -> bool:
-    """Return whether a read creates the store and its topics; it may have to leave them alone."""
+    """Return whether a read creates the store and its topics.
+
+    Raises OptionError (OPTION_CONFLICT).
+    """
     creates = given.read(_CREATE_IF_MISSING, boolean(default=False))
     if creates and given.text("readOnly").lower() == "true":
         raise conflict(
-            "Both createIfMissing=true and readOnly=true are given, and it writes to the store.",
+            "Both createIfMissing=true and readOnly=true are given, but creating writes to the"
+            " store.",
             "Keep one of them.",
         )
     return creates
 
 
 def retention_of(given: OptionReader) -> RetentionOptions | None:
-    """Return the options about retention, None without any."""
+    """Return the retention options; None if none is given."""
     texts = tuple((name, given.text(name)) for name in _ARGUMENTS if name in given)
     if not texts:
         return None
@@ -172,7 +177,7 @@ def retention_of(given: OptionReader) -> RetentionOptions | None:
     if hours is None and "cleanTime" in given:
         raise OptionError(
             "Option 'cleanTime' is given without 'retentionHours'.",
-            remedy="It is when old messages are deleted: set 'retentionHours' to their age.",
+            remedy="It sets when old messages are deleted: set 'retentionHours' to their age.",
             code="OPTION_MISSING",
         )
     return RetentionOptions(hours, total_bytes, given.read(_CLEAN_TIME), texts)

@@ -109,7 +109,7 @@ class DeliveryOptions:
         if "onReplayDifference" in given and self.delivery != EXACTLY_ONCE:
             raise conflict(
                 f"Option 'onReplayDifference' is given with delivery={self.delivery}, which "
-                "compares no repetition.",
+                "does not detect repetitions.",
                 "Remove one of them.",
             )
 
@@ -122,18 +122,20 @@ def transaction_of(given: OptionReader, delivery: str, *, streaming: bool) -> Tr
     if streaming:
         raise conflict(
             f"Option {named[0]!r} is for batch writes.",
-            "Remove it: a stream is known by its checkpoint. In foreachBatch it belongs to "
+            "Remove it: a stream is identified by its checkpoint. In foreachBatch it belongs to "
             "the write of the DataFrame.",
         )
     if len(named) == 1:
         raise OptionError(
             f"Option {named[0]!r} is given alone.",
-            remedy="A repetition is known by both: give 'txnAppId' and 'txnVersion', or neither.",
+            remedy="A repetition is recognised by both: give 'txnAppId' and 'txnVersion', or"
+            " neither.",
             code="OPTION_MISSING",
         )
     if delivery != EXACTLY_ONCE:
         raise conflict(
-            f"Option 'txnAppId' is given with delivery={delivery}, which drops no repetition.",
+            f"Option 'txnAppId' is given with delivery={delivery}, which does not drop"
+            " repetitions.",
             "Remove 'delivery', or 'txnAppId' and 'txnVersion'.",
         )
     app_id = given.text("txnAppId")

@@ -1,12 +1,12 @@
 """Options of Kafka's source, of other connectors and of Spark: explained when they are refused.
 
-Users bring them along, and an option without an effect must not be accepted silently.
+Users may keep them from other jobs, and an option without an effect must not be ignored silently.
 """
 
 from dataclasses import dataclass
 
 _KAFKA = "is Kafka's"
-_CLIENT = "configures a Kafka client, and there is none here"
+_CLIENT = "configures a Kafka client, which is not used here"
 _NO_BROKER = "No broker is contacted: name the store's directory with 'path'."
 _FILES = "is for files that Spark reads"
 _WRITING = "belongs to the query that writes the stream"
@@ -16,10 +16,9 @@ _WRITING = "belongs to the query that writes the stream"
 class ForeignOption:
     """An option of another source, or of another part of Spark.
 
-    name: as its own documentation writes it; Spark passes options on in lower case.
-    what: what it does, as the rest of a sentence that begins with its name.
-    ours: the option here that does the same or comes nearest, or "".
-    instead: the remedy where there is no such option.
+    name: as its own documentation writes it; Spark passes options on in lower case. what: what it
+    does, as the rest of a sentence that begins with its name. ours: the option here that does the
+    same or comes nearest, or "". instead: the remedy where there is no such option.
     """
 
     name: str
@@ -40,7 +39,8 @@ _OPTIONS = (
     ForeignOption("kafka.transactional.id", _CLIENT, "txnAppId"),
     ForeignOption(
         "groupIdPrefix",
-        f"{_KAFKA}: a prefix for the consumer groups that its source makes up; here it makes none",
+        f"{_KAFKA}: a prefix for the consumer groups that its source creates; none are created"
+        " here",
         "commitToGroup",
     ),
     ForeignOption("nameServer", "names RocketMQ's name servers", instead=_NO_BROKER),
@@ -71,7 +71,9 @@ _OPTIONS = (
     ForeignOption("rowsPerSecond", "is for Spark's source of rates", "maxOffsetsPerTrigger"),
     ForeignOption("numPartitions", "is for Spark's JDBC and rate sources", "minPartitions"),
     *(
-        ForeignOption(name, _FILES, instead="Remove it: 'valueFormat' says what bodies are.")
+        ForeignOption(
+            name, _FILES, instead="Remove it: 'valueFormat' defines how bodies are decoded."
+        )
         for name in (
             *("header", "sep", "delimiter", "quote", "escape", "encoding", "charset", "lineSep"),
             *("multiLine", "dateFormat", "timestampFormat", "mergeSchema", "compression"),
@@ -88,9 +90,7 @@ _BY_PREFIX = (
     ForeignOption(
         "kafkaConsumer.", f"{_KAFKA}: how long a task waits for a broker; here files are read"
     ),
-    ForeignOption(
-        "fetchOffset.", f"{_KAFKA}: how often it asks a broker again; here files are read"
-    ),
+    ForeignOption("fetchOffset.", f"{_KAFKA}: how often it retries a broker; here files are read"),
 )
 _TAILS = {
     tail.lower(): tail for tail in ("pollTimeoutMs", "numRetries", "retryIntervalMs", "retries")

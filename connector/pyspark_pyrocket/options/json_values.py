@@ -88,7 +88,7 @@ def queue_number(where: str, text: str) -> int:
 
 def _brokers(where: str, value: object, read: Read[_Value]) -> dict[str, dict[int, _Value]]:
     if not isinstance(value, dict) or not value:
-        raise OptionError(f"{where}: {value!r} gives no queues.", remedy='Write {"0":…}.')
+        raise OptionError(f"{where}: {value!r} does not name queues.", remedy='Write {"0":…}.')
     if all(isinstance(inner, dict) for inner in value.values()):
         return {broker: _queues(where, inner, read) for broker, inner in value.items()}
     return {"": _queues(where, value, read)}

@@ -34,9 +34,9 @@ Other = TypeVar("Other")
 class Kind(Generic[Value]):
     """A kind of values.
 
-    values: which ones, for the list of options. parse: the option's name and its text → the value;
-    raises OptionError. default: the value of an option that is not given; shown: the same for the
-    README.
+    values: the valid values, as the list of options shows them. parse: the option's name and its
+    text → the value; raises OptionError. default: the value of an option that is not given; shown:
+    the same for the README.
     """
 
     values: str
@@ -45,7 +45,7 @@ class Kind(Generic[Value]):
     shown: str = "none"
 
     def then(self, convert: Callable[[Value], Other]) -> "Kind[Other]":
-        """Return the kind whose values are converted once more."""
+        """Return the same kind with a further conversion of its values."""
         return Kind(
             self.values,
             lambda option, text: convert(self.parse(option, text)),
@@ -58,8 +58,8 @@ class Kind(Generic[Value]):
 class Option(Generic[Value]):
     """One option.
 
-    default: as the README prints it; "": as the kind says. instead: the remedy for a query that
-    does not have the option.
+    default: as the README prints it; "": the kind's. instead: the remedy for a query that does not
+    have the option.
     """
 
     name: str
@@ -77,12 +77,12 @@ class Option(Generic[Value]):
         return query in self.queries or (query == READ and self.queries != (SINK,))
 
     def field(self) -> Value:
-        """Return a field of a dataclass that holds the option's value."""
+        """Return a dataclass field that holds the option's value."""
         return field(default=self.kind.default, metadata={_ROWS: (self,), _READ: True})
 
 
 def made_of(*options: Option[Any]) -> dict[str, Any]:
-    """Return the metadata of a field whose value is not that of one option, but made of these."""
+    """Return the metadata of a field whose value is derived from several options."""
     return {_ROWS: options}
 
 
@@ -95,7 +95,7 @@ def rows_of(*classes: Any) -> tuple[Option[Any], ...]:
 
 @dataclass(frozen=True)
 class OptionReader:
-    """The options of a query by their names, and the kind of the query."""
+    """The options of a query by name, and the kind of query."""
 
     values: dict[str, str]
     query: str
@@ -110,7 +110,7 @@ class OptionReader:
     def read(self, option: Option[Value], kind: Kind[Value] | None = None) -> Value:
         """Return the value of an option, or its default. Raises OptionError.
 
-        kind: what the option is in this query, where that differs from the option's own.
+        kind: the kind of its values in this query, if different from the option's own.
         """
         kind = kind or option.kind
         if option.name not in self:
@@ -146,9 +146,9 @@ def conflict(message: str, remedy: str) -> OptionError:
 
 
 def choice(*words: str) -> Kind[str]:
-    """Return the kind of one of these words, whatever its case; the first is the default.
+    """Return the kind of one of these names, ignoring case; the first is the default.
 
-    An empty first word stands for an option that is not given.
+    An empty first name means that the option is not given.
     """
     *others, last = filter(None, words)
     remedy = f"Use {', '.join(others)} or {last}." if others else f"Use {last}."

@@ -214,6 +214,6 @@ def _schema(given: OptionReader, corrupt: str) -> tuple[StructType | None, bool]
 
 def _needs(option: str, condition: str) -> OptionError:
     return conflict(
-        f"Option {option!r} is given, and it needs {condition}.",
+        f"Option {option!r} is given, but it needs {condition}.",
         f"Set that, or remove {option!r}.",
     )

@@ -1,4 +1,4 @@
-"""What a read does about lost messages, for consumer groups, and whether it may write."""
+"""How a read handles lost messages and consumer groups, and whether it may write."""
 
 from dataclasses import dataclass, field
 
@@ -73,7 +73,7 @@ _WRITING = ("commitToGroup", "badRecordsTopic")
 
 _HOW_TO_COMMIT = {
     BATCH: "To move it when a batch is done, use pyspark_pyrocket.BatchCommit.",
-    STREAM: "To have it follow a stream, name it with 'commitToGroup'.",
+    STREAM: "To make it follow a stream, name it with 'commitToGroup'.",
 }
 """How each kind of query moves a group; a read that may become either gets both."""
 
@@ -128,7 +128,8 @@ class Progress:
         for option in _WRITING if progress.read_only else ():
             if option in given:
                 raise conflict(
-                    f"Both {option!r} and readOnly=true are given, and it writes to the store.",
+                    f"Both {option!r} and readOnly=true are given, but a commit writes to the"
+                    " store.",
                     "Keep one of them.",
                 )
         return progress

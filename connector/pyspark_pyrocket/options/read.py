@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from pyspark_pyrocket.options.batching import Admission, Splitting
 from pyspark_pyrocket.options.creation import source_creates
+from pyspark_pyrocket.options.endpoint import NO_ENDPOINT, Endpoint
 from pyspark_pyrocket.options.option import READ
 from pyspark_pyrocket.options.payload import Payload
 from pyspark_pyrocket.options.policies import LossPolicy, Progress
@@ -18,12 +19,13 @@ from pyspark_pyrocket.options.topics import Subscription
 class ReadOptions:
     """The options of a read: each part is explained where it is defined.
 
-    path: the store's directory, absolute.
+    path: the store's directory, absolute; empty with an endpoint.
     view, skips_damage, verify_crc: as in `View`.
     create_if_missing: whether a new query creates the store and the topics that are missing.
     """
 
-    path: str
+    path: str = ""
+    endpoint: Endpoint = NO_ENDPOINT
     subscription: Subscription
     span: Span = field(default_factory=Span)
     loss: LossPolicy = field(default_factory=LossPolicy)
@@ -45,6 +47,7 @@ class ReadOptions:
         view = View.parse(given)
         return cls(
             path=path,
+            endpoint=Endpoint(**given.read_fields(Endpoint)),
             subscription=Subscription.parse(given, needed=view.view == MESSAGES),
             span=Span.parse(given),
             loss=LossPolicy.parse(given),

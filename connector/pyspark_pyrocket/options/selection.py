@@ -38,7 +38,7 @@ _SUB_EXPRESSION = Option(
 )
 
 _OTHER_SEPARATOR = re.compile(r"[|,]|\s(?:or|and)\s", re.IGNORECASE)
-"""What is written for || by mistake."""
+"""What users write for || by mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +120,8 @@ def _parse_words(option: str, text: str) -> tuple[str, ...]:
         raise invalid(
             option,
             text,
-            'Write words separated by commas, or a JSON list of them, as in ["a,b","c"]. '
-            "None is empty, and none has a space: RocketMQ separates keys by spaces.",
+            'Write keys separated by commas, or a JSON list of them, as in ["a,b","c"]. '
+            "A key cannot be empty or contain a space: RocketMQ separates keys by spaces.",
         )
     return tuple(dict.fromkeys(words))
 
@@ -131,7 +131,7 @@ def _is_word(word: object) -> bool:
 
 
 _WORDS: Kind[tuple[str, ...]] = Kind("text", _parse_words, ())
-_STREAMS = "A stream reads what comes: filter its DataFrame."
+_STREAMS = "A stream reads new messages as they arrive: filter its DataFrame."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,7 @@ class KeyLookup:
         "keys",
         (BATCH,),
         _WORDS,
-        "Only messages with one of these keys (words of RocketMQ's KEYS, or unique ids), "
+        "Only messages with one of these keys (of RocketMQ's KEYS, or unique ids), "
         'separated by commas or as a JSON list (`["a,b","c"]`). They are looked up in the key '
         "index instead of reading the topics, between the start and the end of the read.",
         instead=_STREAMS,
@@ -162,10 +162,12 @@ class KeyLookup:
     @classmethod
     def parse(cls, given: OptionReader) -> "KeyLookup":
         """Read the keys or ids to look up."""
-        given.refuse_together("keys", "msgId", "An id is enough to find a message: keep one.")
+        given.refuse_together("keys", "msgId", "An id alone identifies a message: keep one.")
         for option in ("keys", "msgId"):
             if given.text("view", "messages").lower() != "messages":
-                given.refuse_together("view", option, "Views are read whole: filter the DataFrame.")
+                given.refuse_together(
+                    "view", option, "Views are read completely: filter the DataFrame."
+                )
         return cls(**given.read_fields(cls))
 
     def __bool__(self) -> bool:
@@ -236,12 +238,12 @@ class View:
 def _not_for(view: str) -> Iterator[tuple[Iterable[str], str]]:
     """Yield options that do not apply to a view, and why."""
     if view != MESSAGES:
-        yield [row.name for row in rows_of(Span)], "shows all there is now"
+        yield [row.name for row in rows_of(Span)], "shows everything that exists now"
     if view not in (MESSAGES, *WAITING):
-        yield _NAMES[2:] if view == COMMITLOG else _NAMES, "is not about such topics"
+        yield _NAMES[2:] if view == COMMITLOG else _NAMES, "does not show messages of these topics"
     if view in TABLES:
         yield [row.name for row in rows_of(Payload)], "has no messages"
     if view != COMMITLOG:
         yield ["onDamage"], "does not read the log as it is"
     if view not in (MESSAGES, RETRY, DLQ, GROUPS):
-        yield ["group"], "is not about groups"
+        yield ["group"], "does not show groups"

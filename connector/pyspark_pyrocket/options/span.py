@@ -60,7 +60,7 @@ _STRATEGY = Option(
     "startingOffsetsByTimestampStrategy",
     READS,
     choice(*_STRATEGIES),
-    "Where a queue starts that has no message from that time on: `latest`, at its end; "
+    "Where a queue starts if it has no message from that time on: `latest`, at its end; "
     "`earliest`, with its first message; `error` fails, unless the queue is empty.",
 )
 _LAST_N = Option(
@@ -103,7 +103,7 @@ _ENDS = (_ENDING_TIMESTAMP, _ENDING_BY_TIMESTAMP, _ENDING_OFFSETS)
 class Span:
     """Where a batch starts and ends; a stream uses `starting` once, when it is new.
 
-    notes: what to log about how the options were read.
+    notes: what to log about how the options were interpreted.
     """
 
     starting: Place = field(
@@ -195,7 +195,7 @@ def _group(given: OptionReader, option: str) -> str:
     group = given.text("group") or given.text("commitToGroup")
     if not group:
         raise OptionError(
-            f"Option {option!r} is committed, and no consumer group is named.",
+            f"Option {option!r} is committed, but no consumer group is named.",
             remedy="Name it with the option 'group'.",
             code="OPTION_MISSING",
         )

@@ -13,6 +13,7 @@ from pyrocket.errors import OptionError
 from pyspark_pyrocket.options.batching import Admission, Splitting
 from pyspark_pyrocket.options.creation import CreationOptions
 from pyspark_pyrocket.options.delivery import DeliveryOptions
+from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.options.foreign import ForeignOption, foreign_option
 from pyspark_pyrocket.options.option import READ, SINK, Option, OptionReader, rows_of
 from pyspark_pyrocket.options.payload import EncodingOptions, Payload
@@ -24,7 +25,8 @@ from pyspark_pyrocket.options.topics import Subscription
 
 TABLE: tuple[Option[Any], ...] = (
     PATH,
-    *rows_of(Subscription, Span, LossPolicy, Admission, Splitting, Selection, KeyLookup, Payload),
+    *rows_of(Endpoint, Subscription, Span, LossPolicy, Admission, Splitting, Selection),
+    *rows_of(KeyLookup, Payload),
     *rows_of(EncodingOptions, View, Progress, CreationOptions, DeliveryOptions),
 )
 
@@ -43,7 +45,10 @@ _BEGINNING = 6
 
 
 def given_options(request: Request, query: str) -> tuple[str, OptionReader]:
-    """Return the store's path and the options; refuse those that `query` does not have."""
+    """Return the store's path, empty with an endpoint, and the options.
+
+    Options that `query` does not have are refused.
+    """
     path, rest = split_target(request)
     return path, OptionReader(known_options(rest, query), query)
 

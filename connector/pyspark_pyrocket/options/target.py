@@ -1,4 +1,4 @@
-"""The option `path`, otherwise the environment, as an absolute path."""
+"""The store's path, from the option `path` or the environment, as an absolute path."""
 
 import os
 from collections.abc import Mapping
@@ -25,7 +25,9 @@ TABLE_TRAP = (
     "SELECT ... FROM t WITH (path = '...', topic = '...')."
 )
 
-_LATER = ("endpoint", "namesrv")
+ENDPOINT = "endpoint"
+
+_LATER = ("namesrv",)
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,17 @@ class Request:
 
 
 def split_target(request: Request) -> tuple[str, dict[str, str]]:
-    """Return the absolute path of the store, and the other options."""
+    """Return the absolute path of the store, empty with an endpoint, and the other options."""
     rest = dict(request.options)
     path = _one_path(rest)
     _refuse_later_targets(rest)
+    if any(name.lower() == ENDPOINT for name in rest):
+        if path:
+            raise conflict(
+                f"Both the path {path!r} and an 'endpoint' are given.",
+                "Keep 'endpoint' to go through the broker, 'path' to open the directory.",
+            )
+        return "", rest
     return absolute_path(path or request.default_store, request.directory), rest
 
 
@@ -54,8 +63,8 @@ def absolute_path(path: str, directory: str) -> str:
     if not path.strip():
         raise OptionError(
             "No store is named.",
-            remedy="Set the option 'path' or the environment variable PYROCKET_STORE. "
-            + TABLE_TRAP,
+            remedy="Set the option 'path', the environment variable PYROCKET_STORE, or the "
+            "option 'endpoint'. " + TABLE_TRAP,
             code="OPTION_MISSING",
         )
     return os.path.abspath(os.path.join(directory, local_path(path)))
@@ -84,7 +93,7 @@ def _refuse_later_targets(options: dict[str, str]) -> None:
     for name in options:
         if name.lower() in _LATER:
             raise OptionError(
-                f"Option {name!r} is not supported yet: this version does not connect to a broker.",
-                remedy=f"Remove {name!r}, and name the directory of a store with 'path'.",
+                f"Option {name!r} is not supported yet: this version connects to no name server.",
+                remedy="Name the directory of a store with 'path', or its broker with 'endpoint'.",
                 code="OPTION_UNSUPPORTED",
             )

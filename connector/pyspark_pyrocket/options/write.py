@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pyspark_pyrocket.options.creation import CreationOptions, check_creates, retention_of
 from pyspark_pyrocket.options.delivery import DeliveryOptions, transaction_of
+from pyspark_pyrocket.options.endpoint import NO_ENDPOINT, Endpoint
 from pyspark_pyrocket.options.option import SINK
 from pyspark_pyrocket.options.payload import EncodingOptions, json_encoding
 from pyspark_pyrocket.options.table import given_options
@@ -15,11 +16,12 @@ from pyspark_pyrocket.options.topics import TOPIC
 class WriteOptions(CreationOptions, DeliveryOptions, EncodingOptions):
     """The options of a write: those of its bases, and where rows are written to.
 
-    path: the store's directory, absolute.
+    path: the store's directory, absolute; empty with an endpoint.
     topic: the topic of every row, or an empty string where a column names it.
     """
 
-    path: str
+    path: str = ""
+    endpoint: Endpoint = NO_ENDPOINT
     topic: str = TOPIC.field()
 
     @classmethod
@@ -32,6 +34,7 @@ class WriteOptions(CreationOptions, DeliveryOptions, EncodingOptions):
         options = cls(
             **values,
             path=path,
+            endpoint=Endpoint(**given.read_fields(Endpoint)),
             retention=retention_of(given),
             transaction=transaction_of(given, values["delivery"], streaming=streaming),
             encodes_json=encodes_json,

@@ -62,7 +62,7 @@ def mark_null_bodies(sent: Sent) -> None:
 
 
 def encode_keys(sent: Sent) -> None:
-    """Encode binary keys as base64, with the property that marks them; null means without a key."""
+    """Encode binary keys as base64, with the property that marks them; null means no key."""
     keys = sent["keys"].cast(pa.binary())
     _add_property(sent, keys.is_valid(), KEY_ENCODING_PROPERTY, "base64")
     sent["keys"] = encode_column(keys)

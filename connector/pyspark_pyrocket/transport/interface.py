@@ -243,10 +243,23 @@ class MessageSource(Protocol):
     ) -> Iterator[RecordSlice]:
         """Yield the messages that match `where` as raw records, range after range.
 
-        Small ranges of one topic may be joined in one slice, which then has an `order`. `tally`
-        counts what was examined, so that a reader can resume after an error. A slice is valid
-        until the next one is requested. Raises OffsetOutOfRangeError if messages were deleted,
-        RecordDamagedError.
+        `tally` counts what was examined, so that a reader can resume after an error. A slice is
+        valid until the next one is requested. Raises OffsetOutOfRangeError if messages were
+        deleted, RecordDamagedError.
+        """
+        ...
+
+    def joined_slice(
+        self,
+        ranges: Sequence["QueueRange"],
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> RecordSlice | None:
+        """Return small ranges of one topic as one slice with an `order`.
+
+        None if they are too large together, or if one of them has to be read alone to know what is
+        wrong with it.
         """
         ...
 

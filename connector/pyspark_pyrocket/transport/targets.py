@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Protocol
 
+from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.interface import MessageSource, Target
 from pyspark_pyrocket.transport.path import PathTarget
 
@@ -14,12 +15,21 @@ class TargetOptions(Protocol):
 
     @property
     def path(self) -> str:
-        """The store's directory, absolute."""
+        """The store's directory, absolute; empty with an endpoint."""
+        ...
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The broker; without addresses there is none."""
         ...
 
 
 def target_of(options: TargetOptions) -> Target:
     """Return the target that the options name, as the driver opens it."""
+    if options.endpoint.addresses:
+        from pyspark_pyrocket.transport.endpoint import EndpointTarget
+
+        return EndpointTarget(options.endpoint)
     return PathTarget(options.path)
 
 

@@ -124,16 +124,21 @@ class StoreSource:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Yield raw records; several ranges of one topic come in one slice if they are small."""
-        if len(ranges) > 1 and len({each.queue.topic for each in ranges}) == 1:
-            places = [(each.queue.queue_id, each.start, each.end) for each in ranges]
-            topic = ranges[0].queue.topic
-            found = self.store.raw.slice_of_ranges(topic, places, where=where, tally=tally)
-            if found is not None:
-                yield found
-                return
+        """Yield raw records, range after range."""
         for each in ranges:
             yield from self.store.raw.slices(*_place(each), where=where, tally=tally)
+
+    def joined_slice(
+        self,
+        ranges: Sequence[QueueRange],
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> RecordSlice | None:
+        """Return small ranges of one topic as one slice; None if they are too large together."""
+        places = [(each.queue.queue_id, each.start, each.end) for each in ranges]
+        topic = ranges[0].queue.topic
+        return self.store.raw.slice_of_ranges(topic, places, where=where, tally=tally)
 
     def locate(self, request: LookupRequest) -> LookupResult:
         """Return where the messages with some keys or ids are, by the key index."""

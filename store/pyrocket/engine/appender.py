@@ -110,6 +110,7 @@ class Appender:
         config: StoreConfig,
     ) -> None:
         self._log, self._dispatcher, self._state, self._clock = log, dispatcher, state, clock
+        self.max_notes = MAX_NOTES
         self.property_crc = bool(config.property_crc)
 
     def append(
@@ -151,7 +152,7 @@ class Appender:
             plan = map(self._placer(start).place, chain(first, chunks))
             self._write_head_last(plan, end, store_time, whole=True)
         self._publish(end, store_time, 1, None)
-        known = _Collected()
+        known = _Collected(self.max_notes)
         plan = map(self._placer(start).place, chain(first, chunks))
         try:
             self._reveal(map(known.note, plan), store_time)
@@ -293,17 +294,17 @@ class Appender:
 
 
 class _Collected:
-    """Collects what has been appended, up to MAX_NOTES keys."""
+    """Collects what has been appended, up to `max_notes` keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_notes: int) -> None:
         self.appended: list[Appended] | None = []
-        self._keys = 0
+        self._keys, self._max_notes = 0, max_notes
 
     def note(self, placed: Placed) -> Placed:
         """Collect a chunk, and return it."""
         keys = placed.chunk.keys
-        self._keys += MAX_NOTES + 1 if keys is None else len(keys)
-        if self._keys > MAX_NOTES:
+        self._keys += self._max_notes + 1 if keys is None else len(keys)
+        if self._keys > self._max_notes:
             self.appended = None
         elif self.appended is not None:
             self.appended.append(_appended(placed))

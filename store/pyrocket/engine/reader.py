@@ -53,7 +53,6 @@ from pyrocket.metadata.identity import Identity, load_identity
 from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
 from pyrocket.metadata.topics import TopicConfig, Topics
 
-_RECOVERY_SECONDS, _POLL_SECONDS = 60, 0.02
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
 """In memory at a time at most, except one larger message."""
 
@@ -61,7 +60,12 @@ _log = logging.getLogger(__name__)
 
 
 class Reader:
-    """Reads one directory. Safe to share between threads and across forks."""
+    """Reads one directory. Safe to share between threads and across forks.
+
+    It waits up to `recovery_seconds` for a recovery, looking every `poll_seconds`.
+    """
+
+    recovery_seconds, poll_seconds = 60.0, 0.02
 
     def __init__(self, layout: Layout, identity: Identity, clock: Clock, files: StoreFiles) -> None:
         self._layout, self.identity, self.clock = layout, identity, clock
@@ -340,18 +344,18 @@ class Reader:
 
         Returns False if the recovering process died. Waits on if the lock's holder is unknown.
         """
-        own, deadline = self._layout, time.monotonic() + _RECOVERY_SECONDS
+        own, deadline = self._layout, time.monotonic() + self.recovery_seconds
         while state.is_recovering(lock_identity(own.lock)) and state.is_file_at(own.state):
             if self.interrupted_end():
                 return False
             if time.monotonic() > deadline:
                 raise StoreUnavailableError(
-                    f"{self._layout.root} has been in recovery for {_RECOVERY_SECONDS} s.",
+                    f"{self._layout.root} has been in recovery for {self.recovery_seconds:.0f} s.",
                     remedy="Try again later; if the recovering process died, open the store for"
                     " writing once.",
                     code="STORE_RECOVERING",
                 )
-            time.sleep(_POLL_SECONDS)
+            time.sleep(self.poll_seconds)
         return True
 
 

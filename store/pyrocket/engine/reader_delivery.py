@@ -15,10 +15,6 @@ from pyrocket.engine.engine import Engine
 from pyrocket.errors import PyrocketError, StoreLockedError
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
-INTERVAL_SECONDS = 1.0
-"""The least time after which a reader opens the store for writing again."""
-
-_AFTER_FAILURE_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -39,7 +35,12 @@ class Writable(Protocol):
 
 
 class ReaderDelivery:
-    """Delivers what is due for the readers of one store. Not thread-safe."""
+    """Delivers what is due for the readers of one store. Not thread-safe.
+
+    `interval_seconds` is the least time after which it opens the store for writing again.
+    """
+
+    interval_seconds, after_failure_seconds = 1.0, 10.0
 
     def __init__(self, engine: Engine) -> None:
         self._layout, self._reader, self._clock = engine.layout, engine.reader, engine.clock
@@ -53,13 +54,13 @@ class ReaderDelivery:
         """
         if time.monotonic() < self._not_before or not self._is_due():
             return False
-        self._not_before = time.monotonic() + INTERVAL_SECONDS
+        self._not_before = time.monotonic() + self.interval_seconds
         try:
             return _deliver_once(open_writable)
         except (PyrocketError, OSError) as error:
             if getattr(error, "code", "") != "LOCK_TIMEOUT":  # A writer is active and delivers.
                 _log.info("what is due in %s waits for a writer: %s", self._layout.root, error)
-                self._not_before = time.monotonic() + _AFTER_FAILURE_SECONDS
+                self._not_before = time.monotonic() + self.after_failure_seconds
             return False
 
     def _is_due(self) -> bool:

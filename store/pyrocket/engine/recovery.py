@@ -9,17 +9,17 @@ no file `abort`, and the shared state does not say that an fsync failed.
     state valid in this boot, other writers present            join them: no recovery
         test_other_writers_are_not_looked_at
     state valid in this boot, alone, queues agree              no recovery
-        test_deleted_and_empty_topics_are_no_lost_queues
+        test_deleted_and_empty_topics_are_not_lost_queues
     state valid in this boot, alone, queues lack entries       recover, unclean
         test_all_queues_deleted_after_a_kill
     next boot, clean, log and queues end where the state says  validate the state: no recovery
         test_after_a_clean_end_the_next_boot_has_nothing_to_recover
     next boot, clean, but a queue or the log differs           recover, clean
         test_a_queue_that_lost_its_last_file_is_rebuilt
-        test_a_log_that_goes_on_behind_the_end_is_looked_at
+        test_a_log_that_continues_after_the_clean_end_is_recovered
     next boot, `abort` present                                 recover, unclean
         test_an_unclean_end_in_the_next_boot_is_recovered
-        test_an_abort_file_is_believed_before_the_words
+        test_an_abort_file_takes_precedence_over_the_state
     a Java broker had the store, or it is a copy               recover; clean if there is no `abort`
         test_a_java_broker_that_ran_since_is_noticed
         test_a_copy_is_looked_at_first

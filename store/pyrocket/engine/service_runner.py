@@ -66,6 +66,7 @@ class ServiceRunner:
         self._pause_began: int | None = None
         self._logged = ""
         self._refused = False
+        self.tend_seconds = TEND_SECONDS
         self._running = threading.Lock()
         self._threads: list[ServiceThread] = []
 
@@ -217,7 +218,7 @@ class ServiceThread:
                 writer = self._engine.writer
             except StoreReadOnlyError:
                 return
-            if time.monotonic() - tended >= TEND_SECONDS:
+            if time.monotonic() - tended >= self._runner.tend_seconds:
                 writer.run_maintenance()
                 tended = time.monotonic()
             pause = 0 if self._runner.run_due(writer) else self._runner.wait_ms(writer.page)

@@ -81,6 +81,12 @@ class RecordSlice:
         return build_columns(self.records, self.queue, columns, verify_crc=verify_crc)
 
 
+def empty_slice(queue: MessageQueue) -> RecordSlice:
+    """Return a slice without messages, with an order."""
+    none = np.zeros(0, np.int64)
+    return RecordSlice(queue, RecordFields(pa.py_buffer(b""), 0, none, none), order=none)
+
+
 def decode_slices(
     slices: Iterable[RecordSlice],
     columns: Sequence[str],

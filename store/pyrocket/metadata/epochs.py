@@ -61,6 +61,6 @@ class Epochs:
         except PARSE_ERRORS as error:
             raise StoreDamagedError(
                 f"{self._layout.epochs} cannot be parsed ({describe_error(error)}).",
-                remedy="Restore it from a copy, or remove it: readers then no longer know where"
-                " earlier recoveries have truncated the log.",
+                remedy="Restore it from a copy, or delete it: readers then cannot detect where"
+                " earlier recoveries truncated the log.",
             ) from error

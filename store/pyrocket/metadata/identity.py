@@ -2,9 +2,9 @@
 
 Written once, when the directory is created or first opened for writing; a file of an older version
 gets the sizes and delay levels that it lacks. The sizes of a directory that Java made are those of
-most of its files, and saved only when all files have them. Its delay levels are given by the first
-process that opens it for writing, or derived from its queue entries (`delay_levels`), or else
-RocketMQ's defaults.
+most of its files, and saved only when all files have them. Its delay levels are those given by the
+first process that opens it for writing, otherwise those derived from its queue entries
+(`delay_levels`), otherwise RocketMQ's defaults.
 """
 
 import json
@@ -158,8 +158,8 @@ def load_identity(layout: Layout, config: StoreConfig) -> Identity:
         raise StoreDamagedError(
             f"{layout.identity} cannot be read: {describe_error(error)}.",
             remedy="Restore it from a backup, or remove it: the next writer makes a new one, with"
-            " the sizes that the files have. Running queries then see another store; a broker_name"
-            " and delay_levels of your own have to be given again.",
+            " the sizes that the files have. Running queries then see another store; a"
+            " broker_name and delay_levels have to be given again if they are not the defaults.",
         ) from error
     _check_delay_levels(layout, config, identity.config)
     check_noted_sizes(layout, identity.config)
@@ -175,7 +175,7 @@ def identify(layout: Layout, config: StoreConfig) -> tuple[Identity, StoreDamage
         return load_identity(layout, config), None
     except StoreDamagedError as error:
         text: bytes | None = b""
-        with suppress(StoreDamagedError):  # It is not a file, as `error` says.
+        with suppress(StoreDamagedError):  # It is not a file: `error` describes that.
             text = read_or_none(layout.identity)
         if text is None:
             raise
@@ -241,14 +241,14 @@ class SealedLog:
             known = json.loads(read_or_none(self._layout.identity) or b"{}")
             pairs = [(int(start), _end(end)) for start, end in known.get(_SEALED, [])]
             sealed = SealedRanges(tuple(pairs), int(known[_SIZES["log_file_bytes"]]))
-            # An older release changes only one of them.
+            # An older release changes only one of the two.
             agrees = sealed.is_open == bool(known.get(_PROPERTY_CRC))
             if agrees and known.get(_SEALED_LOCK) == _lock_time(self._layout):
                 return sealed
         return NOT_SEALED
 
     def settle(self, log_end: int, sealing: bool | None) -> bool:
-        """Save durably whether records from `log_end` on have checksums; None: not given.
+        """Save durably whether records from `log_end` on have checksums; None: as before.
 
         Returns whether that has changed `store.json`. The caller holds the write lock, and the log
         ends at `log_end`.
@@ -290,7 +290,7 @@ def _check_delay_levels(layout: Layout, wanted: StoreConfig, resolved: StoreConf
     if wanted.delay_levels is None or wanted.delay_levels_ms == resolved.delay_levels_ms:
         return
     raise OptionError(
-        f"{layout.root} has the delay levels {resolved.delay_levels_text!r}; delay_levels says"
+        f"{layout.root} has the delay levels {resolved.delay_levels_text!r}, not"
         f" {wanted.delay_levels!r}.",
         remedy="Leave delay_levels out; the directory's levels are used then.",
         code="DELAY_LEVELS",

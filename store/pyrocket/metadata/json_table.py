@@ -22,7 +22,7 @@ from pyrocket.formats import fastjson
 LOG = logging.getLogger("pyrocket")
 
 BY_HAND = (
-    "Restore it from a copy, or correct it by hand; without the file and its .bak the table begins"
+    "Restore it from a copy, or correct it by hand; without the file and its .bak the table is"
     " empty."
 )
 """The remedy if neither the file nor its backup can be parsed."""

@@ -99,7 +99,7 @@ def check_noted_sizes(layout: Layout, config: StoreConfig) -> None:
 
 def _raise_wrong_size(layout: Layout, key: str, noted: int, right: int, size: int) -> NoReturn:
     raise StoreDamagedError(
-        f"{layout.identity} says {noted} for {key}, but all files have {size} bytes.",
+        f"{layout.identity} has {noted} for {key}, but all files have {size} bytes.",
         remedy=f"If the files are unchanged, write {right} there; otherwise restore them from a"
         " backup. Nothing has been changed.",
         code="STORE_SIZES",

@@ -28,9 +28,7 @@ def blocks_of(
 
 
 def _is_of(part: RecordSlice, each: QueueRange) -> bool:
-    return part.order is not None or (
-        part.queue == each.queue and each.start <= part.first_offset < each.end
-    )
+    return part.queue == each.queue and each.start <= part.first_offset < each.end
 
 
 def _block(part: RecordSlice | None, at: int, tally: ScanTally, sent: ScanTally) -> bytes:

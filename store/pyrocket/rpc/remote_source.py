@@ -12,7 +12,7 @@ from pyrocket.broker.source import Part
 from pyrocket.engine.key_lookup import LookupRequest, LookupResult
 from pyrocket.errors import TransportError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
-from pyrocket.formats.record_slice import RecordSlice
+from pyrocket.formats.record_slice import RecordSlice, empty_slice
 from pyrocket.index.queues.message_locations import MessageLocations
 from pyrocket.message import (
     ByteSpan,
@@ -39,24 +39,24 @@ class RemoteSource:
     """Reads a store through its broker. Safe to share between threads."""
 
     def __init__(self, client: Client, watch: VersionWatch | None = None) -> None:
-        self._client = client
-        self._watch = watch or VersionWatch(client)
-
-    def within(self, seconds: float) -> "RemoteSource":
-        """Return a source of the same broker whose calls end after so long at most."""
-        return type(self)(self._client.within(seconds), self._watch)
+        self.client, self.watch = client, watch or VersionWatch(client)
 
     def _value(self, call: str, kind: Any, **arguments: Any) -> Any:
-        return values_of(self._client.call(call, **arguments), {"value": kind})["value"]
+        return values_of(self.client.call(call, **arguments), {"value": kind})["value"]
 
     @cached_property
     def hello(self) -> Any:
-        """The broker's first reply: what does not change while it runs."""
+        """The broker's reply to the first call: who it is. Raises UnsupportedError."""
         self._asked_at = time.monotonic()
         return self._say_hello()
 
+    def greet(self) -> None:
+        """Ask the broker again who it is."""
+        self.__dict__.pop("hello", None)
+        _ = self.hello
+
     def _say_hello(self) -> Any:
-        return self._client.call("Hello", release=RELEASE, protocol=PROTOCOL)
+        return self.client.call("Hello", release=RELEASE, protocol=PROTOCOL)
 
     @property
     def store_id(self) -> str:
@@ -74,7 +74,7 @@ class RemoteSource:
 
     def version(self) -> Hashable:
         """Return from memory a value that stays equal as long as nothing has changed."""
-        return self._watch.version()
+        return self.watch.version()
 
     def is_recovering(self) -> bool:
         """Whether a recovery was interrupted; a broker has recovered its store."""
@@ -90,15 +90,15 @@ class RemoteSource:
 
     def bounds(self, topics: Collection[str]) -> _Bounds:
         """Return the range of each read queue of the topics."""
-        return self._value("Bounds", _Bounds, topics=topics)
+        return self._value("Bounds", _Bounds, topics=list(topics))
 
     def queue_bounds(self, queues: Collection[MessageQueue]) -> _Bounds:
         """Return the ranges of any queues."""
-        return self._value("QueueBounds", _Bounds, queues=queues)
+        return self._value("QueueBounds", _Bounds, queues=list(queues))
 
     def retired(self, topics: Collection[str]) -> _Bounds:
         """Return the queues with messages that are no read queues any more."""
-        return self._value("Retired", _Bounds, topics=topics)
+        return self._value("Retired", _Bounds, topics=list(topics))
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> _Offsets:
         """Return the first offset of each queue stored at or after its time."""
@@ -106,7 +106,7 @@ class RemoteSource:
 
     def truncations(self, epochs: Mapping[str, int], queues: Collection[MessageQueue]) -> _Offsets:
         """Return the queues that recoveries after these epochs have truncated, and where."""
-        return self._value("Truncations", _Offsets, epochs=epochs, queues=queues)
+        return self._value("Truncations", _Offsets, epochs=epochs, queues=list(queues))
 
     def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
         """Return the mark of the newest message before these offsets."""
@@ -133,20 +133,16 @@ class RemoteSource:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Yield raw records, from where a lost connection has interrupted them.
-
-        Several ranges of one topic come in one slice if they are small.
-        """
-        tally, left, pauses = tally or ScanTally(), list(ranges), self._client.pauses()
+        """Yield raw records, range after range; a lost connection is resumed where it stopped."""
+        tally, left, pauses = tally or ScanTally(), list(ranges), self.client.pauses()
         first = tally.entries
         while left:
             done = 0
             try:
                 for done, part in self._blocks("Slices", left, tally, where=where, ranges=left):
                     yield part
-                    if part.order is None:
-                        left[done] = replace(left[done], start=part.next_offset)
-                    pauses = self._client.pauses()
+                    left[done] = replace(left[done], start=part.next_offset)
+                    pauses = self.client.pauses()
                 return
             except TransportError as error:
                 if not error.repeat_is_safe or not pauses.wait():
@@ -155,10 +151,26 @@ class RemoteSource:
                 passed = sum(each.rows for each in ranges) - sum(each.rows for each in left)
                 tally.entries = first + passed
 
+    def joined_slice(
+        self,
+        ranges: Sequence[QueueRange],
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> RecordSlice | None:
+        """Return small ranges of one topic as one slice; None if they are too large together."""
+        counted = ScanTally()
+        blocks = self._blocks("JoinedSlice", ranges, counted, where=where, ranges=ranges)
+        found = next((part for _, part in blocks), None)
+        (tally or ScanTally()).add(counted)
+        if found is None and counted.entries:
+            return empty_slice(ranges[0].queue)
+        return found
+
     def _blocks(
         self, call: str, asked: Sequence[QueueRange], tally: ScanTally, **arguments: Any
     ) -> Iterator[tuple[int, RecordSlice]]:
-        replies = self._client.stream(call, **arguments)
+        replies = self.client.stream(call, **arguments)
         queues = [each.queue for each in asked]
         return blocks_in(replies, queues, self.hello.log_file_bytes, tally)
 
@@ -198,7 +210,7 @@ class RemoteSource:
         self, part: Part, columns: Sequence[str], *, topics: Sequence[str] = (), verify_crc: bool
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""
-        for reply in self._client.stream(
+        for reply in self.client.stream(
             "ReadView", part=part, columns=columns, topics=topics, verify_crc=verify_crc
         ):
             yield from pa.ipc.open_stream(reply)
@@ -219,5 +231,5 @@ class RemoteSource:
 
     def close(self) -> None:
         """Close the connection."""
-        self._watch.close()
-        self._client.close()
+        self.watch.close()
+        self.client.close()

@@ -74,6 +74,14 @@ class BulkService:
         tally = ScanTally()
         return blocks_of(self._source.slices(ranges, where=where, tally=tally), tally, ranges)
 
+    def joined_slice(
+        self, ranges: Sequence[QueueRange], where: MessageFilter | None
+    ) -> Iterator[bytes]:
+        """Return small ranges of one topic as one block, or none."""
+        tally = ScanTally()
+        part = self._source.joined_slice(ranges, where=where, tally=tally)
+        return iter(()) if part is None else blocks_of([part], tally)
+
     def slices_at(
         self, locations: MessageLocations, where: MessageFilter | None
     ) -> Iterator[bytes]:

@@ -1,8 +1,8 @@
 """Every record of the log, in its order, whether or not a queue has it.
 
 These include half messages and their decisions, scheduled messages, and messages of deleted topics.
-Each record is checked, including its body. The log ends where the shared state says or, without a
-valid one, after the last whole record.
+Each record is checked, including its body. The log ends at the end in the shared state or, without
+a valid one, after the last whole record.
 """
 
 import logging

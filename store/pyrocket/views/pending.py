@@ -1,8 +1,8 @@
 """Pending messages: scheduled ones, and half messages that are not decided yet.
 
 A plan lists ranges of RocketMQ's own topics, which stay as they are while messages are delivered.
-It is made once; its ranges may be read by other processes. Topic and queue of a pending message
-are those that it is for; its queue offset is that in the topic where it waits.
+It is made once; its ranges may be read by other processes. Topic and queue of a pending message are
+its destination; its queue offset is that in the topic where it waits.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,10 +33,10 @@ PendingKind = Literal["scheduled", "half"]
 """`scheduled` messages are delivered when they are due, `half` ones when they are committed."""
 
 MAX_MESSAGES = 16_384
-"""In one range of a plan."""
+"""Maximum number of messages in one range of a plan."""
 
 _MAX_GAP = 256
-"""So many messages between two of one range are read and left out."""
+"""Up to this many messages between two of one range are read and left out."""
 
 DUE = "dueTimestamp"
 PENDING_COLUMNS: dict[str, pa.DataType] = {**SCAN_COLUMNS, DUE: pa.timestamp("us", "UTC")}
@@ -50,7 +50,7 @@ _MS = "^[0-9]{1,15}$"
 
 @dataclass(frozen=True, order=True)
 class PendingRange:
-    """Messages that wait in one queue: all of [start, end), or only those at `offsets`.
+    """Messages pending in one queue: all of [start, end), or only those at `offsets`.
 
     `offsets` are int64 in native byte order, ascending.
     """
@@ -63,7 +63,7 @@ class PendingRange:
 
     @property
     def messages(self) -> int:
-        """The number of messages, for whatever topic."""
+        """The number of messages, of all topics."""
         return len(self.offsets) // 8 or self.end - self.start
 
 
@@ -71,11 +71,11 @@ class PendingMessages:
     """Plans and reads the pending messages of one store, which may be open for reading only."""
 
     def __init__(self, engine: Engine, timers: Callable[[], TimerEntries]) -> None:
-        """Make it; `timers` returns the timers to come, see `formats.timer_entry`."""
+        """`timers` returns the pending timers: see `formats.timer_entry`."""
         self._layout, self._reader, self._timers = engine.layout, engine.reader, timers
 
     def plan(self, kind: PendingKind) -> list[PendingRange]:
-        """Return where the messages of a kind wait now, those of all topics."""
+        """Return where the messages of a kind are pending now, those of all topics."""
         if kind not in get_args(PendingKind):
             raise InvalidInputError(
                 f"{kind!r} is not a kind of pending messages.",

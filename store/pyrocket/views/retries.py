@@ -1,7 +1,7 @@
 """Messages that consumers sent back, and dead letters.
 
 A consumer that fails sends the message back. The broker appends a copy to the topic %RETRY%<group>
-after a growing delay, until when it is pending like any delayed message, and after the last retry
+after a growing delay, during which it is pending like any delayed message, and after the last retry
 to %DLQ%<group>. A copy keeps body and properties; RETRY_TOPIC is the first message's topic,
 ORIGIN_MESSAGE_ID its offset id. Source: `SendMessageProcessor.asyncConsumerSendMsgBack`, `MixAll`,
 and `KeyBuilder` for pop consumers of RocketMQ 5, whose retry topics also contain the topic's name.

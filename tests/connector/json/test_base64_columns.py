@@ -1,4 +1,4 @@
-"""Base64 of columns: what the standard library makes of each value, whatever lies beside it."""
+"""Base64 of columns: the same as the standard library's for each value, whatever its neighbours."""
 
 from base64 import b64decode, b64encode
 

@@ -111,7 +111,7 @@ def test_each_mode_treats_a_body_that_is_too_deep_as_corrupt(depth, ddl, called)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_a_schema_is_inferred_whatever_the_depth_of_a_body(depth, called):
+def test_a_schema_is_inferred_at_any_depth_of_a_body(depth, called):
     bodies = [b'{"id":0}', arrays(depth), objects(depth), b'{"id":2,"late":1}']
     found = called(lambda: infer_schema(bodies))
     if depth > 1000:
@@ -127,7 +127,7 @@ def test_an_inferred_schema_is_one_that_spark_can_carry(nested):
     assert type(found).fromJson(found.jsonValue()) == found
     assert parse_ddl("valueSchema", to_ddl(found)) == found
     arrow_type(found)
-    # What lies below the deepest level that is inferred is kept as text.
+    # Values below the deepest inferred level are kept as text.
     (row,) = decode([nested(1000)], to_ddl(found)).column(5).to_pylist()
     inside = nested(1000)[15:-1].decode()
     while isinstance(row, dict | list):

@@ -46,11 +46,11 @@ DIFFERENT = {
     # Grouped digits, single quotes, two entries of one key, and nothing at all.
     *('{"dec":"1,000"}', "{'i':1}", '{"m":{"a":1,"a":2}}', "", " "),
 }
-"""Where we differ, and mean to: `json_text` and `json_rows` say how."""
+"""Where we differ on purpose: see `json_text` and `json_rows`."""
 
 
 def plain(column):
-    """Rows as text without what is null; times as numbers: Python knows no year 0."""
+    """Rows as text without what is null; times as numbers: Python has no year 0."""
     fields = {}
     for at, field in enumerate(column.type):
         child = column.field(at)
@@ -134,7 +134,7 @@ ENCODED = """
 
 
 def same(mine, theirs):
-    """Compare what JSON means; times of ours have six digits, Spark's three."""
+    """Compare the meaning of JSON; our times have six digits, Spark's three."""
     if isinstance(mine, dict) and isinstance(theirs, dict):
         return mine.keys() == theirs.keys() and all(same(mine[k], theirs[k]) for k in mine)
     if isinstance(mine, list) and isinstance(theirs, list):

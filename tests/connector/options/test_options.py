@@ -207,7 +207,7 @@ def test_a_batch_write_can_be_named_and_numbered(version):
         ({"txnAppId": "a", "txnVersion": str(2**63)}, "whole number of at least 0"),
         (
             {"txnAppId": "a", "txnVersion": "1", "delivery": "at-least-once"},
-            "OPTION_CONFLICT.*drops no repetition",
+            "OPTION_CONFLICT.*does not drop repetitions",
         ),
         ({"delivery": "exactly once"}, "exactly-once or at-least-once"),
         ({"flush": "sync"}, "OPTION_CONFLICT.*Remove 'flush'.*at-least-once"),

@@ -40,11 +40,11 @@ def test_invalid_text_fails_the_query_by_default():
     ("options", "error"),
     [
         ({"valueFormat": "avro"}, "'valueFormat' is 'avro'.*binary, string or json"),
-        ({"valueSchema": "id INT"}, "'valueSchema' is given, and it needs valueFormat=json"),
-        ({"valueColumn": "p"}, "'valueColumn' is given, and it needs valueFormat=json"),
+        ({"valueSchema": "id INT"}, "'valueSchema' is given, but it needs valueFormat=json"),
+        ({"valueColumn": "p"}, "'valueColumn' is given, but it needs valueFormat=json"),
         ({"valueColumn": "p", "valueFormat": "string"}, "needs valueFormat=json"),
-        ({"mode": "FAILFAST"}, "'mode' is given, and it needs valueFormat=string or"),
-        ({"badRecordsTopic": "bad"}, "'badRecordsTopic' is given, and it needs valueFormat"),
+        ({"mode": "FAILFAST"}, "'mode' is given, but it needs valueFormat=string or"),
+        ({"badRecordsTopic": "bad"}, "'badRecordsTopic' is given, but it needs valueFormat"),
         ({**JSON, "mode": "LENIENT"}, "permissive, dropmalformed or failfast"),
         ({**JSON, "mode": "FAILFAST", "badRecordsTopic": "b"}, "another mode than FAILFAST"),
         ({"valueFormat": "string", "badRecordsTopic": "b"}, "another mode than FAILFAST"),
@@ -71,7 +71,7 @@ def test_a_write_encodes_json_or_nothing():
     assert (options.encodes_json, options.value_column) == (True, "p")
     with pytest.raises(OptionError, match=r"'valueFormat' is 'string'.*Use json"):
         write(topic="t", valueFormat="string")
-    with pytest.raises(OptionError, match="'valueColumn' is given, and it needs valueFormat=json"):
+    with pytest.raises(OptionError, match="'valueColumn' is given, but it needs valueFormat=json"):
         write(topic="t", valueColumn="p")
 
 

@@ -23,7 +23,7 @@ def read(query=BATCH, **options):
 
 
 def fill(box, first=0):
-    """Twelve messages in queue 0: tagged paid, shipped or nothing in turn, at rising prices."""
+    """Twelve messages in queue 0: tagged paid, shipped or not at all; prices rise."""
     numbers = range(first, first + 12)
     box.send(
         *(f"m{number}" for number in numbers),

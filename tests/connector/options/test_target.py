@@ -2,6 +2,7 @@
 
 import pytest
 from pyrocket.errors import OptionError
+from pyspark_pyrocket.options.endpoint import ADDRESSES
 from pyspark_pyrocket.options.target import Request, absolute_path, split_target
 
 
@@ -52,12 +53,30 @@ def test_no_target_explains_the_create_table_trap(options):
 
 
 @pytest.mark.parametrize("options", [{}, {"path": "/a"}])
-@pytest.mark.parametrize("name", ["endpoint", "namesrv", "EndPoint"])
-def test_brokers_as_targets_are_not_supported_yet(name, options):
-    with pytest.raises(OptionError, match=f"'{name}' is not supported yet") as info:
-        target(default_store="/b", **options, **{name: "localhost:8081"})
+def test_a_name_server_as_a_target_is_not_supported_yet(options):
+    with pytest.raises(OptionError, match="'namesrv' is not supported yet") as info:
+        target(default_store="/b", **options, namesrv="localhost:9876")
     assert info.value.code == "OPTION_UNSUPPORTED"
-    assert f"Remove '{name}'" in info.value.remedy
+    assert "'endpoint'" in info.value.remedy
+
+
+def test_an_endpoint_wins_over_the_environment_and_excludes_a_path():
+    assert target(default_store="/b", EndPoint="localhost:8081") == ""
+    with pytest.raises(OptionError, match="'/a'") as info:
+        target(path="/a", endpoint="localhost:8081")
+    assert info.value.code == "OPTION_CONFLICT"
+
+
+@pytest.mark.parametrize(
+    "text", ["localhost", "h:0", "h:65536", "http://h:1", "h:1,", "::1:80", ""]
+)
+def test_an_address_without_host_or_port_is_refused(text):
+    with pytest.raises(OptionError, match="host:port"):
+        ADDRESSES.parse("endpoint", text)
+
+
+def test_several_addresses_are_kept_in_their_order():
+    assert ADDRESSES.parse("endpoint", "b:2, [::1]:1") == ("b:2", "[::1]:1")
 
 
 @pytest.mark.parametrize("path", ["C:\\store", "c:/store", "D:store", "C:"])

@@ -113,7 +113,7 @@ def test_a_group_is_moved_to_where_a_query_is(files):
     assert back["committed"] == {"t": {"0": 2, "1": 2}}
 
 
-def test_a_checkpoint_begins_where_a_group_stands(box, tmp_path):
+def test_a_checkpoint_begins_at_the_offsets_of_a_group(box, tmp_path):
     box.create(queues=2)
     box.send("a", "b", queue=0)
     with Store.open(box.path) as store:

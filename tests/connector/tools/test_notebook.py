@@ -45,7 +45,7 @@ def test_console_sink_shows_nothing_in_a_notebook(spark, box, capsys):
 
 
 def test_live_view_of_a_streaming_dataframe(capsys):
-    """The newest rows, whatever the micro-batches were."""
+    """The newest rows, independent of micro-batches."""
     view = StreamView(["x"], 3, whole=False)
     assert view.table.rows == []
     view.take(Batch(1, 2), 0)

@@ -1,7 +1,7 @@
-"""Windows of an exactly-once sink in which a test holds a process, to kill it or to go on.
+"""Windows of an exactly-once sink in which a test pauses a process, to kill it or to resume it.
 
 A test writes a window's name to the file `plan` in the folder PYROCKET_PAUSES. The first process
-that gets there takes the plan away, tells its id in the file `hit`, and waits for the file `go`.
+that gets there deletes the plan, writes its id to the file `hit`, and waits for the file `go`.
 
     the source plans              latestOffset, in the process of the source
     the sink plans                store and topic are settled, in a planner of the driver
@@ -69,7 +69,7 @@ def reach(window):
 
 
 class _Patching:
-    """Finds the modules to patch, each once, before anybody else does."""
+    """Finds the modules to patch, each once, before any other finder."""
 
     def __init__(self, patches):
         self._patches = patches

@@ -3,7 +3,7 @@
     git worktree add ../old de38b47
     PYTHONPATH=../old/store python tests/golden/stores/write.py tests/golden/stores/de38b47
 
-`clean` was closed, `unclean` is what lay on the disk when its writer was killed. `<name>.json` says
+`clean` was closed, `unclean` is the state on disk when its writer was killed. `<name>.json` says
 what that release's own reader saw (`look.py`).
 """
 
@@ -32,7 +32,7 @@ SIZES = StoreConfig(
 
 
 class Clock:
-    """Stands still until it is moved."""
+    """A clock that does not advance by itself."""
 
     now = NOW
 

@@ -129,7 +129,7 @@ def test_where_no_map_has_room_a_smaller_one_is_tried_and_then_the_limit_is_name
         return real(descriptor, length, **options)
 
     with filled(tmp_path / "store", config=StoreConfig(log_file_bytes=1 << 22)) as store:
-        store.position()  # Maps the shared words.
+        store.position()  # Maps the shared state.
         monkeypatch.setattr(mmap, "mmap", limited)
         if maps:
             assert len(scan(store, "t", 0)) == 40

@@ -1,4 +1,4 @@
-"""Fixed-size files behind one growing offset."""
+"""Fixed-size files under one growing offset."""
 
 import os
 
@@ -78,8 +78,8 @@ def test_file_replaced_by_another_process_is_opened_again(run, tmp_path):
     other.close()
 
 
-def test_file_that_another_removed_is_made_again(run, tmp_path):
-    """A writer whose append failed kept files open that the next writer's turn removed."""
+def test_a_file_that_another_process_deleted_is_created_again(run, tmp_path):
+    """A writer whose append failed kept files open that the next writer deleted."""
     other = FileQueue(tmp_path / "run", SIZE, tmp_path / "tmp")
     run.create(0)
     run.write(0, b"old")
@@ -170,7 +170,7 @@ LOCAL += ["fuse.fuse-overlayfs", "fuse.grpcfuse", "fuse.osxfs", "fuse.lxcfs", "f
 
 
 def mounted(path, monkeypatch, kind):
-    """Have the table of mounts say that `path` lies on this kind, or kind and source."""
+    """Fake a mount table in which `path` is on this kind, or kind and source."""
     device = path.stat().st_dev
     place = f"{os.major(device)}:{os.minor(device)}"
     kind = kind if " " in kind else f"{kind} host:/x"

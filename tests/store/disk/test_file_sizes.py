@@ -1,4 +1,4 @@
-"""Lengths and names of files tell what size they should have, whichever of them is odd."""
+"""Lengths and names of files show their right size, whichever of them is odd."""
 
 import pytest
 from pyrocket.disk.file_sizes import other_size, usual_size
@@ -26,7 +26,7 @@ def folders(root, *files_of_each):
 CASES = {
     "all alike": [[(S, S), (2 * S, S)]],
     "one cut": [[(S, S), (2 * S, S // 2), (3 * S, S)]],
-    "one of two cut: the names tell": [[(S, S // 2), (2 * S, S)]],
+    "one of two cut: the names show it": [[(S, S // 2), (2 * S, S)]],
     "the other of two": [[(S, S), (2 * S, S // 2)]],
     "a length that can be none": [[(S, 1000), (2 * S, S)]],
     "more cut than whole": [[(S, S), (2 * S, S // 2), (3 * S, S // 2), (4 * S, S // 2)]],

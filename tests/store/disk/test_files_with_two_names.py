@@ -1,4 +1,4 @@
-"""Files of a run that have a second name, the wrong time, no length, or lies in the page cache."""
+"""Files with a second name, a wrong time, no length, or stale pages in the page cache."""
 
 import os
 from dataclasses import replace
@@ -67,7 +67,7 @@ def test_zeroing_nothing_leaves_a_shared_file_alone(run, linked):
 
 
 def test_others_notice_that_a_file_was_replaced(run, linked, tmp_path):
-    """Its first name has gone to the copy, but a snapshot keeps the old file alive."""
+    """The copy has its first name, but a snapshot keeps the old file alive."""
     reader = FileQueue(tmp_path / "run", SIZE, tmp_path / "tmp", writable=False)
     assert reader.read(5, 3) == b"old"
     run.write(5, b"new")
@@ -178,7 +178,7 @@ def test_queue_file_missing_in_the_middle_is_made_again(path, open_store):
 
 
 def test_a_record_damaged_after_a_clean_end_is_not_taken_for_a_torn_tail(path):
-    """What follows it was acknowledged, and its queue knows of it."""
+    """The messages after it were acknowledged, and their queue has their entries."""
     filled(path, count=40).close()
     with Store.open(path, read_only=True) as reader:
         offset = reader.read("t", 0, 37)[0].physical_offset

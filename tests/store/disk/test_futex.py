@@ -29,7 +29,7 @@ def word(tmp_path):
 
 @pytest.fixture
 def sleeps_long(monkeypatch):
-    """Whoever is not woken is late."""
+    """Sleep for long: a process that is not woken is late."""
     monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 20 * 10**9)
 
 
@@ -83,7 +83,7 @@ def test_only_sleepers_of_the_notified_kind_wake(word, sleeps_long):
 
 @needs_futex
 def test_sleep_has_an_upper_limit(word, monkeypatch):
-    """Whoever was to ring may have died."""
+    """The notifying process may have died."""
     ours, began = futex.SharedEvent(word), time.monotonic()
     ours.wait(ours.sequence(), 60)
     monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 20 * 10**9)

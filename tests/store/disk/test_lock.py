@@ -1,4 +1,4 @@
-"""Presence and turns, within one process; `tests/crash` has several."""
+"""Writer sessions and the write lock within one process; `tests/crash` has several."""
 
 import threading
 import time

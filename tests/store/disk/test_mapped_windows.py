@@ -37,7 +37,7 @@ def maps(monkeypatch):
 
 @pytest.fixture
 def long_log(path):
-    """Two queues, message by message, in half a log file; nobody has indexed their keys."""
+    """Two queues, alternating, in half a log file; their keys are not indexed."""
     config = SMALL.with_sizes(log_file_bytes=LOG_FILE, queue_file_entries=10_000, key_index=False)
     with filled(path, 0, config=config) as store:
         store.topics.update("t", read_queues=2, write_queues=2)

@@ -1,4 +1,4 @@
-"""Stores of several users: modes that a shared folder passes on, and who may not is told so."""
+"""Stores of several users: modes that a shared folder passes on, and errors for the others."""
 
 import os
 import shutil
@@ -176,7 +176,7 @@ def test_permission_error_names_the_owner_of_the_store(place, action):
 
 
 def deny(monkeypatch, part):
-    """Have files whose path has the part not be opened, as a kernel would say it."""
+    """Refuse to open files with this part in their path, as a kernel would."""
 
     real = io.open_file
 

@@ -7,7 +7,7 @@ from pyrocket import Store
 from pyrocket.errors import StoreNotFoundError
 
 PLACES = [
-    # what lies there, what it is called, the way out
+    # what is there, what it is called, the remedy
     (["part-0.parquet", "_SUCCESS"], "Parquet files", "parquet"),
     (["_SUCCESS", "part-0.csv"], "files written by Spark", "directory of its own"),
     (["day=1/part-0.parquet", "day=2/part-1.parquet"], "partitions", "directory of its own"),

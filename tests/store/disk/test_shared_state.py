@@ -1,4 +1,4 @@
-"""The shared words: whole, and believed only where they were written."""
+"""The shared state: fields are atomic, and valid only where they were written."""
 
 import shutil
 import threading
@@ -73,7 +73,7 @@ def test_copied_page_is_not_true(page, place, tmp_path):
     copy.close()
 
 
-def test_page_knows_where_it_is(page, place, tmp_path):
+def test_the_state_knows_its_location(page, place, tmp_path):
     assert page.is_file_at(place)
     assert not page.is_file_at(tmp_path / "elsewhere")
     shutil.copy(place, tmp_path / "copy")
@@ -81,7 +81,7 @@ def test_page_knows_where_it_is(page, place, tmp_path):
     assert not page.is_file_at(place)
 
 
-def test_no_reader_sees_half_a_word(page, place):
+def test_no_reader_sees_half_a_field(page, place):
     """Two values that differ in every byte, written as fast as can be."""
     values, torn, done = (0, -1), set(), threading.Event()
     reader = SharedState(place, writable=False)

@@ -42,7 +42,7 @@ def test_windows_near_each_other_are_mapped_once(run):
 
 
 @on_linux
-def test_a_window_that_lies_elsewhere_replaces_the_one_that_is_kept(run):
+def test_another_window_replaces_the_one_that_is_kept(run):
     run.write(100 * MIB, b"there")
     for at in (0, 50 * MIB, 100 * MIB):
         buffer, base = run.window(at, 5)
@@ -78,7 +78,7 @@ def test_mapping_is_dropped_when_the_queue_closes_or_deletes_the_file(run, end):
     assert mappings(run) == []
 
 
-def test_a_window_shows_the_file_that_is_there_now(run):
+def test_a_window_shows_the_current_file(run):
     run.write(7, b"old")
     before, _ = run.window(7, 3)
     other = FileQueue(run.folder, SIZE, run.folder.parent / "tmp")

@@ -1,4 +1,4 @@
-"""Offsets of many queues cost little, and are right whatever other processes have done since."""
+"""Offsets of many queues cost little, and are right after any change by other processes."""
 
 import os
 
@@ -81,7 +81,7 @@ def test_an_open_reader_sees_what_was_cleaned_away(path, reader):
         assert reader.offsets("t")[0] == QueueOffsets(1, 2)
 
 
-def test_an_open_reader_sees_a_topic_that_goes_on_under_its_name(path, reader):
+def test_an_open_reader_sees_a_topic_that_is_created_again_under_its_name(path, reader):
     assert reader.offsets("t")[3] == QueueOffsets(0, 1)
     with Store.open(path, config=SMALL) as writer:
         writer.append(message(queue_id=3))
@@ -107,7 +107,7 @@ def test_where_deleted_queues_ended_is_read_once_from_its_file(path, reader, mon
     assert reader.offsets("t")[QUEUES - 1] == QueueOffsets(0, 0)
 
 
-def test_without_true_words_every_look_is_a_new_one(path, reader):
+def test_without_a_valid_state_nothing_is_cached(path, reader):
     reader.offsets("t")
     reboot(path)
     assert maxima(reader) == [1] * (QUEUES - 1) + [0]

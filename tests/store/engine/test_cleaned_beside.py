@@ -1,4 +1,4 @@
-"""Cleaning beside others who clean, and what the next to open the store makes of it."""
+"""Concurrent cleanings, and the next process that opens the store."""
 
 import pytest
 from pyrocket import Store
@@ -7,8 +7,8 @@ from support.stores import SMALL, queue_files
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_who_cleans_beside_another_cleaning_misses_no_file(aged, open_store, monkeypatch, dry_run):
-    """Files may go between the look at the folder and the look at them."""
+def test_concurrent_cleanings_miss_no_file(aged, open_store, monkeypatch, dry_run):
+    """Files may be deleted between the listing of the folder and the look at them."""
     other, real, starts = open_store(), FileQueue.starts, []
 
     def list_and_clean(self):
@@ -32,4 +32,4 @@ def test_a_store_that_was_only_cleaned_is_not_recovered(path, clock, aged, recov
     assert recoveries == []
     queue_files(path)[1].unlink()
     Store.open(path, clock=clock, config=SMALL).close()
-    assert recoveries == [True], "what went behind the first file is noticed"
+    assert recoveries == [True], "a file missing after the first is detected"

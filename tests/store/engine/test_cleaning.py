@@ -1,4 +1,4 @@
-"""Cleaning a store: what goes, what stays, and what everybody sees of it."""
+"""Cleaning a store: what is deleted, what is kept, and what readers see."""
 
 import shutil
 from dataclasses import replace
@@ -53,7 +53,7 @@ def test_queue_files_follow_but_never_the_last(aged, path):
     assert report.queue_files == first // 10 + 1
 
 
-def test_offsets_go_on_where_all_messages_are_gone(aged, path):
+def test_offsets_continue_after_all_messages_are_deleted(aged, path):
     aged.clean(hours=0)
     assert len(log_files(path)) == 1
     known = aged.offsets("idle")[0]
@@ -100,20 +100,20 @@ def files_in(path):
 
 
 def with_a_delayed_one(store, clock):
-    """One that holds what lies behind it."""
+    """A pending message that keeps everything after it."""
     store.append(message(b"later", delay_level=18))
     with_keys(store, clock)
 
 
 def with_timers(store, clock):
-    """So many that they fill files of their queue; all are put back."""
+    """Enough to fill files of their queue; all are re-appended."""
     for body in numbered(20):
         store.append(message(body, deliver_at_ms=clock.now + 100 * HOUR))
     with_keys(store, clock)
 
 
 def with_halves(store, clock):
-    """Undecided half messages are put back, too."""
+    """Undecided half messages are re-appended, too."""
     for body in numbered(20):
         store.transactions.send_half("a", message(body))
     with_keys(store, clock)
@@ -121,7 +121,7 @@ def with_halves(store, clock):
 
 @pytest.mark.parametrize("limits", [{"hours": 0}, {"hours": 60}, {"total_bytes": 30_000}])
 @pytest.mark.parametrize("more", [with_keys, with_a_delayed_one, with_timers, with_halves])
-def test_a_dry_run_changes_nothing_and_says_the_same(aged, path, clock, more, limits):
+def test_a_dry_run_changes_nothing_and_reports_the_same(aged, path, clock, more, limits):
     more(aged, clock)
     aged.close()
     before = snapshot(path)
@@ -220,7 +220,7 @@ def test_a_death_at_any_step_leaves_a_store_that_agrees(tmp_path, clock, monkeyp
 
 
 def die_at(step, patch):
-    """Fail at a step and all after it; the list returned is empty if it came to that."""
+    """Fail at a step and all after it; the returned list is empty if the step was reached."""
     left, done = [step], [True]
 
     def instead(real):
@@ -264,7 +264,7 @@ def test_the_end_of_the_log_stays_where_it_is(aged, path):
     page.close()
 
 
-def test_index_files_follow_and_a_damaged_one_stands_in_nobodys_way(path, clock):
+def test_index_files_are_deleted_too_and_a_damaged_one_does_not_prevent_it(path, clock):
     config = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=10, index_items=20)
     with filled(path, count=90, config=config, clock=clock) as store:
         store.close()

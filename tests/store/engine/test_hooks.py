@@ -34,10 +34,10 @@ def test_files_that_a_service_holds_stay_and_older_ones_go(tmp_path):
         assert replace(planned, dry_run=False) == report
 
 
-def test_the_log_gets_no_hole_where_a_hold_ends_between_two_turns(tmp_path):
+def test_the_log_gets_no_gap_when_a_hold_ends_between_two_sections(tmp_path):
     with filled(tmp_path, 500) as store:
         files = list(map(start_of, log_files(tmp_path)))
-        assert len(files) > 12, "it takes more than one turn"
+        assert len(files) > 12, "it takes more than one section"
         hooks(store).holds["it"] = lambda: files[3]
         hooks(store).after_section.append(lambda: hooks(store).holds.pop("it", None))
         report = store.clean(total_bytes=0)
@@ -45,7 +45,7 @@ def test_the_log_gets_no_hole_where_a_hold_ends_between_two_turns(tmp_path):
         assert [one.file.start for one in report.kept] == files[3:-1]
 
 
-def test_service_is_told_before_files_go(tmp_path):
+def test_a_service_is_called_before_files_are_deleted(tmp_path):
     with filled(tmp_path, 200) as store:
         seen = []
         hooks(store).before_removal.append(
@@ -57,7 +57,7 @@ def test_service_is_told_before_files_go(tmp_path):
         assert max(start for start, _ in seen) == report.log_start
 
 
-def test_nothing_goes_if_a_service_cannot_move_what_it_needs(tmp_path):
+def test_nothing_is_deleted_if_a_service_cannot_reappend_what_it_needs(tmp_path):
     with filled(tmp_path, 200) as store:
         files = log_files(tmp_path)
 
@@ -82,7 +82,7 @@ def test_what_a_service_appends_before_files_go_is_durable_first(tmp_path):
         assert order[:3] == ["moved", "flushed", "removed"]
 
 
-def test_services_are_called_after_a_turn_and_may_take_one_themselves(tmp_path):
+def test_services_are_called_after_a_section_and_may_enter_one_themselves(tmp_path):
     with filled(tmp_path, 1) as store:
         called = []
 

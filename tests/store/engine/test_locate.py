@@ -11,8 +11,8 @@ from pyrocket import LookupRequest, MessageFilter, MessageLocations, Store
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry, key_hash
-from pyrocket.index.keys import key_search
 from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.keys.key_search import KeySearch
 from pyrocket.index.queues import record_fetch
 from support.slices import decoded
 from support.stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite, reboot
@@ -22,7 +22,7 @@ ONE_KEY = LookupRequest(topics=["t"], keys=["k"])
 
 @pytest.fixture(params=["indexed", "tail", "no index"])
 def some(open_store, path, request):
-    """Opens a store with messages of two topics, in its index, behind it, or without one."""
+    """Opens a store with messages of two topics: indexed, after the index, or without one."""
 
     def fill(messages):
         config = replace(SMALL, key_index=request.param != "no index")
@@ -77,7 +77,7 @@ def test_keys_are_compared_to_the_letter(some):
         assert read(store, LookupRequest(topics=["t"], keys=[key])) == [key.encode()]
 
 
-def test_topics_are_told_apart(some):
+def test_topics_are_distinguished(some):
     store, _ = some([message(b"%d" % at, topic="tuv"[at % 3], keys=["k"]) for at in range(9)])
     found = read(store, LookupRequest(topics=["t", "u"], keys=["k"]), "topic", "body")
     assert found == [("t", b"0"), ("t", b"3"), ("t", b"6"), ("u", b"1"), ("u", b"4"), ("u", b"7")]
@@ -92,7 +92,7 @@ def test_ids_of_both_kinds_are_found(some):
     assert read(store, LookupRequest(topics=["t"], ids=[strange])) == []
 
 
-def test_an_id_is_no_key_and_a_key_no_id(some):
+def test_an_id_is_not_a_key_and_a_key_not_an_id(some):
     store, sent = some([message(b"0"), message(b"1", keys=["key"])])
     assert read(store, LookupRequest(topics=["t"], ids=["key"])) == []
     assert read(store, LookupRequest(topics=["t"], keys=[sent[0].msg_id])) == [b"0"]
@@ -128,11 +128,11 @@ def test_a_key_that_most_messages_have_is_read_from_the_file_as_a_whole(open_sto
     reader = open_store(read_only=True)
     whole = read(reader, ONE_KEY)
     assert whole == numbered(300)
-    monkeypatch.setattr(key_search, "MAX_FOLLOWED", 5)
+    monkeypatch.setattr(KeySearch, "max_followed", 5)
     assert read(reader, ONE_KEY) == whole
 
 
-def test_it_is_told_what_was_used(open_store):
+def test_the_result_reports_what_was_read(open_store):
     store = open_store()
     store.append_batch(batch(numbered(100), 0, keys=[["k"]] * 100), topic="t")
     tail = store.lookup.locate(ONE_KEY)
@@ -156,7 +156,7 @@ def test_messages_of_a_deleted_topic_are_not_found(open_store):
     assert read(store, ONE_KEY) == [b"new"]
 
 
-def test_what_was_cleaned_away_is_not_found_and_named_if_it_goes_later(open_store, path):
+def test_cleaned_messages_are_not_found_and_reported_if_deleted_later(open_store, path):
     store = open_store()
     for number in range(60):
         store.append(message(numbered(1, 200, number)[0], keys=["k"]))
@@ -227,7 +227,7 @@ def test_another_process_sees_what_is_appended(open_store):
         assert read(reader, ONE_KEY)[-1] == b"%d" % at
 
 
-def test_a_crashed_store_is_asked_before_anybody_recovers_it(open_store, path):
+def test_a_crashed_store_is_searched_before_any_recovery(open_store, path):
     store = open_store()
     for number in range(30):
         store.append(message(b"%d" % number, keys=["k"]))

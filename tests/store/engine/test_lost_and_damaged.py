@@ -49,7 +49,7 @@ def test_what_was_readable_stays_readable_and_writers_go_on(path, caplog, lost, 
     assert "queues lack files that cannot be rebuilt from the log: corrupt log" in caplog.text
 
 
-def test_offsets_are_not_given_again_where_the_last_files_went(path):
+def test_offsets_are_not_reassigned_after_the_last_files_were_lost(path):
     for file in queue_files(path)[-9:]:
         file.unlink()
     files = queue_files(path)

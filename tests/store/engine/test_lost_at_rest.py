@@ -1,4 +1,4 @@
-"""Files that went or changed after a clean end are noticed by whoever opens the store next."""
+"""Files lost or changed after a clean shutdown are detected by the next writer."""
 
 import os
 import shutil
@@ -29,9 +29,7 @@ def check_rebuilt(path, recoveries):
 
 
 @pytest.mark.parametrize("abort", [False, True])
-def test_a_queue_that_is_gone_is_rebuilt_before_its_offsets_are_given_again(
-    trusted, recoveries, abort
-):
+def test_a_lost_queue_is_rebuilt_before_its_offsets_are_reassigned(trusted, recoveries, abort):
     shutil.rmtree(trusted / "consumequeue/t/1")
     if abort:
         Layout(trusted).abort.touch()
@@ -50,7 +48,7 @@ def test_a_queue_whose_last_file_was_changed_is_put_right(trusted, recoveries, a
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b'{"logEnd": 1, "queues": {"t/0": [-1]}}'])
-def test_a_store_that_does_not_say_where_its_queues_end_is_looked_at(trusted, recoveries, content):
+def test_a_store_without_saved_queue_ends_is_recovered(trusted, recoveries, content):
     ends = Layout(trusted).queue_ends
     if content is None:
         ends.unlink()
@@ -62,7 +60,7 @@ def test_a_store_that_does_not_say_where_its_queues_end_is_looked_at(trusted, re
 @pytest.mark.parametrize("lost", [[0], [1], [2], [0, 1], [1, 2], [0, 2]], ids=str)
 @pytest.mark.parametrize("abort", [False, True])
 def test_a_queue_that_lost_earlier_files_is_rebuilt(trusted, recoveries, abort, lost):
-    """Its end is there; its first messages look as if they had been cleaned away."""
+    """Its end exists; its first messages look as if they had been cleaned away."""
     for number in lost:
         queue_files(trusted, queue_id=1)[number].rename(trusted / f"lost{number}")
     if abort:
@@ -105,7 +103,7 @@ def contents(path):
 def test_nothing_is_appended_to_a_log_that_lost_something(
     trusted, recoveries, which, damage, code, others
 ):
-    """However clean its end was, and whoever else has the store open."""
+    """Even after a clean shutdown, and with other processes that have the store open."""
     other = Store.open(trusted, config=SMALL) if others else None
     name = log_files(trusted)[which]
     damage(name)

@@ -81,7 +81,7 @@ def test_offsets_without_a_queue_are_refused_by_name(two_queues):
         two_queues.messages("t", end=3)
 
 
-def test_messages_deleted_before_they_are_read_are_no_silent_gap(aged):
+def test_messages_deleted_before_they_are_read_raise_an_error(aged):
     rest = aged.messages("t")
     aged.clean(hours=1)
     with pytest.raises(OffsetOutOfRangeError):

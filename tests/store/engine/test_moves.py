@@ -1,4 +1,4 @@
-"""A service's cursors move with what it appends: both, or neither, whoever dies."""
+"""A service's cursors move with what it appends: both or neither, if a process dies."""
 
 import pytest
 from pyrocket import Store
@@ -14,7 +14,7 @@ MOVES = {level_field(3): 17, HALF_CURSOR: 4}
 
 
 def send_and_move(store, moves=MOVES):
-    """Append one message and move the words with it, as a service does."""
+    """Append one message and move the cursors with it, as a service does."""
     writer = inner(store).writer
     to = TopicRoute("t", store.topics.get("t").write_queues)
     encoded = inner(store).encoder.encode_message(message(b"moved"), to).record
@@ -30,14 +30,16 @@ def values(path):
         page.close()
 
 
-def test_words_move_with_the_messages(tmp_path):
+def test_cursors_move_with_the_messages(tmp_path):
     with filled(tmp_path, 3) as store:
         send_and_move(store)
         assert values(tmp_path) == MOVES
         assert bodies(store)[0][-1] == b"moved"
 
 
-def test_words_move_exactly_if_the_message_is_there_wherever_the_writer_dies(tmp_path, monkeypatch):
+def test_cursors_move_exactly_if_the_message_is_there_wherever_the_writer_dies(
+    tmp_path, monkeypatch
+):
     step, moved = 0, set()
     while True:
         path = tmp_path / str(step)
@@ -70,7 +72,7 @@ def test_failed_append_moves_nothing_then_or_later(tmp_path, monkeypatch):
         assert values(tmp_path) == dict.fromkeys(MOVES, 0)
 
 
-def test_words_move_without_messages(tmp_path):
+def test_cursors_move_without_messages(tmp_path):
     with filled(tmp_path, 3) as store:
         with inner(store).writer.exclusive():
             inner(store).writer.move({OP_CURSOR: 9, HALF_CURSOR: 5})

@@ -1,4 +1,4 @@
-"""Messages by key and by id: exactly those that have it, whatever the index says."""
+"""Messages by key and by id: exactly those that have it, independent of the index."""
 
 import threading
 from dataclasses import replace
@@ -13,8 +13,8 @@ from pyrocket.errors import (
     StoreDamagedError,
 )
 from pyrocket.formats.index_file import Geometry
-from pyrocket.index.keys import index_builder
 from pyrocket.index.keys.key_index import KeyIndex
+from support.keyed import limit_index
 from support.stores import SMALL, batch, message, numbered, overwrite, reboot
 
 HALF, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
@@ -22,7 +22,7 @@ HALF, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
 
 @pytest.fixture(params=["indexed", "tail"])
 def some(open_store, request):
-    """Opens a store with what `messages` says, in its index or behind it."""
+    """Opens a store with these messages, in its index or after it."""
 
     def fill(messages):
         store = open_store()
@@ -71,14 +71,14 @@ def test_of_too_many_the_newest_are_given(some):
         store.lookup.query("t", "k", max_messages=0)
 
 
-def test_keys_with_one_hash_are_told_apart_and_do_not_count(some):
+def test_keys_with_one_hash_are_distinguished_and_do_not_count(some):
     keys = ["Aa", "BB"] * 20
     store, _ = some([message(key.encode(), keys=[key]) for key in keys])
     assert set(bodies(store.lookup.query("t", "Aa"))) == {b"Aa"}
     assert len(store.lookup.query("t", "Aa", max_messages=20)) == 20
 
 
-def test_topics_are_told_apart(some):
+def test_topics_are_distinguished(some):
     store, _ = some([message(topic=topic, keys=["k"]) for topic in ("t", "u", "t")])
     assert [len(store.lookup.query(topic, "k")) for topic in ("t", "u", "v")] == [2, 1, 0]
 
@@ -128,7 +128,7 @@ def test_another_process_sees_what_is_appended(open_store):
 @pytest.mark.parametrize(
     "msg_id", ["", "x", "7F00000100002A9F", "G" * 32, "7F00000100002A9F" * 3, " " * 32]
 )
-def test_what_is_no_id_is_refused_by_name(store, msg_id):
+def test_an_invalid_id_is_refused_by_name(store, msg_id):
     with pytest.raises(MessageIdError) as caught:
         store.lookup.by_offset_id(msg_id)
     assert caught.value.code == "MESSAGE_ID_ILLEGAL"
@@ -156,8 +156,8 @@ def test_ids_of_no_message_are_not_found(some):
         store.lookup.by_id("other", sent[0].offset_msg_id)
 
 
-def test_what_is_not_published_is_not_found(open_store, path):
-    """Bytes behind the end of the log may be anything."""
+def test_unpublished_messages_are_not_found(open_store, path):
+    """Bytes after the end of the log may be anything."""
     store = open_store()
     sent = store.append(message(b"x", keys=["k"]))
     end = sent.physical_offset + store.read("t", 0, 0)[0].store_size
@@ -196,12 +196,11 @@ def test_items_of_messages_that_are_cleaned_away_are_passed_over(open_store, pat
     assert found[0].physical_offset >= int(files[2].name)
 
 
-def test_queries_while_others_write_and_index_miss_nothing(open_store, monkeypatch):
+def test_queries_while_others_write_and_index_miss_nothing(open_store):
     """What was appended before the query is in its answer, indexed or being indexed or not."""
-    monkeypatch.setattr(index_builder, "CATCH_UP_BYTES", 3000)
-    monkeypatch.setattr(index_builder, "SLICE_BYTES", 1)
     config = replace(SMALL, index_slots=3, index_items=2000)
     store = open_store(config=config)
+    limit_index(store, catch_up_bytes=3000, slice_bytes=1)
     store.append(message(b"0", keys=["k"]))
     appended, stop, faults = [1], threading.Event(), []
 
@@ -226,8 +225,8 @@ def test_queries_while_others_write_and_index_miss_nothing(open_store, monkeypat
     assert KeyIndex(Layout(store.path), Geometry(3, 2000)).names(), "some of it was indexed"
 
 
-def test_a_crashed_store_is_queried_before_anybody_recovers_it(open_store, path):
-    """The index may be torn, so that it is not asked; a torn end of the log ends it."""
+def test_a_crashed_store_is_queried_before_any_recovery(open_store, path):
+    """The index may be torn, so it is not used; a torn record ends the log."""
     store = open_store()
     for number in range(30):
         store.append(message(b"%d" % number, keys=["k"]))

@@ -143,7 +143,7 @@ def test_damaged_body_is_found_when_asked_for(forty, path):
     assert sum(part.num_rows for part in forty.scan("t", 0, 0, 40)) == 40
 
 
-def test_log_file_that_is_gone_is_an_offset_out_of_range(forty, path):
+def test_a_deleted_log_file_is_an_offset_out_of_range(forty, path):
     with_gone = forty.read("t", 0, 0)[0].physical_offset
     assert with_gone == 4096
     rows = forty.scan("t", 0, 0, 40)

@@ -9,7 +9,6 @@ from golden.java import CLEAN, GOLDEN, listing
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
-from pyrocket.engine.reader_delivery import INTERVAL_SECONDS
 from support.delivering import bodies_of, delay
 from support.inner import inner
 from support.stores import SMALL, message, reboot, snapshot
@@ -26,13 +25,17 @@ def reading(open_store, path, clock):
 
 
 @pytest.fixture
-def patient(monkeypatch):
+def patient(at_open):
     """No pause between two deliveries in tests."""
-    monkeypatch.setattr("pyrocket.engine.reader_delivery.INTERVAL_SECONDS", 0)
-    monkeypatch.setattr("pyrocket.engine.reader_delivery._AFTER_FAILURE_SECONDS", 0)
+
+    def without_pauses(store):
+        delivery = inner(store).services.reader_delivery
+        delivery.interval_seconds = delivery.after_failure_seconds = 0
+
+    at_open.append(without_pauses)
 
 
-def test_reader_delivers_due_messages_without_writers(reading, patient):
+def test_reader_delivers_due_messages_without_writers(patient, reading):
     assert reading.deliver_due()
     assert bodies_of(reading) == [b"x"]
     assert not reading.deliver_due()
@@ -50,9 +53,10 @@ def test_a_reader_delivers_in_another_boot(open_store, path, clock, patient):
     assert bodies_of(reader) == [b"x"]
 
 
-def test_a_reader_writes_at_most_once_a_second(open_store, reading, clock, monkeypatch):
-    assert INTERVAL_SECONDS == 1
-    monkeypatch.setattr("pyrocket.engine.reader_delivery.INTERVAL_SECONDS", 3600)
+def test_a_reader_writes_at_most_once_a_second(open_store, reading, clock):
+    delivery = inner(reading).services.reader_delivery
+    assert delivery.interval_seconds == 1
+    delivery.interval_seconds = 3600
     assert reading.deliver_due()
     store = open_store()
     delay(store, 1, b"y")
@@ -60,7 +64,7 @@ def test_a_reader_writes_at_most_once_a_second(open_store, reading, clock, monke
     store.close(clean=False)
     clock.now += 1000
     assert not reading.deliver_due()
-    inner(reading).services.reader_delivery._not_before = 0
+    delivery._not_before = 0
     assert reading.deliver_due()
 
 
@@ -75,7 +79,7 @@ def test_reader_does_not_open_store_without_due_messages(open_store, path, clock
     assert snapshot(path) == before
 
 
-def test_reader_does_not_deliver_beside_java_broker(reading, path, patient):
+def test_reader_does_not_deliver_beside_java_broker(patient, reading, path):
     lock = FileLock(path / "lock")
     assert lock.try_lock()
     os.utime(path / "lock")
@@ -84,8 +88,8 @@ def test_reader_does_not_deliver_beside_java_broker(reading, path, patient):
     assert reading.deliver_due()
 
 
-def test_reader_does_not_wait_for_write_lock_and_retries(reading, path, monkeypatch):
-    monkeypatch.setattr("pyrocket.engine.reader_delivery.INTERVAL_SECONDS", 0)
+def test_reader_does_not_wait_for_write_lock_and_retries(reading, path):
+    inner(reading).services.reader_delivery.interval_seconds = 0
     somebody = FileLock(Layout(path).mutex)
     assert somebody.try_lock()
     began = time.monotonic()
@@ -95,7 +99,7 @@ def test_reader_does_not_wait_for_write_lock_and_retries(reading, path, monkeypa
     assert reading.deliver_due()
 
 
-def test_reader_does_not_deliver_without_permission(reading, patient, monkeypatch, caplog):
+def test_reader_does_not_deliver_without_permission(patient, reading, monkeypatch, caplog):
     def refused(*given, **options):
         raise PermissionError(13, "Permission denied")
 
@@ -105,7 +109,7 @@ def test_reader_does_not_deliver_without_permission(reading, patient, monkeypatc
     assert "waits for a writer" in caplog.text
 
 
-def test_reader_does_not_change_java_store(tmp_path, clock, patient):
+def test_reader_does_not_change_java_store(tmp_path, clock):
     with Store.open(GOLDEN / CLEAN, read_only=True, config=SMALL) as store:
         before = listing(GOLDEN / CLEAN)
         assert not store.deliver_due()

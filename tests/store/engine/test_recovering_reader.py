@@ -14,6 +14,7 @@ from pyrocket.engine import reader, recovery
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, StoreUnavailableError
 from pyrocket.index.queues import rebuild, scanner
 from pyrocket.tools.verify.verify import verify
+from support.inner import inner
 from support.stores import reboot
 
 
@@ -23,6 +24,13 @@ def root(tmp_path):
         for number in range(100):
             store.append(Message(topic="T", body=b"%d" % number, queue_id=0))
     return tmp_path / "store"
+
+
+def impatient(root):
+    """A reader that waits for a recovery for a fifth of a second."""
+    store = Store.open(root, read_only=True)
+    inner(store).reader.recovery_seconds = 0.2
+    return store
 
 
 @contextmanager
@@ -37,7 +45,7 @@ def alone(root):
 
 
 def die_in_a_recovery(root, where=recovery, step="keep_tail"):
-    """Have a process killed at a step of its recovery of what a killed writer has left."""
+    """Kill a process at a step of its recovery of a store with a killed writer."""
     store = Store.open(root)
     for number in range(100, 105):
         store.append(Message(topic="T", body=b"%d" % number, queue_id=0))
@@ -50,13 +58,12 @@ def die_in_a_recovery(root, where=recovery, step="keep_tail"):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
-def test_a_reader_shows_what_was_durable_after_a_writer_was_killed_in_a_recovery(root, monkeypatch):
-    """What lies above may be cut by the next one, which would be loss of what had been shown."""
-    monkeypatch.setattr(reader, "_RECOVERY_SECONDS", 0.2)
-    with Store.open(root, read_only=True) as before:
+def test_a_reader_shows_what_was_durable_after_a_writer_was_killed_in_a_recovery(root):
+    """The next recovery may truncate later messages, which would be a loss of visible ones."""
+    with impatient(root) as before:
         assert before.max_offset("T", 0) == 100
         die_in_a_recovery(root)
-        with Store.open(root, read_only=True) as after:
+        with impatient(root) as after:
             for store in (before, after):
                 assert store.max_offset("T", 0) == 100
                 assert store.history.recovery_is_interrupted
@@ -82,23 +89,21 @@ def test_queues_that_a_killed_recovery_has_cut_and_not_completed_are_not_read_as
 
 
 @pytest.mark.parametrize("broker", ["runs", "has ended"])
-def test_readers_do_not_wait_for_a_recovery_of_before_a_java_broker(root, broker, monkeypatch):
+def test_readers_do_not_wait_for_a_recovery_of_before_a_java_broker(root, broker):
     """It recovers a store itself, and has changed the lock file since."""
-    monkeypatch.setattr(reader, "_RECOVERY_SECONDS", 0.2)
     die_in_a_recovery(root)
     os.utime(root / "lock", ns=(1, 1))
     held = alone(root) if broker == "runs" else nullcontext()
-    with held, Store.open(root, read_only=True) as store:
+    with held, impatient(root) as store:
         assert store.max_offset("T", 0) == 105
         assert not store.history.recovery_is_interrupted
 
 
-def test_where_no_durable_end_is_known_a_reader_waits_for_a_recovery(root, monkeypatch):
-    monkeypatch.setattr(reader, "_RECOVERY_SECONDS", 0.2)
+def test_where_no_durable_end_is_known_a_reader_waits_for_a_recovery(root):
     die_in_a_recovery(root)
     (root / "pyrocket/ends.json").unlink()
     waits = pytest.raises(StoreUnavailableError, match="STORE_RECOVERING")
-    with Store.open(root, read_only=True) as store, waits:
+    with impatient(root) as store, waits:
         store.offsets("T")
 
 
@@ -142,13 +147,12 @@ def test_a_reader_sees_whole_queues_before_and_after_a_recovery(root, monkeypatc
 
 @pytest.mark.parametrize("can_tell", [True, False])
 def test_a_recovery_that_never_ends_is_named(root, monkeypatch, can_tell):
-    monkeypatch.setattr(reader, "_RECOVERY_SECONDS", 0.1)
     if not can_tell:
         monkeypatch.setattr(reader, "is_locked", lambda path: None)
     page = SharedState(root / "pyrocket/state", writable=True)
     page.invalidate()
     page.close()
-    with Store.open(root, read_only=True) as store:
+    with impatient(root) as store:
         with alone(root), pytest.raises(StoreUnavailableError, match="STORE_RECOVERING"):
             store.offsets("T")
         Store.open(root).close()
@@ -156,7 +160,7 @@ def test_a_recovery_that_never_ends_is_named(root, monkeypatch, can_tell):
 
 
 def test_a_scan_that_meets_a_queue_in_the_middle_of_a_recovery_reads_it_again(root, monkeypatch):
-    """Its range was taken before; the entries are cut and written anew while it reads."""
+    """Its range was fixed before; the entries are truncated and rewritten while it reads."""
     queue_file = next((root / "consumequeue" / "T" / "0").iterdir())
     entries = queue_file.read_bytes()
     page = SharedState(root / "pyrocket/state", writable=True)
@@ -214,15 +218,14 @@ def test_messages_that_are_read_in_the_middle_of_a_recovery_are_read_again(root,
 
 
 def test_readers_do_not_wait_for_a_recovery_that_failed(root, monkeypatch):
-    """A full disk, say: the store is as readable as it was."""
+    """For example on a full disk: the store is as readable as before."""
 
     def no_space(*arguments, **named):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(reader, "_RECOVERY_SECONDS", 0.1)
     monkeypatch.setattr("pyrocket.engine.recovery.QueueEnds.note", no_space)
     reboot(root)
     with pytest.raises(StoreUnavailableError, match="No space left"):
         Store.open(root)
-    with Store.open(root, read_only=True) as looking:
+    with impatient(root) as looking:
         assert len(looking.read("T", 0, 0, 100)) == 100

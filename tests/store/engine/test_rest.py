@@ -50,7 +50,7 @@ def rested(tmp_path, recoveries):
 
 
 def reopened(path):
-    """Open for writing, see that all is there and goes on, and close."""
+    """Open for writing, check that everything is there and continues, and close."""
     with Store.open(path, config=SMALL) as store:
         assert bodies(store)[0] == numbered(40)
         assert store.append(message(b"next")).queue_offset == 40
@@ -85,7 +85,7 @@ def test_a_copy_is_looked_at_first(rested, recoveries, tmp_path):
     assert recoveries == [True]
 
 
-def test_a_log_that_goes_on_behind_the_end_is_looked_at(rested, recoveries):
+def test_a_log_that_continues_after_the_clean_end_is_recovered(rested, recoveries):
     page = words(rested)
     last = log_files(rested)[-1]
     overwrite(last, b"\x01", page[PUBLISHED] - int(last.name) + 3)
@@ -94,20 +94,20 @@ def test_a_log_that_goes_on_behind_the_end_is_looked_at(rested, recoveries):
     assert recoveries == [True]
 
 
-def test_a_log_that_lost_its_last_file_is_no_clean_end(rested, recoveries):
+def test_a_log_that_lost_its_last_file_was_not_shut_down_cleanly(rested, recoveries):
     log_files(rested)[-1].unlink()
     with pytest.raises(StoreDamagedError, match="STORE_FILE_MISSING"):
         Store.open(rested, config=SMALL)
     assert recoveries == [True]
 
 
-def test_an_abort_file_is_believed_before_the_words(rested, recoveries):
+def test_an_abort_file_takes_precedence_over_the_state(rested, recoveries):
     Layout(rested).abort.touch()
     reopened(rested)
     assert recoveries == [False]
 
 
-def test_the_words_are_durable_before_the_end_is_called_clean(tmp_path, monkeypatch):
+def test_the_state_is_durable_before_it_is_marked_clean(tmp_path, monkeypatch):
     path, done = tmp_path / "store", []
     store = filled(path)
     rest = SharedState.mark_clean
@@ -157,7 +157,7 @@ AT_REST = [
 
 @pytest.mark.parametrize("word", [*AT_REST, level_field(1), level_field(64), REST_SUM])
 @pytest.mark.parametrize("bit", [0, 5, 62])
-def test_a_word_that_was_changed_at_rest_is_noticed(trusted, recoveries, word, bit):
+def test_a_field_that_changed_after_a_clean_shutdown_is_detected(trusted, recoveries, word, bit):
     before = bodies_of(trusted)
     page = words(trusted)
     page[word] ^= 1 << bit
@@ -174,7 +174,7 @@ def bodies_of(path):
         return bodies(store)
 
 
-def test_what_is_due_is_looked_for_whatever_the_word_says(tmp_path):
+def test_due_messages_are_searched_whatever_next_due_is(tmp_path):
     path, clock = tmp_path / "store", FakeClock()
     with filled(path, clock=clock) as store:
         store.append(message(b"later", delay_level=1))
@@ -192,7 +192,7 @@ def warnings(caplog):
 
 
 @pytest.mark.parametrize("boot", ["same", "next"])
-def test_who_only_reads_is_told_of_a_queue_that_is_shorter_than_it_was(tmp_path, boot, caplog):
+def test_a_reader_is_warned_of_a_queue_that_is_shorter_than_it_was(tmp_path, boot, caplog):
     path = tmp_path / "store"
     filled(path).close()
     if boot == "next":
@@ -209,7 +209,7 @@ def test_who_only_reads_is_told_of_a_queue_that_is_shorter_than_it_was(tmp_path,
     assert f"ended at {ends[0]}" in told
 
 
-def test_what_came_after_a_readers_look_at_the_words_is_not_missed(tmp_path, caplog):
+def test_messages_appended_after_a_reader_mapped_the_state_are_not_missed(tmp_path, caplog):
     path = tmp_path / "store"
     with filled(path) as store:
         before, seen = store.max_offset("t", 0), store.position().dispatched
@@ -221,7 +221,7 @@ def test_what_came_after_a_readers_look_at_the_words_is_not_missed(tmp_path, cap
     assert len(warnings(caplog)) == 1
 
 
-def test_who_may_not_read_where_queues_ended_reads_the_store(tmp_path, caplog):
+def test_a_reader_without_permission_for_ends_json_reads_the_store(tmp_path, caplog):
     path = tmp_path / "store"
     filled(path).close()
     (path / "pyrocket/ends.json").unlink()

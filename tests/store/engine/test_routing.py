@@ -1,4 +1,4 @@
-"""Which queue a row goes to, and how rows of one queue are brought together."""
+"""Which queue a row is sent to, and how rows of one queue are grouped."""
 
 import itertools
 

@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 from pyrocket import Retention, Store
 from pyrocket.disk import io, machine
-from pyrocket.engine import service_runner
 from pyrocket.engine.retention_rules import local_hour
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.tools.cli import main
@@ -31,7 +30,7 @@ def with_retention(clock, path, **policy):
     return Store.open(path, config=config, clock=clock)
 
 
-def test_a_store_keeps_everything_unless_told_otherwise(aged, path, clock, monkeypatch):
+def test_a_store_keeps_everything_by_default(aged, path, clock, monkeypatch):
     usage(monkeypatch, 0.99)
     count = len(log_files(path))
     clock.now += 10_000 * 3_600_000
@@ -67,7 +66,7 @@ def test_at_the_hour_old_files_go_on_a_disk_with_room(aged, path, clock, monkeyp
         assert (len(log_files(path)) < count) == cleaned
 
 
-def test_cleaning_waits_for_nobody(aged, path, clock, monkeypatch):
+def test_cleaning_does_not_wait_for_the_write_lock(aged, path, clock, monkeypatch):
     usage(monkeypatch, 0.80)
     aged.close()
     with with_retention(clock, path, hours=0, at_hours=()) as store:
@@ -101,10 +100,8 @@ def test_a_full_disk_refuses_appends_until_there_is_room(aged, path, clock, monk
         assert store.append(message(b"yes", queue_id=0)).queue_offset == end
 
 
-def test_on_a_full_disk_no_more_goes_in_ten_seconds_than_one_run_takes(
-    aged, path, clock, monkeypatch
-):
-    """The disk may be full of other things: appends that are tried again must not eat the log."""
+def test_on_a_full_disk_one_run_of_deletions_happens_in_ten_seconds(aged, path, clock, monkeypatch):
+    """The disk may be full of other files: repeated appends must not delete the whole log."""
     aged.close()
     usage(monkeypatch, 0.95)
     with with_retention(clock, path, files_per_run=1) as store:
@@ -119,7 +116,7 @@ def test_on_a_full_disk_no_more_goes_in_ten_seconds_than_one_run_takes(
         assert len(log_files(path)) == count - 2
 
 
-def test_a_failure_to_clean_is_no_failure_to_append(aged, path, clock, monkeypatch):
+def test_a_failed_cleaning_does_not_fail_an_append(aged, path, clock, monkeypatch):
     aged.close()
     usage(monkeypatch, 0.80)
     with with_retention(clock, path, hours=0, at_hours=()) as store:
@@ -136,11 +133,16 @@ def failing(*_):
     raise OSError(5, "Input/output error")
 
 
-def test_a_thread_of_services_cleans_while_nobody_writes(aged, path, clock, monkeypatch):
+def tended(store):
+    """The store, whose thread of services looks for files to clean all the time."""
+    inner(store).services.runner.tend_seconds = 0.01
+    return store
+
+
+def test_a_service_thread_cleans_while_no_process_writes(aged, path, clock, monkeypatch):
     aged.close()
-    monkeypatch.setattr(service_runner, "TEND_SECONDS", 0.01)
     usage(monkeypatch, 0.50)
-    with with_retention(clock, path, hours=50, at_hours=()) as store, store.run_services():
+    with tended(with_retention(clock, path, hours=50, at_hours=())) as store, store.run_services():
         count = len(log_files(path))
         time.sleep(0.1)
         assert len(log_files(path)) == count
@@ -148,36 +150,35 @@ def test_a_thread_of_services_cleans_while_nobody_writes(aged, path, clock, monk
         clock.now += 10_000
         until = time.monotonic() + 60
         while store.min_offset("t", 0) <= 30:
-            assert time.monotonic() < until, "nobody has cleaned"
+            assert time.monotonic() < until, "nothing has been cleaned"
             time.sleep(0.01)
 
 
 @pytest.fixture
 def left_over(aged, clock):
-    """A store with a file that was staged a week ago by somebody who never came back."""
+    """A store with a file that was staged a week ago by a process that ended."""
     stage(aged, numbered(7, identity="gone"), [b"lost"])
     clock.now += WEEK_MS + 1
     return aged
 
 
-def test_what_was_staged_in_vain_goes_with_the_next_append(left_over, path, clock):
-    """Also where nothing is published and messages are kept for ever; a younger file stays."""
+def test_abandoned_staged_files_are_deleted_with_the_next_append(left_over, path, clock):
+    """Also if nothing is published and messages are kept for ever; a younger file is kept."""
     younger = stage(left_over, numbered(8, identity="busy"), [b"soon there"])
     left_over.append(message(b"any", queue_id=0))
     assert staged_files(path) == [younger.name]
 
 
-def test_a_thread_of_services_removes_what_was_staged_in_vain(left_over, path, monkeypatch):
-    monkeypatch.setattr(service_runner, "TEND_SECONDS", 0.01)
-    with left_over.run_services():
+def test_a_service_thread_deletes_abandoned_staged_files(left_over, path):
+    with tended(left_over).run_services():
         until = time.monotonic() + 60
         while staged_files(path):
-            assert time.monotonic() < until, "nobody has cleaned"
+            assert time.monotonic() < until, "nothing has been cleaned"
             time.sleep(0.01)
 
 
-def test_cleaning_by_hand_removes_and_counts_what_was_staged_in_vain(left_over, path):
-    """However short ago anybody has looked."""
+def test_a_manual_cleaning_deletes_and_counts_abandoned_staged_files(left_over, path):
+    """However recent the last check was."""
     before = staged_files(path)
     with Store.open(path, read_only=True, clock=inner(left_over).engine.clock) as reader:
         planned = reader.clean(hours=1000, dry_run=True)
@@ -190,7 +191,7 @@ def test_cleaning_by_hand_removes_and_counts_what_was_staged_in_vain(left_over, 
     assert staged_files(path) == []
 
 
-def test_the_command_clean_says_what_was_staged_in_vain(path):
+def test_the_command_clean_reports_abandoned_staged_files(path):
     with Store.open(path, create=True) as store:
         left = stage(store, numbered(7, identity="gone"), [b"lost"])
     os.utime(path / "pyrocket" / "staging" / left.name, (0, 0))
@@ -201,8 +202,10 @@ def test_the_command_clean_says_what_was_staged_in_vain(path):
     assert staged_files(path) == []
 
 
-def test_on_a_full_disk_staged_files_go_before_an_append_is_refused(aged, path, clock, monkeypatch):
-    """What was staged in vain, and files that are kept to be used again; not what is wanted."""
+def test_on_a_full_disk_staged_files_are_deleted_before_an_append_is_refused(
+    aged, path, clock, monkeypatch
+):
+    """Abandoned staged files, and files kept for reuse; not files that are still needed."""
     kept = stage(aged, numbered(9, identity="kept"), [b"for later"])
     publish(aged, 0, [b"x"])
     gone = stage(aged, numbered(7, identity="gone"), [b"lost"])
@@ -210,7 +213,7 @@ def test_on_a_full_disk_staged_files_go_before_an_append_is_refused(aged, path, 
     publish(aged, 1, [b"x"])
     free = path / "pyrocket" / "staging" / "free"
     assert list(free.iterdir())
-    assert gone.name in staged_files(path), "nobody looks twice in an hour"
+    assert gone.name in staged_files(path), "no second check within an hour"
     usage(monkeypatch, 0.95)
     with with_retention(clock, path) as store:
         one = numbered(2)
@@ -221,7 +224,7 @@ def test_on_a_full_disk_staged_files_go_before_an_append_is_refused(aged, path, 
         assert not free.exists()
 
 
-def test_leftovers_that_cannot_be_removed_are_no_failure_to_append(
+def test_leftovers_that_cannot_be_deleted_do_not_fail_an_append(
     left_over, path, monkeypatch, caplog
 ):
     with monkeypatch.context() as patch:

@@ -55,7 +55,7 @@ def test_message_and_batch_of_one_store_the_same_record(open_store, case):
     assert one["body"] == case["body"]
 
 
-def test_result_says_where_the_message_is(store):
+def test_a_result_has_the_location_of_the_message(store):
     for n in range(3):
         result = store.append(message(b"%d" % n, queue_id=1))
         (stored,) = store.read("t", 1, result.queue_offset)
@@ -95,7 +95,7 @@ def test_topic_column_spreads_a_batch_and_an_argument_wins(store):
     assert bodies(store, "c")[0] == [b"0", b"1", b"2"]
 
 
-def test_same_sharding_key_goes_to_one_queue_in_order(store):
+def test_messages_with_one_sharding_key_are_in_one_queue_in_order(store):
     keys = [f"key-{n % 7}" for n in range(70)]
     rows = [f"{key}:{n}".encode() for n, key in enumerate(keys)]
     store.append_batch(batch(rows[:35], shardingKey=keys[:35]), topic="t")
@@ -202,7 +202,7 @@ def test_a_whole_empty_value_counts_as_none(store, case):
         ({"topic": ["t", "u", "t" * 9, None]}, "TOPIC_MISSING", 3),
     ],
 )
-def test_errors_of_a_batch_name_its_row_whatever_the_routing(open_store, columns, code, row):
+def test_errors_of_a_batch_name_its_row_with_any_routing(open_store, columns, code, row):
     store = open_store(config=BIG)
     rows = batch([b""] * 4, [1, 0, 1, 0], **columns)
     with pytest.raises(MessageError, match=rf"row {row} ") as caught:

@@ -89,7 +89,7 @@ def test_full_files_are_links_and_growing_ones_are_not(source, path, target):
     assert tail.stat().st_mtime_ns // 10**6 == log_files(path)[-1].stat().st_mtime_ns // 10**6
 
 
-def test_what_queues_know_may_be_cleaned_away_and_the_rest_be_of_a_deleted_topic(path, target):
+def test_all_queued_messages_may_be_cleaned_and_the_rest_be_of_a_deleted_topic(path, target):
     with filled(path) as store:
         store.topics.create("gone", read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(40), 0), topic="gone")
@@ -118,7 +118,7 @@ def test_both_go_their_own_ways(source, target):
 
 
 def test_a_recovery_of_the_copy_leaves_the_source_alone(source, path, target):
-    """Whatever a recovery writes, cuts or rebuilds, it does not do so in shared files."""
+    """A recovery never writes, truncates or rebuilds shared files."""
     source.snapshot(target)
     files = {file: file.read_bytes() for file in path.rglob("0*") if file.is_file()}
     reboot_like_a_crash(target)
@@ -151,8 +151,8 @@ def test_the_source_is_not_changed(source, path, target):
     assert verify(target).ok
 
 
-def test_a_checkpoint_beyond_the_copy_is_told(source, target):
-    """Who has read further in the source must not go on in the copy as if nothing were."""
+def test_a_checkpoint_beyond_the_copy_is_detected(source, target):
+    """A query that has read further in the source must not silently continue in the copy."""
     source.snapshot(target)
     end = source.max_offset("t", 0)
     source.append(message(b"later", queue_id=0))
@@ -175,7 +175,7 @@ def test_the_key_index_comes_as_far_as_it_is_full(path, target, clock):
     assert verify(target).ok
 
 
-def test_where_links_cannot_be_files_are_copied_and_the_report_says_so(
+def test_without_hard_links_files_are_copied_and_the_report_says_why(
     source, path, target, monkeypatch
 ):
     def refuse(one, other):

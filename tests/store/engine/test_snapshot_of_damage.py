@@ -1,4 +1,4 @@
-"""A snapshot of a store that lacks a part: refused, naming the part; cleaning is no damage."""
+"""A snapshot of a store that lacks a part: refused, naming the part; cleaning is not damage."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ def test_a_log_file_that_is_missing_or_short_is_named_and_nothing_is_left(
     assert list(target.parent.iterdir()) == []
 
 
-def test_whoever_has_the_store_open_for_writing_is_told_too(path, target):
+def test_a_snapshot_from_an_open_writer_is_refused_too(path, target):
     with filled(path, count=200) as store:
         for file in (log_files(path)[1], log_files(path)[-1]):
             content = file.read_bytes()
@@ -77,7 +77,7 @@ def test_a_queue_file_that_is_missing_or_short_is_named_too(path, target, damage
 def test_files_that_are_cleaned_away_while_they_are_listed_are_not_missing(
     path, target, monkeypatch
 ):
-    """A folder's listing may have the first file and no more the second: both have gone."""
+    """A folder's listing may contain the first file and not the second: both were deleted."""
     real = os.listdir
     with filled(path, count=200) as writer, Store.open(path, read_only=True) as reader:
         before = log_files(path)

@@ -84,7 +84,9 @@ def test_a_target_that_the_user_may_not_make_is_named(source, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
-def test_who_may_not_write_to_the_source_is_told_of_read_only(path, tmp_path, monkeypatch, number):
+def test_without_write_permission_for_the_source_the_error_names_read_only(
+    path, tmp_path, monkeypatch, number
+):
     filled(path).close()
     command = ["snapshot", str(path), str(tmp_path / "copy")]
 

@@ -1,4 +1,4 @@
-"""A whole batch: its first eight bytes come last, so that nobody ever meets a part of it."""
+"""A whole batch: its first eight bytes come last: no reader ever sees a part of it."""
 
 import os
 
@@ -139,8 +139,8 @@ def test_a_failed_fsync_stops_the_store_and_publishes_nothing(path, monkeypatch)
     store.close()
 
 
-def test_what_lies_behind_an_unfinished_batch_never_comes_back(path):
-    """Its later records are whole on disk; the next append must not run into them."""
+def test_records_after_an_unfinished_batch_never_reappear(path):
+    """Its later records are complete on disk; the next append must not run into them."""
     with Store.open(path, config=SMALL) as store:
         page = words(path)
         end = page[PUBLISHED]

@@ -61,7 +61,7 @@ def crowd(store, monkeypatch):
     return Crowd(store, monkeypatch)
 
 
-def test_those_who_wait_are_published_together_in_their_order(crowd, monkeypatch):
+def test_waiting_appends_are_published_together_in_their_order(crowd, monkeypatch):
     store = crowd.store
     published, set_word = [], SharedState.__setitem__
 
@@ -119,8 +119,8 @@ def test_a_failed_write_fails_all_that_were_written_together(crowd, monkeypatch)
     assert bodies(store)[0] == [b"first", b"again"]
 
 
-def test_an_interrupt_is_the_interrupted_threads_alone(store, monkeypatch):
-    """The others learn that they cannot know; nobody waits for ever."""
+def test_an_interrupt_is_raised_in_the_interrupted_thread_only(store, monkeypatch):
+    """The others get an error about the unknown outcome; no thread waits for ever."""
     store.topics.create("t", read_queues=1, write_queues=1)
     queue, writer = inner(store).group_append, inner(store).writer
     entered, go_on, answers = threading.Event(), threading.Event(), {}
@@ -152,7 +152,7 @@ def test_an_interrupt_is_the_interrupted_threads_alone(store, monkeypatch):
     assert bodies(store)[0] == [b"b"]
 
 
-def test_an_append_beside_an_interrupted_one_learns_that_its_fate_is_unknown(crowd, monkeypatch):
+def test_an_append_beside_an_interrupted_one_reports_an_unknown_outcome(crowd, monkeypatch):
     """One thread appends for both: it gets the interrupt, the other an error that says so."""
     store = crowd.store
     crowd.do("first", lambda: store.append(message(b"first")))

@@ -1,4 +1,4 @@
-"""RocketMQ's SQL: what is true of which properties, and what is no SQL."""
+"""RocketMQ's SQL: which properties match, and which expressions are invalid."""
 
 import json
 import pickle
@@ -18,20 +18,20 @@ from pyrocket.formats.property_columns import PropertyColumns
 from support.sqls import EXPRESSIONS, PROPERTIES
 
 OF_JAVA = json.loads((Path(__file__).parents[2] / "golden/sql92.json").read_text("utf-8"))
-"""Expressions at random, properties, and what RocketMQ's evaluator says."""
+"""Random expressions, properties, and the results of RocketMQ's evaluator."""
 
 GOLDEN = {"a": "10", "b": "abc", "n": "-3"}
 
 
 def in_columns(sql, rows):
-    """What the columns say of each row."""
+    """The result for each row, by columns."""
     blocks = pa.array([encode_properties(row) for row in rows], pa.binary())
     found = sql_columns.matching(parse_sql(sql), PropertyColumns(blocks).column, len(rows))
     return found.tolist()
 
 
 def is_true(sql, properties):
-    """What both evaluators say of one message."""
+    """The result of both evaluators for one message."""
     alone = sql_message.matches(parse_sql(sql), properties)
     assert in_columns(sql, [properties]) == [alone]
     return alone
@@ -114,7 +114,7 @@ def test_a_comparison_that_fails_in_java_matches_nothing_not_even_its_opposite(s
         (" 0.5 ", "a > 1E-9", True),
         (" 5", "a = 5", False),
         ("+5", "a = 5", True),
-        ("\u0665", "a = 5", True),  # Java knows the digits of all scripts,
+        ("\u0665", "a = 5", True),  # Java accepts the digits of all scripts,
         ("\U0001d7d3", "a = 5", False),  # but not beyond 16 bits.
         ("5_0", "a = 50", False),
         ("NaN", "a > 1e300", True),

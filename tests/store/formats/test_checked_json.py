@@ -1,4 +1,4 @@
-"""Our own JSON files tell whether they are as they were written."""
+"""Our own JSON files reveal changes since they were written."""
 
 import json
 from contextlib import suppress

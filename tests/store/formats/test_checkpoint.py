@@ -35,7 +35,7 @@ def test_a_missing_or_empty_file_vouches_for_nothing(data):
 def test_what_is_written_is_read_back(log, queues, index, newer):
     checkpoint = Checkpoint(log, queues, index)
     assert decode_checkpoint(encode_checkpoint(checkpoint)) == checkpoint
-    # 5.x keeps two more offsets behind the three times.
+    # 5.x keeps two more offsets after the three times.
     assert decode_checkpoint(encode_checkpoint(checkpoint)[:24] + newer) == checkpoint
 
 

@@ -123,7 +123,7 @@ def test_what_fits_without_it_is_delivered(open_store, clock):
 
 
 def flipped(path, needle):
-    """Flip a bit behind the first place in the log that holds these bytes."""
+    """Flip a bit after the first occurrence of these bytes in the log."""
     (file,) = log_files(path)
     data = file.read_bytes()
     at = data.index(needle) + len(needle)

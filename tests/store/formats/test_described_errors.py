@@ -1,4 +1,4 @@
-"""What is wrong with a file is said in words, not as Python says it."""
+"""Errors about files are described in plain English, not with Python's messages."""
 
 import pytest
 from pyrocket.errors import StoreDamagedError

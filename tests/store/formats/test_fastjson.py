@@ -23,7 +23,7 @@ VALUES = st.recursive(
 
 
 def with_text_keys(value):
-    """Integer keys come back as text."""
+    """Integer keys are read as text."""
     if isinstance(value, dict):
         return {str(key): with_text_keys(item) for key, item in value.items()}
     return [with_text_keys(item) for item in value] if isinstance(value, list) else value

@@ -62,7 +62,7 @@ def test_colliding_keys_have_one_hash():
     assert key_hash("t", "Aa") == key_hash("t", "BB")
 
 
-def test_an_item_lies_on_disk_as_java_writes_it():
+def test_an_item_has_java_s_layout_on_disk():
     columns = [np.array([value]) for value in (1_211_080_517, 172, 1, 0)]
     assert build_items(*columns).tobytes().hex() == "482f9f4500000000000000ac0000000100000000"
 

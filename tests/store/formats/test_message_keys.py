@@ -1,4 +1,4 @@
-"""What a sender knows of its messages' keys is what a reader of the log finds."""
+"""The keys that a sender extracts are those that a reader of the log finds."""
 
 import numpy as np
 import pyarrow as pa

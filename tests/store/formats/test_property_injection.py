@@ -1,4 +1,4 @@
-"""A user property never hides behind the name of another field."""
+"""A user property can never pose as another field."""
 
 import pytest
 from pyrocket import Message, Store

@@ -23,7 +23,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize(("data", "entry"), GOLDEN.items())
-def test_an_entry_lies_on_disk_as_java_writes_it(data, entry):
+def test_an_entry_has_java_s_layout_on_disk(data, entry):
     columns = [np.array([value]) for value in entry]
     assert build_entries(*columns).tobytes().hex() == data
     assert parse_entries(bytes.fromhex(data)).tolist() == [entry]

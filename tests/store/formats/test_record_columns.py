@@ -19,7 +19,7 @@ from support.slices import decode_run
 from support.strategies import body_start, raw_record, slices
 
 CHECKED = {"topic", "queueId", "queueOffset", "physicalOffset", "storeSize"}
-"""What the index says too, so that a change of it is always found."""
+"""Fields that the index has, too, so that a change of them is always detected."""
 
 
 def decode(piece, columns=tuple(SCAN_COLUMNS), *, data=None, **options):
@@ -38,7 +38,7 @@ def decode_one(record, topic, queue_id, offset, base, columns=tuple(SCAN_COLUMNS
 
 
 def rows_of(batch):
-    """Plain rows; times as microseconds, for Python's datetime knows few years only."""
+    """Plain rows; times as microseconds, because Python's datetime supports few years."""
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         is_time = pa.types.is_timestamp(column.type)
@@ -166,7 +166,7 @@ ALL_BUT_TEXT = tuple(name for name in SCAN_COLUMNS if name != "bodyText")
 
 
 def check_damaged(piece, data, **options):
-    """Damage is reported, or nothing that the index knows too has changed."""
+    """Damage is reported, or no field that the index has, too, has changed."""
     try:
         batch = decode(piece, ALL_BUT_TEXT, data=data, **options)
     except StoreDamagedError:

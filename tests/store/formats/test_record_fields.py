@@ -74,7 +74,7 @@ LIES = {
 
 
 @pytest.mark.parametrize(("reason", "fields"), LIES.items(), ids=list(LIES))
-def test_a_record_that_lies_is_named_with_its_place(reason, fields):
+def test_a_record_with_false_lengths_is_named_with_its_position(reason, fields):
     where = fields.base + int(fields.starts[0])
     with pytest.raises(StoreDamagedError, match=f"at log offset {where}: .*{reason}"):
         fields.check_structure()

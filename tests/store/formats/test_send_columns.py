@@ -179,7 +179,7 @@ def test_what_hides_under_a_null_is_neither_checked_nor_sent():
         assert columns.properties.to_pylist() == blocks[start:]
 
 
-def test_a_bad_key_behind_a_null_that_hides_keys_is_named_by_its_own_row():
+def test_a_bad_key_after_a_null_that_hides_keys_is_named_by_its_own_row():
     keys = pa.ListArray.from_arrays(
         pa.array([0, 2, 4, 5], pa.int32()),
         pa.array(["a", "b", "c", "d", "e f"]),
@@ -266,7 +266,7 @@ def test_a_column_of_a_wrong_type_is_refused(name, kind):
     ],
     ids=str,
 )
-def test_every_promised_type_is_taken_whatever_its_inner_names(field):
+def test_every_promised_type_is_accepted_with_any_inner_names(field):
     others = [] if field.name == "body" else [pa.field("body", pa.binary(), nullable=False)]
     check_send_schema(pa.schema([field, *others]))
 

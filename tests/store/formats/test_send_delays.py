@@ -1,4 +1,4 @@
-"""The columns that say when a row is delivered: what they mean, and whose row is refused."""
+"""The columns for delivery times: their meaning, and the rows that are refused."""
 
 from datetime import datetime, timezone
 
@@ -37,7 +37,7 @@ def test_zero_null_and_empty_mean_at_once():
     assert columns.deliver_at is None
 
 
-def test_a_delay_is_as_long_as_it_says():
+def test_a_delay_has_the_given_length():
     columns = check_send_batch(batch_of(delay=["10m", "2h30m", "0s", "10m"]))
     assert columns.delay.to_pylist() == [600_000, 9_000_000, 0, 600_000]
 
@@ -95,7 +95,7 @@ TWO = [
 
 
 @pytest.mark.parametrize("columns", TWO, ids=["-".join(columns) for columns in TWO])
-def test_a_row_may_say_it_only_once(columns):
+def test_a_row_may_have_only_one_delivery_time(columns):
     code, message = refusal(batch_of(**columns))
     assert code == "DELAY_TWICE"
     assert message.startswith("row 2 has more than one of ")

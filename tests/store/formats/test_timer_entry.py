@@ -1,4 +1,4 @@
-"""What is kept of a timer: when it is due, and what names it, whoever sent it."""
+"""The index entry of a timer: its due time and its key, for timers of all senders."""
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +52,7 @@ def entries(*messages, born=7):
     return timer_entries(run, np.arange(len(records)))
 
 
-def test_a_time_of_ours_is_exact():
+def test_our_due_times_are_exact():
     assert due(TIMER_OUT_MS=NOW + 123, TIMER_DELIVER_MS=NOW + 123) == NOW + 123
     assert due(TIMER_OUT_MS=NOW, TIMER_DELIVER_MS=NOW) == NOW
 

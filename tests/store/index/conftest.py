@@ -1,11 +1,10 @@
 """Fixtures of tests of the indexes."""
 
 import pytest
-from pyrocket.index.keys import index_builder
+from support.keyed import index_at_once
 
 
 @pytest.fixture
-def eager(monkeypatch):
+def eager(at_open):
     """Everything is indexed at once, in slices of one run."""
-    monkeypatch.setattr(index_builder, "CATCH_UP_BYTES", 1)
-    monkeypatch.setattr(index_builder, "SLICE_BYTES", 1)
+    at_open.append(index_at_once)

@@ -1,4 +1,4 @@
-"""The exclusive section: what a failure in its middle leaves, and who cleans up."""
+"""The exclusive section: what a failure in its middle leaves, and how it is cleaned up."""
 
 import errno
 import os
@@ -68,7 +68,7 @@ def test_failed_write_shows_nothing_and_the_next_append_works(open_store, monkey
                 send()
         codes.add(caught.value.code)
         if caught.value.code == "QUEUES_NOT_WRITTEN":
-            expected += ROWS  # They are in the log: whoever sends again sends twice.
+            expected += ROWS  # They are in the log: sending again would duplicate them.
         else:
             assert bodies(store)[0] == expected
         assert bodies(store)[0] == expected[: len(bodies(store)[0])]
@@ -78,7 +78,9 @@ def test_failed_write_shows_nothing_and_the_next_append_works(open_store, monkey
     assert codes == {"WRITE_FAILED", "QUEUES_NOT_WRITTEN"}
 
 
-def test_writer_whose_append_failed_goes_on_after_another_has_cleaned_up(open_store, monkeypatch):
+def test_a_writer_whose_append_failed_continues_after_another_has_cleaned_up(
+    open_store, monkeypatch
+):
     store, other = open_store(), open_store()
     store.append(message(b"first"))
     with monkeypatch.context() as patch:
@@ -120,7 +122,7 @@ def test_reserved_bytes_of_a_dead_writer_are_erased(store, path):
 
 
 @pytest.mark.parametrize("kept", range(21))
-def test_torn_queue_entry_is_written_anew(store, path, kept):
+def test_a_torn_queue_entry_is_rewritten(store, path, kept):
     """A writer killed in the middle of an entry: its size may be there and its tags code not."""
     for n in range(3):
         store.append(message(b"%d" % n, tags="TagA"))
@@ -135,7 +137,7 @@ def test_torn_queue_entry_is_written_anew(store, path, kept):
     page.close()
 
 
-def test_published_but_undispatched_is_revealed_by_the_next_turn(open_store, path):
+def test_published_but_undispatched_messages_become_visible_with_the_next_append(open_store, path):
     store, other = open_store(), open_store()
     store.append_batch(batch(numbered(25), 0), topic="t")
     page = words(path)
@@ -167,7 +169,7 @@ def test_batch_of_several_topics_is_seen_whole(open_store, path, monkeypatch):
     assert reader.max_offset("a", 0) == reader.max_offset("b", 0) == 6
 
 
-def test_a_failed_append_does_not_come_back_after_a_reboot(path, monkeypatch):
+def test_a_failed_append_does_not_reappear_after_a_reboot(path, monkeypatch):
     """Its first records were whole on disk, in a file before the one that had no room."""
     store = filled(path, count=5)
     real, files = io.write_at, set()

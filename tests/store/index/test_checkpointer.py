@@ -12,12 +12,11 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import CHECKPOINTED, DISPATCHED, FAILED, PUBLISHED
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from pyrocket.index.keys import index_builder
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.valid_end import recovery_start
 from support.inner import inner
-from support.keyed import crash, fill, index_of
+from support.keyed import crash, fill, index_of, limit_index
 from support.stores import SMALL, FakeClock, batch, message, numbered, overwrite, words
 
 CONFIG = StoreConfig(log_file_bytes=4096, queue_file_entries=10, flush="manual")
@@ -67,7 +66,7 @@ def test_within_a_file_the_checkpoint_moves_once_a_minute(store, clock):
     assert checkpoint(store).log_timestamp == clock.now
 
 
-def test_the_time_claimed_is_not_that_of_messages_behind_the_flush(store, clock, monkeypatch):
+def test_the_checkpoint_time_is_not_that_of_messages_after_the_flush(store, clock, monkeypatch):
     """Another writer publishes while the fsync runs: its time must not be in the checkpoint."""
     flushed_at, real, others = clock.now, io.sync, []
     fill_a_file(store)
@@ -85,7 +84,7 @@ def test_the_time_claimed_is_not_that_of_messages_behind_the_flush(store, clock,
     assert checkpoint(store).log_timestamp == flushed_at
 
 
-def test_queue_entries_are_durable_before_the_checkpoint_says_so(store, monkeypatch):
+def test_queue_entries_are_durable_before_the_checkpoint(store, monkeypatch):
     fill_a_file(store)
     done = []
     for name in ("sync", "rename"):
@@ -184,11 +183,11 @@ def test_queues_are_not_synced_again_from_their_beginning(store, monkeypatch):
     assert str(queue_files[0]) not in synced
 
 
-def test_full_index_files_are_durable_before_the_checkpoint_says_so(path, clock, monkeypatch):
-    """After a crash only the file that was not full is built anew."""
-    monkeypatch.setattr(index_builder, "PUT_ITEMS", 1)
+def test_full_index_files_are_durable_before_the_checkpoint(path, clock, monkeypatch):
+    """After a crash only the file that was not full is rebuilt."""
     config = replace(SMALL, flush="manual")
     store = Store.open(path, create=True, config=config, clock=clock)
+    limit_index(store, put_items=1)
     store.topics.create("t", read_queues=2, write_queues=2)
     index, synced, real = index_of(path), [], io.sync
 
@@ -217,7 +216,7 @@ def test_full_index_files_are_durable_before_the_checkpoint_says_so(path, clock,
         assert inner(store).keys._index.full_until() == checkpoint(store).index_timestamp
 
 
-def test_a_flush_that_finds_no_file_filled_says_what_was_said(path, clock):
+def test_a_flush_without_a_filled_file_keeps_the_checkpoint(path, clock):
     store = Store.open(path, create=True, config=replace(SMALL, flush="manual"), clock=clock)
     store.topics.create("t", read_queues=1, write_queues=1)
     fill(store, 60)
@@ -233,7 +232,7 @@ def test_a_flush_that_finds_no_file_filled_says_what_was_said(path, clock):
 
 
 def test_a_failed_fsync_of_an_index_file_fails_the_store(store, monkeypatch, path):
-    monkeypatch.setattr(index_builder, "PUT_ITEMS", 1)
+    limit_index(store, put_items=1)
     monkeypatch.setattr(KeyIndex, "is_full", lambda index, header: True)
     fill_a_file(store)
     real = io.sync
@@ -249,8 +248,8 @@ def test_a_failed_fsync_of_an_index_file_fails_the_store(store, monkeypatch, pat
     assert checkpoint(store).log_timestamp == 0
 
 
-def test_a_damaged_index_file_does_not_keep_the_checkpoint_back(store, path, clock, monkeypatch):
-    monkeypatch.setattr(index_builder, "PUT_ITEMS", 1)
+def test_a_damaged_index_file_does_not_keep_the_checkpoint_back(store, path, clock):
+    limit_index(store, put_items=1)
     fill_a_file(store)
     overwrite(index_of(path).path(index_of(path).names()[-1]), b"\xff" * 40, 0)
     store.flush()

@@ -1,4 +1,4 @@
-"""Bodies that deflate to almost nothing come back in batches of bounded size."""
+"""Bodies that deflate to almost nothing are read in batches of bounded size."""
 
 import os
 import random
@@ -30,7 +30,7 @@ def test_a_scan_of_highly_compressible_bodies_stays_small(tmp_path):
 
 
 @pytest.mark.parametrize("plain_bytes", [1, 9_000, 70_000, 10 * MIB])
-def test_compressed_bodies_between_others_come_back_wherever_a_batch_ends(
+def test_compressed_bodies_between_others_are_read_wherever_a_batch_ends(
     tmp_path, monkeypatch, plain_bytes
 ):
     monkeypatch.setattr(record_columns, "PLAIN_BYTES", plain_bytes)

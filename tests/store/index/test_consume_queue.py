@@ -21,7 +21,7 @@ def make(tmp_path):
 
 
 def entries(first, count):
-    """Entries of records of 100 bytes that lie one behind the other from 4096 on."""
+    """Entries of consecutive records of 100 bytes from 4096 on."""
     offsets = 4096 + 100 * np.arange(first, first + count)
     return build_entries(offsets, np.full(count, 100), np.arange(first, first + count))
 
@@ -66,7 +66,7 @@ def test_minimum_follows_the_logs_start(make):
         assert queue.min_offset(4096 + 100 * lost - 50, 57) == expected
 
 
-def test_what_is_there_already_is_skipped_and_a_gap_refused(make):
+def test_existing_entries_are_skipped_and_a_gap_is_refused(make):
     queue = make()
     queue.put(0, entries(0, 15), 0)
     queue.put(5, entries(5, 20), 15)

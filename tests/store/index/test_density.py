@@ -1,4 +1,4 @@
-"""Records that do not go on where their queue was: left over, or of a topic that Java made anew."""
+"""Records that do not continue their queue: left over, or of a topic that Java created again."""
 
 import pytest
 from pyrocket import Store
@@ -35,7 +35,7 @@ class Log:
         page.close()
 
     def write(self, queue_offset, body=b"forged", topic="t", queue_id=0, sys_flag=0, time=STORED):
-        """Add a record behind the last, within its file."""
+        """Add a record after the last, within its file."""
         record = encode_record(
             topic=topic,
             queue_id=queue_id,
@@ -59,7 +59,7 @@ class Log:
         return Store.open(self.path, config=SMALL)
 
 
-def test_a_record_that_goes_on_is_kept(log):
+def test_a_record_that_continues_its_queue_is_kept(log):
     log.write(log.count)
     log.write(log.count + 1, b"and another")
     with log.recover() as store:
@@ -87,8 +87,8 @@ def test_records_before_it_in_other_queues_are_kept(log):
         assert bodies(store)[0] == [*numbered(log.count), b"forged"]
 
 
-def test_a_record_that_was_durable_for_sure_is_never_cut(log):
-    """The checkpoint says that it was on the disk: this is damage, or a log unlike Java's."""
+def test_a_record_that_was_certainly_durable_is_never_truncated(log):
+    """By the checkpoint it was durable: this is damage, or a log unlike Java's."""
     log.write(log.count + 7, time=STORED - 10_000)
     checkpoint = (STORED - 5000).to_bytes(8, "big") * 2
     (log.path / "checkpoint").write_bytes(checkpoint.ljust(4096, b"\0"))
@@ -117,8 +117,8 @@ def test_prepared_messages_have_no_place_in_a_queue(log):
 
 @pytest.mark.parametrize("clean", [False, True], ids=["unclean", "clean"])
 @pytest.mark.parametrize("queues", ["kept", "lost"])
-def test_a_topic_that_java_made_anew_begins_at_0_again(log, clean, queues):
-    """What the topic had before its deletion is in the log, and in no queue."""
+def test_a_topic_that_java_created_again_begins_at_0_again(log, clean, queues):
+    """Messages from before the deletion are in the log, and in no queue."""
     for number in range(3):
         log.write(number, b"new %d" % number)
     if queues == "lost":
@@ -135,8 +135,8 @@ def test_a_topic_that_java_made_anew_begins_at_0_again(log, clean, queues):
 
 
 @pytest.mark.parametrize("lost", range(1, 9))
-def test_a_deleted_topic_may_have_lost_messages_that_nobody_misses(path, open_store, lost):
-    """Its end is durable before its last messages are; the new topic goes on from there."""
+def test_a_deleted_topic_may_lack_messages(path, open_store, lost):
+    """Its end is durable before its last messages are; the new topic continues from there."""
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
     sent = [store.append(message(b"%d" % number)) for number in range(9)]

@@ -33,7 +33,7 @@ FILTERS = [
 
 
 def append(store, rows, body_bytes=100):
-    """Append (tags, price, region) to queue 0 of topic t; a body says its row's number."""
+    """Append (tags, price, region) to queue 0 of topic t; a body is its row's number."""
     properties = [
         [(name, value) for name, value in zip(("price", "region"), row[1:], strict=True) if value]
         for row in rows
@@ -60,7 +60,7 @@ def wanted(store, where, start=0, end=None, columns=("queueOffset", "body"), **o
 
 @pytest.fixture
 def tagged(store):
-    """Forty messages, tagged A, B and nothing in turn, all but every tenth with a price."""
+    """Forty messages, tagged A, B and not at all, alternately; all but every tenth have a price."""
     append(
         store, [(("A", "B", None)[n % 3], None if n % 10 == 9 else str(n), "EU") for n in range(40)]
     )
@@ -162,7 +162,7 @@ def test_bodies_of_messages_that_are_not_wanted_are_not_read(tagged, path):
         wanted(tagged, MessageFilter.parse(sql="price < 6"), verify_crc=True)
 
 
-def test_missing_entries_are_missed_though_nobody_may_have_wanted_them(tagged, path):
+def test_missing_entries_are_reported_even_if_the_filter_might_not_match(tagged, path):
     overwrite(queue_files(path)[0], bytes(20), 7 * 20)
     with pytest.raises(OffsetOutOfRangeError, match="no message at offset 7"):
         wanted(tagged, MessageFilter.parse(tags="C"))
@@ -175,7 +175,7 @@ def test_an_entry_without_a_hash_is_looked_up_in_the_log(tagged, path):
     assert [row["queueOffset"] for row in wanted(tagged, where)] == [*range(0, 40, 3)]
 
 
-def test_due_times_of_delayed_messages_are_no_hashes(store):
+def test_due_times_of_delayed_messages_are_not_hashes(store):
     store.append(message(b"later", tags="A", delay_level=1))
     where = MessageFilter.parse(tags="A")
     rows = rows_of(store.scan("SCHEDULE_TOPIC_XXXX", 0, 0, 1, ["body"], where=where))
@@ -184,7 +184,7 @@ def test_due_times_of_delayed_messages_are_no_hashes(store):
     assert row.as_py() == b"later"
 
 
-def test_a_body_that_is_no_text_is_named_by_its_own_offset(store):
+def test_a_body_that_is_not_utf8_is_named_by_its_own_offset(store):
     store.append_batch(batch([b"a", b"b", b"\xff"], 0, tags=pa.array(["B", "A", "A"])), topic="t")
     with pytest.raises(SchemaError, match="offset 2 is not"):
         wanted(store, MessageFilter.parse(tags="A"), columns=["bodyText"])
@@ -201,7 +201,9 @@ def test_what_was_read_before_a_loss_is_handed_on(tagged, path, monkeypatch):
 
 @pytest.mark.parametrize("rows", [2, 10_000])
 @pytest.mark.parametrize("options", [{}, {"tags": "A"}, {"sql": "price > 5"}], ids=str)
-def test_the_tally_says_how_far_a_scan_came_before_a_loss(tagged, path, monkeypatch, options, rows):
+def test_the_tally_shows_how_far_a_scan_came_before_a_loss(
+    tagged, path, monkeypatch, options, rows
+):
     monkeypatch.setattr(scanner, "SLICE_ROWS", rows)
     where, tally = MessageFilter.parse(**options), ScanTally()
     messages = tagged.read("t", 0, 0, 40)
@@ -213,7 +215,7 @@ def test_the_tally_says_how_far_a_scan_came_before_a_loss(tagged, path, monkeypa
     with pytest.raises(StoreDamagedError, match=gone.name):
         found.extend(row["queueOffset"] for part in parts for row in part.to_pylist())
     assert 0 < lost[0] < 39
-    # By their hashes some are passed over without a look at the log, there or not.
+    # Some are skipped by their tags codes, without checking whether the log has them.
     looked_at = [at for at in lost if "tags" not in options or at in chosen]
     assert tally.entries == looked_at[0]
     assert found == [at for at in chosen if at < tally.entries]
@@ -246,7 +248,7 @@ def test_bodies_that_inflate_to_a_lot_come_in_several_batches(store, monkeypatch
 
 
 @pytest.mark.usefixtures("ways")
-def test_log_files_that_go_and_records_over_their_end_are_noticed(tagged, path):
+def test_deleted_log_files_and_records_beyond_their_end_are_detected(tagged, path):
     where = MessageFilter.parse(tags="A")
     (first, *_) = log_files(path)
     data = first.read_bytes()

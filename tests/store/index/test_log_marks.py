@@ -35,8 +35,8 @@ def holds(path, mark):
         return store.history.holds(mark)
 
 
-def test_nothing_is_said_of_a_message_that_a_repair_has_replaced_by_a_placeholder(tmp_path):
-    """A stream that has read it has lost nothing, and its store is no older copy."""
+def test_a_mark_replaced_by_a_placeholder_is_unknown(tmp_path):
+    """A stream that has read it has lost nothing, and its store is not an older copy."""
     path = tmp_path / "s"
     mark = marked(path)
     with Store.open(path) as store:
@@ -67,7 +67,7 @@ def test_a_mark_is_that_of_the_newest_message_before_the_offsets(tmp_path):
         assert store.history.holds(mark)
 
 
-def test_there_is_no_mark_where_no_message_is(tmp_path):
+def test_there_is_no_mark_without_messages(tmp_path):
     with filled(tmp_path / "s", count=3) as store:
         assert store.history.mark({}) is None
         assert store.history.mark({"t": {0: 0}}) is None
@@ -131,7 +131,7 @@ def test_a_store_that_was_moved_holds_its_mark(tmp_path, move, boot):
     assert holds(target, mark)
 
 
-def test_nothing_is_said_of_a_mark_that_was_cleaned_away(tmp_path):
+def test_a_mark_that_was_cleaned_away_is_unknown(tmp_path):
     with filled(tmp_path / "s", count=90) as store:
         mark = store.history.mark({"t": {0: 3}})
         store.clean(total_bytes=4096)
@@ -140,7 +140,7 @@ def test_nothing_is_said_of_a_mark_that_was_cleaned_away(tmp_path):
         assert store.history.mark({"t": {0: 3}}) is None
 
 
-def test_nothing_is_said_of_a_mark_in_a_lost_file(tmp_path):
+def test_a_mark_in_a_lost_file_is_unknown(tmp_path):
     mark = marked(tmp_path / "s", count=90)
     with Store.open(tmp_path / "s", read_only=True) as store:
         early = store.history.mark({"t": {0: 40}})

@@ -1,4 +1,4 @@
-"""Files that are gone, as a reader meets them: cleaned away is a loss, and missing is damage."""
+"""Deleted files and readers: a cleaned file is a loss, and a missing one is damage."""
 
 import os
 
@@ -71,10 +71,10 @@ def test_a_look_up_by_time_names_the_missing_log_file(path, clock):
 
 
 @pytest.mark.parametrize("read", WAYS)
-def test_a_log_file_that_is_cleaned_away_under_a_reader_is_no_damage(
+def test_a_log_file_that_is_cleaned_away_during_a_read_is_not_damage(
     store, path, read, monkeypatch
 ):
-    """What goes between a reader's looks at the queue and at the log."""
+    """It is deleted after the reader has read the queue and before it reads the log."""
     entries = type(inner(store).reader.files.queues.get("t", 0)).entries
 
     def cleaned(queue, start, end):
@@ -93,7 +93,7 @@ def test_a_log_file_that_is_cleaned_away_under_a_reader_is_no_damage(
 
 
 @pytest.mark.parametrize("read", [*WAYS, by_time])
-def test_an_entry_that_points_nowhere_is_no_missing_log_file(store, path, read):
+def test_an_entry_outside_the_log_is_not_a_missing_log_file(store, path, read):
     entry = (2**60).to_bytes(8, "big") + (137).to_bytes(4, "big")
     for at in (20, COUNT // 2):
         overwrite(queue_files(path)[at // 10], entry, at % 10 * 20)
@@ -114,7 +114,7 @@ def test_a_queue_file_that_is_missing_or_short_is_named_with_the_way_out(store, 
         read(store)
 
 
-def test_a_queue_whose_first_files_are_cleaned_away_is_no_damage(store, path):
+def test_a_queue_whose_first_files_are_cleaned_away_is_not_damage(store, path):
     rows = store.scan("t", 0, 0, COUNT, ["body"])
     for file in queue_files(path)[:3]:
         file.unlink()
@@ -122,7 +122,7 @@ def test_a_queue_whose_first_files_are_cleaned_away_is_no_damage(store, path):
         list(rows)
 
 
-def test_messages_before_a_short_queue_file_are_read_and_those_behind_it_too(store, path):
+def test_messages_before_and_after_a_short_queue_file_are_read(store, path):
     os.truncate(queue_files(path)[3], 110)
     assert sum(part.num_rows for part in store.scan("t", 0, 0, 35)) == 35
     assert sum(part.num_rows for part in store.scan("t", 0, 40, COUNT)) == COUNT - 40

@@ -37,7 +37,7 @@ def test_the_sizes_are_those_of_the_records(sizes):
 
 
 @given(data=st.data())
-def test_each_mark_is_the_last_offset_up_to_which_there_are_no_more_bytes(store, sizes, data):
+def test_each_result_is_the_last_offset_within_the_number_of_bytes(store, sizes, data):
     start = data.draw(st.integers(0, len(sizes)))
     end = data.draw(st.integers(start, len(sizes)))
     marks = sorted(data.draw(st.lists(st.integers(0, 2 * sum(sizes)), max_size=6)))
@@ -65,7 +65,7 @@ def test_long_runs_are_read_in_parts_and_only_as_far_as_needed(tmp_path, monkeyp
         assert read == [1_024]
 
 
-def test_a_span_is_exact_for_few_messages_and_says_where_they_lie(store, sizes):
+def test_a_span_is_exact_for_few_messages_and_has_their_location(store, sizes):
     first, last = store.read("t", 0, 2, 1)[0], store.read("t", 0, 32, 1)[0]
     assert store.raw.log_span("t", 0, 2, 33) == ByteSpan(
         first.physical_offset, last.physical_offset + last.store_size, sum(sizes[2:])
@@ -81,6 +81,6 @@ def test_a_span_of_many_messages_is_guessed_from_three(tmp_path):
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 5), (40, 50), (10**6, 10**6 + 9_999)])
-def test_where_nothing_is_there_is_no_span(store, start, end):
+def test_without_messages_there_is_no_span(store, start, end):
     assert store.raw.log_span("t", 0, start, end) == ByteSpan(0, 0, 0)
     assert store.raw.cut_by_bytes("t", 0, start, end, [0, 100]) == [(start, 0)] * 2

@@ -1,4 +1,4 @@
-"""Many queues need few descriptors, and running out of them is no failed fsync."""
+"""Many queues need few descriptors, and running out of them is not a failed fsync."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Queues after a crash: missing, short, ahead, full of garbage; all come back from the log."""
+"""Queues after a crash: missing, short, ahead, full of garbage; all are rebuilt from the log."""
 
 import shutil
 
@@ -26,24 +26,24 @@ COUNT = 150
 
 UNTRUSTED = {"clean": reboot, "unclean": reboot}
 TRUSTED = {"same boot": bool, "next boot": next_boot}
-"""By how the store has ended: cleanly but in one case. Then the words are as they are, too."""
+"""By how the store was shut down: cleanly except in one case, which keeps the shared state, too."""
 
 
 @pytest.fixture(params=UNTRUSTED)
 def image(path, request):
-    """A store of several log files, closed, whose words nobody trusts; and its topic `other`."""
+    """A store of several log files, closed, with an invalid shared state; and its topic `other`."""
     return fill_and_close(path, request.param)
 
 
 @pytest.fixture(params=[*UNTRUSTED, *TRUSTED])
 def closed(path, request):
-    """The same; the words may be trusted."""
+    """The same with a valid shared state."""
     return fill_and_close(path, request.param)
 
 
 @pytest.fixture
 def killed(path):
-    """The same after its only writer was killed: its words are true."""
+    """The same after its only writer was killed: the shared state is valid."""
     fill(path).close(clean=False)
     return path
 
@@ -132,7 +132,7 @@ def test_one_wrong_byte_in_an_entry_is_put_right(image, at):
     assert file.read_bytes() == good
 
 
-def test_words_and_checkpoint_are_lost(image):
+def test_state_and_checkpoint_are_lost(image):
     for name in ("pyrocket/state", "checkpoint", "pyrocket/mutex", "pyrocket/turnstile"):
         (image / name).unlink(missing_ok=True)
     check(image)
@@ -151,8 +151,8 @@ def test_rebuilt_queues_are_byte_for_byte_the_old_ones(closed):
     assert {file: file.read_bytes() for file in closed.glob("consumequeue/*/*/*")} == before
 
 
-def test_unreadable_log_does_not_pass_for_a_short_one(closed):
-    """The queues are gone and an old log file is damaged: no silent half of the messages."""
+def test_an_unreadable_log_is_not_taken_for_a_short_one(closed):
+    """The queues are lost and an old log file is damaged: no message is missing silently."""
     shutil.rmtree(closed / "consumequeue")
     overwrite(log_files(closed)[1], bytes(200), 0)
     if (closed / "abort").exists():
@@ -175,7 +175,7 @@ def test_queues_begin_where_the_log_begins_once_files_are_cleaned(path):
 
 
 def test_queue_that_lost_entries_of_cleaned_messages_begins_where_the_log_does(path):
-    """Nobody needs them, but a hole would keep the queue from going on."""
+    """They are not needed, but a hole would keep the queue from continuing."""
     filled(path, count=COUNT).close(clean=False)
     log_files(path)[0].unlink()
     with Store.open(path, read_only=True) as reader:
@@ -223,7 +223,7 @@ def test_last_entry_erased_after_a_kill(killed):
 
 
 def test_queue_lost_long_after_the_last_look_at_the_log(path, monkeypatch):
-    """More was appended since the checkpoint than a writer goes through when it comes in."""
+    """More was appended since the checkpoint than a writer checks when it opens the store."""
     monkeypatch.setattr(recovery, "_LOOKED_THROUGH", 1000)
     store = filled(path, count=COUNT)
     store.flush()
@@ -234,7 +234,7 @@ def test_queue_lost_long_after_the_last_look_at_the_log(path, monkeypatch):
         assert bodies(store)[0] == numbered(COUNT + 20)
 
 
-def test_deleted_and_empty_topics_are_no_lost_queues(path, monkeypatch):
+def test_deleted_and_empty_topics_are_not_lost_queues(path, monkeypatch):
     store = filled(path, count=COUNT)
     store.topics.create("empty")
     store.close()

@@ -1,4 +1,4 @@
-"""One message by its entry: entry and record have to say the same."""
+"""One message by its entry: entry and record have to agree."""
 
 import pytest
 from pyrocket.errors import StoreDamagedError

@@ -75,7 +75,7 @@ def test_flushes_of_many_threads_share_an_fsync(store, monkeypatch):
 
 @pytest.fixture
 def sleeps_long(monkeypatch):
-    """Whoever is not woken is late."""
+    """Sleep for long: a thread that is not woken is late."""
     monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 200 * SECOND)
     monkeypatch.setattr(flusher, "_LONGEST_GATHER_NS", 200 * SECOND)
 
@@ -201,7 +201,7 @@ def test_sync_append_after_a_flush_timeout_is_stored_with_its_status(open_store,
 
 
 def test_fsync_of_another_process_serves_waiting_callers(open_store, path):
-    """The other process flushes everything, and goes on holding the lock."""
+    """The other process flushes everything, and keeps holding the lock."""
     store = open_store()
     store.append(message())
     other = FileLock(Layout(path).flush_lock)

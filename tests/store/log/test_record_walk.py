@@ -20,7 +20,7 @@ def small_windows(monkeypatch):
 
 @pytest.fixture
 def log(path):
-    """The log of a store in which a record of four windows lies between short ones."""
+    """The log of a store with a record of four windows between short ones."""
     long = os.urandom(4 * WINDOW)
     with filled(path, 3, config=CONFIG) as store:
         store.append_batch(batch([long, b"after"], 0), topic="t")
@@ -50,7 +50,7 @@ def test_a_long_record_that_reaches_beyond_the_end_stops_the_walk(log, small_win
 
 
 def test_a_long_record_whose_lengths_disagree_stops_the_walk(log, small_windows):
-    """Its size says four windows, its body's length says less: no record is that long beside it."""
+    """Its size is four windows, but its body's length is less, which contradicts the size."""
     start = record_walk.end_of(walked(log)[0])
     name = log.run.folder / f"{log.run.start_of(start):020d}"
     at = start - log.run.start_of(start) + 84
@@ -62,7 +62,7 @@ def test_a_long_record_whose_lengths_disagree_stops_the_walk(log, small_windows)
 
 
 def test_a_body_that_lies_in_a_hole_is_copied_and_never_mapped(path, small_windows, monkeypatch):
-    """On a full tmpfs a hole that is touched through a map ends the process."""
+    """On a full tmpfs touching a hole through a mapping kills the process."""
     with filled(path, 1, config=CONFIG) as store:
         store.append_batch(batch([bytes(4 * WINDOW), b"after"], 0), topic="t")
         log, end = inner(store).reader.log, inner(store).reader.log_end()

@@ -193,7 +193,7 @@ def test_missing_durable_bytes_are_logged_and_begin_an_epoch(path, end, caplog):
 
 
 def test_a_copy_taken_while_a_writer_appended_opens_whatever_file_was_copied_first(path, clock):
-    """The older of the log and of `ends.json` may come from before an append, or after it."""
+    """The log and `ends.json` may be copied on either side of an append."""
     older = shutil.copytree(path, path.with_name("older"))
     with Store.open(path, config=SMALL, clock=clock) as store:
         store.append_batch(batch(numbered(MORE, first=DURABLE), 0), topic="t")
@@ -213,7 +213,7 @@ def test_a_copy_taken_while_a_writer_appended_opens_whatever_file_was_copied_fir
 
 
 def test_records_that_a_broker_left_after_its_end_do_not_stop_writers(path):
-    """It truncates a log without overwriting what followed; store times tell that it is older."""
+    """It truncates a log without overwriting what followed; store times show that it is older."""
     cut, file_bytes = place_of(path, 50), SMALL.log_file_bytes
     later = path.with_name("later")
     with filled(later, count=1) as store:
@@ -275,7 +275,7 @@ def test_repair_that_truncates_reports_and_keeps_whole_messages(path):
 def test_bytes_of_many_messages_are_stepped_over_with_and_without_their_queue(
     tmp_path, clock, queues, lost, property_crc
 ):
-    """Without it the gaps in the log tell which messages they were; the last one must be whole."""
+    """Without it the gaps in the log show which messages they were; the last one must be whole."""
     path, config = tmp_path / "many", replace(SMALL, property_crc=property_crc)
     filled(path, count=DURABLE, config=config, clock=clock).close()
     start, end = place_of(path, lost.start), place_of(path, min(lost.stop, DURABLE - 1))
@@ -290,7 +290,7 @@ def test_bytes_of_many_messages_are_stepped_over_with_and_without_their_queue(
     left = {at: body for at, body in enumerate(numbered(DURABLE)) if at not in lost}
     left[DURABLE - 1] = numbered(DURABLE)[-1]
     if queues == "lost" and not lost.start:
-        return  # Nothing says that a queue's first messages were there.
+        return  # Nothing shows that a queue's first messages existed.
     repair(path)
     assert verify(path).ok
     assert readable(path) == left

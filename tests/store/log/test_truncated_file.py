@@ -1,4 +1,4 @@
-"""The last bytes of a log file tell whether more has been behind them."""
+"""The last bytes of a log file show whether it has been truncated."""
 
 import shutil
 

@@ -77,7 +77,7 @@ def test_everything_after_the_first_damaged_record_is_truncated_and_logged(path,
     assert store.history.epoch == 1
     assert store.history.cut_since(0, "t", 0) == 33
     assert store.history.cut_since(1, "t", 0) is None
-    assert log_files(path)[-1] == file, "files behind it are gone"
+    assert log_files(path)[-1] == file, "files after it are missing"
     store.append_batch(batch(numbered(60), 0), topic="t")
     assert bodies(store)[0] == numbered(33) + numbered(60)
 
@@ -221,7 +221,7 @@ def test_copied_directory_opens_and_recovers(tmp_path, clean):
 
 
 def test_restarted_recovery_ends_the_same(path, open_store, monkeypatch):
-    """A recovery that dies at any of its writes is simply done again."""
+    """A recovery that dies at any of its writes is simply repeated."""
     last = crashed(path, count=30)
     file, at = file_of(path, last.physical_offset)
     image = path.with_name("image")
@@ -245,7 +245,7 @@ def test_restarted_recovery_ends_the_same(path, open_store, monkeypatch):
         assert store.history.epoch >= 1
         assert store.append(message()).queue_offset == 29
         store.close()
-    raise AssertionError("recovery never went through")
+    raise AssertionError("recovery never completed")
 
 
 def _dying(real, left):

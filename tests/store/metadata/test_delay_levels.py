@@ -30,7 +30,7 @@ def test_a_new_store_keeps_the_levels_it_is_made_with(open_store, path):
     assert levels(open_store(read_only=True)) == "1s 1m 1d"
 
 
-def test_a_new_store_has_rocketmq_s_levels_if_nothing_is_said(open_store, path):
+def test_a_new_store_has_rocketmq_s_levels_by_default(open_store, path):
     open_store().close()
     assert identity(path)["messageDelayLevel"] == DELAY_LEVELS
 
@@ -46,7 +46,7 @@ def test_other_levels_are_refused_and_the_same_are_fine(open_store, path, read_o
     open_store(config=replace(SMALL, delay_levels=" 1s  60s 24h"), read_only=read_only)
 
 
-def test_levels_of_a_java_store_are_what_the_first_writer_says(tmp_path):
+def test_levels_of_a_java_store_are_those_of_the_first_writer(tmp_path):
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
     before = snapshot(root)
     with Store.open(root, read_only=True) as store:
@@ -58,7 +58,7 @@ def test_levels_of_a_java_store_are_what_the_first_writer_says(tmp_path):
         assert levels(store) == own
 
 
-def test_a_store_of_an_older_version_gets_levels_whatever_its_index_is(open_store, path):
+def test_a_store_of_an_older_version_gets_levels_with_any_index(open_store, path):
     odd = replace(SMALL, index_slots=7, index_items=9)
     store = open_store(config=odd)
     store.topics.create("t")
@@ -71,7 +71,7 @@ def test_a_store_of_an_older_version_gets_levels_whatever_its_index_is(open_stor
 
 
 @pytest.mark.parametrize("text", ["1x", 18, None])
-def test_levels_that_make_no_sense_in_the_file_are_damage(open_store, path, text):
+def test_invalid_levels_in_the_file_are_damage(open_store, path, text):
     open_store().close()
     broken = {**identity(path), "messageDelayLevel": text}
     (path / "pyrocket" / "store.json").write_text(json.dumps(broken))

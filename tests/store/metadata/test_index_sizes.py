@@ -1,4 +1,4 @@
-"""Slots and items of index files: persisted, since no index file says them."""
+"""Slots and items of index files: saved, because index files do not contain them."""
 
 import json
 import shutil

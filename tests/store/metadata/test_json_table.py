@@ -1,4 +1,4 @@
-"""RocketMQ's JSON files: the backup stands in for a bad one, and nothing unknown is lost."""
+"""RocketMQ's JSON files: the backup replaces a bad one, and no unknown field is lost."""
 
 import logging
 
@@ -77,7 +77,7 @@ def test_the_backup_replaces_a_broken_file_with_a_warning(table, main, backup, t
 
 @pytest.mark.parametrize("text", BROKEN)
 @pytest.mark.parametrize("other", [None, "", "{"])
-def test_a_file_that_cannot_be_read_is_no_empty_table(table, main, backup, text, other):
+def test_an_unreadable_file_is_not_an_empty_table(table, main, backup, text, other):
     main.write_text(text)
     if other is not None:
         backup.write_text(other)

@@ -1,4 +1,4 @@
-"""How long messages are kept is said in the directory, and everybody who writes goes by it."""
+"""The retention is saved in the directory, and every writer applies it."""
 
 import logging
 from dataclasses import replace

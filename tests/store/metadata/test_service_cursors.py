@@ -23,7 +23,7 @@ LEVEL_2 = level_field(2)
 
 
 def with_delayed(path, count=5, **options):
-    """A store with messages in the queue of level 2, as whoever sends them leaves it."""
+    """A store with messages in the queue of level 2, as their sender leaves it."""
     store = filled(path, 3, **options)
     for topic in (SCHEDULE_TOPIC, HALF_TOPIC):
         inner(store).reader.topics.put(TopicConfig(topic, 2, 2))
@@ -55,7 +55,7 @@ def _system_topics_may_be_written(monkeypatch):
 
 
 def test_delay_offsets_are_saved_for_rocketmq_every_ten_seconds(tmp_path, clock):
-    """A broker that comes after a crash of ours repeats no more than it would of its own."""
+    """A broker that is started after our crash repeats no more than after its own."""
     store = with_delayed(tmp_path, clock=clock, config=BY_HAND)
     told = []
     for after_ms, delivered in ((0, 1), (9_999, 2), (1, 3), (5_000, 4), (5_000, 5)):
@@ -89,7 +89,7 @@ def test_cursors_of_a_broker_that_came_further_count(tmp_path):
     assert value(tmp_path, LEVEL_2) == 4
 
 
-def test_cursor_never_lies_beyond_its_queue(tmp_path):
+def test_a_cursor_is_never_beyond_its_queue(tmp_path):
     with with_delayed(tmp_path, 5):
         pass
     DelayOffsets(Layout(tmp_path)).save({2: 99})

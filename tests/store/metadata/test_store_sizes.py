@@ -1,4 +1,4 @@
-"""The sizes of a store without `store.json` are what most of its files say, to everybody."""
+"""The sizes of a store without `store.json` are those of most of its files, everywhere."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ def open_error(path, **options):
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
 def test_log_file_of_another_length_is_named_and_no_size_is_stored(bare, number, length):
-    """It once decided the size, for good, if the file system told it first."""
+    """It once decided the size permanently if the file system listed it first."""
     file = log_files(bare)[number]
     data = file.read_bytes()
     truncate(file, length)
@@ -148,7 +148,7 @@ def test_size_is_derived_from_a_single_intact_file(single, path):
 
 @pytest.mark.parametrize("length", [1, 1000, 4096])
 def test_single_truncated_file_is_refused_by_name(single, path, length):
-    """4096 bytes could be all of a log's file, if a message did not go on behind them."""
+    """4096 bytes could be a whole log file, if a message did not continue after them."""
     truncate(single, length)
     for read_only in (True, False):
         error = open_error(path, read_only=read_only)

@@ -115,7 +115,7 @@ def test_removed_write_queue_stays_readable_until_it_is_no_read_queue(store):
     assert bodies(store)[1] == [b"old"]
     store.topics.update("t", read_queues=1)
     assert bodies(store) == {0: []}
-    # Whoever still has offsets of the lost queue, such as a planned micro-batch, can use them.
+    # Offsets of the lost queue, such as those of a planned micro-batch, can still be used.
     assert [one.body for one in store.read("t", 1, 0)] == [b"old"]
     with pytest.raises(PyrocketError) as caught:
         store.read("t", 2, 0)
@@ -166,7 +166,7 @@ def test_other_writers_notice_a_recreated_topic(open_store):
 
 
 def test_writer_closes_open_files_of_a_half_deleted_topic(open_store, monkeypatch):
-    """The deleter died after moving the queues away: their files live on, but nobody reads them."""
+    """The deleting process died after moving the queues away: their files are no longer read."""
     first, second = open_store(), open_store()
     first.topics.create("t", read_queues=1, write_queues=1)
     first.append(message(b"old"))
@@ -229,7 +229,7 @@ def test_interrupted_deletion_never_restores_old_messages(open_store, path, monk
         store.close()
         if done:
             return
-    raise AssertionError("the deletion never went through")
+    raise AssertionError("the deletion never completed")
 
 
 def _failing(real, left):

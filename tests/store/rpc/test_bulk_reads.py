@@ -87,9 +87,18 @@ def test_ranges_arrive_as_the_store_has_them(place):
 def test_small_ranges_arrive_as_one_slice_in_the_order_asked_for(place):
     store, client = place
     wanted = [QueueRange(each.queue, 5, 8) for each in reversed(ranges(client))]
-    (part,) = slices(client, wanted)
-    rows = part.decode_in_order(COLUMNS, verify_crc=True)
+    joined = RemoteSource(client).joined_slice(wanted)
+    rows = joined.decode_in_order(COLUMNS, verify_crc=True)
     assert rows.to_pylist() == local(store, wanted).to_pylist()
+
+
+def test_small_ranges_without_a_wanted_message_are_an_empty_slice(place):
+    _, client = place
+    wanted = [QueueRange(each.queue, 5, 8) for each in ranges(client)]
+    tally, where = ScanTally(), MessageFilter.parse(tags="neither")
+    joined = RemoteSource(client).joined_slice(wanted, where=where, tally=tally)
+    assert joined.decode_in_order(COLUMNS).num_rows == 0
+    assert tally == ScanTally(entries=9)
 
 
 def test_a_filter_is_applied_by_the_broker_and_the_counts_are_those_of_a_local_read(place):

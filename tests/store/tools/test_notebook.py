@@ -102,7 +102,7 @@ def test_lag_is_in_messages_bytes_and_time(store, clock):
     ]
 
 
-def test_a_group_that_has_read_all_is_not_behind(store, clock):
+def test_a_group_that_has_read_everything_has_no_lag(store, clock):
     store.groups.commit("billing", "orders", {0: 3, 1: 1})
     clock.now += 60_000
     assert notebook.groups(store).rows == [
@@ -110,7 +110,7 @@ def test_a_group_that_has_read_all_is_not_behind(store, clock):
     ]
 
 
-def test_a_group_without_offsets_is_there_and_one_that_is_not_is_named(store):
+def test_a_group_without_offsets_is_shown_and_a_missing_one_is_named(store):
     store.groups.create("idle")
     assert notebook.groups(store).rows == [("idle", None, None, None, None)]
     with pytest.raises(GroupNotFoundError, match="idle"):
@@ -203,7 +203,7 @@ def test_a_missing_store_or_topic_name_is_an_error(store, monkeypatch):
             look(store)
 
 
-def test_heads_stand_over_their_columns_text_to_the_left_and_numbers_to_the_right():
+def test_headings_are_aligned_with_their_columns_text_left_and_numbers_right():
     table = Table("t", ("name", "count"), [("a", 1000)])
     for cell in (">name</th>", ">a</td>"):
         assert f'style="text-align:left"{cell}' in table._repr_html_()

@@ -1,4 +1,4 @@
-"""Every record of the log is shown, whatever queues say, and damage is named."""
+"""Every record of the log is shown, independent of queues, and damage is named."""
 
 import random
 from dataclasses import replace
@@ -59,7 +59,7 @@ def test_messages_of_deleted_topics_are_there_and_known_by_name(store):
     assert bodies(store, topics=["other"]) == []
 
 
-def test_what_waits_is_there_under_the_topic_it_waits_in(store):
+def test_pending_messages_are_shown_under_their_system_topic(store):
     delay(store, 1, b"later")
     assert [(row["topic"], row["body"]) for row in rows(store)] == [
         ("SCHEDULE_TOPIC_XXXX", b"later")
@@ -67,7 +67,7 @@ def test_what_waits_is_there_under_the_topic_it_waits_in(store):
 
 
 def test_it_ends_where_the_log_ends(open_store, path):
-    """Bytes behind it may be anything, such as records of a writer that has died."""
+    """Bytes after it may be anything, such as records of a writer that died."""
     store = open_store()
     last = store.append(message(b"x"))
     size = store.read("t", 0, 0)[0].store_size
@@ -78,10 +78,10 @@ def test_it_ends_where_the_log_ends(open_store, path):
     assert bodies(store) == [b"x"]
     store.close(clean=False)
     reboot(path)
-    assert bodies(open_store(read_only=True)) == [b"x", b"x"], "nothing else tells where it ends"
+    assert bodies(open_store(read_only=True)) == [b"x", b"x"], "nothing else shows where it ends"
 
 
-def test_a_torn_end_of_a_copied_store_is_no_damage(path, open_store, caplog):
+def test_a_torn_end_of_a_copied_store_is_not_damage(path, open_store, caplog):
     filled(path, count=10).close(clean=False)
     reboot(path)
     last = log_files(path)[-1]
@@ -131,7 +131,7 @@ def test_a_part_that_is_cleaned_away_meanwhile_is_named(path, open_store):
         list(reader.views.scan(first, ["body"]))
 
 
-def test_the_next_file_that_a_broker_has_made_ahead_is_no_damage(path, open_store):
+def test_a_file_that_a_broker_created_in_advance_is_not_damage(path, open_store):
     filled(path, count=5).close(clean=False)
     reboot(path)
     (path / "commitlog" / f"{8192:020d}").write_bytes(bytes(4096))
@@ -169,7 +169,7 @@ def test_columns_are_checked_before_anything_is_read(store):
 
 
 def test_random_damage_never_invents_a_record(path):
-    """Whatever bytes are changed, what is shown was there, and in its order."""
+    """With any bytes changed, only existing records are shown, in their order."""
     rng = random.Random(7)
     store = filled(path, count=40)
     store.close()

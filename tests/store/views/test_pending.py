@@ -111,7 +111,7 @@ def test_bodies_that_inflate_to_a_lot_come_in_several_batches(open_store, monkey
 
 
 def test_half_messages_are_listed_until_decided(tmp_path):
-    """In the Java broker's store two were put back three times, and a third was given up."""
+    """In the Java broker's store two were re-appended three times, and a third was given up."""
     root = shutil.copytree(GOLDEN / TXCHECK, tmp_path / "store")
     with Store.open(root, read_only=True) as store:
         columns = ("topic", "queueId", "body", "systemProperties")

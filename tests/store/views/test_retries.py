@@ -35,7 +35,7 @@ def sent_back(store):
     return store
 
 
-def test_retries_of_all_groups_tell_where_they_come_from(sent_back):
+def test_retries_of_all_groups_show_their_origin(sent_back):
     found = [tuple(row.values()) for row in rows(sent_back, "retry", SHOWN)]
     first = "7F" * 16
     assert found == [
@@ -64,7 +64,7 @@ def test_one_group_can_be_looked_at_alone(sent_back):
         sent_back.views.plan("retry", group="mial")
 
 
-def test_a_retry_that_waits_is_shown_until_it_is_there(open_store, clock):
+def test_a_pending_retry_is_shown_until_it_is_delivered(open_store, clock):
     store = open_store()
     store.topics.create("%RETRY%billing", read_queues=1, write_queues=1)
     store.append(message(b"x", topic="%RETRY%billing", queue_id=0, delay_level=3))

@@ -47,7 +47,7 @@ def test_a_group_that_has_read_everything_waits_for_nothing(aged):
     assert (row["lag"], row["lagBytes"], row["nextStoreTimestamp"]) == (0, 0, None)
 
 
-def test_a_queue_without_a_commit_is_behind_from_its_start(store):
+def test_a_queue_without_a_commit_has_its_whole_length_as_lag(store):
     for queue_id in (0, 1):
         store.append(message(queue_id=queue_id))
     store.groups.commit("billing", "t", {1: 1})
@@ -56,7 +56,7 @@ def test_a_queue_without_a_commit_is_behind_from_its_start(store):
     assert (second["queueId"], second["committedOffset"], second["lag"]) == (1, 1, 0)
 
 
-def test_messages_that_went_before_a_group_came_are_counted_as_lost(path, open_store):
+def test_messages_deleted_before_a_group_consumed_them_are_counted_as_lost(path, open_store):
     store = filled(path, count=100)
     store.groups.commit("billing", "t", {0: 3})
     store.close()

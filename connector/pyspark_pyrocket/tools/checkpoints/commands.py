@@ -37,7 +37,7 @@ from pyspark_pyrocket.transport.targets import opened_source, target_at
 
 _store = click.option("--store", help="The store's directory; by default PYROCKET_STORE.")
 _topics = click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
-_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+_yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 _force = click.option(
     "--force", is_flag=True, help="Continue even if a query is reading the store."
 )
@@ -57,7 +57,8 @@ def checkpoint() -> None:
 def show(directory: str, store: str | None, as_json: bool) -> int:
     """Show the progress of the query with the checkpoint in DIRECTORY.
 
-    With the store's directory also how much is left to read. Exits with 1 if files are damaged.
+    With the store's directory also shows how much is left to read. Exits with 1 if files are
+    damaged.
     """
     found = read_checkpoint(directory)
     if as_json:
@@ -95,8 +96,8 @@ def reset(
 
     Times are written as for the option startingTimestamp (-1h, 2026-01-31T12:00:00Z), JSON as for
     startingOffsets. Stop the query first. It continues with its next micro-batch, so sinks and
-    states stay as they are; rows that it has written already stay, too. With --json there is no
-    question: without --yes nothing is changed.
+    states stay as they are; rows that it has written already stay, too. With --json it does not
+    ask: without --yes nothing is changed.
     """
     found = read_checkpoint(directory)
     place = place_options(to) | ({"group": group} if group else {})

@@ -172,7 +172,7 @@ def _source(newest: PlannedBatch, wanted: int | None) -> int:
         return ours[0]
     raise InvalidInputError(
         f"The query has {len(newest.sources)} sources; those numbered {ours} are pyrocket's.",
-        remedy="Name one with --source." if ours else "There is nothing here to move.",
+        remedy="Name one with --source." if ours else "It has no source to move.",
         code="CHECKPOINT_SOURCE",
     )
 

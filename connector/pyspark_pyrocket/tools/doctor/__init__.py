@@ -1,4 +1,4 @@
-"""`pyrocket doctor`: whether this machine can run pyrocket under Spark, and what to do about it.
+"""`pyrocket doctor`: checks whether this machine can run pyrocket under Spark, with remedies.
 
 checks      Python, Spark's workers, pyspark, Java, free space
 discovery   whether Spark finds `format("pyrocket")`; probe runs in the workers' Python

@@ -65,13 +65,13 @@ def import_source(python: str, module: str) -> Source:
 def _judge(source: Source) -> Check | None:
     name = f"discovery: {source.module}"
     if source.blocks:
-        os_error_remedy = f"Mend or uninstall {source.module}. {_REGISTER}"
+        os_error_remedy = f"Fix or uninstall {source.module}. {_REGISTER}"
         found = f"hides every Python data source from Spark: {source.detail}"
         return fail(name, found, os_error_remedy)
     if source.outcome == "not a source":
         return warn(name, source.detail, f"Spark ignores {source.module} only.")
     if source.detail == FORMAT and source.module != OURS:
-        return warn(name, f"also offers the format {FORMAT!r}", "Spark takes the last by name.")
+        return warn(name, f"also offers the format {FORMAT!r}", "Spark uses the last one by name.")
     return None
 
 
@@ -86,7 +86,7 @@ def _judge_ours(sources: list[Source]) -> Check:
 
 
 def _probe(python: str, *arguments: str) -> object:
-    """Return the probe's JSON answer, or the last line of its error."""
+    """Return the probe's JSON output, or the last line of its error."""
     text = files("pyspark_pyrocket.tools.doctor").joinpath("probe.py").read_text()
     try:
         answer = subprocess.run(
@@ -100,4 +100,4 @@ def _probe(python: str, *arguments: str) -> object:
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
     except (IndexError, ValueError):
-        return (answer.stderr.strip().splitlines() or ["it ended without an answer"])[-1]
+        return (answer.stderr.strip().splitlines() or ["it ended without output"])[-1]

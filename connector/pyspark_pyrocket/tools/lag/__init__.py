@@ -1,9 +1,9 @@
-"""How far streaming queries are behind: in log lines, and for Prometheus.
+"""The lag of streaming queries: in log lines, and for Prometheus.
 
     pyspark_pyrocket.watch_lag(spark, store="/data/store", port=9400)
 
 measure    lag by topic, from Spark's progress of a micro-batch
 listener   the progress of every query of a session → lags, for the log and for reporters
 metrics    a reporter: Prometheus gauges with RocketMQ's names
-watch      the line above
+watch      `watch_lag`
 """

@@ -39,7 +39,7 @@ class LagMetrics:
             "pyrocket_spark_lag_bytes", "Bytes in the log that are not read yet.", _TOPIC
         )
         self._lost = gauge(
-            "pyrocket_spark_lost_messages", "Messages gone before the query came to them.", _TOPIC
+            "pyrocket_spark_lost_messages", "Messages deleted before the query read them.", _TOPIC
         )
         self._batch = gauge("pyrocket_spark_batch_id", "The last micro-batch.", _GROUP)
         self._rows = gauge("pyrocket_spark_batch_rows", "Rows of the last micro-batch.", _GROUP)

@@ -46,7 +46,7 @@ def watch_lag(
     registry: "CollectorRegistry | None" = None,
     log_seconds: float | None = LOG_SECONDS,
 ) -> LagWatch:
-    """Report how far the session's streaming queries are behind, in the log and as metrics.
+    """Report the lag of the session's streaming queries, in the log and as metrics.
 
     store: the directory they read, which adds bytes and time to messages; by default
     PYROCKET_STORE.

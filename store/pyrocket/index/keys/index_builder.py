@@ -1,12 +1,13 @@
 """Keeps the key index up to date with the log.
 
 Each append notes its keys (`PendingKeys`). A writer moves the notes into the index once the index
-is CATCH_UP_BYTES behind the log, or PUT_ITEMS keys are noted, under the write lock, and all of them
-before a clean shutdown. Keys that were not noted are read from the log in slices of about
-SLICE_BYTES, one exclusive section each, at most AT_ONCE_BYTES after one append, which takes about
-100 ms. INDEXED is how far the index is complete. The files show it too, and take precedence,
-because files can be removed: they are checked before each slice, and soon after the folder has
-changed (`IndexFiles`). Readers search the rest of the log themselves (`UnindexedTail`).
+is `catch_up_bytes` behind the log, or `put_items` keys are noted, under the write lock, and all of
+them before a clean shutdown. Keys that were not noted are read from the log in slices of about
+`slice_bytes`, one exclusive section each, at most `at_once_bytes` after one append, which takes
+about 100 ms (`IndexLimits`). INDEXED is how far the index is complete. The files show it too, and
+take precedence, because files can be removed: they are checked before each slice, and soon after
+the folder has changed (`IndexFiles`). Readers search the rest of the log themselves
+(`UnindexedTail`).
 
 A RocketMQ broker that our lock will refuse has loaded the store before: it removes the file that is
 not full, and others that its checkpoint does not cover, and builds new ones from the offset at
@@ -20,7 +21,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
@@ -166,16 +167,23 @@ def _identity(file: IndexFileInfo) -> tuple[int, int]:
 
 _log = logging.getLogger(__name__)
 
-CATCH_UP_BYTES = 64 * 1024 * 1024
-PUT_ITEMS = 128 * 1024
-SLICE_BYTES = 8 * 1024 * 1024
-"""An exclusive section ends after the run of the log, 16 MiB at most, that reaches this size."""
-
-AT_ONCE_BYTES = 64 * 1024 * 1024
-"""After this many bytes the append returns and the next one continues."""
-
 _MAX_AGAIN = 3
 """Number of attempts to build a slice before its files are taken as never counting."""
+
+
+@dataclass(frozen=True)
+class IndexLimits:
+    """How far the index may be behind the log, and how much of it is built at a time.
+
+    slice_bytes: an exclusive section ends after the run of the log, 16 MiB at most, that reaches
+    it. at_once_bytes: then the append returns and the next one continues.
+    """
+
+    catch_up_bytes: int = 64 * 1024 * 1024
+    put_items: int = 128 * 1024
+    slice_bytes: int = 8 * 1024 * 1024
+    at_once_bytes: int = 64 * 1024 * 1024
+    max_notes: int = MAX_NOTES
 
 
 class IndexBuilder:
@@ -195,6 +203,7 @@ class IndexBuilder:
         self._index = self._files.index
         self._notes = PendingKeys(layout.pending_keys, writable=True)
         self._enabled = config.key_index
+        self.limits = IndexLimits()
         self._noted, self._left, self._keyless_until = 0, 0, 0
 
     def after_recovery(self, *, clean: bool) -> None:
@@ -216,13 +225,17 @@ class IndexBuilder:
         page, self._noted = self._page, 0
         found = [(one.physical_offsets, one.batch.keys) for one in appended]
         known = [(offsets, keys) for offsets, keys in found if keys is not None]
-        if len(known) < len(found) or sum(len(keys) for _, keys in known) > MAX_NOTES:
+        if len(known) < len(found) or sum(len(keys) for _, keys in known) > self.limits.max_notes:
             return
         stored = page[STORE_TIME]
         notes = [encode_notes(offsets[keys.rows], stored, keys.hashes) for offsets, keys in known]
         try:
             self._noted = self._notes.add(
-                start, page[DISPATCHED], b"".join(notes), keep=page[INDEXED] < start
+                start,
+                page[DISPATCHED],
+                b"".join(notes),
+                keep=page[INDEXED] < start,
+                max_notes=self.limits.max_notes,
             )
         except OSError as error:
             _log.warning("the keys of an append to %s were not noted: %s", self._layout.root, error)
@@ -238,7 +251,7 @@ class IndexBuilder:
         `abort` has a durable index, which is not changed.
         """
         page, before, done = self._page, -1, 0
-        most, self._left = max(AT_ONCE_BYTES, self._left), 0
+        most, self._left = max(self.limits.at_once_bytes, self._left), 0
         try:
             if self._enabled and self._files.have_changed():
                 with turn():
@@ -256,8 +269,8 @@ class IndexBuilder:
     def _is_behind(self) -> bool:
         if not self._enabled:
             return False
-        behind = self._page[DISPATCHED] - self._page[INDEXED]
-        return behind > CATCH_UP_BYTES or (behind > 0 and self._noted >= PUT_ITEMS)
+        behind, limits = self._page[DISPATCHED] - self._page[INDEXED], self.limits
+        return behind > limits.catch_up_bytes or (behind > 0 and self._noted >= limits.put_items)
 
     def complete(self) -> int:
         """Index all readable messages, durably. Needs the write lock.
@@ -347,7 +360,7 @@ class IndexBuilder:
             keyless = keyless and not self._files.names
             if keyless:
                 self._keyless_until = reached
-            if reached - start >= SLICE_BYTES:
+            if reached - start >= self.limits.slice_bytes:
                 return reached
         if reached != end:
             raise record_missing(reached, end)

@@ -17,7 +17,6 @@ from pyrocket.index.keys.key_items import key_items
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, run_at
 
-_FIRST_LOOK = 64 * 1024
 _GROWTH = 16
 
 _Place = tuple[str, int] | None
@@ -30,8 +29,9 @@ class IndexCoverage:
     The gap between two files is checked once: neither the log nor the start of a file changes.
     """
 
-    def __init__(self, log: CommitLog, index: KeyIndex) -> None:
-        self._log, self._index = log, index
+    def __init__(self, log: CommitLog, index: KeyIndex, first_look: int = 64 * 1024) -> None:
+        """Make one; the log is read from `first_look` bytes on, growing."""
+        self._log, self._index, self._first_look = log, index, first_look
         self._missing: dict[tuple[_Place, _Place], int] = {}
         self._confirmed: dict[_Place, IndexFileInfo] = {}
 
@@ -120,7 +120,7 @@ class IndexCoverage:
 
         That is usually the first record, or there is none, so the first read is short.
         """
-        look = _FIRST_LOOK
+        look = self._first_look
         while start < end:
             file_end = self._log.file_end(start)
             limit = min(end, file_end)

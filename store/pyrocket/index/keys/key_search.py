@@ -26,10 +26,6 @@ from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, record_missing, walk
 
-MAX_FOLLOWED = 1 << 16
-"""Items of a file that are followed before the whole file is read."""
-
-_BLOCK_ITEMS = 1 << 20
 _SLOT_READS = 3
 _LOW_BITS = 0xFFFFF
 _FAR_MS = 1 << 62
@@ -50,7 +46,10 @@ class KeySearch:
     """Searches an open file of this geometry for keys with the hashes `wanted`.
 
     Only items stored in [begin_ms, end_ms] count; times are exact to two seconds: see `SLACK_MS`.
+    After `max_followed` items the whole file is read, in blocks of `block_items`.
     """
+
+    max_followed, block_items = 1 << 16, 1 << 20
 
     def __init__(
         self, file: IndexFile, geometry: Geometry, wanted: Ints, begin_ms: int, end_ms: int
@@ -71,7 +70,7 @@ class KeySearch:
         """
         found, length = list[int](), 1
         for read, (key_hash, offset, stored_ms) in enumerate(self._followed()):
-            if read == MAX_FOLLOWED:
+            if read == self.max_followed:
                 yield np.array(found, np.int64)
                 yield from self._all_items(count)
                 return
@@ -121,8 +120,8 @@ class KeySearch:
 
     def _all_items(self, count: int) -> Iterator[Ints]:
         """Yield the same by reading all items, newest first."""
-        for last in range(count, 1, -_BLOCK_ITEMS):
-            first = max(1, last - _BLOCK_ITEMS)
+        for last in range(count, 1, -self.block_items):
+            first = max(1, last - self.block_items)
             items = self._file.items(first, last)
             rows = among(items["key_hash"].astype(np.int32), self._wanted)[::-1]
             items = items[rows]
@@ -132,7 +131,7 @@ class KeySearch:
             yield items["physical_offset"][valid].astype(np.int64)
 
 
-KEPT_ITEMS = 4 * 1024 * 1024
+_KEPT_ITEMS = 4 * 1024 * 1024
 """About 50 MB. A store without an index has more; those are searched in the log each time."""
 
 
@@ -161,11 +160,13 @@ class _Known:
 class UnindexedTail:
     """Searches the end of one log. Safe to share between threads: its cache is replaced whole.
 
-    `notes` is the file in which writers note keys.
+    `notes` is the file in which writers note keys; up to `kept_items` items are kept.
     """
 
-    def __init__(self, log: CommitLog, notes: Path | None = None) -> None:
-        self._log, self._notes = log, notes
+    def __init__(
+        self, log: CommitLog, notes: Path | None = None, kept_items: int = _KEPT_ITEMS
+    ) -> None:
+        self._log, self._notes, self._kept_items = log, notes, kept_items
         self._known = _nothing(None, 0)
 
     def search(self, wanted: Ints, start: int, end: int, mark: int | None) -> Ints:
@@ -182,7 +183,7 @@ class UnindexedTail:
             known = _nothing(mark, start)
         reached, behind = known.end, list[Ints]()
         for items, until in self._parts(known.end, end):
-            if known.end == reached and len(known.hashes) + len(items) <= KEPT_ITEMS:
+            if known.end == reached and len(known.hashes) + len(items) <= self._kept_items:
                 known = known.until(until, items)
             else:
                 behind.append(items.offsets[among(items.hashes, wanted)])

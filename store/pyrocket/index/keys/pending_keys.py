@@ -56,7 +56,9 @@ class PendingKeys:
             return _NOTHING
         return found if found is not None and found.total <= MAX_NOTES else _NOTHING
 
-    def add(self, start: int, end: int, notes: bytes, *, keep: bool) -> int:
+    def add(
+        self, start: int, end: int, notes: bytes, *, keep: bool, max_notes: int = MAX_NOTES
+    ) -> int:
         """Note all keys of the log's [start, end); return how many notes there are now.
 
         Older notes are dropped unless `keep`, they end at `start`, and there is room for both.
@@ -65,7 +67,7 @@ class PendingKeys:
         # If our own last notes end at `start`, no other process has appended or noted since.
         known = self._last if self._last.end == start else self.header()
         count = len(notes) // NOTE_BYTES
-        if not keep or known.end != start or known.total + count > MAX_NOTES:
+        if not keep or known.end != start or known.total + count > max_notes:
             known = NotesHeader(start, start, 0)
             io.write_at(self._file(), known.encode(), 0)
         grown, self._last = NotesHeader(known.start, end, known.total + count), _NOTHING

@@ -25,19 +25,25 @@ from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.metadata.service_cursors import Cursors, saved_cursors
 from pyrocket.services.delay.due_copies import Copies, due_copies
 
-MAX_MESSAGES = 4096
-MAX_BYTES = 8 * 1024 * 1024
-MAX_BATCHES = 256
-"""Limits of one append: other writers wait for the write lock meanwhile."""
-
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DeliveryLimits:
+    """Limits of one append: other writers wait for the write lock meanwhile."""
+
+    messages: int = 4096
+    bytes: int = 8 * 1024 * 1024
+    batches: int = 256
 
 
 class ScheduleService:
     """Delivers the delay levels of one store; see `service_runner.Service`."""
 
-    def __init__(self, layout: Layout, reader: Reader) -> None:
-        self._layout, self._reader = layout, reader
+    def __init__(
+        self, layout: Layout, reader: Reader, limits: DeliveryLimits = DeliveryLimits()
+    ) -> None:
+        self._layout, self._reader, self._limits = layout, reader, limits
         self._first_level = 1
 
     def hook_into(self, hooks: Hooks) -> None:
@@ -49,11 +55,11 @@ class ScheduleService:
         return self._reader.identity.config.delay_levels_ms
 
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
-        """Deliver up to MAX_MESSAGES due messages; return their number.
+        """Deliver up to `limits.messages` due messages; return their number.
 
         The messages of a level are delivered in the order of its queue.
         """
-        delivery = _Delivery()
+        delivery = _Delivery(self._limits)
         with writer.try_exclusive():
             pending = list(self._pending(writer.page.cursors()))
             # A level that fills an append by itself must not delay the others.
@@ -100,7 +106,7 @@ class ScheduleService:
 
     def _take(self, delivery: "_Delivery", level: int, start: int, end: int, now_ms: int) -> None:
         """Add the due messages of a level to the append, as far as it has room."""
-        end = min(end, start + MAX_MESSAGES - delivery.messages)
+        end = min(end, start + self._limits.messages - delivery.messages)
         piece = self._read(level, start, end)
         if piece is None:
             _log.error(
@@ -111,15 +117,14 @@ class ScheduleService:
         pending = self._due(piece, level, now_ms) > now_ms
         count = int(np.argmax(pending)) if pending.any() else len(pending)
         sums = np.cumsum(piece.records.sizes[:count])
-        run = piece.records.head(
-            max(int(np.searchsorted(sums, MAX_BYTES - delivery.bytes, side="right")), min(count, 1))
-        )
+        room = self._limits.bytes - delivery.bytes
+        run = piece.records.head(max(int(np.searchsorted(sums, room, side="right")), min(count, 1)))
         if len(run):
             copies = due_copies(
                 run,
                 self._reader.topics.all(),
                 file_bytes=self._reader.identity.config.log_file_bytes,
-                max_batches=MAX_BATCHES - len(delivery.batches),
+                max_batches=self._limits.batches - len(delivery.batches),
             )
             delivery.put(level, start, copies)
 
@@ -151,6 +156,7 @@ class ScheduleService:
 class _Delivery:
     """One append: the copies, and the new cursors of the levels."""
 
+    limits: DeliveryLimits
     batches: list[EncodedBatch] = field(default_factory=list)
     moves: dict[int, int] = field(default_factory=dict)
     messages: int = 0
@@ -159,9 +165,9 @@ class _Delivery:
     @property
     def has_room(self) -> bool:
         return (
-            self.messages < MAX_MESSAGES
-            and self.bytes < MAX_BYTES
-            and len(self.batches) < MAX_BATCHES
+            self.messages < self.limits.messages
+            and self.bytes < self.limits.bytes
+            and len(self.batches) < self.limits.batches
             and len(self.moves) < MAX_MOVES
         )
 

@@ -32,21 +32,25 @@ from pyrocket.services.delay.pending_timers import Due, PendingTimers
 from pyrocket.services.delay.timer_queue import of_timer_topic, ordered
 
 MAX_BYTES = 8 * 1024 * 1024
-MAX_TOPICS = 256
-"""Limits of one append: other writers wait for the write lock meanwhile."""
 
 _log = logging.getLogger(__name__)
 
 
 def copies_of_due(
-    log: CommitLog, topics: Mapping[str, TopicConfig], due: Due
+    log: CommitLog,
+    topics: Mapping[str, TopicConfig],
+    due: Due,
+    *,
+    max_bytes: int,
+    max_topics: int,
 ) -> tuple[Sequence[EncodedBatch], Due]:
     """Return the copies for one append, and the part of `due` that they deliver.
 
+    It has limits, because other writers wait for the write lock meanwhile.
     The copies of a queue are in the order of due times and queue offsets. A timer whose record is
     no longer in the log is left out with a warning.
     """
-    due = _within_max_bytes(due)
+    due = _within_max_bytes(due, max_bytes)
     entries, places, sizes = ordered(due.entries[due.alive])
     found = read_scattered(log, places, sizes)
     records, entries = found.fields(), entries[found.at]
@@ -56,7 +60,7 @@ def copies_of_due(
     if not len(rows):
         return [], due
     targets = real_places(columns)
-    due, rows = _with_few_topics(due, entries, rows, targets.codes)
+    due, rows = _with_few_topics(due, entries, rows, targets.codes, max_topics)
     sorted_by = (
         entries["queue_offset"][rows],
         entries["due"][rows],
@@ -68,20 +72,22 @@ def copies_of_due(
     return copies.batches, due
 
 
-def _within_max_bytes(due: Due) -> Due:
-    """Return the first timers, up to MAX_BYTES of records."""
+def _within_max_bytes(due: Due, max_bytes: int) -> Due:
+    """Return the first timers, up to `max_bytes` of records."""
     sizes = np.cumsum(due.entries["size"] * due.alive, dtype=np.int64)
-    count = max(int(np.searchsorted(sizes, MAX_BYTES, side="right")), 1)
+    count = max(int(np.searchsorted(sizes, max_bytes, side="right")), 1)
     return Due(due.entries[:count], due.alive[:count])
 
 
-def _with_few_topics(due: Due, entries: TimerEntries, rows: Ints, codes: Ints) -> tuple[Due, Ints]:
-    """Return the first timers and their rows, up to MAX_TOPICS topics."""
+def _with_few_topics(
+    due: Due, entries: TimerEntries, rows: Ints, codes: Ints, max_topics: int
+) -> tuple[Due, Ints]:
+    """Return the first timers and their rows, up to `max_topics` topics."""
     order = rows[np.lexsort((entries["queue_offset"][rows], entries["due"][rows]))]
     firsts = np.sort(np.unique(codes[order], return_index=True)[1])
-    if len(firsts) <= MAX_TOPICS:
+    if len(firsts) <= max_topics:
         return due, rows
-    order = order[: firsts[MAX_TOPICS]]
+    order = order[: firsts[max_topics]]
     last = entries[order[-1]]
     count = int(np.flatnonzero(due.entries["queue_offset"] == last["queue_offset"])[-1]) + 1
     return Due(due.entries[:count], due.alive[:count]), order

@@ -8,6 +8,7 @@ offset of the last timer that was delivered. Timers in the index after that posi
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -38,7 +39,7 @@ from pyrocket.services.delay.pending_timers import (
     read_pending,
     read_second,
 )
-from pyrocket.services.delay.timer_copies import copies_of_due
+from pyrocket.services.delay.timer_copies import MAX_BYTES, copies_of_due
 from pyrocket.services.delay.timer_index import (
     HOUR_MS,
     TIMERS_DAMAGED,
@@ -54,11 +55,15 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-MAX_MESSAGES = 4096
-"""Timers delivered in one append."""
 
-MAX_INDEXED = 65_536
-"""Timers read into the index under one write lock."""
+@dataclass(frozen=True)
+class TimerLimits:
+    """Limits of one append, and how many timers are indexed under one write lock."""
+
+    messages: int = 4096
+    bytes: int = MAX_BYTES
+    topics: int = 256
+    indexed: int = 65_536
 
 
 class TimerService:
@@ -66,7 +71,7 @@ class TimerService:
 
     def __init__(self, layout: Layout, reader: Reader) -> None:
         self._layout, self._reader = layout, reader
-        self._removed = -1
+        self.limits, self._removed = TimerLimits(), -1
         self.log, self._queues = reader.files.log, reader.files.queues
         self.index = TimerIndex(layout.timers)
         self._window = TimerWindow(self.index)
@@ -98,7 +103,7 @@ class TimerService:
         return self.read_or_rebuild(writer, lambda: self._window.next_due(writer.page))
 
     def index_new(self, writer: Writer) -> int:
-        """Read up to MAX_INDEXED new timers into the index; return their number.
+        """Read up to `limits.indexed` new timers into the index; return their number.
 
         The caller holds the write lock. TIMER_QUEUE_OFFSET moves after the entries were written;
         after a crash in between they are written again. A timer that is due before the read
@@ -110,7 +115,7 @@ class TimerService:
             return 0
         self.read_or_rebuild(writer, lambda: self.index.tally.read(before))
         start = max(before, self._reader.system_offsets(TIMER_TOPIC).minimum)
-        stop, hours = min(end, start + MAX_INDEXED), Hours()
+        stop, hours = min(end, start + self.limits.indexed), Hours()
         self.index.make()
         for entries in self._read_new(start, stop, TimerProgress(start, cursor_of(page))):
             self.index.add(entries)
@@ -243,11 +248,17 @@ class TimerService:
             writer.structure_changed()
 
     def _deliver(self, writer: Writer, now_ms: int) -> int:
-        page = writer.page
-        due = self.read_or_rebuild(writer, lambda: self._window.due(page, now_ms, MAX_MESSAGES))
+        page, limits = writer.page, self.limits
+        due = self.read_or_rebuild(writer, lambda: self._window.due(page, now_ms, limits.messages))
         if not len(due.entries):
             return 0
-        batches, due = copies_of_due(self.log, self._reader.topics.all(), due)
+        batches, due = copies_of_due(
+            self.log,
+            self._reader.topics.all(),
+            due,
+            max_bytes=limits.bytes,
+            max_topics=limits.topics,
+        )
         # In this order: a reader in between sees the old time, and skips nothing.
         moves = {TIMER_READ_OFFSET: due.last[1], TIMER_READ_TIME: due.last[0]}
         if batches:

@@ -26,9 +26,6 @@ from pyrocket.services.transactions.records import op_messages, unchanged_copies
 TRANSACTION_TOPICS = {HALF_TOPIC: 1, OP_TOPIC: 1}
 """The system topics that every transaction needs, and their queue counts."""
 
-MAX_APPEND_BYTES = 8 * 1024 * 1024
-"""Of half messages in one append: other writers wait for the write lock meanwhile."""
-
 
 class TransactionBridge:
     """The undecided half messages of one open store, and the append that changes them.
@@ -109,7 +106,7 @@ class TransactionBridge:
         That counts as no check, and no producer is asked. The half cursor moves past the originals.
         A producer that still names one of them is understood (`EndTransactionProcessor`).
         """
-        for part in _parts(halves):
+        for part in _parts(halves, self.policy.max_append_bytes):
             self.catch_up(writer)
             offsets = [half.queue_offset for half in part]
             self.append(writer, unchanged_copies(self.reader, offsets), offsets)
@@ -123,11 +120,11 @@ class TransactionBridge:
             )
 
 
-def _parts(halves: Sequence[HalfMessage]) -> Iterator[Sequence[HalfMessage]]:
-    """Split messages into parts of MAX_APPEND_BYTES, with at least one message each."""
+def _parts(halves: Sequence[HalfMessage], max_bytes: int) -> Iterator[Sequence[HalfMessage]]:
+    """Split messages into parts of `max_bytes`, with at least one message each."""
     while halves:
         count, size = 0, 0
-        while count < len(halves) and (not count or size + halves[count].size <= MAX_APPEND_BYTES):
+        while count < len(halves) and (not count or size + halves[count].size <= max_bytes):
             size += halves[count].size
             count += 1
         yield halves[:count]

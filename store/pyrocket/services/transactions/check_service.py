@@ -32,7 +32,7 @@ from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC
 from pyrocket.message import StoredMessage
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.services.transactions.bridge import MAX_APPEND_BYTES, TransactionBridge
+from pyrocket.services.transactions.bridge import TransactionBridge
 from pyrocket.services.transactions.model import CheckPolicy, CheckRequest, HalfMessageRef
 from pyrocket.services.transactions.records import (
     count_check,
@@ -40,12 +40,6 @@ from pyrocket.services.transactions.records import (
     keep_immune,
     renewed_copies,
 )
-
-MAX_MESSAGES = 2000
-"""In one round: other writers wait for the write lock meanwhile."""
-
-_MAX_BACKLOG = 16_384
-"""How far undecided messages of other groups may hold the half cursor back."""
 
 _RETRY_MS = 1000
 _HOUR_MS = 3_600_000
@@ -106,6 +100,7 @@ def decide(half: HalfMessage, now_ms: int, policy: CheckPolicy) -> CheckAction:
 class _Round:
     """The plan of one round, by queue offset."""
 
+    policy: CheckPolicy
     renewed: dict[int, dict[str, str]] = field(default_factory=dict)
     discarded: dict[int, dict[str, str]] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
@@ -120,7 +115,7 @@ class _Round:
     @property
     def is_full(self) -> bool:
         count = len(self.renewed) + len(self.discarded)
-        return self.bytes >= MAX_APPEND_BYTES or count >= MAX_MESSAGES
+        return self.bytes >= self.policy.max_append_bytes or count >= self.policy.max_messages
 
 
 class TransactionCheckService:
@@ -181,13 +176,13 @@ class TransactionCheckService:
     def _limit_backlog(self, writer: Writer) -> None:
         """Append the first messages again if they hold the half cursor back too far."""
         bridge = self._bridge
-        if bridge.halves.backlog > _MAX_BACKLOG:
+        if bridge.halves.backlog > bridge.policy.max_backlog:
             bridge.catch_up(writer)
-            end = bridge.halves.end - _MAX_BACKLOG
+            end = bridge.halves.end - bridge.policy.max_backlog
             bridge.append_again(writer, [one for one in bridge.halves if one.queue_offset < end])
 
     def _plan(self, targets: Collection[CheckTarget], now_ms: int) -> _Round:
-        plan, room = _Round(), _room_of_groups(targets)
+        plan, room = _Round(self._bridge.policy), _room_of_groups(targets)
         for half in self._bridge.halves:
             if half.group not in room or any(one.is_asked(half) for one in targets):
                 continue

@@ -56,18 +56,23 @@ class TransactionSendResult:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckPolicy:
-    """When half messages are checked; RocketMQ's settings and defaults.
+    """When half messages are checked (RocketMQ's settings and defaults), and how many at a time.
 
     timeout_ms: minimum age of a message before its first check (transactionTimeOut).
     interval_ms: time between two checks of one message (transactionCheckInterval).
     max_checks: a message that was checked so often is discarded (transactionCheckMax).
     max_hours: an older message is discarded (fileReservedTime).
+    max_messages, max_append_bytes: of one round or append; other writers wait meanwhile.
+    max_backlog: how far undecided messages of other groups may hold the half cursor back.
     """
 
     timeout_ms: int = 6_000
     interval_ms: int = 60_000
     max_checks: int = 15
     max_hours: float = 72
+    max_messages: int = 2000
+    max_append_bytes: int = 8 * 1024 * 1024
+    max_backlog: int = 16_384
 
 
 @dataclass(frozen=True)

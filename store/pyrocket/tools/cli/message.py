@@ -120,7 +120,7 @@ def _property(text: str) -> tuple[str, str]:
     "--queue",
     "queue_id",
     type=click.IntRange(0),
-    help="The queue id; by default queues are used in turn.",
+    help="The queue id; by default round robin.",
 )
 @click.option("--sharding-key", help="Messages with the same key go to the same queue.")
 @click.option("--create-topic", is_flag=True, help="Create the topic if it is missing.")
@@ -167,7 +167,7 @@ def _bodies(body: str | None, file: str | None) -> Iterator[bytes]:
 
 
 def _counted(sent: Iterable[SendResult], *, is_stream: bool) -> Iterator[SendResult]:
-    """Yield the results; an error names the line that it is about."""
+    """Yield the results; an error names its line."""
     count = 0
     try:
         for result in sent:

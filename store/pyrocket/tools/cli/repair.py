@@ -41,11 +41,11 @@ def repair(
 ) -> int:
     """Repair the store in DIRECTORY: show the actions, ask, and take them.
 
-    Steps over damaged parts of the log and keeps all other messages, rebuilds queues and the key
-    index from the log, truncates a torn end of the log and keeps a copy of it, replaces broken
-    tables by their backups, adds missing topics to the topic table, and moves foreign files away.
-    No other process may have the store open. Exits with 1 if something is left that cannot be
-    repaired. With --json it does not ask: without --yes nothing is done.
+    Skips damaged parts of the log and keeps all other messages, rebuilds queues and the key index
+    from the log, truncates a torn end of the log and keeps a copy of it, replaces broken tables by
+    their backups, adds missing topics to the topic table, and moves foreign files away. No other
+    process may have the store open. Exits with 1 if something is left that cannot be repaired. With
+    --json it does not ask: without --yes nothing is done.
     """
     from pyrocket.tools.repair import run
 

@@ -3,7 +3,7 @@
 The lost messages are found by the queue entries that point to them, and by gaps in the queue
 offsets of the log's records. Where an entry exists, the placeholder has exactly the position and
 size of the message. Only bytes that hold no whole record are overwritten, or a record with a wrong
-topic, queue or queue offset, which no checksum covers. A repair that was killed is run again.
+topic, queue or queue offset, which no checksum covers. A repair that was killed can be run again.
 """
 
 import logging
@@ -87,7 +87,7 @@ class DamagedLog:
                     continue
                 low = int(lows[at])
                 if int(offsets[at]) - first > (position - low) // FIXED_BYTES:
-                    continue  # So many messages would not fit.
+                    continue  # That many messages would not fit.
                 for offset in range(first, int(offsets[at])):
                     self._gaps.append(_Gap(LostMessage(*queue, offset), low, position))
             self._next[queue] = int(offsets[-1]) + 1, int(positions[-1])
@@ -198,7 +198,10 @@ class DamagedLog:
         return start
 
     def step_over(self, pieces: list[Piece]) -> None:
-        """Write the pieces, durably. A reader that has the damaged bytes mapped may see both."""
+        """Write the placeholders durably.
+
+        A reader that has the damaged bytes mapped may see either content.
+        """
         stored = self._last_stored
         for piece in sorted(pieces, key=lambda one: one.start, reverse=True):
             if not _overlap(self.ranges, piece.end, piece.end + 1):

@@ -81,8 +81,8 @@ def _action(kind: str, finding: Finding, report: Report, *, cut: bool) -> Action
     end = damage.start if damage else report.log_end
     texts = {
         QUARANTINE: f"move {file} to pyrocket/quarantine",
-        CONFIG: f"put {file}.bak in the place of {file}",
-        TOPICS: f"add to config/topics.json what it lacks: {_names(report)}",
+        CONFIG: f"replace {file} by {file}.bak",
+        TOPICS: f"add the missing topics to config/topics.json: {_names(report)}",
         LENGTH: f"extend {file} to its full length",
         STEP_OVER: "write placeholders over the damaged bytes of the log, of which a copy goes to"
         " pyrocket/quarantine; reads of these messages still fail, all others are kept",

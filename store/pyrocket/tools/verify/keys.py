@@ -36,7 +36,7 @@ from pyrocket.metadata.store_sizes import GIVE_INDEX_SIZES
 from pyrocket.tools.verify.files import NOT_OF_A_STORE
 from pyrocket.tools.verify.finding import Findings, Severity, repair
 
-NO_TAGS = "without tags, which only RocketMQ 5.5 puts into it"
+NO_TAGS = "without tags, which only RocketMQ 5.5 indexes"
 
 _BLOCK_ITEMS = 1 << 18
 _TAG_TYPE = "T"
@@ -45,7 +45,7 @@ _LEAVE = (
     "Nothing, unless a RocketMQ broker uses the store, which does not find them: readers search the"
     " log for them, and the next writer that appends adds them to the index, if it has one."
 )
-_FOLLOWED = "it is not full, and yet another file follows it."
+_FOLLOWED = "it is not full, but another file follows it."
 _ITEM_PLACE = np.dtype([("file", "i8"), ("seconds", "i8")])
 _ANY_TIME = -1 << 40
 """The `seconds` of a file's first item: it counts from the end of the file before it."""
@@ -67,7 +67,7 @@ def report_geometry(findings: Findings, config: StoreConfig, *, given: bool) -> 
         findings.add("INDEX_GEOMETRY", Severity.NOTE, "index", what, fix)
         return
     what = f"its files fit neither {config.index_slots} slots and {config.index_items} items nor"
-    what += " four items a slot, and nothing else says how many they have."
+    what += " four items a slot, and these numbers are not known otherwise."
     findings.add("INDEX_GEOMETRY", Severity.ERROR, "index", what, GIVE_INDEX_SIZES)
 
 
@@ -207,7 +207,7 @@ class KeyCheck:
     def _report_lag(self, lag: Severity) -> None:
         fix = _REBUILD if lag is Severity.WARNING else _LEAVE
         file = f"index/{self._names[-1]}" if self._names else "index"
-        what = f"there is no index: looking for a key reads all {self._keys_after} messages."
+        what = f"there is no index: a query by key reads all {self._keys_after} messages."
         if self._is_wanted:
             what = f"{self._keys_after} keys of the log's end are not in the index."
         self._findings.add("KEY_INDEX_BEHIND", lag, file, what, fix)
@@ -342,7 +342,7 @@ class _KeyTimes:
                 continue
             stored = int(run.store_timestamp[row])
             if stored != time:
-                what = f"its header says that it {word} at {time} ms, but the log says {stored}."
+                what = f"by its header it {word} at {time} ms, by the log at {stored}."
                 self._wrong.setdefault(number, what)
         self._pending[first:last] = unseen
 

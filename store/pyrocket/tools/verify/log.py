@@ -10,7 +10,7 @@ from pyrocket.metadata.queue_ends import QueueEnds
 from pyrocket.tools.verify.finding import Findings, Severity, repair, restore
 
 _STEP_OVER = repair(
-    "steps over it and keeps all other messages; these can only come from a backup of {}. Until"
+    "skips it and keeps all other messages; these can only be restored from a backup of {}. Until"
     " then a writer that has to recover the store may refuse it (LOG_DAMAGED)."
 )
 _LEAVE = "Nothing, unless a backup of {} from before the damage can be put in its place."

@@ -29,14 +29,13 @@ _BEGIN_EMPTY = repair(
     "moves it to pyrocket/quarantine: without a backup it counts as an empty table anyway. If there"
     " is a copy of it, restore that instead."
 )
-_QUARANTINE_ENDS = repair("moves it to pyrocket/quarantine; the next writer writes a new one.")
+_QUARANTINE_ENDS = repair("moves it to pyrocket/quarantine; the next writer creates a new one.")
 _RESTORE_FOLDER = (
     "Move it away, and restore the folder from a backup. Without one `pyrocket repair` then"
-    " restores what it can: topics, but neither what groups have consumed nor running queries'"
-    " checkpoints."
+    " restores topics, but neither the offsets of groups nor the checkpoints of running queries."
 )
 _CREATE_FOLDER = repair(
-    "creates it, and the topic table in it. What groups have consumed no repair can bring back: if"
+    "creates it, and the topic table in it. No repair can restore the offsets of groups: if"
     " there is a copy of the folder, restore that instead."
 )
 
@@ -111,7 +110,7 @@ def _as_it_is(content: Content) -> Content:
 def _check_table(path: Path, table: JsonTable[Any], findings: Findings) -> None:
     main, backup = table.faults()
     if main and not backup:
-        what = f"it {main}. Its backup is whole."
+        what = f"it {main}. Its backup is valid."
         findings.add("CONFIG_FROM_BACKUP", Severity.WARNING, path, what, _USE_BACKUP)
     elif {main, backup} <= {EMPTY, MISSING}:
         for file, fault in ((path, main), (path.with_name(path.name + _BACKUP), backup)):

@@ -1,9 +1,9 @@
 """Log and queues agree: each record has its entry, and each entry its record.
 
 Two messages of the log may have the same queue offset; only the later one is in the queue. That is
-normal if the topic had an earlier life: one that we know to have ended, or that a broker has ended,
-which starts again at old offsets. We never do, so otherwise the queue had been lost when the offset
-was assigned again.
+normal for messages of a deleted topic of the same name: one that we deleted, or one that a broker
+deleted, since a broker starts again at old offsets. We never do, so otherwise the queue had been
+lost when the offset was assigned again.
 """
 
 from collections import Counter
@@ -30,18 +30,18 @@ from pyrocket.tools.verify.log import position_in
 from pyrocket.tools.verify.metadata import Key
 
 _REBUILD = repair("rebuilds the queue from the log.")
-_STEP_OVER = repair("steps over the damaged messages; they can only come from a backup of {}.")
+_STEP_OVER = repair("skips the damaged messages; they can only be restored from a backup of {}.")
 _SEND_AGAIN = (
-    "The log still has them: read them as Store.views shows it (commitlog), and send again what is"
-    " missed. No repair brings them back into the queue. Where a RocketMQ broker has deleted the"
+    "The log still has them: read them with Store.views (commitlog), and send again those that"
+    " are missed. No repair can put them back into the queue. If a RocketMQ broker deleted the"
     " topic in between, nothing has to be done."
 )
 _TEXTS = {
-    "LOG_QUEUE_OFFSET": "{count} messages name another queue offset than the queue has for them,"
+    "LOG_QUEUE_OFFSET": "{count} messages have another queue offset than their queue entries,"
     " the first at {at}.",
     "QUEUE_ENTRY_MISSING": "{count} messages of the log have no entry, the first at offset {at}.",
-    "QUEUE_ENTRY_WRONG": "{count} entries point elsewhere than to their messages, the first at"
-    " offset {at}.",
+    "QUEUE_ENTRY_WRONG": "{count} entries do not point to their messages, the first at offset"
+    " {at}.",
     "QUEUE_TAGS_WRONG": "{count} entries have another tags code than their messages, the first at"
     " offset {at}.",
 }
@@ -49,7 +49,7 @@ _TEXTS = {
 
 @dataclass
 class _InLog:
-    """One queue as its records in the log show it so far: the offsets [first, next)."""
+    """One queue according to the records read so far: the offsets [first, next)."""
 
     first: int
     next: int
@@ -250,7 +250,7 @@ def _report_superseded(
 
 
 class _Unmatched:
-    """Entries of one queue that belong to no whole record."""
+    """Entries of one queue without a whole record in the log."""
 
     def __init__(
         self, damaged: Sequence[tuple[int, int]], log_start: int, log_end: int, *, live: bool

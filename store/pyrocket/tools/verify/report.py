@@ -1,4 +1,4 @@
-"""What a check found, and what it covered."""
+"""The result of a check: its findings, and what was checked."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +13,10 @@ SIZES = "STORE_SIZES"
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found. `counts` counts all findings by code; `findings` are those kept.
+    """The result of a check. `counts` counts all findings by code; `findings` are those kept.
 
     `queues_in_log`: topic and queue id of the queues that have messages in the log.
-    `missing_topics`: what the topic table lacks.
+    `missing_topics`: topics that the topic table lacks.
     """
 
     path: Path
@@ -62,4 +62,4 @@ class Report:
             return "Restore the missing files of the log"
         if self.is_unidentified:
             return "Correct pyrocket/store.json"
-        return "See to the broken tables" if "CONFIG_BROKEN" in self.counts else ""
+        return "Repair or restore the broken tables" if "CONFIG_BROKEN" in self.counts else ""

@@ -39,7 +39,7 @@ class Observed:
         return self.state is None or self.clean
 
     def has_changed(self) -> bool:
-        """Whether a writer has opened or recovered the store since, or files came or went.
+        """Whether a writer has opened or recovered the store since, or files have changed.
 
         Of a store at rest: also whether a writer has opened it, appended and closed it again.
         """
@@ -93,12 +93,12 @@ def check_state(layout: Layout, findings: Findings) -> None:
         what = "a recovery or repair is in progress, or was interrupted; readers wait."
         findings.add("NOT_RECOVERED", Severity.NOTE, "pyrocket/state", what, _OPEN_IT)
     if not _ask(layout, SharedState.is_sound, True):
-        what = "it is not as the last clean shutdown left it."
+        what = "it has changed since the last clean shutdown."
         findings.add("STATE_DAMAGED", Severity.ERROR, "pyrocket/state", what, _RECOVER)
 
 
 def index_lag_severity(layout: Layout, identity: Identity) -> Severity | None:
-    """Return how bad it is if the key index of a cleanly closed store ends before the log does.
+    """Return the severity of a key index that ends before the log of a cleanly closed store.
 
     WARNING: the index was complete, as it is after a broker, or after a writer with an index (the
     shared state says so, and is trusted in a copy, too). NOTE: the last writer had no index, or
@@ -134,7 +134,7 @@ def check_checkpoint(
         return
     known = decode_checkpoint(data)
     if _latest(known) > last_stored:
-        what = f"it says that messages up to {_latest(known)} ms are durable, but the log's last"
+        what = f"by it messages up to {_latest(known)} ms are durable, but the log's last"
         what += f" message is from {last_stored} ms: a recovery may read too little of the log."
         findings.add("CHECKPOINT_AHEAD", Severity.WARNING, "checkpoint", what, _WRITE)
     elif clean and known.safe_timestamp == 0 < last_stored:

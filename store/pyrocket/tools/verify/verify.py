@@ -100,7 +100,7 @@ def verify(
             return report
     if report is None:
         raise StoreUnavailableError(
-            f"files of {layout.root} come and go all the time.",
+            f"files of {layout.root} are created and deleted all the time.",
             remedy="Try again when the store is less busy.",
             code="VERIFY_DISTURBED",
         ) from disturbed

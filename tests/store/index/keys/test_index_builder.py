@@ -13,7 +13,7 @@ from support.keyed import OFF, check_queries, checkpointed, contents, fill, inde
 from support.stores import log_files, numbered, overwrite, reboot, snapshot, words
 
 
-def test_nothing_is_built_before_enough_is_there(store, path):
+def test_nothing_is_built_before_there_is_enough(store, path):
     fill(store)
     assert contents(path) == []
     check_queries(store, 100)

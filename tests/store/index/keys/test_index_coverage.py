@@ -1,4 +1,4 @@
-"""Which index files count: those that know the log from its start on, without a gap."""
+"""Which index files count: those that cover the log from its start on, without a gap."""
 
 import pytest
 from pyrocket import Store
@@ -10,14 +10,14 @@ from support.keyed import fill, from_ipv6, index_of, keyless
 from support.stores import SMALL, filled, log_files, message, overwrite
 
 
-def span_of(store, path):
+def span_of(store, path, **looks):
     index = index_of(path)
-    return IndexCoverage(inner(store).writer.files.log, index), index
+    return IndexCoverage(inner(store).writer.files.log, index, **looks), index
 
 
-def counted(store, path):
-    """How many of the files count for somebody who looks for the first time."""
-    span, index = span_of(store, path)
+def counted(store, path, **looks):
+    """How many of the files count, without any cache."""
+    span, index = span_of(store, path, **looks)
     return len(span.contiguous_prefix(list(index.files())))
 
 
@@ -46,7 +46,7 @@ def test_file_that_begins_before_the_previous_end_does_not_count(eager, store, p
     assert counted(store, path) == 0
 
 
-def test_what_lies_before_the_log_is_not_missed(eager, store, path):
+def test_records_before_the_log_are_not_missed(eager, store, path):
     fill(store, 200)
     index = index_of(path)
     headers = [index.header(name) for name in index.names()]
@@ -71,7 +71,7 @@ def test_a_record_that_is_not_indexed_to_its_end_is_missing(eager, store, path):
     first, second, *_ = index.names()
     header = index.header(second)
     assert index.header(first).end_offset == header.begin_offset == place
-    # As if it had begun behind the record.
+    # As if it had begun after the record.
     begin = store.read("t", 0, 1)[0].physical_offset
     overwrite(index.path(second), begin.to_bytes(8, "big"), 16)
     assert counted(store, path) == 1
@@ -79,20 +79,19 @@ def test_a_record_that_is_not_indexed_to_its_end_is_missing(eager, store, path):
 
 @pytest.mark.parametrize("count", [1, 30, 200])
 @pytest.mark.parametrize("look", [1, 100, 10**6])
-def test_records_without_keys_are_no_gap(eager, store, path, monkeypatch, count, look):
-    """Whatever lies between two files, before the first, and however little is read at once."""
-    monkeypatch.setattr(index_coverage, "_FIRST_LOOK", look)
+def test_records_without_keys_are_not_a_gap(eager, store, path, count, look):
+    """Between two files and before the first, however little is read at once."""
     keyless(store, count)
     fill(store, 79)  # Exactly three files.
     index = index_of(path)
     assert index.is_full(index.header(index.names()[-1]))
     keyless(store, count)
     fill(store, 79)
-    assert counted(store, path) == 6
+    assert counted(store, path, first_look=look) == 6
     index.path(index.names()[3]).unlink()
-    assert counted(store, path) == 3
+    assert counted(store, path, first_look=look) == 3
     index.path(index.names()[0]).unlink()
-    assert counted(store, path) == 0
+    assert counted(store, path, first_look=look) == 0
 
 
 def test_little_is_read_and_only_once(eager, store, path, monkeypatch):
@@ -145,7 +144,7 @@ def test_start_deleted_meanwhile_is_not_a_gap(eager, store, path, monkeypatch):
 
 
 def test_files_over_messages_from_hosts_with_ipv6_addresses_count(path):
-    """Their store time lies further behind in the record."""
+    """Their store time is at a later position in the record."""
     with Store.open(path, create=True, config=SMALL) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         for first in range(1, 201, 10):

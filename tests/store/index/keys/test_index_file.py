@@ -17,7 +17,7 @@ from support.java_index import JavaIndex
 from support.stores import overwrite
 
 FOREVER = (0, 2**63 - 1)
-# Few words, so that they meet; the first two have one hash, the last has no absolute value.
+# Few keys, so that slots collide; the first two have one hash, the last has no absolute value.
 WORDS = ("Aa", "BB", "k", "a longer word", "中文", "polygenelubricants", "")
 
 
@@ -88,7 +88,7 @@ def test_the_newest_come_first_and_keys_of_one_hash_together(file):
 
 
 def test_a_window_is_exact_to_two_seconds(file):
-    """One because items know times no better, one because the header may not, either."""
+    """One for the precision of items, one for that of the header."""
     put(file, *["k"] * 10)
     assert found(file, "k", 1_003_000, 1_005_000) == [1600, 1500, 1400, 1300, 1200]
     assert found(file, "k", 1_003_999, 1_004_001) == [1500, 1400, 1300, 1200]

@@ -1,7 +1,7 @@
-"""One flipped bit in the header of an index file hides nothing, from nobody, and is found.
+"""One flipped bit in the header of an index file never hides a key, and is reported.
 
-It was so: a file that says that it begins or ends at other times is not looked into, and behind one
-that says that it ends further on nothing is looked for.
+It once did: a file with other begin or end times in its header was not searched, and after a file
+with a later end nothing was searched.
 """
 
 import shutil
@@ -62,7 +62,7 @@ def missed(store, step=STEP):
 
 
 def missed_by_reader(path, step=STEP):
-    """The same of a new reader; who is told that the index is damaged misses nothing."""
+    """The same for a new reader; one that gets an error about the index misses nothing."""
     with Store.open(path, read_only=True) as reader:
         try:
             return missed(reader, step)
@@ -84,9 +84,9 @@ def missed_by_reader(path, step=STEP):
 def test_flipped_bit_of_a_header_never_hides_a_key_and_is_reported(
     tmp_path, file, place, step, bits
 ):
-    """How many slots are in use nobody needs; a file may say more, as RocketMQ counted before.
+    """The number of used slots is not needed; it may be higher, as RocketMQ once counted.
 
-    Where all is stored at one time, how far the items are apart tells nothing.
+    If all items have one store time, their distance shows nothing.
     """
     path = make(tmp_path / "store", step)
     path = path if place == "store" else shutil.copytree(path, tmp_path / "copy")
@@ -130,7 +130,7 @@ def test_open_readers_and_writers_find_all_keys_after_a_damaged_header(tmp_path)
 
 @pytest.mark.parametrize("bit", range(10))
 def test_begin_time_of_a_deleted_record_may_be_almost_a_second_wrong(tmp_path, bit):
-    """Nothing tells then when exactly it was: it must make no difference."""
+    """Then the exact time is unknown: it must not make a difference."""
     path = make(tmp_path / "store", step=999)
     with Store.open(path) as store:
         store.clean(total_bytes=12_000)

@@ -30,7 +30,7 @@ def make(folder, slots=7, items=10):
 
 
 def messages(words_of_each, step=100, time=1_000_000):
-    """(log offset, store time, words) of messages behind one another."""
+    """(log offset, store time, keys) of consecutive messages."""
     return [(4096 + step * at, time + 700 * at, words) for at, words in enumerate(words_of_each)]
 
 
@@ -117,7 +117,7 @@ def test_crash_at_any_step_loses_nothing_and_the_next_writer_repeats_it(
                 index.append(items_of(some[known:]), NOW)
             except DeathError:
                 died = True
-        # Whoever reads now misses nothing of what was complete.
+        # A reader now misses none of the complete records.
         assert {4096, 4196, 4296} <= set(search(index, "a", *FOREVER))
         start = max(index.end(), some[known][0])
         again = [one for one in some[known:] if one[0] >= start or one[0] == index.end()]

@@ -14,7 +14,7 @@ BASE = 4096
 
 
 def run_of(rows):
-    """Records behind one another; rows are (topic, sysFlag, properties)."""
+    """Consecutive records; rows are (topic, sysFlag, properties)."""
     records, at = [], BASE
     for number, (topic, sys_flag, properties) in enumerate(rows):
         records.append(
@@ -58,7 +58,7 @@ def hashes(*words):
     return [key_hash("T", word) for word in words]
 
 
-def test_the_unique_id_comes_first_then_the_words():
+def test_the_unique_id_comes_first_then_the_keys():
     run, _ = run_of([(b"T", 0, b"KEYS\1b  a \2UNIQ_KEY\1id with space\2"), (b"T", 0, b"KEYS\1 \2")])
     assert key_items(run).hashes.tolist() == hashes("id with space", "b", "a")
 

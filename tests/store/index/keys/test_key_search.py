@@ -1,11 +1,10 @@
-"""Keys looked for in one index file: whatever its items are, and however they are linked."""
+"""Keys searched in one index file, with any items and any links between them."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.formats.index_file import HEADER_BYTES, SLOT_BYTES, Geometry
-from pyrocket.index.keys import key_search
 from pyrocket.index.keys.index_file import IndexFile
 from pyrocket.index.keys.key_items import KeyItems
 from pyrocket.index.keys.key_search import KeySearch, among
@@ -35,15 +34,17 @@ def make(tmp_path_factory):
     return make_one
 
 
-def parts(path, wanted, begin=0, end=2**63 - 1):
+def parts(path, wanted, begin=0, end=2**63 - 1, **limits):
     with IndexFile(path, GEOMETRY) as file:
         found = KeySearch(file, GEOMETRY, np.unique(wanted).astype(np.int32), begin, end)
+        for name, value in limits.items():
+            setattr(found, name, value)
         for part in found.parts(file.header().count):
             yield from part.tolist()
 
 
-def search(path, *given):
-    return sorted({*parts(path, *given)})
+def search(path, *given, **limits):
+    return sorted({*parts(path, *given, **limits)})
 
 
 @given(
@@ -58,16 +59,14 @@ def test_keys_are_found_however_long_their_chains_are(
 ):
     path = make(hashes)
     window = START + begin, START + end
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_search, "MAX_FOLLOWED", max_followed)
-        everything = [100 + at for at, each in enumerate(hashes) if each in wanted]
-        assert search(path, [*wanted]) == everything
-        assert search(path, [*wanted], *window) == [
-            place for place in everything if begin - 2000 < 1000 * (place - 100) <= end + 1000
-        ]
-        for each in wanted:
-            found = list(dict.fromkeys(parts(path, [each])))
-            assert found == [100 + at for at, one in enumerate(hashes) if one == each][::-1]
+    everything = [100 + at for at, each in enumerate(hashes) if each in wanted]
+    assert search(path, [*wanted], max_followed=max_followed) == everything
+    assert search(path, [*wanted], *window, max_followed=max_followed) == [
+        place for place in everything if begin - 2000 < 1000 * (place - 100) <= end + 1000
+    ]
+    for each in wanted:
+        found = list(dict.fromkeys(parts(path, [each], max_followed=max_followed)))
+        assert found == [100 + at for at, one in enumerate(hashes) if one == each][::-1]
 
 
 def test_a_search_that_stops_early_has_read_little(make, monkeypatch):
@@ -83,24 +82,22 @@ def test_a_search_that_stops_early_has_read_little(make, monkeypatch):
 @pytest.mark.parametrize("seconds", [-(2**31), -1, 2**31 - 1])
 @pytest.mark.parametrize("max_followed", [0, 99])
 def test_times_that_do_not_fit_an_integer_are_compared_exactly(
-    make, monkeypatch, begin_ms, seconds, max_followed
+    make, begin_ms, seconds, max_followed
 ):
     """A corrupt header and item; RocketMQ's times are far from overflowing."""
-    monkeypatch.setattr(key_search, "MAX_FOLLOWED", max_followed)
+    limit = {"max_followed": max_followed}
     path = make([5, 5])
     overwrite(path, begin_ms.to_bytes(8, "big", signed=True), 0)
     overwrite(path, seconds.to_bytes(4, "big", signed=True), GEOMETRY.item_position(2) + 12)
     stored_ms = begin_ms + 1000 * seconds
-    assert (101 in search(path, [5], 0, 2**63 - 1)) == (-2000 < stored_ms < 2**63 + 1000)
-    assert (101 in search(path, [5], START, START + 5000)) is False
-    assert 101 in search(path, [5], stored_ms, stored_ms)
+    assert (101 in search(path, [5], 0, 2**63 - 1, **limit)) == (-2000 < stored_ms < 2**63 + 1000)
+    assert (101 in search(path, [5], START, START + 5000, **limit)) is False
+    assert 101 in search(path, [5], stored_ms, stored_ms, **limit)
 
 
-def test_blocks_of_a_file_are_looked_through_to_the_last_item(make, monkeypatch):
+def test_blocks_of_a_file_are_looked_through_to_the_last_item(make):
     path = make([7] * 63)
-    monkeypatch.setattr(key_search, "MAX_FOLLOWED", 0)
-    monkeypatch.setattr(key_search, "_BLOCK_ITEMS", 10)
-    assert list(parts(path, [7])) == list(range(162, 99, -1))
+    assert list(parts(path, [7], max_followed=0, block_items=10)) == list(range(162, 99, -1))
 
 
 @pytest.mark.parametrize("head", [-1, 64, 2**31 - 1, 3])

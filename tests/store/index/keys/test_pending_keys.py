@@ -1,7 +1,6 @@
 """Keys noted by appends: the index gets the bytes that it would get from the log, or Java's."""
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyrocket import Store
@@ -10,14 +9,14 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.pending_keys import NotesHeader
-from pyrocket.index.keys import index_builder, key_search, pending_keys
+from pyrocket.index.keys import index_builder, key_search
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
 from pyrocket.index.keys.pending_keys import PendingKeys
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk
-from support.keyed import OFF, check_queries, contents, crash, fill, index_of, java
+from support.keyed import OFF, check_queries, contents, crash, fill, index_of, java, limit_index
 from support.stores import SMALL, batch, message, numbered, overwrite, words
 
 
@@ -45,11 +44,11 @@ ROWS = st.lists(
 )
 LIMITS = st.fixed_dictionaries(
     {
-        "CATCH_UP_BYTES": st.sampled_from([1, 1500, 10**9]),
-        "SLICE_BYTES": st.sampled_from([1, 10**9]),
-        "PUT_ITEMS": st.sampled_from([7, 10**9]),
-        "AT_ONCE_BYTES": st.sampled_from([1, 10**9]),
-        "MAX_NOTES": st.sampled_from([0, 9, 40, 10**9]),
+        "catch_up_bytes": st.sampled_from([1, 1500, 10**9]),
+        "slice_bytes": st.sampled_from([1, 10**9]),
+        "put_items": st.sampled_from([7, 10**9]),
+        "at_once_bytes": st.sampled_from([1, 10**9]),
+        "max_notes": st.sampled_from([0, 9, 40, 10**9]),
     }
 )
 
@@ -74,23 +73,25 @@ def send(store, rows, whole):
     whole=st.booleans(),
 )
 def test_noted_keys_are_put_as_if_from_the_log(tmp_path_factory, appends, limits, reopen, whole):
-    """By three writers in turn, one of which notes nothing; files of index and log roll over."""
+    """By three alternating writers, one of which notes nothing; index and log files roll over."""
     folder = tmp_path_factory.mktemp("notes")
     path = folder / "store"
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in limits.items():
-            patch.setattr(index_builder, name, value)
-        patch.setattr(pending_keys, "MAX_NOTES", limits["MAX_NOTES"])
-        stores = [Store.open(path, create=True, config=one) for one in (SMALL, SMALL, OFF)]
-        for topic in "tu":
-            stores[0].topics.create(topic, read_queues=1, write_queues=1)
-        for at, (writer, rows) in enumerate(appends):
-            if at == reopen:
-                stores[0].close(clean=False)
-                stores[0] = Store.open(path, config=SMALL)
-            send(stores[writer], rows, whole)
-        for store in stores[::-1]:
-            store.close()
+
+    def opened(config):
+        store = Store.open(path, create=True, config=config)
+        limit_index(store, **limits)
+        return store
+
+    stores = [opened(config) for config in (SMALL, SMALL, OFF)]
+    for topic in "tu":
+        stores[0].topics.create(topic, read_queues=1, write_queues=1)
+    for at, (writer, rows) in enumerate(appends):
+        if at == reopen:
+            stores[0].close(clean=False)
+            stores[0] = opened(SMALL)
+        send(stores[writer], rows, whole)
+    for store in stores[::-1]:
+        store.close()
     assert contents(path) == from_log(path, folder)
     assert not Layout(path).pending_keys.exists(), "a closed store has nothing that waits"
 
@@ -105,7 +106,8 @@ def test_what_is_noted_is_never_looked_for_in_the_log(open_store, path, monkeypa
     monkeypatch.setattr(
         key_search, "walk", lambda log, start, end: iter(()) if start == end else walked()
     )
-    monkeypatch.setattr(index_builder, "PUT_ITEMS", 100)
+    for one in (store, other):
+        limit_index(one, put_items=100)
     for first in range(0, 100, 20):
         fill(store, 10, first)
         fill(other, 10, first + 10)
@@ -117,8 +119,8 @@ def test_what_is_noted_is_never_looked_for_in_the_log(open_store, path, monkeypa
     assert contents(path) == expected
 
 
-def test_enough_notes_are_put_at_once(store, path, monkeypatch):
-    monkeypatch.setattr(index_builder, "PUT_ITEMS", 30)
+def test_enough_notes_are_put_at_once(store, path):
+    limit_index(store, put_items=30)
     fill(store, 9)
     assert contents(path) == []
     fill(store, 1, 9)
@@ -130,9 +132,8 @@ def test_enough_notes_are_put_at_once(store, path, monkeypatch):
     assert noted(path).total == 3
 
 
-def test_an_append_of_too_many_keys_is_left_to_the_log(store, path, monkeypatch):
-    monkeypatch.setattr(pending_keys, "MAX_NOTES", 90)
-    monkeypatch.setattr(index_builder, "MAX_NOTES", 90)
+def test_an_append_of_too_many_keys_is_left_to_the_log(store, path):
+    limit_index(store, max_notes=90)
     fill(store, 10)
     fill(store, 31, 10)
     assert noted(path).total == 30
@@ -195,16 +196,16 @@ def test_a_reader_that_is_overtaken_by_new_notes_reads_the_log(tmp_path):
     theirs.close()
 
 
-def test_a_long_log_without_keys_is_looked_through_once(open_store, path, monkeypatch):
-    """As a broker's, whose producers give none: then there is no file that says how far it is."""
+def test_a_long_log_without_keys_is_searched_once(open_store, path, monkeypatch):
+    """Like a broker's log whose producers set none: then no index file shows the progress."""
     store = open_store(config=OFF)
     monkeypatch.setattr("pyrocket.engine.message_encoder.UniqueIds.one", lambda self: "")
     for body in numbered(60, 300):
         store.append(message(body))
     monkeypatch.undo()
     store.close(clean=False)
-    monkeypatch.setattr(index_builder, "SLICE_BYTES", 1)
     store = open_store()
+    limit_index(store, slice_bytes=1)
     store.append(message(b"x"))
     assert index_of(path).names() == []
     expected = store.read("t", 0, 60)[0].msg_id

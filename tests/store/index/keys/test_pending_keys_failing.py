@@ -5,16 +5,15 @@ import os
 import pytest
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import SharedState
-from pyrocket.index.keys import index_builder
 from support.dying import DeathError, DyingAt
 from support.inner import inner
-from support.keyed import check_queries, contents, fill, java
+from support.keyed import check_queries, contents, fill, java, limit_index
 
 
 @pytest.mark.parametrize("eagerly", [False, True])
 def test_a_full_disk_delays_the_index_and_no_append(store, path, monkeypatch, caplog, eagerly):
     if eagerly:
-        monkeypatch.setattr(index_builder, "CATCH_UP_BYTES", 1)
+        limit_index(store, catch_up_bytes=1)
     real = io.write_at
     for step in range(6):
         taken = []
@@ -42,11 +41,10 @@ def test_a_full_disk_delays_the_index_and_no_append(store, path, monkeypatch, ca
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 @pytest.mark.parametrize("put", [False, True], ids=["noted", "put"])
 def test_crash_at_any_append_step_leaves_index_rebuildable(
-    open_store, path, monkeypatch, half, put
+    open_store, at_open, path, monkeypatch, half, put
 ):
-    """The survivor, and whoever opens the store anew, go on; both note, or put what is noted."""
-    monkeypatch.setattr(index_builder, "PUT_ITEMS", 1 if put else 60)
-    monkeypatch.setattr(index_builder, "SLICE_BYTES", 1)
+    """The survivor and a newly opened store continue; both note keys, or index noted ones."""
+    at_open.append(lambda store: limit_index(store, put_items=1 if put else 60, slice_bytes=1))
     survivor, died, step = open_store(), True, 0
     fill(survivor, 3)
     while died:

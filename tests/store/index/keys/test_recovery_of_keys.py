@@ -1,4 +1,4 @@
-"""What is kept of the key index after a crash, a loss or damage: the rest is built anew."""
+"""What is kept of the key index after a crash, a loss or damage: the rest is rebuilt."""
 
 import pytest
 from pyrocket import Store
@@ -25,7 +25,7 @@ def test_after_a_crash_full_files_of_the_checkpoint_are_kept_and_the_rest_rebuil
     assert len(names) > len(kept) + 2
     crash(store, path)
     for name in names[len(kept) :]:
-        # Whatever of it has reached the disk.
+        # The part of it that has reached the disk.
         data = index_of(path).path(name).read_bytes()
         index_of(path).path(name).write_bytes(data[:40] + bytes(len(data) - 40))
     store = open_store(config=OFF)
@@ -59,10 +59,10 @@ def test_files_built_in_place_of_lost_ones_are_not_durable_for_their_times(eager
     check_queries(store, 101)
 
 
-def test_a_java_broker_s_word_for_files_that_are_not_durable_is_not_taken(
+def test_a_java_broker_s_checkpoint_of_files_that_are_not_durable_is_not_trusted(
     eager, open_store, path, clock
 ):
-    """It rewrites the checkpoint before it finds our lock; our own copy says less."""
+    """It rewrites the checkpoint before it finds our lock; our own copy has earlier times."""
     store = open_store()
     fill(store)
     clock.now += 5000
@@ -177,7 +177,7 @@ def test_a_last_file_that_ends_at_no_record_is_dropped(eager, open_store, path):
     assert contents(path) == java(store)
 
 
-def test_a_torn_index_does_not_stand_in_the_way_of_a_recovery(eager, open_store, path):
+def test_a_torn_index_does_not_prevent_a_recovery(eager, open_store, path):
     store = open_store()
     fill(store)
     crash(store, path)

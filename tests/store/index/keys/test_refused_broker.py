@@ -10,7 +10,6 @@ from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
-from pyrocket.index.keys import index_builder
 from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
 from support.inner import inner
 from support.keyed import (
@@ -23,6 +22,7 @@ from support.keyed import (
     fill,
     index_of,
     java,
+    limit_index,
 )
 from support.stores import reboot, words
 
@@ -125,7 +125,7 @@ def test_full_files_of_its_own_without_a_gap_are_kept(eager, store, path, refuse
     check_queries(store, 201)
 
 
-def test_what_a_writer_of_ours_made_is_continued_by_the_next(eager, open_store, path):
+def test_a_file_that_our_writer_created_is_continued_by_the_next(eager, open_store, path):
     store, other = open_store(), open_store()
     fill(store, 100)
     names = index_of(path).names()
@@ -140,8 +140,8 @@ def test_what_a_writer_of_ours_made_is_continued_by_the_next(eager, open_store, 
     assert contents(path) == java(reopened)
 
 
-def test_a_broker_s_last_file_is_continued_after_its_clean_end(eager, open_store, path):
-    """It had the store for itself, and has gone."""
+def test_a_broker_s_last_file_is_continued_after_its_clean_shutdown(eager, open_store, path):
+    """It had the store for itself, and has ended."""
     store = open_store()
     fill(store, 100)
     store.close()
@@ -157,10 +157,10 @@ def test_a_broker_s_last_file_is_continued_after_its_clean_end(eager, open_store
     assert contents(path) == java(store)
 
 
-def test_the_index_is_repaired_soon_though_little_is_appended(monkeypatch, store, path, refused):
-    with monkeypatch.context() as patch:
-        patch.setattr(index_builder, "CATCH_UP_BYTES", 1)
-        fill(store, 200)
+def test_the_index_is_repaired_soon_though_little_is_appended(store, path, refused):
+    limit_index(store, catch_up_bytes=1)
+    fill(store, 200)
+    limit_index(store)
     page = words(path)
     before = page[INDEXED]
     refused(store, 195, 1).goes_on(end_of(store))

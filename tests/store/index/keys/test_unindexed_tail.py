@@ -1,4 +1,4 @@
-"""The end of the log that is not indexed: looked through once, whatever its size."""
+"""The end of the log that is not indexed: searched once, at any size."""
 
 import numpy as np
 import pytest
@@ -26,10 +26,9 @@ def search(tail, key, *given):
 
 
 @pytest.mark.parametrize("kept", [0, 30, 10**6])
-def test_what_does_not_fit_in_memory_is_found_all_the_same(some, monkeypatch, kept):
-    monkeypatch.setattr(key_search, "KEPT_ITEMS", kept)
+def test_keys_that_do_not_fit_in_memory_are_still_found(some, kept):
     log, offsets, end = some
-    tail = UnindexedTail(log)
+    tail = UnindexedTail(log, kept_items=kept)
     for _ in range(3):
         assert search(tail, "k", offsets[0], end, 1) == offsets[::-1]
         assert search(tail, "k99", offsets[0], end, 1) == [offsets[99]]
@@ -51,7 +50,7 @@ def test_search_continues_from_where_it_ended(some, monkeypatch):
     assert walked == [offsets[5], offsets[10], offsets[10], offsets[50]]
 
 
-def test_what_has_been_indexed_since_is_let_go(some):
+def test_keys_that_have_been_indexed_since_are_released(some):
     log, offsets, end = some
     tail = UnindexedTail(log)
     assert search(tail, "k", offsets[0], end, 1) == offsets[::-1]

@@ -1,4 +1,4 @@
-"""Messages to be delivered later: where they wait, what their records and entries say."""
+"""Delayed messages: where they are pending, and the content of their records and entries."""
 
 import shutil
 from dataclasses import replace
@@ -155,8 +155,10 @@ def test_queues_are_rebuilt_from_the_log_as_they_were_written(open_store, config
     assert verify(store.path).ok
 
 
-def test_wherever_a_sender_dies_its_messages_wait_whole_or_not_at_all(tmp_path, clock, monkeypatch):
-    """The next writer makes the entries: they have to say the same as the dead one's would."""
+def test_wherever_a_sender_dies_its_messages_are_pending_whole_or_not_at_all(
+    tmp_path, clock, monkeypatch
+):
+    """The next writer writes the entries that the dead one would have written."""
     columns = {"delayLevel": [None, 19, 2, None], "delay": [None, None, None, "1h"]}
     step, seen = 0, set()
     while True:
@@ -192,7 +194,7 @@ def test_keys_of_waiting_messages_are_found_under_the_topic_they_wait_in(store):
     assert [m.body for m in store.lookup.query(TIMER, "k")] == [b"row"]
 
 
-def test_whoever_delivers_is_told_when_the_next_is_due(store, clock):
+def test_the_state_has_the_next_due_time(store, clock):
     page = words(store.path)
     page[NEXT_DUE] = NEVER
     steps = [

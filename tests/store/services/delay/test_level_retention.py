@@ -26,7 +26,7 @@ def test_log_file_with_pending_message_is_kept_until_delivery(open_store, path, 
     report = store.clean(hours=0)
     assert len(report.removals) > 2
     assert waiting(store, 17) == [b"x"]
-    assert log_files(path)[0] in before[1:], "what lies before it has gone"
+    assert log_files(path)[0] in before[1:], "what lies before it was deleted"
     clock.now += 1
     assert store.deliver_due()
     assert bodies_of(store) == [b"x"]

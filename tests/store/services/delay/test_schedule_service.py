@@ -42,7 +42,7 @@ def test_a_level_above_the_last_is_the_last(open_store, clock):
     assert driver.all() == 1
 
 
-def test_each_message_goes_to_the_topic_and_queue_it_was_sent_to_in_order(driven, clock):
+def test_each_message_is_delivered_to_its_topic_and_queue_in_order(driven, clock):
     store, driver = driven
     store.topics.create("u", read_queues=1, write_queues=1)
     for number in range(30):
@@ -98,9 +98,8 @@ def test_the_next_time_to_look_is_known(driven, clock):
     assert driver.next_due == NEVER
 
 
-def test_a_batch_of_many_is_delivered_in_parts(driven, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_MESSAGES", 7)
-    store, driver = driven
+def test_a_batch_of_many_is_delivered_in_parts(driven, clock):
+    store, driver = driven[0], Driver(driven[0], messages=7)
     rows = [b"%d" % number for number in range(20)]
     store.append_batch(level_batch(rows), topic="t")
     clock.now += 1000
@@ -108,9 +107,8 @@ def test_a_batch_of_many_is_delivered_in_parts(driven, clock, monkeypatch):
     assert bodies_of(store) == rows
 
 
-def test_busy_level_does_not_delay_other_levels(driven, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_MESSAGES", 5)
-    store, driver = driven
+def test_busy_level_does_not_delay_other_levels(driven, clock):
+    store, driver = driven[0], Driver(driven[0], messages=5)
     store.append_batch(level_batch([b"much"] * 40), topic="t")
     delay(store, 2, b"2")
     delay(store, 3, b"3")
@@ -121,9 +119,8 @@ def test_busy_level_does_not_delay_other_levels(driven, clock, monkeypatch):
 
 
 @pytest.mark.parametrize("limit", [1, 700, 2000])
-def test_a_part_has_few_bytes_but_one_message_at_least(driven, clock, monkeypatch, limit):
-    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_BYTES", limit)
-    store, driver = driven
+def test_a_part_has_few_bytes_but_one_message_at_least(driven, clock, limit):
+    store, driver = driven[0], Driver(driven[0], bytes=limit)
     rows = [b"%04d" % number + b"x" * 300 for number in range(10)]
     store.append_batch(level_batch(rows), topic="t")
     clock.now += 1000
@@ -135,9 +132,8 @@ def test_a_part_has_few_bytes_but_one_message_at_least(driven, clock, monkeypatc
     assert bodies_of(store) == rows
 
 
-def test_alternating_topics_take_several_appends(driven, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_BATCHES", 3)
-    store, driver = driven
+def test_alternating_topics_take_several_appends(driven, clock):
+    store, driver = driven[0], Driver(driven[0], batches=3)
     store.topics.create("u", read_queues=1, write_queues=1)
     for number in range(8):
         delay(store, 1, b"%d" % number, topic="tu"[number % 2])
@@ -166,7 +162,7 @@ def test_a_cursor_outside_the_queue_is_moved_into_it(driven, clock):
     delay(store, 1, b"x")
     driver.set_cursor(1, 10)
     clock.now += 1000
-    assert driver.all() == 0, "nothing lies behind it"
+    assert driver.all() == 0, "nothing follows it"
     driver.set_cursor(1, -5)
     driver.runner = Driver(store).runner
     driver.writer.page.lower_due(0)
@@ -222,7 +218,7 @@ def test_messages_for_a_topic_that_was_made_again_go_to_the_new_one(driven, cloc
     assert bodies_of(store) == [b"x"]
 
 
-def test_message_for_removed_queue_goes_to_existing_one(driven, clock):
+def test_a_message_for_a_removed_queue_is_delivered_to_an_existing_one(driven, clock):
     store, driver = driven
     delay(store, 1, b"a", queue_id=1)
     delay(store, 1, b"b", queue_id=0)

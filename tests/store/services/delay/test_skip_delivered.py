@@ -63,15 +63,15 @@ def test_nothing_is_delivered_twice_and_nothing_is_lost(store, clock):
     again.close()
 
 
-def test_delivered_part_of_an_append_stays_delivered(store, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.delay.schedule_service.MAX_MESSAGES", 4)
+def test_delivered_part_of_an_append_stays_delivered(store, clock):
     bodies = [b"%d" % number for number in range(10)]
     store.append_batch(level_batch(bodies), topic="t")
     clock.now += 1000
-    assert Driver(store).once() == 4
+    assert Driver(store, messages=4).once() == 4
     again = lose_power(store)
-    assert Driver(again).cursor(1) == 4
-    assert Driver(again).all() == 6
+    driver = Driver(again, messages=4)
+    assert driver.cursor(1) == 4
+    assert driver.all() == 6
     assert bodies_of(again) == bodies
     again.close()
 

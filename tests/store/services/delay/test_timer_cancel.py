@@ -62,7 +62,7 @@ def test_a_late_timer_that_has_not_been_delivered_can_be_cancelled(timing, clock
 
 
 @pytest.mark.parametrize("lost", ["nothing", "power", "buckets"])
-def test_cancelled_timer_does_not_come_back(path, clock, lost):
+def test_a_cancelled_timer_does_not_reappear(path, clock, lost):
     timing = Timing(path, clock)
     gone = timing.send(b"gone", HOUR)
     timing.send(b"kept", HOUR)

@@ -1,4 +1,4 @@
-"""After a power failure or in a copy each timer is delivered once, whatever was saved."""
+"""After a power failure or in a copy each timer is delivered once, with any saved state."""
 
 import random
 import shutil

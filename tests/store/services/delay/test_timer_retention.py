@@ -67,7 +67,7 @@ def test_timer_a_month_ahead_outlives_three_days_of_retention(path, clock):
                 timing.close()
                 timing = Timing(path, clock, config)
         oldest = inner(timing.store).reader.log.first_offset()
-        assert oldest > 10 * 4096, "files have gone"
+        assert oldest > 10 * 4096, "files were deleted"
         timing.run()
         (one,) = timing.store.read("t", 0, timing.store.min_offset("t", 0))
         assert (one.body, one.keys, one.tags) == (b"month", ("k",), "red")

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE
-from pyrocket.services.delay import pending_timers, timer_copies, timer_service
+from pyrocket.services.delay import pending_timers
+from pyrocket.services.delay.timer_service import TimerLimits
 from support.inner import inner
 from support.stores import FakeClock, batch, message, overwrite, scan
 from support.timing import DAY, HOUR, TIMER, Timing, times
@@ -109,8 +110,7 @@ def test_the_next_due_time_is_that_of_the_first_timer(timing, clock):
 
 
 def test_a_batch_of_timers_is_delivered_in_parts_without_losing_order(timing, clock, monkeypatch):
-    monkeypatch.setattr(timer_service, "MAX_MESSAGES", 7)
-    monkeypatch.setattr(timer_service, "MAX_INDEXED", 11)
+    timing.service.limits = TimerLimits(messages=7, indexed=11)
     monkeypatch.setattr(pending_timers, "_MAX_ENTRIES", 5)
     after = list(range(100))
     random.Random(1).shuffle(after)
@@ -124,8 +124,8 @@ def test_a_batch_of_timers_is_delivered_in_parts_without_losing_order(timing, cl
     assert sorted(timing.bodies()) == [b"%02d" % n for n in range(100)]
 
 
-def test_an_append_delivers_no_more_than_its_bytes(timing, clock, monkeypatch):
-    monkeypatch.setattr(timer_copies, "MAX_BYTES", 1000)
+def test_an_append_delivers_no_more_than_its_bytes(timing, clock):
+    timing.service.limits = TimerLimits(bytes=1000)
     for number in range(10):
         timing.send(b"%d" % number * 300, number + 1)
     clock.now += 10
@@ -135,8 +135,8 @@ def test_an_append_delivers_no_more_than_its_bytes(timing, clock, monkeypatch):
     assert timing.bodies() == [b"%d" % number * 300 for number in range(10)]
 
 
-def test_an_append_is_for_few_topics(timing, clock, monkeypatch):
-    monkeypatch.setattr(timer_copies, "MAX_TOPICS", 2)
+def test_an_append_is_for_few_topics(timing, clock):
+    timing.service.limits = TimerLimits(topics=2)
     for number in range(9):
         timing.send(b"%d" % number, 1, f"u{number}")
     clock.now += 1

@@ -1,4 +1,4 @@
-"""A store with topic t, two queues, and a clock that stands still."""
+"""A store with topic t, two queues, and a clock that does not advance."""
 
 import pytest
 from pyrocket import Store

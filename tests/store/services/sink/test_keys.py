@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
-from pyrocket.engine import appender
-from pyrocket.index.keys import index_builder
+from support.inner import inner
+from support.keyed import limit_index
 from support.sinks import publish
 from support.stores import words
 
@@ -19,10 +19,9 @@ def test_published_messages_are_found_by_their_keys(store):
 
 
 @pytest.mark.parametrize("notes", [10, 10_000], ids=["too many to note", "noted"])
-def test_the_index_keeps_up_with_long_batches(path, store, monkeypatch, notes):
-    for name, value in (("CATCH_UP_BYTES", 3000), ("SLICE_BYTES", 1), ("AT_ONCE_BYTES", 1)):
-        monkeypatch.setattr(index_builder, name, value)
-    monkeypatch.setattr(appender, "MAX_NOTES", notes)
+def test_the_index_keeps_up_with_long_batches(path, store, notes):
+    limit_index(store, catch_up_bytes=3000, slice_bytes=1, at_once_bytes=1)
+    inner(store).appender.max_notes = notes
     page = words(path)
     for number in range(3):
         publish(store, number, ROWS, tasks=1, keys=KEYS)

@@ -22,7 +22,7 @@ MAGIC = b"\xda\xa3\x20\xa7"
 
 @pytest.fixture
 def journal(monkeypatch):
-    """What is done to the log and to the word that publishes, in order."""
+    """The operations on the log and on the field `published`, in order."""
     steps = []
 
     def instead(name, real):

@@ -98,7 +98,7 @@ def test_every_byte_of_a_staged_file_counts(path, store, reader):
     assert len(good) == staged.file_bytes
     for at in range(len(good)):
         file.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
-        assert is_broken(file, staged) or good[at] == 0, f"byte {at} is no padding"
+        assert is_broken(file, staged) or good[at] == 0, f"byte {at} is not padding"
 
 
 def is_broken(file, staged):

@@ -140,7 +140,7 @@ def test_batches_of_an_earlier_release_are_compared_by_row_count(
 # Batches that are missing
 
 
-def test_batches_without_rows_are_no_gap_and_nothing_is_logged(store, reader, caplog):
+def test_batches_without_rows_are_not_a_gap_and_nothing_is_logged(store, reader, caplog):
     caplog.set_level(logging.INFO, "pyrocket")
     for number in range(12):
         rows, run = ROWS if number % 4 == 3 else [], f"run-{number // 3}"
@@ -219,7 +219,7 @@ def test_gap_after_crash_of_the_machine_is_logged(path, store, clock, caplog):
 
 
 def test_notes_are_durable_after_clean_shutdown(path, store, clock, monkeypatch):
-    """After a reboot nothing would tell that a power failure has lost them."""
+    """After a reboot nothing would show that a power failure has lost them."""
     note, real, durable = path / "pyrocket" / "sink" / query_key(QUERY), io.sync, []
 
     def sync(descriptor):
@@ -310,7 +310,7 @@ def test_notes_are_forgotten_after_more_than_a_year(path, store, clock):
 
 @pytest.mark.parametrize("saved", [3, 4], ids=["in the tail", "the last in the file"])
 def test_placeholder_among_publish_records_stops_no_query(path, store, clock, caplog, saved):
-    """`repair` has replaced a damaged record; the ledger file may still know the batch."""
+    """`repair` has replaced a damaged record; the ledger file may still contain the batch."""
     ledger, kept = path / "pyrocket" / "sink.json", b""
     for number in range(5):
         if number == saved:

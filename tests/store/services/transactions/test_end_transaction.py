@@ -137,7 +137,7 @@ def test_commit_to_deleted_topic_is_refused_until_topic_exists_again(store, sent
     assert bodies(store)[0] == [b"x"]
 
 
-def test_commit_to_removed_queue_goes_to_existing_queue(store, one):
+def test_a_commit_to_a_removed_queue_is_stored_in_an_existing_queue(store, one):
     result = one.send(message(queue_id=3))
     store.topics.update("t", read_queues=2, write_queues=2)
     store.transactions.end(place(result), COMMIT)

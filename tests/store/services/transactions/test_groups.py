@@ -92,7 +92,7 @@ def test_two_producers_of_one_group_ask_once_a_minute(stores, two, clock):
                 one.check_now()
                 other.check_now()
     asked = len(listeners[0].checked) + len(listeners[1].checked)
-    assert asked == 6, "each once in an interval, whoever asks"
+    assert asked == 6, "each once in an interval, for any caller"
     assert len(halves(stores[0])) == 7
 
 
@@ -116,10 +116,8 @@ def test_concurrent_sends_are_decided_by_their_own_listener(stores, two):
     assert ops(stores[0]) == list(range(10))
 
 
-def test_first_messages_are_appended_again_when_the_backlog_is_large(
-    path, stores, two, clock, monkeypatch
-):
-    monkeypatch.setattr("pyrocket.services.transactions.check_service._MAX_BACKLOG", 6)
+def test_first_messages_are_appended_again_when_the_backlog_is_large(path, stores, clock):
+    two = [Held(store, max_backlog=6) for store in stores]
     with producer(two[0], "a", Listener(None)) as a:
         a.send(message(b"a", flag=9))
     with producer(two[1], "b", Listener(COMMIT)) as b:

@@ -5,8 +5,9 @@ from pyrocket import Retention
 from pyrocket.disk import machine
 from pyrocket.disk.shared_state import HALF_CURSOR
 from pyrocket.errors import TransactionError
-from pyrocket.services.transactions.model import HalfMessageRef
+from pyrocket.services.transactions.model import CheckPolicy, HalfMessageRef
 from support.halves import COMMIT, MINUTE, ROLLBACK, UNKNOWN, Held, Listener, halves, ops, producer
+from support.inner import inner
 from support.stores import SMALL, batch, bodies, log_files, message, numbered, words
 
 HOUR = 60 * MINUTE
@@ -96,8 +97,8 @@ def test_deleted_op_messages_do_not_revive_ended_messages(store, held, clock):
     assert [half.group for half in Held(store).transactions.pending()] == ["a"]
 
 
-def test_many_messages_are_appended_again_in_parts(path, store, held, clock, monkeypatch):
-    monkeypatch.setattr("pyrocket.services.transactions.bridge.MAX_APPEND_BYTES", 1000)
+def test_many_messages_are_appended_again_in_parts(path, store, held, clock):
+    inner(store).transaction_bridge.policy = CheckPolicy(max_append_bytes=1000)
     with producer(held, "a", Listener(UNKNOWN)) as a:
         for n in range(50):
             a.send(message(b"%d" % n))
@@ -112,7 +113,7 @@ def full_disk(monkeypatch):
 
 
 def test_decisions_are_accepted_on_a_full_disk(store, held, clock, monkeypatch):
-    """Cleaning in the middle of one would put back the very message that it is about."""
+    """Cleaning in the middle of a decision would re-append the very message."""
 
     def while_it_is_full(message, arg):
         fill(store)

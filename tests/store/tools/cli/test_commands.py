@@ -104,7 +104,7 @@ def interruptible():
 
 
 def test_ctrl_c_exits_with_130(interruptible):
-    """Neither in a command nor at its question; who answers nothing has said no."""
+    """Both in a command and at its question; an empty answer means no."""
 
     @click.command()
     @click.option("--ask", is_flag=True)

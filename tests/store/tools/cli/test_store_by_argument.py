@@ -93,7 +93,7 @@ def test_repair_in_scripts_neither_asks_nor_guesses(damaged):
 
 
 def test_unknown_index_sizes_are_given_by_options(path):
-    """Five items a slot are not RocketMQ's ratio, and no index file says how many there are."""
+    """Five items a slot are not RocketMQ's ratio, and index files do not contain the numbers."""
     config = SMALL.with_sizes(index_slots=20, index_items=100)
     with Store.open(path, create=True, config=config) as store:
         store.append(message(keys=["k"]))
@@ -218,7 +218,7 @@ def test_help_needs_no_store_and_imports_none(command):
     assert "DIRECTORY" in done.stdout
 
 
-def test_progress_goes_to_a_terminal_only(sound, monkeypatch):
+def test_progress_is_shown_on_a_terminal_only(sound, monkeypatch):
     from pyrocket.tools.cli import frame
 
     with frame.progress("verify", silent=False) as tell:

@@ -1,4 +1,4 @@
-"""Stores of brokers with delay levels of their own: entries say when messages are due."""
+"""Stores of brokers with their own delay levels: entries have the due times."""
 
 import json
 import shutil

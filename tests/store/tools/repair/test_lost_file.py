@@ -1,4 +1,4 @@
-"""The log's last file is gone: writer, check and repair give one answer, and change nothing."""
+"""The log's last file is missing: writer, check and repair agree, and change nothing."""
 
 import shutil
 
@@ -49,7 +49,7 @@ def test_a_missing_last_file_is_the_only_finding_and_not_repairable(lost):
 
 @pytest.fixture
 def emptied(path, clock):
-    """A store whose last log file has no length any more, and that nobody trusts the words of."""
+    """A store whose last log file lost its length, with an invalid shared state."""
     make(path, clock).close()
     reboot(path)
     last = log_files(path)[-1]
@@ -57,8 +57,8 @@ def emptied(path, clock):
     return path, last
 
 
-def test_a_refused_open_leaves_an_empty_last_file(emptied):
-    """Without the file nobody could tell any more that a cut mends the store."""
+def test_a_refused_open_keeps_an_empty_last_file(emptied):
+    """Without the file it would be unknown that a truncation repairs the store."""
     path, last = emptied
     found = verify(path)
     assert {"LOG_FILE_LENGTH", "LOG_TORN"} <= set(found.counts)
@@ -136,7 +136,7 @@ def test_a_log_without_any_of_its_files_is_not_empty(path, clock):
 
 
 def test_a_log_that_has_lost_its_first_file_is_noted(path):
-    """It may have been cleaned away, so that is no error; a clean end notes it anew."""
+    """It may have been cleaned away, so this is no error; a clean shutdown saves the new start."""
     filled(path).close()
     log_files(path)[0].unlink()
     (note,) = verify(path).findings

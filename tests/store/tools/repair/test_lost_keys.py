@@ -114,8 +114,8 @@ def test_items_of_the_last_record_are_checked(sound):
     assert found["KEY_INDEX_GAPS"] == found["KEY_INDEX_WRONG"] == name
 
 
-def test_a_damaged_beginning_of_the_first_file_hides_nothing(sound):
-    """As the file says that it begins later, its items would all be passed over."""
+def test_a_damaged_begin_offset_of_the_first_file_hides_no_key(sound):
+    """As its header begins later, its items would all be skipped."""
     overwrite(index_files(sound)[0], b"\1", 18)
     assert "KEY_INDEX_DAMAGED" in verify(sound).counts
     repair(sound)

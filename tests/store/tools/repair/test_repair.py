@@ -1,4 +1,4 @@
-"""Each kind of damage is found by name; repair mends it or says that it cannot."""
+"""Each kind of damage is reported by name; repair fixes it or reports that it cannot."""
 
 import re
 import shutil
@@ -86,7 +86,7 @@ ENDS = [
 
 @pytest.mark.parametrize("damage", ENDS, ids=lambda damage: damage.name)
 def test_one_repair_fixes_a_log_that_lost_its_end_after_a_clean_shutdown(path, clock, damage):
-    """Checkpoint and key index are ahead of the log then; the words still say where it ended."""
+    """Checkpoint and key index are then ahead of the log; the shared state still has its end."""
     make(path, clock).close()
     damage.do(path)
     done = repair(path)
@@ -98,7 +98,7 @@ def test_one_repair_fixes_a_log_that_lost_its_end_after_a_clean_shutdown(path, c
 
 
 def named_log_files(report):
-    """The log's files that findings name, or tell to restore."""
+    """The log's files that findings name, or ask to restore."""
     texts = (f"{finding.file} {finding.fix}" for finding in report.findings)
     return {name for text in texts for name in re.findall(r"commitlog/(\d+)", text)}
 
@@ -285,7 +285,7 @@ def test_a_killed_repair_can_be_run_again(tmp_path, clock, monkeypatch, kinds):
 
 
 def fail_from(step, patch):
-    """Have the operations on the disk fail from a step on; the list tells if it came to that."""
+    """Make the operations on the disk fail from a step on; the list shows if it was reached."""
     left, dies = [step], []
 
     def instead(real):

@@ -1,4 +1,4 @@
-"""Queue offsets that two messages have: a finding, unless the topic had an earlier life."""
+"""Queue offsets of two messages: a finding, unless one is of a deleted topic of that name."""
 
 import shutil
 

@@ -32,7 +32,7 @@ def in_table(path):
 
 @pytest.mark.parametrize("name", [GROUPS, OFFSETS, LEVELS, TOPICS, *OWN])
 def test_a_broken_file_without_a_copy_may_be_removed(sound, name):
-    """As the way out says; topics then come back by a repair."""
+    """As the remedy says; a repair then restores the topics."""
     for end in ("", ".bak"):
         if end == "" or (sound / f"{name}.bak").exists():
             (sound / f"{name}{end}").write_text("xx")
@@ -58,7 +58,7 @@ def test_a_broken_table_does_not_hide_other_findings(sound):
     file.write_bytes(file.read_bytes()[:30])
     found = {one.code: one for one in verify(sound).findings}
     assert set(found) >= {"CONFIG_BROKEN", "FOREIGN_FILE", "QUEUE_FILE_LENGTH"}
-    assert found["QUEUE_FILE_LENGTH"].fix.startswith("See to the broken tables; then pyrocket rep")
+    assert found["QUEUE_FILE_LENGTH"].fix.startswith("Repair or restore the broken tables; then ")
     done = repair(sound)
     assert [action.kind for action in done.actions] == ["quarantine"]
     (sound / OWN[1]).unlink()
@@ -116,7 +116,7 @@ def test_topics_are_restored_from_the_log_with_their_queues(sound):
 
 
 def test_deleted_topics_are_not_reported(path, clock):
-    """By us, with messages in the log; and by a broker, whatever we remember."""
+    """By us, with messages in the log; and by a broker, with any saved topics."""
     with make(path, clock) as store:
         store.topics.delete("t")
     assert verify(path).ok
@@ -143,7 +143,7 @@ def test_missing_tables_are_reported_and_topics_restored(sound):
     expected = in_table(sound)
     shutil.rmtree(sound / "config")
     (finding,) = [one for one in verify(sound).findings if one.code == "CONFIG_MISSING"]
-    assert "What groups have consumed no repair can bring back" in finding.fix
+    assert "No repair can restore the offsets of groups" in finding.fix
     repair(sound)
     assert in_table(sound) == expected
     assert not verify(sound).findings

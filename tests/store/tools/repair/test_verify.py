@@ -1,4 +1,4 @@
-"""A check finds nothing where nothing is, whoever made the store and whatever is in it."""
+"""A check of an undamaged store finds nothing, for stores of any origin and content."""
 
 import shutil
 import struct
@@ -106,7 +106,7 @@ def test_an_entry_before_the_first_message_of_a_queue_is_found_and_removed(
 
 
 def test_files_of_a_killed_writer_are_not_damage(path, clock):
-    """Bytes that nobody can see, and messages that are not in their queues yet."""
+    """Bytes that no reader sees, and messages that are not in their queues yet."""
     store = filled(path, count=30, clock=clock)
     writer = inner(store).writer
     appender = inner(store).appender

@@ -73,6 +73,8 @@ def test_a_store_that_never_rests_is_reported(closed, monkeypatch):
         raise FileNotFoundError(2, "gone", "x")
 
     monkeypatch.setattr(TolerantFileQueue, "starts", gone)
-    with pytest.raises(StoreUnavailableError, match="come and go all the time") as failure:
+    with pytest.raises(
+        StoreUnavailableError, match="are created and deleted all the time"
+    ) as failure:
         verify(closed)
     assert failure.value.code == "VERIFY_DISTURBED"

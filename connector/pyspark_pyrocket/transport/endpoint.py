@@ -1,0 +1,125 @@
+"""The broker of a store as a target and a source.
+
+Connections stay open, one per broker and process. Spark forks its Python workers, and neither
+connections nor the thread that follows versions survive a fork: each process opens its own.
+"""
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyrocket import Client, Connection, RemoteSource, StoreConfig, Timeouts, VersionWatch
+from pyrocket.errors import StoreNotSharedError
+
+from pyspark_pyrocket.options.endpoint import Endpoint
+from pyspark_pyrocket.transport.interface import Capability
+
+if TYPE_CHECKING:
+    from pyspark_pyrocket.transport.interface import MessageSink
+
+_open: dict[tuple[int, Endpoint], "EndpointSource"] = {}
+"""Process and broker → its source."""
+
+
+@dataclass(frozen=True)
+class EndpointTarget:
+    """The broker of a store.
+
+    Attributes:
+        endpoint: Its addresses, and how it is called.
+        store_id: In a task, the uuid of the driver's store, empty if that has none; None on the
+            driver, which reads whatever store the broker serves.
+    """
+
+    endpoint: Endpoint
+    store_id: str | None = None
+
+    capabilities = frozenset({Capability.LOOKUP, Capability.VIEWS, Capability.GROUPS})
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The option `endpoint`."""
+        return {"endpoint": ",".join(self.endpoint.addresses)}
+
+    @property
+    def directory(self) -> None:
+        """None: the store is on the broker's machine."""
+        return
+
+    def describe(self) -> str:
+        """Return the addresses."""
+        return f"the broker at {','.join(self.endpoint.addresses)}"
+
+    def of_store(self, store_id: str | None) -> "EndpointTarget":
+        """Return the target that reads only this store; with None, any store."""
+        return EndpointTarget(self.endpoint, store_id)
+
+    def open_source(self) -> "EndpointSource":
+        """Return the connection of this process, which costs one call to see whose it is."""
+        key = os.getpid(), self.endpoint
+        if key not in _open:
+            _open[key] = EndpointSource.connect(self.endpoint)
+        source = _open[key]
+        source.greet()
+        return self._checked(source)
+
+    def find_source(self) -> "EndpointSource":
+        """Return the same: a broker always has a store."""
+        return self.open_source()
+
+    def close_source(self) -> None:
+        """Close the connection of this process, if there is one."""
+        source = _open.pop((os.getpid(), self.endpoint), None)
+        if source is not None:
+            source.close()
+
+    def open_own_source(self) -> "EndpointSource":
+        """Connect for this caller alone."""
+        return self._checked(EndpointSource.connect(self.endpoint))
+
+    def open_sink(
+        self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
+    ) -> "MessageSink":
+        """Refuse: this release writes through `path` only."""
+        raise NotImplementedError
+
+    def _checked(self, source: "EndpointSource") -> "EndpointSource":
+        """Return the source. Raises StoreNotSharedError if a task has reached another store."""
+        if self.store_id and source.store_id != self.store_id:
+            raise self.not_shared(
+                f"it serves the store {source.store_id or 'without an id'}, not {self.store_id}"
+            )
+        return source
+
+    def not_shared(self, reason: str) -> StoreNotSharedError:
+        """Return the error for a task that does not find the driver's store."""
+        return StoreNotSharedError(
+            f"A task on {socket.gethostname()} asks {self.describe()} as the driver does, but"
+            f" {reason}.",
+            remedy="Let the address name the same broker for the driver and all executors.",
+        )
+
+
+class EndpointSource(RemoteSource):
+    """A connection to a broker, for reading."""
+
+    def __init__(self, endpoint: Endpoint, client: Client, watch: VersionWatch) -> None:
+        super().__init__(client, watch)
+        self._endpoint = endpoint
+
+    @classmethod
+    def connect(cls, endpoint: Endpoint) -> "EndpointSource":
+        """Return a source that connects when it is first asked."""
+        timeouts = Timeouts(total=endpoint.timeout_ms / 1000)
+        client = Client(Connection(endpoint.addresses[0]), timeouts)
+        return cls(endpoint, client, VersionWatch(client))
+
+    @property
+    def target(self) -> EndpointTarget:
+        """The broker, and the store that it serves."""
+        return EndpointTarget(self._endpoint, self.store_id)
+
+    def within(self, seconds: float) -> "EndpointSource":
+        """Return a source of the same connection whose calls end after so long at most."""
+        return EndpointSource(self._endpoint, self.client.within(seconds), self.watch)

@@ -1,0 +1,123 @@
+"""A source whose queues exist as numbers only, for tests of the planner."""
+
+from bisect import bisect_left
+
+from pyrocket import ByteSpan, MessageQueue, QueueOffsets, TopicConfig
+from pyrocket.errors import TopicNotFoundError
+from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.source.stream_planner import next_offset, planned_ranges
+from pyspark_pyrocket.transport.interface import SourceIdentity
+
+from support.memory import MemoryBroker, MemorySource
+from support.offsets import BROKER, at, through_spark
+
+
+class Numbers(MemorySource):
+    """A source whose queues exist as numbers only, and grow, shrink and vanish as a test wants.
+
+    times: topic and queue → the store times of its messages, from offset 0 on.
+    commits: group and topic → queue → offset. left: what queues have that are not in the bounds.
+    Its log is never an older copy: what marks are for is tested over real stores.
+    """
+
+    def __init__(self, **topics):
+        super().__init__(MemoryBroker("numbers"))
+        self.uuid, self.epoch, self.broker = "uuid-1", 0, BROKER
+        self.known = {
+            name: {queue: QueueOffsets(*limits) for queue, limits in queues.items()}
+            for name, queues in topics.items()
+        }
+        self.ids = {name: f"id-{name}" for name in topics}
+        self.perm, self.perms = 6, {}
+        self.interrupted = False
+        self.cuts, self.left, self.times, self.commits = {}, {}, {}, {}
+        self.clock = 1_000_000
+
+    def identities(self):
+        return {self.broker: SourceIdentity(store=self.uuid, epoch=self.epoch)}
+
+    def is_recovering(self):
+        return self.interrupted
+
+    def topics(self):
+        return {
+            n: TopicConfig(n, 4, 4, self.perms.get(n, self.perm), self.ids[n]) for n in self.known
+        }
+
+    def topic(self, name):
+        raise TopicNotFoundError(f"there is no topic {name!r}.")
+
+    def bounds(self, topics):
+        return {at(t, q): limits for t in topics for q, limits in self.known[t].items()}
+
+    def queue_bounds(self, queues):
+        return {queue: self.limits(queue) for queue in queues}
+
+    def limits(self, queue):
+        limits = self.known.get(queue.topic, {}).get(queue.queue_id)
+        return limits or self.left.get((queue.topic, queue.queue_id), QueueOffsets(0, 0))
+
+    def retired(self, topics):
+        return {}
+
+    def offsets_at(self, times_ms):
+        return {queue: self._offset_at(queue, ms) for queue, ms in times_ms.items()}
+
+    def _offset_at(self, queue, timestamp_ms):
+        limits = self.known[queue.topic][queue.queue_id]
+        times = self.times.get((queue.topic, queue.queue_id), [0] * limits.maximum)
+        return bisect_left(times, timestamp_ms, lo=limits.minimum)
+
+    def now_ms(self):
+        return self.clock
+
+    def mark(self, offsets):
+        return None
+
+    def truncations(self, epochs, queues):
+        cut = {at(*key): offset for key, offset in self.cuts.items()}
+        is_older = epochs.get(self.broker, 0) < self.epoch
+        return {queue: cut[queue] for queue in queues if queue in cut} if is_older else {}
+
+    def sizes(self, ranges):
+        return [ByteSpan(0, 100 * each.rows, 100 * each.rows) for each in ranges]
+
+    def committed(self, group, topics=None):
+        return {
+            at(topic, queue): offset
+            for (whose, topic), queues in self.commits.items()
+            for queue, offset in queues.items()
+            if whose == group and (topics is None or topic in topics)
+        }
+
+    def grow(self, topic, queue, maximum, minimum=0):
+        self.known.setdefault(topic, {})[queue] = QueueOffsets(minimum, maximum)
+        self.ids.setdefault(topic, f"id-{topic}")
+
+    def delete(self, topic, ended=None):
+        """Delete a topic; `ended` says where its queues had come to."""
+        for queue, limits in self.known.pop(topic).items():
+            end = limits.maximum if ended is None else ended
+            self.left[topic, queue] = QueueOffsets(end, end)
+        del self.ids[topic]
+
+    def step(self, start, asked=None, **limits):
+        """One micro-batch, as Spark plans it: the end, and what its tasks read."""
+        end = next_offset(
+            self,
+            asked or ReadOptions(path="/s", subscription=Subscription(("t",))),
+            start,
+            **limits,
+        )
+        return (start, []) if end is None else (through_spark(end), self.read(start, end))
+
+    @staticmethod
+    def read(start, end):
+        """What the tasks of a micro-batch read."""
+        ranges = sorted(planned_ranges(start, through_spark(end)))
+        return [(*each_place(r.queue), r.start, r.end) for r in ranges if r.rows]
+
+
+def each_place(queue: MessageQueue):
+    return queue.topic, queue.queue_id

@@ -1,0 +1,76 @@
+"""The transports that the contract is tested with. A new one joins with an entry in `TRANSPORTS`.
+
+A maker takes an empty folder and yields a `Made`: a target of a store without topics, and what a
+test does to the calls on their way.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyrocket import Store
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import WriteLock
+from pyspark_pyrocket.transport.interface import Target
+from pyspark_pyrocket.transport.path import PathTarget
+
+from support.memory import Fault, MemoryBroker, MemoryTarget
+
+
+@dataclass
+class Made:
+    """A store without topics, reached by one transport.
+
+    busy: a context in which calls that write are late. fail: lets the next call of a name fail,
+    before its effect or after it; None where a call cannot be lost. other: the target of another
+    store.
+    """
+
+    target: Target
+    other: Target
+    busy: Callable
+    fail: Callable | None = None
+
+
+@contextmanager
+def path_transport(folder) -> Iterator[Made]:
+    """The directory of a store; its calls are never lost, and wait for the write lock only."""
+    targets = [PathTarget(str(folder / name)) for name in ("store", "other")]
+    for target in targets:
+        Store.open(target.path, create=True).close()
+
+    @contextmanager
+    def busy():
+        layout = Layout(folder / "store")
+        lock = WriteLock(layout.mutex, layout.turnstile, os.getpid)
+        with lock.hold(1000):
+            yield
+        lock.close()
+
+    yield Made(*targets, busy)
+    for target in targets:
+        target.close_source()
+
+
+@contextmanager
+def memory_transport(folder) -> Iterator[Made]:
+    """A broker of this process."""
+    broker, _ = MemoryBroker("memory"), MemoryBroker("other")
+
+    @contextmanager
+    def busy():
+        slow = [Fault(call, seconds=20) for call in ("append", "prepare")]
+        broker.faults += slow
+        yield
+        broker.faults.clear()
+
+    def fail(call, *, after=False):
+        broker.faults.append(Fault(call, after))
+
+    yield Made(MemoryTarget("memory"), MemoryTarget("other"), busy, fail)
+
+
+TRANSPORTS = {"path": path_transport, "memory": memory_transport}
+UNRELIABLE = ["memory"]
+"""Those whose calls can be lost."""
