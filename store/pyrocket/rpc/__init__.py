@@ -6,6 +6,7 @@ messages      values to messages, and back
 errors        exceptions to statuses, and back
 calls         every call: its name, its messages, and whether it streams
 blocks        records as bytes, and back
+allocator     how memory of blocks is reused
 client        one connection to a broker
 server        the broker behind an address
 

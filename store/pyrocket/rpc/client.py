@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import grpc
 
 from pyrocket.errors import PyrocketError, TransportError
+from pyrocket.rpc.allocator import keep_blocks
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
@@ -46,6 +47,7 @@ class Connection:
         """The channel, which connects when it is first used."""
         with self._lock:
             if self._channel is None or self._pid != os.getpid():
+                keep_blocks()
                 self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
                 self._pid = os.getpid()
             return self._channel

@@ -11,6 +11,7 @@ import grpc.aio
 
 from pyrocket.broker.broker import Broker
 from pyrocket.errors import PyrocketError
+from pyrocket.rpc.allocator import keep_blocks
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.errors import status_of
 from pyrocket.rpc.messages import put
@@ -44,6 +45,7 @@ class Server:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        keep_blocks()
         self._pool = ThreadPoolExecutor(READ_THREADS, "pyrocket-call")
         self._server = grpc.aio.server(options=OPTIONS)
         self._stopping = asyncio.Event()
