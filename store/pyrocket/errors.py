@@ -289,6 +289,12 @@ class TransportError(StoreUnavailableError):
         return (rebuild, (self.message,))
 
 
+class BrokerBusyError(StoreUnavailableError):
+    """A broker has too much to do; the same call can be made again later."""
+
+    default_code = "TOO_MANY_REQUESTS"
+
+
 class UnsupportedError(StoreUnavailableError):
     """A version, platform or file system that pyrocket cannot work with."""
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
 from pyrocket.store import Store
 from pyrocket.versions import RELEASE
@@ -24,6 +25,8 @@ class Hello:
     is_recovering: bool
     now_ms: int
     log_file_bytes: int
+    delay_levels: str
+    default_queues: int
     capabilities: tuple[str, ...]
 
 
@@ -46,7 +49,7 @@ class Broker:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.source = StoreSource(store)
+        self.source, self.sink = StoreSource(store), StoreSink(store)
         self._services = store.run_services()
 
     def hello(self) -> Hello:
@@ -61,6 +64,8 @@ class Broker:
             is_recovering=self.source.is_recovering(),
             now_ms=store.now(),
             log_file_bytes=store.config.log_file_bytes,
+            delay_levels=store.config.delay_levels_text,
+            default_queues=store.config.default_queues,
             capabilities=CAPABILITIES,
         )
 
@@ -71,6 +76,7 @@ class Broker:
         return Version(at.published, at.dispatched, at.structure, epoch, source.is_recovering())
 
     def close(self) -> None:
-        """Stop the services, and close the store cleanly."""
+        """Append what waits, stop the services, and close the store cleanly."""
+        self.sink.close()
         self._services.stop()
         self._store.close()

@@ -29,7 +29,7 @@ class _Entry:
     batches: Sequence[EncodedBatch]
     whole: bool
     appended: list[Appended] = field(default_factory=list)
-    error: BaseException | None = None
+    error: Exception | None = None
     done: bool = False
 
     @property
@@ -60,6 +60,15 @@ class GroupAppend:
         if entry.error is not None:
             raise entry.error
         return entry.appended
+
+    def append_all(
+        self, writer: Writer, requests: Sequence[Sequence[EncodedBatch]]
+    ) -> list[list[Appended] | Exception]:
+        """Append requests of several clients in one group; return each one's result or error."""
+        group = [_Entry(batches, whole=False) for batches in requests]
+        with self._leading:
+            self._serve(writer, group)
+        return [entry.appended if entry.error is None else entry.error for entry in group]
 
     def _next_group(self) -> list[_Entry]:
         group, size = [self._waiting.popleft()], 0

@@ -9,11 +9,12 @@ from pyrocket.arguments import check_message_kinds, check_whole
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_append import GroupAppend
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
+from pyrocket.engine.received import ReceivedRecords
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError, TopicNotFoundError
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST
-from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_batch import Appended, EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.message import AppendResult, Message, SendResult, SendStatus
 from pyrocket.metadata.topics import TopicConfig, check_topic_name, lacking_topics
@@ -76,6 +77,33 @@ class Sender:
         appended = self._queue.append(writer, encoded, whole=whole)
         size = sum(int(one.batch.sizes.sum()) for one in appended)
         return AppendResult(len(columns), size, writer.log_end, self.flush(writer))
+
+    def append_received(
+        self, requests: Sequence[ReceivedRecords]
+    ) -> list[AppendResult | Exception]:
+        """Append each request whole in one exclusive section, and flush once for all of them.
+
+        Returns each one's result or error.
+        """
+        writer = self._engine.writer
+        errors = [self._change_of(writer, request.routes) for request in requests]
+        legal = [one.batches for one, error in zip(requests, errors, strict=True) if error is None]
+        self._create_system_topics(writer, [batch for batches in legal for batch in batches])
+        appended = iter(self._queue.append_all(writer, legal))
+        status = self.flush(writer)
+        return [
+            _result_of(next(appended), writer.log_end, status) if error is None else error
+            for error in errors
+        ]
+
+    def _change_of(self, writer: Writer, routes: Mapping[str, int]) -> Exception | None:
+        """Return the error for a route to queues that a topic does not have now."""
+        known = self._known(writer)
+        for name, queues in routes.items():
+            topic = known.get(name)
+            if topic is None or topic.write_queues < queues or not topic.writable:
+                return _changed(name)
+        return None
 
     def _known(self, writer: Writer) -> dict[str, TopicConfig]:
         """Return the topics; their files are read only if the structure has changed."""
@@ -149,8 +177,22 @@ class Sender:
 def _check_still_there(topic: TopicConfig | None, encoded: EncodedBatch) -> None:
     """Refuse messages whose topic was deleted or shrunk while they were being encoded."""
     if topic is None or int(encoded.queue_ids.max()) >= topic.write_queues:
-        raise TopicNotFoundError(
-            f"topic {encoded.topic!r} was deleted or lost queues during the append.",
-            remedy="Send again.",
-            code="TOPIC_CHANGED",
-        )
+        raise _changed(encoded.topic)
+
+
+def _changed(topic: str) -> TopicNotFoundError:
+    return TopicNotFoundError(
+        f"topic {topic!r} was deleted or lost queues during the append.",
+        remedy="Send again.",
+        code="TOPIC_CHANGED",
+    )
+
+
+def _result_of(
+    appended: Sequence[Appended] | Exception, log_end: int, status: SendStatus
+) -> AppendResult | Exception:
+    if isinstance(appended, Exception):
+        return appended
+    rows = sum(len(one.batch) for one in appended)
+    size = sum(int(one.batch.sizes.sum()) for one in appended)
+    return AppendResult(rows, size, log_end, status)

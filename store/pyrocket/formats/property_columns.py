@@ -133,6 +133,11 @@ class PropertyColumns:
         encoded = text_runs(self._buffer, starts, name_ends).dictionary_encode()
         return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
 
+    @property
+    def names(self) -> set[str]:
+        """The names of all properties."""
+        return set(self._coded[1] if self._alike is None else self._alike)
+
     def column(self, name: str) -> pa.StringArray:
         """Return the property of each record: null if it has none, the last one if several."""
         if self._alike is not None:

@@ -14,14 +14,13 @@ from typing import Any, TypeVar
 
 import grpc
 
-from pyrocket.errors import PyrocketError, TransportError
+from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
 from pyrocket.rpc.allocator import keep_blocks
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
 
 SERVICE = "pyrocket.v1.Broker"
-_REPEATED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 5.0
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -144,7 +143,7 @@ class Client:
             try:
                 return once(min(pauses.left, self.timeouts.call))
             except grpc.RpcError as error:  # noqa: PERF203 - the loop is for the errors
-                if error.code() not in _REPEATED or not pauses.wait():
+                if not _may_repeat(error) or not pauses.wait():
                     raise self._error(name, error) from None
 
     def _error(self, name: str, error: Any) -> PyrocketError:
@@ -155,8 +154,15 @@ class Client:
             f"The broker at {self.connection.address} did not answer {name}:"
             f" {error.code().name}, {error.details()}.",
             remedy="Look whether it runs and can be reached: `pyrocket doctor --endpoint`.",
-            repeat_is_safe=error.code() in _REPEATED,
+            repeat_is_safe=_may_repeat(error),
         )
+
+
+def _may_repeat(error: Any) -> bool:
+    """Whether a repeat may succeed: the connection was lost, or the broker has too much to do."""
+    if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return isinstance(carried_error(error), BrokerBusyError)
+    return bool(error.code() == grpc.StatusCode.UNAVAILABLE)
 
 
 def _method(name: str) -> tuple[str, type[Any], type[Any]]:

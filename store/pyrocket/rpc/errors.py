@@ -32,6 +32,7 @@ _STATUSES: list[tuple[type[PyrocketError], grpc.StatusCode]] = [
     (StoreDamagedError, grpc.StatusCode.DATA_LOSS),
     (errors.StorePermissionError, grpc.StatusCode.PERMISSION_DENIED),
     (errors.UnsupportedError, grpc.StatusCode.UNIMPLEMENTED),
+    (errors.BrokerBusyError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (StoreUnavailableError, grpc.StatusCode.FAILED_PRECONDITION),
     (PyrocketError, grpc.StatusCode.FAILED_PRECONDITION),
 ]

@@ -9,6 +9,7 @@ value that travels needs its message in the `.proto` file, and no code here.
 import dataclasses
 import re
 from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
 from functools import cache, reduce
 from operator import or_
 from types import NoneType, UnionType
@@ -88,6 +89,8 @@ def _value(raw: Any, hint: Any) -> Any:
     kind, inner = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType):
         return _one_of(raw, inner)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(raw)
     if isinstance(raw, Message):
         return _structure(raw, hint, kind, inner)
     if kind is tuple and inner[-1] is Ellipsis:

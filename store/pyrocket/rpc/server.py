@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -77,15 +77,21 @@ class Server:
 
     def _handler(self, call: Call) -> grpc.RpcMethodHandler:
         async def unary(request: bytes, context: _Context) -> bytes:
-            return await self._guarded(context, lambda: call.encode(_answer(call, request)))
+            reply = await self._guarded(context, lambda: self._run(lambda: _answer(call, request)))
+            if isinstance(reply, Future):
+                waiting = asyncio.wrap_future(reply)
+                reply = await self._guarded(context, lambda: waiting)
+            return call.encode(reply)
 
         async def stream(request: bytes, context: _Context) -> AsyncIterator[bytes]:
             replies: Iterator[Any] = await self._guarded(
-                context, lambda: iter(_answer(call, request))
+                context, lambda: self._run(lambda: iter(_answer(call, request)))
             )
             try:
                 while (
-                    reply := await self._guarded(context, lambda: next(replies, None))
+                    reply := await self._guarded(
+                        context, lambda: self._run(lambda: next(replies, None))
+                    )
                 ) is not None:
                     yield call.encode(reply)
             finally:
@@ -95,10 +101,10 @@ class Server:
             return grpc.unary_stream_rpc_method_handler(stream)
         return grpc.unary_unary_rpc_method_handler(unary)
 
-    async def _guarded(self, context: _Context, work: Callable[[], _Value]) -> _Value:
-        """Run `work` in a thread; its error ends the call."""
+    async def _guarded(self, context: _Context, work: Callable[[], Awaitable[_Value]]) -> _Value:
+        """Await `work`; its error ends the call."""
         try:
-            return await self._run(work)
+            return await work()
         except PyrocketError as error:
             code, text, metadata = status_of(error)
             await context.abort(code, text, metadata)

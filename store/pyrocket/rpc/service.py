@@ -1,4 +1,4 @@
-"""The calls of `pyrocket.v1.Broker`: each is a method of the broker's source, or one of these."""
+"""The calls of `pyrocket.v1.Broker`: methods of the broker's source or sink, or one of these."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,8 @@ class Call:
         request: The class of the request.
         reply: The class of the reply; None for calls whose replies are bytes.
         streams: Whether there are several replies.
-        answer: Takes the fields of the request; returns one reply, or an iterator of replies.
+        answer: Takes the fields of the request; returns one reply or a future of it, or an iterator
+            of replies.
     """
 
     name: str
@@ -49,6 +50,8 @@ class Call:
         if self.reply is None:
             return value
         message = self.reply()
+        if value is None and not message.DESCRIPTOR.fields:
+            return b""
         if "value" in message.DESCRIPTOR.fields_by_name:
             return fill(message, {"value": value}).SerializeToString()
         put(message, value)
@@ -103,7 +106,11 @@ class BulkService:
 
     def _call(self, method: Any) -> Call:
         name = re.sub("(?<=[a-z])(?=[A-Z])", "_", method.name).lower()
-        answer = getattr(self, name, None) or getattr(self._source, name)
+        answer = next(
+            getattr(one, name)
+            for one in (self, self._source, self._broker.sink)
+            if hasattr(one, name)
+        )
         request = message_class(method.input_type.full_name)
         reply = method.output_type.full_name
         wanted = get_type_hints(answer)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from pyrocket.formats.arrow_buffers import Ints, to_text
 from pyrocket.formats.index_file import key_hashes
+from pyrocket.formats.message_keys import MessageKeys
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_ROLLBACK, SYS_TRANSACTION_MASK
@@ -36,6 +37,12 @@ class KeyItems:
 
 def key_items(run: RecordFields) -> KeyItems:
     """Return the items of the records. Raises StoreDamagedError if a record is damaged."""
+    keys = keys_of_records(run)
+    return KeyItems(keys.hashes, run.physical_offset[keys.rows], run.store_timestamp[keys.rows])
+
+
+def keys_of_records(run: RecordFields) -> MessageKeys:
+    """Return the keys of the records. Raises StoreDamagedError if a record is damaged."""
     run.check_structure()
     properties = PropertyColumns(run.properties())
     unique, words = properties.column(UNIQ_KEY), properties.column(KEYS)
@@ -55,5 +62,4 @@ def key_items(run: RecordFields) -> KeyItems:
     hashes = key_hashes(names, keys)
     order = np.argsort(rows, kind="stable")  # Unique ids come before the words.
     order = order[(run.sys_flag[rows[order]] & SYS_TRANSACTION_MASK) != SYS_ROLLBACK]
-    rows = rows[order]
-    return KeyItems(hashes[order], run.physical_offset[rows], run.store_timestamp[rows])
+    return MessageKeys(rows[order], hashes[order])

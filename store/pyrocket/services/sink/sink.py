@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pyrocket.arguments import check_type, check_whole
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_methods, translating_os_errors
-from pyrocket.engine.engine import Engine
+from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.errors import MessageError
@@ -14,6 +14,7 @@ from pyrocket.metadata.topics import check_topic_name
 from pyrocket.services.sink.batch import FAIL, Published, PublishPolicy, SinkBatch, Staged
 from pyrocket.services.sink.decision import Decisions
 from pyrocket.services.sink.empty_batches import EmptyBatches
+from pyrocket.services.sink.intake import Intake
 from pyrocket.services.sink.ledger import FORGET_AFTER_MS, SinkLedger
 from pyrocket.services.sink.publisher import Publisher, publish_record
 from pyrocket.services.sink.staging import Leftovers, Stager, StagingArea
@@ -31,6 +32,11 @@ class Sink:
         self._encoder = MessageEncoder(config, clock)
         self._ledger = SinkLedger(layout, engine.reader, clock)
         self._empty = EmptyBatches(layout, clock)
+
+    @lazy_property
+    def intake(self) -> Intake:
+        """What a broker needs to append and stage records that its clients have encoded."""
+        return Intake(self._engine)
 
     def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
         """Return a `Stager` for the rows of one task, to be used in a `with` block."""

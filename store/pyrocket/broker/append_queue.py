@@ -1,0 +1,108 @@
+"""The append thread: it appends what has queued up since its last append, and answers each request.
+
+So concurrent requests share one exclusive section and one fsync, and no other thread waits for the
+disk.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from pyrocket.engine.received import ReceivedRecords
+from pyrocket.errors import BrokerBusyError, PyrocketError, StoreUnavailableError
+from pyrocket.message import AppendResult
+
+MAX_REQUESTS = 2000
+MAX_BYTES = 64 << 20
+GROUP_BYTES = 8 << 20
+"""An exclusive section appends at most so many bytes; the first request may be of any size."""
+
+AppendTogether = Callable[[Sequence[ReceivedRecords]], list[AppendResult | Exception]]
+"""Appends requests in one exclusive section, and returns the result or error of each."""
+
+
+@dataclass
+class _Waiting:
+    records: ReceivedRecords
+    result: Future[AppendResult] = field(default_factory=Future)
+
+
+class AppendQueue:
+    """The requests that wait to be appended, and the thread that does it."""
+
+    def __init__(
+        self,
+        append: AppendTogether,
+        *,
+        max_requests: int = MAX_REQUESTS,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._append = append
+        self._max_requests, self._max_bytes = max_requests, max_bytes
+        self._waiting: deque[_Waiting] = deque()
+        self._bytes = 0
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="pyrocket-append", daemon=True)
+        self._thread.start()
+
+    def put(self, records: ReceivedRecords) -> "Future[AppendResult]":
+        """Return at once a future with the result of appending these records.
+
+        Raises BrokerBusyError if too many requests or bytes wait, StoreUnavailableError.
+        """
+        with self._changed:
+            if self._closed:
+                raise StoreUnavailableError("the broker is stopping.", remedy="Try again.")
+            full = self._bytes and self._bytes + records.bytes > self._max_bytes
+            if full or len(self._waiting) >= self._max_requests:
+                raise BrokerBusyError(
+                    f"{len(self._waiting)} appends of {self._bytes} bytes are waiting.",
+                    remedy="Send again later.",
+                )
+            waiting = _Waiting(records)
+            self._waiting.append(waiting)
+            self._bytes += records.bytes
+            self._changed.notify()
+        return waiting.result
+
+    def close(self) -> None:
+        """Append what is waiting, and end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while group := self._next_group():
+            self._serve(group)
+
+    def _next_group(self) -> list[_Waiting]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            group: list[_Waiting] = []
+            size = 0
+            while self._waiting and (
+                not group or size + self._waiting[0].records.bytes <= GROUP_BYTES
+            ):
+                group.append(self._waiting.popleft())
+                size += group[-1].records.bytes
+            self._bytes -= size
+        return group
+
+    def _serve(self, group: list[_Waiting]) -> None:
+        try:
+            results = self._append([one.records for one in group])
+        except PyrocketError as error:
+            results = [error] * len(group)
+        except BaseException as error:  # A defect must not leave callers waiting.
+            for one in group:
+                one.result.set_exception(error)
+            raise
+        for one, result in zip(group, results, strict=True):
+            if isinstance(result, Exception):
+                one.result.set_exception(result)
+            else:
+                one.result.set_result(result)

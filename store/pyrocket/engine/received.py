@@ -1,0 +1,181 @@
+"""Records that another process has encoded, checked like those of a log that is recovered.
+
+Offsets, store times and checksums of whole records are not in them yet: they are set when the
+records are appended. What the indexes need is derived from the records, so that no client can make
+an index differ from the log.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pyrocket.clock import Clock
+from pyrocket.config import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, StoreConfig
+from pyrocket.errors import MessageError
+from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.compression import COMPRESSED_FLAGS
+from pyrocket.formats.properties import (
+    DELAY,
+    KEYS,
+    REAL_QID,
+    REAL_TOPIC,
+    RESERVED_PROPERTIES,
+    SHARDING_KEY,
+    TAGS,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    UNIQ_KEY,
+)
+from pyrocket.formats.property_columns import PropertyColumns, numbers, real_places
+from pyrocket.formats.record import follow
+from pyrocket.formats.record_batch import EncodedBatch, with_crc_room
+from pyrocket.formats.record_crc import OUR_HOST
+from pyrocket.formats.record_fields import Bools, RecordFields
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from pyrocket.index.keys.key_items import keys_of_records
+from pyrocket.index.queues.dispatcher import tags_codes
+from pyrocket.log.valid_end import record_fault, whole_records
+from pyrocket.metadata.topics import check_topic_name
+
+_OF_ANY_TOPIC = frozenset([UNIQ_KEY, KEYS, TAGS, SHARDING_KEY, TIMER_DELIVER_MS])
+_OF_DELAYED = _OF_ANY_TOPIC | {REAL_TOPIC, REAL_QID, DELAY, TIMER_OUT_MS}
+_TIME = "^[0-9]{1,18}$"
+
+
+@dataclass(frozen=True)
+class ReceivedRecords:
+    """Checked records, and the topics that they were sent to with the write queues of each."""
+
+    routes: Mapping[str, int]
+    batches: Sequence[EncodedBatch]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all records."""
+        return sum(batch.data.size for batch in self.batches)
+
+
+class RecordCheck:
+    """Checks records for one store."""
+
+    def __init__(self, config: StoreConfig, clock: Clock) -> None:
+        self._config, self._clock = config, clock
+
+    def check(self, routes: Mapping[str, int], runs: Sequence[bytes]) -> ReceivedRecords:
+        """Return runs of records, each of one topic. Raises MessageError, TopicNameError.
+
+        `routes` has the topics that they were sent to, with the write queues that the sender knows.
+        """
+        for topic in routes:
+            check_topic_name(topic)
+        return ReceivedRecords(routes, [self._batch(_Run(data), routes) for data in runs])
+
+    def _batch(self, run: "_Run", routes: Mapping[str, int]) -> EncodedBatch:
+        if run.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+            run.demand_properties(_OF_DELAYED)
+            run.demand_homes(routes)
+        else:
+            run.demand_properties(_OF_ANY_TOPIC)
+            run.demand(run.topic in routes, "its topic is not one of the request", "TOPIC_ILLEGAL")
+            queues = routes[run.topic]
+            run.demand_queues((run.queue_ids >= 0) & (run.queue_ids < queues))
+        codes = tags_codes(run.fields, self._config.delay_levels_ms)
+        batch = EncodedBatch(
+            topic=run.topic,
+            data=run.fields.buffer,
+            bounds=np.append(run.fields.starts, run.fields.buffer.size),
+            queue_ids=run.queue_ids.astype(np.int32),
+            tags_codes=codes,
+            keys=keys_of_records(run.fields),
+            delays=self._delays(run, codes) if run.topic == SCHEDULE_TOPIC else None,
+            due=self._due(run) if run.topic == TIMER_TOPIC else None,
+        )
+        config = self._config
+        return with_crc_room(batch, config.log_file_bytes) if config.property_crc else batch
+
+    def _delays(self, run: "_Run", codes: Ints) -> Ints:
+        levels = numbers(run.properties.column(DELAY), "^[0-9]{1,9}$")
+        run.demand((levels > 0) & (levels <= len(self._config.delay_levels_ms)), "no such level")
+        run.demand_queues(run.queue_ids == levels - 1)
+        return codes.copy()
+
+    def _due(self, run: "_Run") -> int:
+        dues = numbers(run.properties.column(TIMER_OUT_MS), _TIME)
+        run.demand_queues(run.queue_ids == 0)
+        run.demand(dues >= 0, "it has no due time")
+        ahead = dues - self._clock() <= self._config.timer_max_delay_ms
+        run.demand(ahead, "it is due too late for this store", "TIMER_TOO_FAR")
+        return int(dues.min())
+
+
+class _Run:
+    """Consecutive records of one topic, whose structure and checksums are right."""
+
+    def __init__(self, data: bytes) -> None:
+        self.fields = _placed(data)
+        count = whole_records(self.fields)
+        if count < len(self.fields):
+            start = int(self.fields.starts[count])
+            size = int(self.fields.sizes[count])
+            record = memoryview(self.fields.buffer)[start : start + size]
+            raise _refused(count, record_fault(record, start), "RECORD_CORRUPT")
+        self.topic = self.fields.topics()[0].as_py().decode()
+        self.queue_ids = self.fields.queue_id
+        self.properties = PropertyColumns(self.fields.properties())
+        self._check()
+
+    def _check(self) -> None:
+        fields, demand = self.fields, self.demand
+        same = fields.topics().dictionary_encode()
+        demand(same.indices.to_numpy() == 0, "it is of another topic than the first")
+        flags = fields.sys_flag
+        demand((flags == 0) | (flags == COMPRESSED_FLAGS), f"its sysFlag is not {COMPRESSED_FLAGS}")
+        demand(fields.has_store_host(OUR_HOST), "its store host is not ours")
+        demand(fields.body_length <= MAX_BODY_BYTES, "its body is too long", "BODY_TOO_LARGE")
+        lengths = fields.properties_length
+        demand(lengths <= MAX_PROPERTIES_BYTES, "its properties are too long")
+        ids = self.properties.column(UNIQ_KEY)
+        demand(ids.is_valid().to_numpy(zero_copy_only=False), f"it has no {UNIQ_KEY}")
+
+    def demand_properties(self, allowed: frozenset[str]) -> None:
+        """Refuse properties that only brokers set."""
+        reserved = self.properties.names & RESERVED_PROPERTIES - allowed
+        self.demand(not reserved, f"it has the reserved properties {sorted(reserved)}")
+
+    def demand_homes(self, routes: Mapping[str, int]) -> None:
+        """Check the topics and queues that delayed messages will be delivered to."""
+        homes = real_places(self.properties)
+        queues = np.array([*(routes.get(name, 0) for name in homes.names), 0])[homes.codes]
+        self.demand(queues > 0, "its topic is not one of the request", "TOPIC_ILLEGAL")
+        self.demand_queues((homes.queue_ids >= 0) & (homes.queue_ids < queues))
+
+    def demand_queues(self, holds: Bools) -> None:
+        """Refuse records for queues that there are not."""
+        self.demand(holds, "its topic has no such write queue", "QUEUE_NOT_FOUND")
+
+    def demand(self, holds: Bools | bool, reason: str, code: str = "RECORD_ILLEGAL") -> None:
+        """Raise MessageError for the first record for which `holds` is false."""
+        if not np.all(holds):
+            raise _refused(int(np.argmin(holds)), f"{reason}.", code)
+
+
+def _placed(data: bytes) -> RecordFields:
+    """Return the records as if their buffer was the log, with zeros for what an append sets."""
+    buffer = pa.py_buffer(bytearray(data))
+    starts, end = follow(memoryview(data), 0)
+    if not starts or end != len(data):
+        raise _refused(len(starts), "there is no whole record at its place.", "RECORD_CORRUPT")
+    bounds = np.array([*starts, end])
+    batch = EncodedBatch("", buffer, bounds, np.zeros(0, np.int32), np.zeros(0, np.int64))
+    batch.place(bounds[:-1], np.zeros(len(starts), np.int64), 0)
+    return RecordFields(buffer, 0, bounds[:-1], np.diff(bounds))
+
+
+def _refused(row: int, reason: str, code: str) -> MessageError:
+    return MessageError(
+        f"record {row} of the request is refused: {reason}",
+        remedy="Encode messages with a client of pyrocket.",
+        code=code,
+    )

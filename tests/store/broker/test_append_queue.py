@@ -1,0 +1,114 @@
+"""The append thread: requests are appended together, and a full queue answers at once."""
+
+import threading
+
+import pytest
+from pyrocket.broker.append_queue import AppendQueue
+from pyrocket.engine.received import ReceivedRecords
+from pyrocket.errors import BrokerBusyError, MessageError, StoreFailedError, StoreUnavailableError
+
+
+class Records(ReceivedRecords):
+    """A request of some bytes."""
+
+    def __init__(self, size=1):
+        super().__init__({}, [])
+        self.__dict__["size"] = size
+
+    @property
+    def bytes(self):
+        return self.size
+
+
+class Slow:
+    """Appends when it is allowed to, and keeps the groups."""
+
+    def __init__(self):
+        self.groups, self.go, self.began = [], threading.Event(), threading.Event()
+
+    def __call__(self, requests):
+        self.began.set()
+        assert self.go.wait(10)
+        self.groups.append(list(requests))
+        return [f"result {len(self.groups)}"] * len(requests)
+
+
+@pytest.fixture
+def slow():
+    append = Slow()
+    yield append
+    append.go.set()
+
+
+def busy_with(slow, queue):
+    first = queue.put(Records())
+    assert slow.began.wait(10)
+    return first
+
+
+def test_what_queues_up_during_an_append_is_appended_together(slow):
+    queue = AppendQueue(slow)
+    first = busy_with(slow, queue)
+    others = [queue.put(Records()) for _ in range(20)]
+    slow.go.set()
+    assert first.result(10) == "result 1"
+    assert {each.result(10) for each in others} == {"result 2"}
+    assert list(map(len, slow.groups)) == [1, 20]
+    queue.close()
+
+
+def test_a_group_has_a_limit_but_a_large_request_is_appended(slow):
+    queue = AppendQueue(slow)
+    busy_with(slow, queue)
+    for size in (100, 9 << 20, 100, 8 << 20):
+        queue.put(Records(size))
+    slow.go.set()
+    queue.close()
+    assert [len(group) for group in slow.groups] == [1, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("limits", [{"max_requests": 2}, {"max_bytes": 2}])
+def test_a_full_queue_refuses_at_once(slow, limits):
+    queue = AppendQueue(slow, **limits)
+    busy_with(slow, queue)
+    waiting = [queue.put(Records()) for _ in range(2)]
+    with pytest.raises(BrokerBusyError, match="are waiting") as caught:
+        queue.put(Records())
+    assert caught.value.code == "TOO_MANY_REQUESTS"
+    slow.go.set()
+    assert [each.result(10) for each in waiting] == ["result 2"] * 2
+    assert queue.put(Records()).result(10)
+    queue.close()
+
+
+def test_errors_reach_those_they_concern():
+    outcomes = [[MessageError("bad"), "fine"], StoreFailedError("failed"), ["fine"]]
+    slow = threading.Event()
+
+    def append(requests):
+        slow.wait(10)
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    queue = AppendQueue(append)
+    slow.set()
+    # The first group has both requests or only one: the thread may be quick.
+    with queue._changed:
+        bad, good = queue.put(Records()), queue.put(Records())
+    assert isinstance(bad.exception(10), MessageError)
+    assert good.result(10) == "fine"
+    assert isinstance(queue.put(Records()).exception(10), StoreFailedError)
+    assert queue.put(Records()).result(10) == "fine"
+    queue.close()
+
+
+def test_closing_appends_what_waits_and_refuses_the_rest(slow):
+    queue = AppendQueue(slow)
+    waiting = [queue.put(Records()) for _ in range(3)]
+    slow.go.set()
+    queue.close()
+    assert all(each.done() for each in waiting)
+    with pytest.raises(StoreUnavailableError, match="is stopping"):
+        queue.put(Records())

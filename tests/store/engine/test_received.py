@@ -1,0 +1,192 @@
+"""Records that a client has encoded are refused unless they are what our own encoder makes."""
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyrocket import PyrocketError, Store, StoreConfig
+from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
+from pyrocket.formats.properties import encode_properties
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.send_columns import check_send_batch
+
+NOW = 1_700_000_000_000
+TIME = pa.timestamp("ms", "UTC")
+ROUTES = {"orders": 4}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(tmp_path / "store", create=True) as store:
+        store.topics.create("orders")
+        yield store
+
+
+def encoded(config=None, topic="orders", **columns):
+    batch = pa.record_batch(columns)
+    encoder = MessageEncoder(config or StoreConfig(), lambda: NOW)
+    return encoder.encode_rows(
+        batch, check_send_batch(batch), topic, 0, lambda name: TopicRoute(name, 4)
+    )
+
+
+def three(**columns):
+    (batch,) = encoded(body=[b"one", b"two" * 3000, b"three"], **columns)
+    return batch
+
+
+def record(topic="orders", queue_id=0, properties=None, sys_flag=0, body=b"x", **fields):
+    given = {"UNIQ_KEY": "1"} if properties is None else properties
+    return encode_record(
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=0,
+        physical_offset=0,
+        body=body,
+        properties=encode_properties(given),
+        born_timestamp=NOW,
+        store_timestamp=0,
+        sys_flag=sys_flag,
+        **fields,
+    )
+
+
+def delayed(level, queue_id, home="orders", home_queue=0):
+    properties = {"UNIQ_KEY": "1", "DELAY": level, "REAL_TOPIC": home, "REAL_QID": str(home_queue)}
+    return record("SCHEDULE_TOPIC_XXXX", queue_id, properties)
+
+
+def timed(due, queue_id=0, home="orders"):
+    properties = {"UNIQ_KEY": "1", "TIMER_OUT_MS": due, "REAL_TOPIC": home, "REAL_QID": "0"}
+    return record("rmq_sys_wheel_timer", queue_id, properties)
+
+
+def changed(data, at, raw):
+    return data[:at] + raw + data[at + len(raw) :]
+
+
+def code_of(store, *runs, routes=ROUTES):
+    end = store.position().published
+    with pytest.raises(PyrocketError) as caught:
+        store.sink.intake.check(routes, runs)
+    assert store.position().published == end
+    return caught.value.code
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"tags": ["a", None, "b"], "keys": [["k", "l"], [], None]},
+        {"delayLevel": pa.array([1, 5, 18], pa.int32())},
+        {"deliverTimestamp": pa.array([NOW + ms for ms in (5000, 1000, 9000)]).cast(TIME)},
+        {"shardingKey": ["a", "b", "c"]},
+    ],
+)
+def test_the_derived_columns_are_those_of_the_encoder(store, columns):
+    batch = three(**columns)
+    (found,) = store.sink.intake.check(ROUTES, [batch.data.to_pybytes()]).batches
+    assert found.topic == batch.topic
+    assert found.due == batch.due
+    for name in ("bounds", "queue_ids", "sizes", "delays"):
+        assert np.array_equal(getattr(found, name), getattr(batch, name)), name
+    assert np.array_equal(found.keys.rows, batch.keys.rows)
+    assert np.array_equal(found.keys.hashes, batch.keys.hashes)
+    if batch.delays is None:
+        assert np.array_equal(found.tags_codes, batch.tags_codes)
+
+
+def test_offsets_and_store_time_of_a_client_are_not_taken(store):
+    data = bytearray(three().data.to_pybytes())
+    struct.pack_into(">qq", data, 20, 77, 88)
+    struct.pack_into(">q", data, 56, 99)
+    store.sink.intake.append([store.sink.intake.check(ROUTES, [bytes(data)])])
+    stored = [message for message in store.messages("orders") if message.body == b"one"]
+    assert stored[0].queue_offset == 0
+    assert stored[0].store_timestamp > NOW
+
+
+def test_every_changed_byte_of_a_body_is_refused(store):
+    (batch,) = encoded(body=[b"abcdef"])
+    data = batch.data.to_pybytes()
+    at = data.index(b"abcdef")
+    assert {code_of(store, changed(data, at + n, b"?")) for n in range(6)} == {"RECORD_CORRUPT"}
+
+
+def test_broken_structure_is_refused(store):
+    data = three().data.to_pybytes()
+    for bad in (
+        b"",
+        b"x" * 200,
+        data[:-1],
+        data + b"\0" * 8,
+        changed(data, 0, struct.pack(">i", 90)),
+        changed(data, 0, struct.pack(">i", 2**31 - 1)),
+        changed(data, 4, b"\0\0\0\0"),
+        changed(data, 84, struct.pack(">i", -1)),
+        changed(data, 84, struct.pack(">i", 2**31 - 1)),
+    ):
+        assert code_of(store, bad) == "RECORD_CORRUPT"
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (record(topic="other"), "TOPIC_ILLEGAL"),
+        (record(topic="a/b"), "RECORD_CORRUPT"),
+        (record() + record(topic="bills"), "RECORD_ILLEGAL"),
+        (record(topic="RMQ_SYS_TRANS_HALF_TOPIC"), "TOPIC_ILLEGAL"),
+        (record(topic="rmq_sys_pyrocket_sink"), "TOPIC_ILLEGAL"),
+        (record(queue_id=4), "QUEUE_NOT_FOUND"),
+        (record(queue_id=-1), "QUEUE_NOT_FOUND"),
+        (record(sys_flag=4), "RECORD_ILLEGAL"),
+        (record(sys_flag=0x40000000), "RECORD_ILLEGAL"),
+        (record(properties={}), "RECORD_ILLEGAL"),
+        (record(properties={"UNIQ_KEY": "1", "REAL_TOPIC": "bills"}), "RECORD_ILLEGAL"),
+        (record(properties={"UNIQ_KEY": "1", "TRAN_MSG": "true"}), "RECORD_ILLEGAL"),
+        (record(properties={"UNIQ_KEY": "1", "__CRC32#": "0123456789"}), "RECORD_CORRUPT"),
+        (record(store_host=(b"\x01\x02\x03\x04", 1)), "RECORD_ILLEGAL"),
+        (record(body=b"x" * (4 * 1024 * 1024 + 1)), "BODY_TOO_LARGE"),
+        (delayed("1", 1), "QUEUE_NOT_FOUND"),
+        (delayed("19", 18), "RECORD_ILLEGAL"),
+        (delayed("0", 0), "RECORD_ILLEGAL"),
+        (delayed("x", 0), "RECORD_ILLEGAL"),
+        (delayed("1", 0, home="bills"), "TOPIC_ILLEGAL"),
+        (delayed("1", 0, home_queue=4), "QUEUE_NOT_FOUND"),
+        (timed("x"), "RECORD_ILLEGAL"),
+        (timed(str(10**15)), "TIMER_TOO_FAR"),
+        (timed(str(NOW), queue_id=1), "QUEUE_NOT_FOUND"),
+        (timed(str(NOW), home="bills"), "TOPIC_ILLEGAL"),
+    ],
+)
+def test_illegal_records_are_refused(store, bad, code):
+    good = three().data.to_pybytes()
+    assert code_of(store, good, bad) == code
+
+
+def test_a_request_cannot_name_a_system_topic(store):
+    bad = record(topic="rmq_sys_pyrocket_sink")
+    assert code_of(store, bad, routes={"rmq_sys_pyrocket_sink": 1}) == "TOPIC_ILLEGAL"
+
+
+def test_a_store_with_checksums_of_whole_records_adds_them(tmp_path):
+    config = StoreConfig(property_crc=True)
+    with Store.open(tmp_path / "sealed", create=True, config=config) as store:
+        store.topics.create("orders")
+        records = store.sink.intake.check(ROUTES, [three().data.to_pybytes()])
+        (result,) = store.sink.intake.append([records])
+        assert result.rows == 3
+        assert {message.body for message in store.messages("orders")} >= {b"one", b"three"}
+
+
+def test_each_request_of_a_group_succeeds_or_fails_on_its_own(store):
+    check, good = store.sink.intake.check, three().data.to_pybytes()
+    store.topics.create("bills", read_queues=1, write_queues=1)
+    gone = check({"gone": 1}, [record(topic="gone")])
+    shrunk = check({"bills": 2}, [record(topic="bills", queue_id=1)])
+    first, second, third, last = store.sink.intake.append(
+        [check(ROUTES, [good]), gone, shrunk, check(ROUTES, [good])]
+    )
+    assert (first.rows, last.rows) == (3, 3)
+    assert second.code == third.code == "TOPIC_CHANGED"
+    assert sum(1 for _ in store.messages("orders")) == 6

@@ -1,0 +1,195 @@
+"""What is appended over the wire is what the store would have appended itself."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+from pyrocket import MessageFilter, Store, StoreConfig
+from pyrocket.broker.append_queue import AppendQueue
+from pyrocket.errors import BrokerBusyError, MessageError, SchemaError, TopicNotFoundError
+from pyrocket.formats.record import encode_record
+from pyrocket.rpc.client import Client, Connection, Timeouts
+from pyrocket.rpc.remote_sink import RemoteSink
+from pyrocket.tools.verify.verify import verify
+from support.broker import served
+
+COLUMNS = (
+    *("topic", "queueId", "queueOffset", "physicalOffset", "body", "tags", "keys"),
+    *("properties", "systemProperties", "flag", "sysFlag"),
+)
+VARYING = {"UNIQ_KEY", "TIMER_DELIVER_MS", "TIMER_OUT_MS"}
+
+
+@pytest.fixture
+def place(tmp_path):
+    with Store.open(tmp_path / "store", create=True) as store, served(store) as address:
+        client = Client(Connection(address), Timeouts(total=2))
+        yield store, RemoteSink(client)
+        client.close()
+
+
+def rows(count=300):
+    every = range(count)
+    return pa.record_batch(
+        {
+            "body": pa.array([b"%d " % row * (row * 7) for row in every], pa.binary()),
+            "topic": [("orders", "bills")[row % 2] for row in every],
+            "tags": ["even" if row % 4 < 2 else None for row in every],
+            "keys": [[f"k{row % 10}", "all"] if row % 3 else [] for row in every],
+            "properties": pa.array(
+                [[("colour", "red")] if row % 5 else [] for row in every],
+                pa.map_(pa.string(), pa.string()),
+            ),
+            "flag": pa.array(every, pa.int32()),
+            "delayLevel": pa.array([18 if row % 50 == 7 else 0 for row in every], pa.int32()),
+            "shardingKey": [str(row) if row % 7 == 0 else None for row in every],
+        }
+    )
+
+
+def record(queue_id=0):
+    return encode_record(
+        topic="orders",
+        queue_id=queue_id,
+        queue_offset=0,
+        physical_offset=0,
+        body=b"x",
+        properties=b"UNIQ_KEY\x011\x02",
+        born_timestamp=0,
+        store_timestamp=0,
+    )
+
+
+def log_of(store):
+    store.topics.get("orders")
+    parts = store.views.plan("commitlog")
+    batches = [
+        batch for part in parts for batch in store.views.scan(part, COLUMNS, verify_crc=True)
+    ]
+    found = pa.Table.from_batches(batches).to_pylist()
+    for row in found:
+        own = dict(row["systemProperties"])
+        assert own["UNIQ_KEY"]
+        row["systemProperties"] = {name: own[name] for name in own if name not in VARYING}
+    return found
+
+
+def found_by(store, topic, **where):
+    select = MessageFilter.parse(**where)
+    return sum(
+        batch.num_rows
+        for queue, has in store.offsets(topic).items()
+        for batch in store.scan(topic, queue, has.minimum, has.maximum, ["body"], where=select)
+    )
+
+
+def test_an_append_equals_a_local_one(place, tmp_path):
+    store, sink = place
+    with Store.open(tmp_path / "other", create=True) as local:
+        expected = local.append_batch(rows(), first_queue=0)
+        result = sink.append(rows(), first_queue=0)
+        assert (result.rows, result.bytes) == (expected.rows, expected.bytes)
+        assert log_of(store) == log_of(local)
+        for topic in ("orders", "bills"):
+            assert store.offsets(topic) == local.offsets(topic)
+            assert found_by(store, topic, tags="even") == found_by(local, topic, tags="even") > 0
+            for key in ("k0" if topic == "orders" else "k1", "all"):
+                keyed = len(store.lookup.query(topic, key))
+                assert keyed == len(local.lookup.query(topic, key)) > 0
+    assert result.log_end == store.position().published
+    assert sink.store_id == store.uuid
+
+
+def test_verify_finds_the_indexes_that_the_log_would_have(place):
+    store, sink = place
+    sink.append(rows())
+    assert set(verify(store.path).counts) <= {"NOT_CLOSED"}
+
+
+def test_bad_rows_are_refused_here_and_bad_records_there(place):
+    store, sink = place
+    sink.append(rows())
+    end = store.position().published
+    with pytest.raises(SchemaError):
+        sink.append(pa.record_batch({"bodi": [b"x"]}), topic="orders")
+    with pytest.raises(MessageError) as caught:
+        sink._client.call("Append", topics={"orders": 4}, runs=[record(queue_id=9)])
+    assert caught.value.code == "QUEUE_NOT_FOUND"
+    assert store.position().published == end
+
+
+def test_no_rows_append_nothing(place):
+    _, sink = place
+    result = sink.append(pa.record_batch({"body": pa.array([], pa.binary())}), topic="orders")
+    assert (result.rows, result.bytes) == (0, 0)
+
+
+def test_a_missing_topic_is_created_only_if_the_writer_wants_that(place):
+    store, sink = place
+    strict = RemoteSink(sink._client, StoreConfig(auto_create_topics=False))
+    batch = pa.record_batch({"body": [b"x"]})
+    with pytest.raises(TopicNotFoundError):
+        strict.append(batch, topic="new")
+    assert "new" not in store.topics.all()
+    assert sink.append(batch, topic="new").rows == 1
+    assert strict.append(batch, topic="new").rows == 1
+    assert sink.prepare("wide", queues=7).write_queues == 7
+    assert sink.prepare("wide", queues=3).write_queues == 7
+    with pytest.raises(TopicNotFoundError):
+        sink.prepare("missing", create=False)
+
+
+def test_a_topic_that_was_changed_is_routed_to_again(place):
+    store, sink = place
+    batch = pa.record_batch({"body": [b"x"] * 8})
+    sink.append(batch, topic="orders")
+    store.topics.update("orders", write_queues=1)
+    before = store.max_offset("orders", 0)
+    assert sink.append(batch, topic="orders").rows == 8
+    assert store.max_offset("orders", 0) == before + 8
+
+
+def test_concurrent_appends_share_fsyncs(tmp_path, monkeypatch):
+    config = StoreConfig(flush="sync")
+    with Store.open(tmp_path / "store", create=True, config=config) as store:
+        store.topics.create("orders")
+        with served(store) as address:
+            client = Client(Connection(address))
+            batch, flushes = pa.record_batch({"body": [b"x"]}), []
+            writer = store._engine.writer
+            flush = writer.flush_as_configured
+
+            def counted():
+                flushes.append(1)
+                time.sleep(0.05)
+                flush()
+
+            monkeypatch.setattr(writer, "flush_as_configured", counted)
+            with ThreadPoolExecutor(16) as pool:
+                sinks = [RemoteSink(client) for _ in range(16)]
+                done = pool.map(
+                    lambda sink: [sink.append(batch, topic="orders") for _ in range(10)], sinks
+                )
+                assert sum(len(each) for each in done) == 160
+            client.close()
+        assert len(flushes) <= 160 / 4
+
+
+def test_a_full_queue_answers_at_once_and_the_client_sends_again(place, monkeypatch):
+    _, sink = place
+    batch = pa.record_batch({"body": [b"x"]})
+    sink.append(batch, topic="orders")
+    put, refused = AppendQueue.put, []
+
+    def full(queue, records):
+        refused.append(time.monotonic())
+        if len(refused) < 3:
+            raise BrokerBusyError("2000 appends are waiting.")
+        return put(queue, records)
+
+    monkeypatch.setattr(AppendQueue, "put", full)
+    assert sink.append(batch, topic="orders").rows == 1
+    refused[:] = []
+    with pytest.raises(BrokerBusyError, match="are waiting"):
+        sink._client.within(0.04).call("Append", topics={"orders": 4}, runs=[record()])
