@@ -28,6 +28,9 @@ UNTRUSTED = {"clean": reboot, "unclean": reboot}
 TRUSTED = {"same boot": bool, "next boot": next_boot}
 """By how the store was shut down: cleanly except in one case, which keeps the shared state, too."""
 
+UNCLEAN = [pytest.param("clean", marks=pytest.mark.slow), "unclean"]
+"""Of tests byte by byte: the queues are rebuilt from the log after either in the same way."""
+
 
 @pytest.fixture(params=UNTRUSTED)
 def image(path, request):
@@ -113,6 +116,7 @@ def test_tail_of_a_queue_is_garbage(image, garbage):
     check(image)
 
 
+@pytest.mark.parametrize("image", UNCLEAN, indirect=True)
 @pytest.mark.parametrize("at", range(24, 45))
 def test_middle_of_a_queues_tail_is_garbage(image, at):
     """Wherever it begins; the entry before it may look sound and have another size or tags code."""
@@ -123,6 +127,7 @@ def test_middle_of_a_queues_tail_is_garbage(image, at):
     assert file.read_bytes() == good
 
 
+@pytest.mark.parametrize("image", UNCLEAN, indirect=True)
 @pytest.mark.parametrize("at", range(20))
 def test_one_wrong_byte_in_an_entry_is_put_right(image, at):
     file = queue_files(image)[-2]
