@@ -186,7 +186,7 @@ def test_checkpoint_lost_so_start_where_the_group_stopped(store):
 def test_a_queue_without_a_commit_is_new_to_a_group_that_has_others(store, caplog):
     store.commits["g", "t"] = {0: 8}
     assert start(store, startingOffsets="committed", group="g") == {0: 8, 1: 7, 2: 0}
-    assert "committed nothing in topic 't' queues [1, 2]: earliest counts there" in caplog.text
+    assert "committed nothing in topic 't' queues [1, 2]: earliest is used there" in caplog.text
 
 
 @pytest.mark.parametrize(("query", "first"), [(STREAM, 10), (BATCH, 5)])

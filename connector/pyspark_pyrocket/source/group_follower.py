@@ -6,7 +6,7 @@ Spark asks once more when nothing is left, so the last micro-batch is included; 
 or a kill, the next run of the query commits it. Small micro-batches share a commit a second.
 
 A commit opens the store for writing for a moment, so a query that waits keeps no other writer out.
-What cannot be written now is written later: a running query never fails for it.
+A commit that fails is retried later: a running query never fails because of it.
 """
 
 import logging
@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 0.05
 """How long a commit waits for the write lock: other writers mostly hold it for less."""
 
 LAST_PATIENCE_SECONDS = 5.0
-"""How long the last one of a query waits."""
+"""How long the last commit of a query waits."""
 
 _LOG = logging.getLogger("pyspark_pyrocket")
 
@@ -38,7 +38,7 @@ def check_group_can_follow(target: Target, options: ReadOptions) -> None:
     """Raise PyrocketError if a query's group cannot be committed to; it exists afterwards.
 
     A Java broker that holds the store causes StoreLockedError (STORE_IN_USE). Another writer that
-    holds the write lock at the moment is no reason.
+    holds the write lock at the moment does not.
     """
     group = options.progress.commit_to
     if not group:
@@ -81,7 +81,7 @@ class GroupFollower:
         self.retry(last=last)
 
     def retry(self, *, last: bool = False) -> None:
-        """Commit what has not been committed yet, if there is any and it is time."""
+        """Commit what has not been committed yet, if the interval has passed."""
         if self._left and (last or time.monotonic() >= self._not_before):
             self._commit_left(LAST_PATIENCE_SECONDS if last else PATIENCE_SECONDS)
 

@@ -1,6 +1,6 @@
-"""What an executor does with a partition: take raw slices, decode them, hand Spark the columns.
+"""Runs a partition on an executor: reads raw slices, decodes them, and returns columns to Spark.
 
-The only place of the connector that decodes records, for whatever transport.
+The only place in the connector that decodes records, for every transport.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ EVERY_MESSAGE = MessageFilter()
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns to decode, of which messages, and whether bodies are compared with their CRC."""
+    """The columns to decode, the filter, and whether bodies are compared with their CRC."""
 
     names: tuple[str, ...]
     where: MessageFilter = EVERY_MESSAGE
@@ -82,11 +82,11 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """Yield exactly the rows of one task, in their order.
 
-    A retry and a replay read the same offsets again, as far as `onDataLoss` lets them miss what is
-    deleted. Raises StoreNotSharedError.
+    A retry and a replay read the same offsets again, except deleted messages that `onDataLoss`
+    allows to skip. Raises StoreNotSharedError.
     """
     freeze_imports()
-    # Spark makes up a partition of its own when there are none.
+    # Spark creates a partition of its own if there are none.
     if not isinstance(partition, ReadPartition):
         return iter(())
     batches = rows_of(partition, projection.scan, options)
@@ -96,7 +96,7 @@ def read_partition(
 def rows_of(
     partition: ReadPartition, names: tuple[str, ...], options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns of one task's rows, as the source has them."""
+    """Yield the scan columns of one task's rows."""
     source, work = partition.target.open_source(), partition.work
     columns = Columns(names, options.selection.where, options.verify_crc)
     if isinstance(work, Ranges):

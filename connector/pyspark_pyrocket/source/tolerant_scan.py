@@ -1,7 +1,7 @@
 """Reading ranges or single messages of which some may be deleted by the time a task reads them.
 
 Log files are cleaned while tasks read, and a micro-batch may be replayed long after it was planned.
-What it reads is fixed; with `onDataLoss` other than `fail` what is left of it is read.
+Its ranges are fixed; with `onDataLoss` other than `fail` the remaining messages are read.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -26,7 +26,7 @@ _NO_END = 2**63 - 1
 
 Batches = Iterator[pa.RecordBatch]
 Scan = Callable[[QueueRange, ScanTally], Batches]
-"""Yields the messages of a range that are wanted, and counts how far it has come."""
+"""Yields the messages of a range that match the filter, and counts its progress."""
 
 ScanLocations = Callable[[MessageLocations, ScanTally], Batches]
 """The same for single messages of one queue."""
@@ -38,8 +38,8 @@ def read_range(
     """Yield the messages of the range, or raise the error of `scan` about those that are deleted.
 
     Unless the policy is to continue: then they are skipped, counted and warned of, as are single
-    messages whose records are damaged. Other damage is raised all the same. `tally` counts what
-    `scan` does.
+    messages whose records are damaged. Other damage is always raised. `tally` counts what `scan`
+    does.
     """
     if loss.fails:
         yield from _all_or_nothing(each, scan, tally)
@@ -52,7 +52,7 @@ def read_range(
 def read_locations(
     source: MessageSource, locations: MessageLocations, loss: LossPolicy, scan: ScanLocations
 ) -> Batches:
-    """Do what `read_range` does with single messages of one queue."""
+    """Yield single messages of one queue as `read_range` does."""
     left = [locations] if len(locations) else []
     while left:
         now = left.pop(0)
@@ -105,7 +105,7 @@ def _with_remedy(error: OffsetOutOfRangeError) -> OffsetOutOfRangeError:
 def _continue(
     source: MessageSource, each: QueueRange, losses: Losses, scan: Scan, tally: ScanTally
 ) -> Generator[pa.RecordBatch, None, list[QueueRange]]:
-    """Yield messages up to some that are deleted or damaged; return what is left to read.
+    """Yield messages up to deleted or damaged ones; return the rest to read.
 
     A slice with a damaged record cannot be read: it is halved until that record is alone.
     """

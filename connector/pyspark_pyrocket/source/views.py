@@ -1,4 +1,4 @@
-"""Batch reads of views: pending messages, and what there is besides the messages of topics."""
+"""Batch reads of views: pending messages, the log, retries, groups and topics."""
 
 from pyrocket import PendingRange
 
@@ -12,7 +12,7 @@ TASK_BYTES = 64 * 1024 * 1024
 """About how much of the log one task reads; a file of the log is not divided."""
 
 TASK_MESSAGES = 32_768
-"""Pending messages of one task."""
+"""Maximum pending messages of one task."""
 
 
 def view_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPartition]:

@@ -149,8 +149,7 @@ class PathTarget:
     def not_shared(self, reason: str) -> StoreNotSharedError:
         """Return the error for a task that does not find the driver's store."""
         return StoreNotSharedError(
-            f"A task on {socket.gethostname()} looks at {self.path} as the driver does, but "
-            f"{reason}.",
+            f"A task on {socket.gethostname()} uses {self.path} like the driver, but {reason}.",
             remedy="The directory has to be the same one for the driver and all executors.",
         )
 
@@ -209,7 +208,7 @@ class PathSource:
         return {each: self._store.queue_range(each.topic, each.queue_id) for each in queues}
 
     def retired(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the queues with messages that are no read queues any more."""
+        """Return former read queues that still have messages."""
         return self._by_queue({topic: self._store.lost_queues(topic) for topic in topics})
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
@@ -307,7 +306,7 @@ class PathSource:
     def committed(
         self, group: str, topics: Collection[str] | None = None
     ) -> dict[MessageQueue, int]:
-        """Return what a group has committed, in these topics or in all."""
+        """Return the committed offsets of a group, in these topics or in all."""
         groups = self._store.groups
         asked = groups.topics(group) if topics is None else topics
         return self._by_queue({topic: groups.committed(group, topic) for topic in asked})
@@ -315,7 +314,7 @@ class PathSource:
     def commit(
         self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
     ) -> dict[MessageQueue, int]:
-        """Open the store for writing for a moment, and commit; its clean end is left to others."""
+        """Open the store for writing for a moment, and commit, without a clean shutdown."""
         with self._writing() as store:
             if not offsets:
                 store.groups.create(group)
@@ -327,7 +326,7 @@ class PathSource:
         return self._by_queue(after)
 
     def deliver_due(self) -> bool:
-        """Deliver what is due as the store's only writer, if there is none."""
+        """Deliver due messages if the store has no writer."""
         return self._store.deliver_due()
 
     def close(self) -> None:
@@ -344,7 +343,7 @@ class PathSource:
             yield store
         finally:
             try:
-                # The write lock also delivers what is due, which has to become durable.
+                # Releasing the write lock also delivers due messages, which have to become durable.
                 with suppress(StoreLockedError):
                     store.flush()
             finally:
@@ -386,7 +385,7 @@ class PathSink:
 
     @property
     def retention(self) -> Retention | None:
-        """How long the directory says that messages are kept."""
+        """The retention of the directory."""
         return self._store.retention
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
@@ -484,7 +483,7 @@ def _is_at(path: str, descriptor: int) -> bool:
 def _commit(
     store: Store, group: str, topic: str, offsets: Mapping[int, int], *, backwards: bool
 ) -> Mapping[int, int]:
-    """Commit in those queues that the topic still has; a queue that was cut, up to its end."""
+    """Commit in the queues that the topic still has; in a truncated queue, at most its end."""
     queues = store.topics.get(topic).read_queues
     here = {queue: at for queue, at in offsets.items() if queue < queues}
     try:

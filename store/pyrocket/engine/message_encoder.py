@@ -146,7 +146,7 @@ class MessageEncoder:
         except UnicodeEncodeError as error:
             raise MessageError(
                 f"the message holds text that is not valid Unicode: {error}.",
-                remedy="Use text that UTF-8 can encode; binary data belongs in the body.",
+                remedy="Use text that UTF-8 can encode; put binary data into the body.",
             ) from error
 
     def _record(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:

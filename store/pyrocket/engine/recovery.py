@@ -2,7 +2,7 @@
 
 A writer that opens the store decides whether to recover, under the write lock and from cheap signs
 (`WriterSession.state_is_valid`, `queues_agree`). "Clean" means that the last shutdown was: there is
-no file `abort`, and the shared state does not say that an fsync failed.
+no file `abort`, and no fsync failed by the shared state.
 
     what the writer finds                                      what is done
     ---------------------------------------------------------  -----------------------------------
@@ -111,12 +111,12 @@ from pyrocket.metadata.topics import Topics
 
 _YEAR_MS = 365 * 24 * 3_600_000
 _LOOKED_THROUGH = 1 << 20
-"""Bytes of log that are gone through to see that all queues have them."""
+"""Maximum bytes of log that are checked for missing queue entries."""
 
 
 @dataclass(frozen=True)
 class StoreParts:
-    """What recovery makes agree, a checkpoint makes durable, and the cleaner deletes from."""
+    """The parts of a store that recovery, the checkpointer and the cleaner work on."""
 
     layout: Layout
     log: CommitLog
@@ -128,7 +128,7 @@ class StoreParts:
     hooks: RecoveryHooks
 
     def structure_changed(self) -> None:
-        """Tell every reader that topics or files have come or gone."""
+        """Notify every reader that topics or files were created or deleted."""
         self.page[STRUCTURE] = self.page[STRUCTURE] + 1
 
 
@@ -179,7 +179,7 @@ def note_progress(
     cursors: Mapping[int, int],
     changed: Collection[tuple[str, int]] | None,
 ) -> None:
-    """Note how far queues and services have come in the log until `end`, which is durable.
+    """Save the ends of queues and the services' cursors as of the durable log offset `end`.
 
     Only the queues `changed` have changed since this was done last; None if any may have.
     """
@@ -189,11 +189,11 @@ def note_progress(
 
 
 def queues_agree(store: StoreParts) -> bool:
-    """Whether the queues look as if they had what was dispatched; the caller is alone.
+    """Whether the queues seem complete; the caller holds the store exclusively.
 
-    Takes about a stat for each queue. Where a writer was killed, what came after the last
-    checkpoint is gone through, unless that is much. Raises StoreDamagedError where the log's last
-    file is gone: its queues must not be cut for it.
+    Takes about a stat for each queue. If a writer was killed, the log after the last checkpoint is
+    checked, unless it is long. Raises StoreDamagedError if the log's last file is missing: queues
+    must not be truncated then.
     """
     log, page = store.log, store.page
     log.check_holds(page[PUBLISHED])

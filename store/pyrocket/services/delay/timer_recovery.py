@@ -57,7 +57,7 @@ def recover_timers(layout: Layout, store: Recovered) -> None:
     """
     index, queue = TimerIndex(layout.timers), store.queues.get(TIMER_TOPIC, 0)
     java = decode_timer_check(read_or_none(layout.timer_check, SMALL_FILE_BYTES) or b"")
-    what = "the timers of {root} could not be recovered: {error}. Nothing is lost by it."
+    what = "the timers of {root} could not be recovered: {error}. Nothing was lost."
     with translating_os_errors(layout.root, "open it again", what=what):
         # A broker may have changed the files that were written for it.
         io.unlink(layout.handed)
