@@ -11,8 +11,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import AnalysisException
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.source import stream_start
 from pyspark_pyrocket.transport.path import forget
+from support.machines import SOURCE_RUNNER, pass_for
 
 READS = [
     # what, changed options (None removes one), schema, error
@@ -129,7 +129,7 @@ WITH_SCHEMA = [(*case[:2], case[2] or "body BINARY", case[3]) for case in READS]
 def test_the_planner_of_a_stream_reports_invalid_input(box, monkeypatch, changed, given, error):
     """At the first question, where Spark shows it."""
     box.create(queues=2).send("x", "y", queue=0)
-    monkeypatch.setattr(stream_start, "in_source_runner", lambda: True)
+    pass_for(monkeypatch, SOURCE_RUNNER)
     name, kind = (given or "body BINARY").split()
     schema = StructType().add(name, {"INT": "integer"}.get(kind, kind.lower()))
     reader = DefaultSource(options_of(box, changed)).streamReader(schema)

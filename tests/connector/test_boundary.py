@@ -15,6 +15,7 @@ from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.source import stream_start
 from pyspark_pyrocket.worker import LOG
+from support.machines import SOURCE_RUNNER, pass_for
 
 OURS = ("/pyspark_pyrocket/", "/pyrocket/")
 
@@ -105,7 +106,7 @@ def test_what_spark_pickles_is_what_it_was():
 
 def test_a_failed_stream_reader_raises_its_error_with_one_frame_each_time(box, monkeypatch):
     box.create()
-    monkeypatch.setattr(stream_start, "in_source_runner", lambda: True)
+    pass_for(monkeypatch, SOURCE_RUNNER)
     source = DefaultSource({**box.options, "topic": "tt"})
     batch_reader = source.streamReader(StructType().add("body", "binary"))
     for ask in (batch_reader.getDefaultReadLimit, batch_reader.prepareForTriggerAvailableNow) * 2:

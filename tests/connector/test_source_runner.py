@@ -17,9 +17,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_pyrocket import DefaultSource, worker
 from pyspark_pyrocket.columns.messages import default_columns
-from pyspark_pyrocket.source import stream_start
 from pyspark_pyrocket.transport.path import forget
 from pyspark_pyrocket.worker import LOG
+from support.machines import SOURCE_RUNNER, pass_for
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 ALL = ReadAllAvailable()
@@ -32,7 +32,7 @@ def make(box, **options):
 @pytest.fixture
 def runner(box, monkeypatch):
     """This process passes for the source runner, which handles no signal."""
-    monkeypatch.setattr(stream_start, "in_source_runner", lambda: True)
+    pass_for(monkeypatch, SOURCE_RUNNER)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, before)
@@ -88,7 +88,7 @@ def test_outside_the_source_runner_signals_and_logs_stay_unchanged(
     box, runner, unset_log, monkeypatch
 ):
     unset_log()
-    monkeypatch.setattr(stream_start, "in_source_runner", lambda: False)
+    pass_for(monkeypatch, "pytest")
     make(box.create())
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert LOG.handlers == []

@@ -2,9 +2,18 @@
 
 import pytest
 from pyrocket import Store
-from pyrocket.disk import io, machine
+from pyrocket.disk import io
 from pyrocket.engine import recovery
-from support.stores import SMALL, FakeClock, batch, filled, message, next_boot, numbered
+from support.stores import (
+    SMALL,
+    FakeClock,
+    batch,
+    filled,
+    message,
+    next_boot,
+    numbered,
+    set_disk_usage,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +26,7 @@ def no_waiting_for_the_disk(monkeypatch):
 @pytest.fixture(autouse=True)
 def room_on_the_disk(monkeypatch):
     """However full the machine's disk is; stores on a disk that is really full: `crash`."""
-    monkeypatch.setattr(machine, "_usage", lambda folder: machine.DiskUsage(100, 1000))
+    set_disk_usage(monkeypatch, 100)
 
 
 @pytest.fixture

@@ -189,8 +189,9 @@ def encode_batch(
     *,
     delays: Ints | None = None,
     dues: Ints | None = None,
+    max_bytes: int = ENCODE_BYTES,
 ) -> Iterator[EncodedBatch]:
-    """Yield the rows as records, in batches of about ENCODE_BYTES. Raises MessageError.
+    """Yield the rows as records, in batches of about `max_bytes`. Raises MessageError.
 
     `delays` and `dues` have one element per row: see `EncodedBatch`.
     """
@@ -200,7 +201,7 @@ def encode_batch(
     start = 0
     while start < len(columns):
         before = totals[start - 1] if start else 0
-        end = max(start + 1, int(np.searchsorted(totals, before + ENCODE_BYTES, side="right")))
+        end = max(start + 1, int(np.searchsorted(totals, before + max_bytes, side="right")))
         rows = columns.slice(start, end - start)
         block = properties.slice(start, end - start)
         keys = keys_of_batch(topic, unique_ids.slice(start, end - start), rows.keys)

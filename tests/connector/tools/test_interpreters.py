@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyspark_pyrocket
 import pytest
@@ -13,7 +12,7 @@ from pyrocket.errors import UnsupportedError
 from pyspark_pyrocket import configure
 from pyspark_pyrocket.tools import interpreters
 from pyspark_pyrocket.tools.java import find_java
-from support.machines import ROOT, executable, fake_java
+from support.machines import ROOT, executable, fake_java, pass_for
 
 JOB = Path(__file__).with_name("unactivated_job.py")
 
@@ -99,7 +98,7 @@ def importlib_util():
     "module", ["pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.lookup_data_sources"]
 )
 def test_configure_does_nothing_in_the_processes_that_spark_starts(started, monkeypatch, module):
-    monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name=module))
+    pass_for(monkeypatch, module)
     assert configure() == {}
     assert "PYSPARK_PYTHON" not in os.environ
 
