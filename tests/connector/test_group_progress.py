@@ -124,7 +124,7 @@ def test_nothing_is_written_while_nothing_moves(box, make, monkeypatch):
     ask(reader, end)
 
 
-def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, monkeypatch, caplog):
+def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, caplog):
     box.create(queues=1)
     box.send("a", queue=0)
     reader = make()
@@ -137,21 +137,17 @@ def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, mo
     turns.close()
     assert committed(box) == {}
     assert len([r for r in caplog.records if "behind its query" in r.message]) == 1
-    monkeypatch.setattr(
-        "pyspark_pyrocket.source.group_follower.time.monotonic", lambda: float("inf")
-    )
+    reader.follower.clock = lambda: float("inf")
     ask(reader, end)
     assert committed(box) == {0: 1}
 
 
-def test_small_batches_share_a_commit_and_the_end_of_the_query_makes_the_last(
-    box, make, monkeypatch
-):
+def test_small_batches_share_a_commit_and_the_end_of_the_query_makes_the_last(box, make):
     box.create(queues=1)
     box.send(*"abc", queue=0)
     now = [100.0]
-    monkeypatch.setattr("pyspark_pyrocket.source.group_follower.time.monotonic", lambda: now[0])
     reader = make(maxOffsetsPerTrigger="1")
+    reader.follower.clock = lambda: now[0]
     position = reader.initialOffset()
     for _ in range(3):
         position = ask(reader, position, ReadMaxRows(1))

@@ -11,7 +11,7 @@ A commit that fails is retried later: a running query never fails because of it.
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyrocket.errors import PyrocketError, StoreLockedError
@@ -59,8 +59,10 @@ def check_group_can_follow(target: Target, options: ReadOptions) -> None:
 class GroupFollower:
     """Commits to a query's group how far Spark has committed its micro-batches."""
 
-    def __init__(self, target: Target, options: ReadOptions) -> None:
-        self._target, self._group = target, options.progress.commit_to
+    def __init__(
+        self, target: Target, options: ReadOptions, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._target, self._group, self.clock = target, options.progress.commit_to, clock
         self._known: Mapping[str, Any] | None = None
         self._committed = self._left = Offsets()
         self._not_before = 0.0
@@ -82,7 +84,7 @@ class GroupFollower:
 
     def retry(self, *, last: bool = False) -> None:
         """Commit what has not been committed yet, if the interval has passed."""
-        if self._left and (last or time.monotonic() >= self._not_before):
+        if self._left and (last or self.clock() >= self._not_before):
             self._commit_left(LAST_PATIENCE_SECONDS if last else PATIENCE_SECONDS)
 
     def stop(self) -> None:
@@ -91,7 +93,7 @@ class GroupFollower:
             self._commit_left(PATIENCE_SECONDS)
 
     def _commit_left(self, patience: float) -> None:
-        self._not_before = time.monotonic() + INTERVAL_SECONDS
+        self._not_before = self.clock() + INTERVAL_SECONDS
         try:
             after = self._target.open_source().within(patience).commit(self._group, self._left)
         except (PyrocketError, OSError) as error:

@@ -53,7 +53,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._projection = options, projection
         self._intake = Intake(options.admission)
         self._target = target_of(options)
-        self._follower = GroupFollower(self._target, options)
+        self.follower = GroupFollower(self._target, options)
         self._losses = Losses(options.loss)
         self._topics: tuple[str, ...] | None = None
         self._initial: Json | None = None
@@ -102,7 +102,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._deliver_due(source)
         version = source.version()
         if self._idle == (version, start) and not self._intake.is_over(source):
-            self._follower.retry()
+            self.follower.retry()
             return start
         since = StreamOffset.from_json(start)
         is_resumed = self._topics is None and start != self._initial
@@ -118,7 +118,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             losses=self._losses,
         )
         # With AvailableNow, this is Spark's last call once nothing is left to read.
-        self._follower.follow(start, last=end is None and self._last_ends is not None)
+        self.follower.follow(start, last=end is None and self._last_ends is not None)
         if end is not None:
             return end.to_json()
         self._idle = (version, start)
@@ -162,7 +162,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Commit the offsets of the group that follows the query, and close the source."""
-        self._follower.stop()
+        self.follower.stop()
         self._target.close_source()
 
     @property
