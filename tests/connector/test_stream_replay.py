@@ -8,7 +8,7 @@ from pyrocket import Store
 
 
 def run_again(stream, batch):
-    """Forget that a batch was committed, and with it what the sink made of it."""
+    """Remove the commit of a batch, and the sink's output of it."""
     stream.forget_commit(batch)
     log = stream.folder / "out" / "_spark_metadata"
     for name in (str(batch), f".{batch}.crc"):

@@ -1,8 +1,8 @@
 """A streaming query killed with SIGKILL, JVM, planner and workers at once, at random moments.
 
-Messages come all the time; some kills hit a run before its first commit: its start-up, its first
-micro-batch, or the replay of what the run before it has left. The query's sink writes each
-micro-batch exactly once if the source gives a replayed one the same rows.
+Messages are appended all the time; some kills hit a run before its first commit: its start-up, its
+first micro-batch, or the replay of the batch that the previous run left. The query's sink writes
+each micro-batch exactly once if the source gives a replayed one the same rows.
 """
 
 import os
@@ -55,7 +55,7 @@ class Job:
 
 
 def kill(process):
-    """Kill the whole session of a process: nothing of it gets to clean up."""
+    """Kill the whole session of a process, without any clean-up."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.crash
 
 HOUR = 60 * MINUTE
 TRUTH = {"c": COMMIT, "r": ROLLBACK, "u": UNKNOWN, "d": UNKNOWN, "l": UNKNOWN}
-"""What the local transaction of a body that begins so came to, when it was sent."""
+"""The result of the local transaction by the beginning of the body."""
 
 
 def acknowledged(promises, body, state):

@@ -46,7 +46,7 @@ SMALL = {
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
 }
-"""Sizes at which everything rolls over soon; our index takes 4 items a slot."""
+"""Sizes at which files roll over soon; our index has 4 items per slot."""
 
 CLUSTER, BROKER = "DefaultCluster", "broker-a"
 

@@ -70,7 +70,7 @@ def test_a_broker_checks_exactly_the_half_messages_we_left_undecided(java, store
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_we_ask_about_exactly_what_a_broker_left_undecided(java, store_path, ending):
+def test_we_check_exactly_the_half_messages_a_broker_left_undecided(java, store_path, ending):
     name_transaction_topics(store_path)
     states = ["COMMIT_MESSAGE", "UNKNOW", "ROLLBACK_MESSAGE", "UNKNOW"]
     messages = [

@@ -18,7 +18,7 @@ from support.stores import (
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk(monkeypatch):
-    """Nothing here takes the power away, so an fsync is only slow."""
+    """There are no power losses here, so an fsync is only slow."""
     monkeypatch.setattr(io, "sync", lambda descriptor: None)
     monkeypatch.setattr(io, "sync_directory", lambda path: None)
 

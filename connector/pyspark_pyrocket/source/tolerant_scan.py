@@ -69,7 +69,7 @@ def read_locations(
             if not gone:
                 raise
             log_to_stderr()
-            outcome = f"reads the {len(rest)} left of those that were found"
+            outcome = f"reads the {len(rest)} left of the messages found"
             Losses(loss).note(queue, gone, outcome, error)
             left = [rest, *left] if len(rest) else left
         except RecordDamagedError as error:

@@ -7,7 +7,7 @@ no file `abort`, and no fsync failed by the shared state.
     what the writer finds                                      what is done
     ---------------------------------------------------------  -----------------------------------
     state valid in this boot, other writers present            join them: no recovery
-        test_other_writers_are_not_looked_at
+        test_a_writer_that_joins_others_does_not_recover
     state valid in this boot, alone, queues agree              no recovery
         test_deleted_and_empty_topics_are_not_lost_queues
     state valid in this boot, alone, queues lack entries       recover, unclean
@@ -22,7 +22,7 @@ no file `abort`, and no fsync failed by the shared state.
         test_an_abort_file_takes_precedence_over_the_state
     a Java broker had the store, or it is a copy               recover; clean if there is no `abort`
         test_a_java_broker_that_ran_since_is_noticed
-        test_a_copy_is_looked_at_first
+        test_a_copy_is_recovered_first
     an fsync failed                                            drop cached pages, recover, unclean
         test_failed_fsync_stops_every_writer_until_recovery
     recovery is necessary, but other writers are present       refuse: STORE_NEEDS_RECOVERY

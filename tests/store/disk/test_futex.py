@@ -1,4 +1,4 @@
-"""Waiting for another process: woken when it lets go, and never asleep for long."""
+"""Waiting for another process: woken when it releases the lock, and never asleep for long."""
 
 import errno
 import os

@@ -30,7 +30,7 @@ def forty(path):
         yield store
 
 
-def test_read_gives_up_to_so_many_from_an_offset(forty):
+def test_read_returns_at_most_max_messages_from_an_offset(forty):
     assert [one.queue_offset for one in forty.read("t", 0, 5, 3)] == [5, 6, 7]
     assert [one.body for one in forty.read("t", 0, 38)] == numbered(2, first=38)
     assert len(forty.read("t", 0, 0)) == 32

@@ -35,7 +35,7 @@ def impatient(root):
 
 @contextmanager
 def alone(root):
-    """Have the store alone, as a process that recovers it."""
+    """Hold the store exclusively, like a process that recovers it."""
     lock = FileLock(root / "lock")
     assert lock.try_lock()
     try:

@@ -1,4 +1,4 @@
-"""After a clean end a store opens at once, in the next boot too; after another it recovers."""
+"""After a clean shutdown a store opens at once, also in the next boot; otherwise it recovers."""
 
 import shutil
 
@@ -79,7 +79,7 @@ def test_a_java_broker_that_ran_since_is_noticed(rested, recoveries):
     assert recoveries == [True]
 
 
-def test_a_copy_is_looked_at_first(rested, recoveries, tmp_path):
+def test_a_copy_is_recovered_first(rested, recoveries, tmp_path):
     shutil.copytree(rested, tmp_path / "copy")
     reopened(tmp_path / "copy")
     assert recoveries == [True]
@@ -135,7 +135,7 @@ def test_a_time_centuries_ahead_in_the_last_record_is_not_followed(tmp_path):
         assert store.read("t", 0, 3)[0].store_timestamp == clock.now
 
 
-def test_other_writers_are_not_looked_at(trusted, recoveries):
+def test_a_writer_that_joins_others_does_not_recover(trusted, recoveries):
     with Store.open(trusted, config=SMALL) as first:
         first.append(message(b"next", queue_id=1))
         queue_files(trusted, queue_id=0)[-1].touch()
@@ -231,7 +231,7 @@ def test_a_reader_without_permission_for_ends_json_reads_the_store(tmp_path, cap
     assert warnings(caplog) == []
 
 
-def test_a_log_that_was_cut_since_is_believed(tmp_path, caplog):
+def test_a_log_that_was_truncated_since_is_accepted(tmp_path, caplog):
     path = tmp_path / "store"
     filled(path).close()
     shortfall = Shortfall(Layout(path))

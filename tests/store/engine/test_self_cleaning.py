@@ -32,7 +32,7 @@ def test_a_store_keeps_everything_by_default(aged, path, clock, monkeypatch):
     assert len(log_files(path)) == count
 
 
-def test_a_writer_looks_every_ten_seconds(aged, path, clock, monkeypatch):
+def test_a_writer_checks_every_ten_seconds(aged, path, clock, monkeypatch):
     aged.close()
     set_disk_usage(monkeypatch, 500)
     with with_retention(clock, path, hours=50, at_hours=()) as store:
@@ -49,7 +49,7 @@ def test_a_writer_looks_every_ten_seconds(aged, path, clock, monkeypatch):
         assert 30 < store.min_offset("t", 0) <= 50
 
 
-def test_at_the_hour_old_files_go_on_a_disk_with_room(aged, path, clock, monkeypatch):
+def test_at_the_hour_old_files_are_deleted_even_on_a_disk_with_room(aged, path, clock, monkeypatch):
     aged.close()
     set_disk_usage(monkeypatch, 100)
     hour = local_hour(clock.now)

@@ -1,4 +1,4 @@
-"""Threads that append at the same time share a section; each keeps its own fate."""
+"""Threads that append at the same time share a section; each has its own outcome."""
 
 import threading
 import time

@@ -124,6 +124,6 @@ def test_nothing_is_guessed_from_too_little(length):
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_any_time_gives_a_name_that_is_one(created_ms):
+def test_any_time_gives_a_valid_name(created_ms):
     assert is_table_name(table_name(created_ms))
     assert is_table_name(name_after(table_name(created_ms)))

@@ -82,7 +82,7 @@ def test_a_batch_gives_exactly_the_bytes_of_single_records(rows, topic, queues, 
 
 
 @given(sent_rows(), st.integers(1, 400), SIZES)
-def test_it_does_not_matter_how_many_rows_are_joined_at_a_time(rows, at_once, before):
+def test_the_number_of_rows_joined_at_a_time_does_not_matter(rows, at_once, before):
     batches, records = encode(sent_batch(rows, before=before), max_bytes=at_once)
     assert records == [expected_record(row, number) for number, row in enumerate(rows)]
     assert all(len(one) for one in batches)

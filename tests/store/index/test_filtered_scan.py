@@ -258,7 +258,7 @@ def test_deleted_log_files_and_records_beyond_their_end_are_detected(tagged, pat
         wanted(tagged, where)
 
 
-def test_far_apart_is_more_than_pages_around_each():
+def test_records_more_than_a_page_apart_are_sparse():
     def apart(gap, size, count=10):
         offsets = np.arange(count) * (gap + size)
         return record_fetch.is_sparse(offsets, np.full(count, size))

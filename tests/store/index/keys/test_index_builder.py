@@ -101,7 +101,7 @@ def test_an_index_that_cannot_be_written_does_not_fail_the_append(
     check_queries(store, 30)
 
 
-def test_switched_off_nothing_is_built_and_queries_go_through_the_log(eager, open_store, path):
+def test_without_a_key_index_nothing_is_built_and_queries_read_the_log(eager, open_store, path):
     store = open_store(config=OFF)
     fill(store)
     check_queries(store, 100)
@@ -151,7 +151,7 @@ def test_a_reader_changes_nothing(open_store, path):
         assert snapshot(path) == before
 
 
-def test_index_files_below_a_cleaned_log_go(eager, open_store, path):
+def test_index_files_below_a_cleaned_log_are_deleted(eager, open_store, path):
     store = open_store()
     fill(store, 200)
     names = index_of(path).names()

@@ -34,7 +34,7 @@ def test_round_asks_no_more_than_producers_accept(store, one, clock):
     assert MAX_REQUESTS == 2000
 
 
-def test_many_are_asked_in_parts(store, one, listener, clock):
+def test_many_messages_are_checked_in_parts(store, one, listener, clock):
     inner(store).transaction_bridge.policy = CheckPolicy(max_messages=4)
     for n in range(10):
         one.send(message(b"%d" % n))
