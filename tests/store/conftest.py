@@ -85,9 +85,9 @@ def recoveries(monkeypatch):
     """Counts the recoveries that look at the log."""
     done, real = [], recovery.recover
 
-    def recover(*arguments, **named):
-        done.append(named["clean"])
-        return real(*arguments, **named)
+    def recover(log, dispatcher, page, evidence, **hooks):
+        done.append(evidence.clean)
+        return real(log, dispatcher, page, evidence, **hooks)
 
     monkeypatch.setattr(recovery, "recover", recover)
     return done

@@ -100,7 +100,7 @@ from pyrocket.engine.hooks import Recovered, RecoveryHooks
 from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.index.queues.queue_table import QueueTable
-from pyrocket.index.queues.rebuild import expected_ends, recover
+from pyrocket.index.queues.rebuild import Evidence, expected_ends, recover
 from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import keep_tail
@@ -141,12 +141,15 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
     noted, checkpoint = QueueEnds(layout).read(), read_checkpoint(layout)
     clean = not layout.abort.exists() and not page[FAILED]
     try:
-        recovered = recover(
-            *(log, queues, store.dispatcher, page, checkpoint),
+        evidence = Evidence(
             clean=clean,
-            topics=store.topics.all(),
-            known=noted.ranges(log.first_offset()) if noted else None,
+            checkpoint=checkpoint,
             durable_end=QueueEnds(layout).durable_end(),
+            topics=store.topics.all(),
+            ranges=noted.ranges(log.first_offset()) if noted else {},
+        )
+        recovered = recover(
+            *(log, store.dispatcher, page, evidence),
             before_change=partial(_begin, layout, page),
             before_cut=partial(keep_tail, log, layout.own, layout.scratch, now_ms),
         )

@@ -1,7 +1,7 @@
 """Sends messages: resolves the topic, encodes, appends, and flushes if configured."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -9,6 +9,7 @@ from pyrocket.arguments import check_message_kinds, check_whole
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_append import GroupAppend
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
+from pyrocket.engine.topic_admin import create_topics, ensure_topics
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError, TopicNotFoundError
 from pyrocket.formats.message_id import offset_message_id
@@ -91,18 +92,10 @@ class Sender:
 
     def _create_system_topics(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
         """Create the missing system topics for delayed messages of the batches."""
-        if not self._lacking(batches, self._known(writer)):
-            return
-        with writer.exclusive():
-            for topic in self._lacking(batches, self._topics.all()):
-                self._topics.put(topic)
-                writer.structure_changed()
-
-    def _lacking(
-        self, batches: Sequence[EncodedBatch], known: Mapping[str, TopicConfig]
-    ) -> list[TopicConfig]:
-        rooms = self._outgoing.delays.rooms({one.topic for one in batches})
-        return lacking_topics(rooms, known) if rooms else []
+        queues = self._outgoing.delays.rooms({one.topic for one in batches})
+        if queues and lacking_topics(queues, self._known(writer)):
+            with writer.exclusive():
+                ensure_topics(writer, self._topics, queues)
 
     def flush(self, writer: Writer) -> SendStatus:
         """Flush, or request a flush, as configured after an append; return the send status."""
@@ -140,10 +133,7 @@ class Sender:
             return self._topics.get(name)
         queues = self._config.default_queues
         with writer.exclusive():
-            (topic,), there = self._topics.create([TopicConfig(name, queues, queues)])
-            if not there:
-                writer.structure_changed()
-            return topic
+            return create_topics(writer, self._topics, [TopicConfig(name, queues, queues)])[0]
 
 
 def _check_still_there(topic: TopicConfig | None, encoded: EncodedBatch) -> None:

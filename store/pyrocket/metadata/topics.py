@@ -179,6 +179,18 @@ class Topics:
             _check_settings(topic)
         return self._put(topics, change=False)
 
+    def ensure(self, queues: Mapping[str, int]) -> bool:
+        """Make each topic exist with at least so many queues, durably; return whether one changed.
+
+        Raises InvalidInputError for an invalid number.
+        """
+        lacking = lacking_topics(queues, self.all())
+        for topic in lacking:
+            _check_settings(topic)
+        if lacking:
+            self._put(lacking, change=True)
+        return bool(lacking)
+
     def restore(self, topics: Sequence[TopicConfig]) -> list[TopicConfig]:
         """Add or change topics, durably and all at once. New topics get ids.
 
@@ -348,7 +360,7 @@ def _some(names: Collection[str]) -> str:
 def lacking_topics(
     queues: Mapping[str, int], known: Mapping[str, TopicConfig]
 ) -> list[TopicConfig]:
-    """Return what to put so that each topic of `queues` exists with at least as many queues."""
+    """Return the topics of `queues` that are missing or have fewer queues, as they should be."""
     return [
         TopicConfig(name, count, count)
         for name, count in queues.items()
