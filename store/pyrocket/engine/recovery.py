@@ -12,6 +12,9 @@ no file `abort`, and no fsync failed by the shared state.
         test_deleted_and_empty_topics_are_not_lost_queues
     state valid in this boot, alone, queues lack entries       recover, unclean
         test_all_queues_deleted_after_a_kill
+    state valid in this boot, alone, the log continues         recover; clean if there is no `abort`
+    after the state's end
+        test_a_state_restored_from_an_older_copy_hides_no_messages
     next boot, clean, log and queues end where the state says  validate the state: no recovery
         test_after_a_clean_end_the_next_boot_has_nothing_to_recover
     next boot, clean, but a queue or the log differs           recover, clean
@@ -91,6 +94,7 @@ from pyrocket.disk.shared_state import (
     DISPATCHED,
     FAILED,
     PUBLISHED,
+    RESERVED,
     RESTED,
     STORE_TIME,
     STRUCTURE,
@@ -192,14 +196,16 @@ def note_progress(
 
 
 def queues_agree(store: StoreParts) -> bool:
-    """Whether the queues seem complete; the caller holds the store exclusively.
+    """Whether the log ends where the state says, and the queues seem complete.
 
-    Takes about a stat for each queue. If a writer was killed, the log after the last checkpoint is
+    The caller holds the store exclusively. Takes about a stat for each queue. If a writer was killed, the log after the last checkpoint is
     checked, unless it is long. Raises StoreDamagedError if the log's last file is missing: queues
     must not be truncated then.
     """
     log, page = store.log, store.page
     log.check_holds(page[PUBLISHED])
+    if page[RESERVED] == page[PUBLISHED] and log.continues_at(page[PUBLISHED]):
+        return False  # The state is older than the log: it was restored from a copy.
     ends, end = QueueEnds(store.layout), page[DISPATCHED]
     noted = ends.read()
     if noted is None:

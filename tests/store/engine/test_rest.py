@@ -73,6 +73,21 @@ def test_an_unclean_end_in_the_next_boot_is_recovered(rested, recoveries):
     assert recoveries == [False]
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_state_restored_from_an_older_copy_hides_no_messages(tmp_path, recoveries, clean):
+    """In the same boot and in place, so that the file is still the one that was validated."""
+    path = tmp_path / "store"
+    filled(path, count=20).close(clean=clean)
+    older = Layout(path).state.read_bytes()
+    with Store.open(path, config=SMALL) as store:
+        store.append_batch(batch(numbered(20, first=20), 0), topic="t")
+        store.close(clean=clean)
+    Layout(path).state.write_bytes(older)
+    recoveries.clear()
+    reopened(path)
+    assert recoveries == [clean]
+
+
 def test_a_java_broker_that_ran_since_is_noticed(rested, recoveries):
     Layout(rested).lock.write_bytes(b"lock")
     reopened(rested)
