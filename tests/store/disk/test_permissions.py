@@ -189,6 +189,32 @@ def deny(monkeypatch, part):
     monkeypatch.setattr(io, "open_file", refuse)
 
 
+@pytest.mark.parametrize(
+    ("part", "code"),
+    [("/commitlog/", "PERMISSION_DENIED"), ("/consumequeue/", "QUEUES_NOT_WRITTEN")],
+)
+def test_a_writer_reads_files_that_it_may_not_write(tmp_path, monkeypatch, part, code):
+    """A write to them fails, until it may write them."""
+    filled(tmp_path / "s").close()
+    real = io.open_file
+
+    @naming_obstacles
+    def only_read(path, flags):
+        if part in str(path) and flags & os.O_RDWR:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, flags)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "open_file", only_read)
+        store = Store.open(tmp_path / "s")
+        assert bodies(store)[0] == numbered(40)
+        with pytest.raises(StoreUnavailableError, match=code):
+            store.append_batch(batch(numbered(2, first=40), 0), topic="t")
+    store.append_batch(batch(numbered(2, first=40), 0), topic="t")
+    assert bodies(store)[0][-2:] == numbered(2, first=40)
+    store.close()
+
+
 @pytest.mark.parametrize("part", ["/commitlog/", "/consumequeue/", "/config/topics.json"])
 def test_reading_without_permission_is_reported_by_name(tmp_path, monkeypatch, part):
     filled(tmp_path / "s").close()
