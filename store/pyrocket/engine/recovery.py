@@ -198,9 +198,9 @@ def note_progress(
 def queues_agree(store: StoreParts) -> bool:
     """Whether the log ends where the state says, and the queues seem complete.
 
-    The caller holds the store exclusively. Takes about a stat for each queue. If a writer was killed, the log after the last checkpoint is
-    checked, unless it is long. Raises StoreDamagedError if the log's last file is missing: queues
-    must not be truncated then.
+    The caller holds the store exclusively. Takes about a stat for each queue. If a writer was
+    killed, the log after the last checkpoint is checked, unless it is long. Raises
+    StoreDamagedError if the log's last file is missing: queues must not be truncated then.
     """
     log, page = store.log, store.page
     log.check_holds(page[PUBLISHED])

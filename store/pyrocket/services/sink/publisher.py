@@ -141,9 +141,9 @@ class _BatchTopics:
         self._create = engine.config.auto_create_topics
 
     def create_missing(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
-        """Create missing topics, before the write lock is taken for the append; raises as `ensure`.
+        """Create missing topics before the append, which holds the write lock long enough.
 
-        A batch may have hundreds of topics, and other writers wait for the lock.
+        Raises what `ensure` raises.
         """
         if lacking_topics(self._queues(staged, used), self._topics.all()):
             with self._writer.exclusive():
@@ -157,7 +157,7 @@ class _BatchTopics:
         ensure_topics(self._writer, self._topics, self._queues(staged, used))
 
     def _queues(self, staged: Sequence[Staged], used: Iterable[str]) -> dict[str, int]:
-        """Return the topics of the batch and their queue counts; raises as `ensure`."""
+        """Return the topics of the batch and their queue counts; raises what `ensure` raises."""
         routed: dict[str, set[int]] = {}
         for one in staged:
             for name, queues in one.topics.items():
