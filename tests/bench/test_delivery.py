@@ -14,7 +14,7 @@ LARGE_ROWS = 2_200_000
 
 
 def write_once(spark, path, rows, delivery, clock):
-    """Write rows of 1 KiB to a new store and remove it; return what the write itself took."""
+    """Write rows of 1 KiB to a new store and remove it; return the time of the write itself."""
     body = "cast(rpad(cast(id as string), 1024, 'x') as binary) AS body"
     frame = spark.range(0, rows, 1, TASKS).selectExpr(body)
     with Store.open(path, create=True) as store:

@@ -117,7 +117,7 @@ def test_a_batch_read_reports_invalid_input(spark, box, jobs, changed, given, er
     assert jobs() == 0
 
 
-# What Spark does with a mistake found where a stream is planned, of each kind one.
+# One error of each kind that is found when a stream is planned.
 THROUGH_SPARK = {
     *("an unknown option", "a missing topic", "a missing directory", "a file", "malformed offsets"),
     *("both targets", "a bare pattern"),
@@ -127,7 +127,7 @@ WITH_SCHEMA = [(*case[:2], case[2] or "body BINARY", case[3]) for case in READS]
 
 @named(WITH_SCHEMA + ONLY_STREAM)
 def test_the_planner_of_a_stream_reports_invalid_input(box, monkeypatch, changed, given, error):
-    """At the first question, where Spark shows it."""
+    """At Spark's first call, which shows it."""
     box.create(queues=2).send("x", "y", queue=0)
     pass_for(monkeypatch, SOURCE_RUNNER)
     name, kind = (given or "body BINARY").split()

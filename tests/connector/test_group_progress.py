@@ -252,7 +252,7 @@ def test_a_read_only_query_writes_nothing_even_when_messages_are_due(box, make, 
     ("query", "writes"),
     [(STREAM, "commitToGroup"), (STREAM, "badRecordsTopic"), (BATCH, "badRecordsTopic")],
 )
-def test_what_writes_and_a_query_that_never_does_exclude_each_other(box, query, writes):
+def test_options_that_write_conflict_with_read_only(box, query, writes):
     decoding = {"valueFormat": "string", "mode": "PERMISSIVE"}
     asked = {**box.options, **decoding, writes: "x", "readOnly": "true"}
     with pytest.raises(OptionError, match=f"{writes}.*readOnly") as caught:
@@ -272,7 +272,7 @@ def test_an_illegal_group_name_is_refused(box, make, option, name):
     ("query", "moves", "other"),
     [(BATCH, "BatchCommit", "commitToGroup"), (STREAM, "commitToGroup", "BatchCommit")],
 )
-def test_a_group_that_nothing_asks_for_is_refused_and_what_moves_it_named(query, moves, other):
+def test_an_unused_group_is_refused_with_the_options_that_move_it(query, moves, other):
     with pytest.raises(OptionError, match="no other option refers to it") as caught:
         ReadOptions.parse(Request({"path": "/s", "topic": "t", "group": "g"}, "/"), query)
     assert caught.value.code == "OPTION_CONFLICT"
@@ -280,7 +280,7 @@ def test_a_group_that_nothing_asks_for_is_refused_and_what_moves_it_named(query,
     assert other not in caught.value.remedy
 
 
-def test_a_batch_cannot_commit_by_itself_and_the_error_names_what_can(box):
+def test_a_batch_cannot_commit_and_the_error_names_batch_commit(box):
     box.create()
     with pytest.raises(OptionError, match=r"BatchCommit") as caught:
         DefaultSource({**box.options, "commitToGroup": "g"}).reader(schema=SCHEMA)

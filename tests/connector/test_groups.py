@@ -125,7 +125,7 @@ def test_a_topic_that_was_created_again_is_not_committed(full):
     assert committed(full) == {}
 
 
-def test_a_queue_that_is_lost_since_the_plan_keeps_no_other_from_its_commit(full):
+def test_a_queue_lost_since_the_plan_does_not_prevent_the_commit_of_others(full):
     batch = BatchCommit.plan("export", **full.options)
     full.grow(queues=1)
     batch.commit()

@@ -1,6 +1,6 @@
-"""What Spark's processes lack: errors, signals and logs in its source runner, an eased collector.
+"""Errors, signals, logs and garbage collection in Spark's processes.
 
-Spark's source runner is a process of its own on the driver; here this process passes for it.
+Spark's source runner is a separate process on the driver; these tests let this process pose as one.
 """
 
 import gc
@@ -31,7 +31,7 @@ def make(box, **options):
 
 @pytest.fixture
 def runner(box, monkeypatch):
-    """This process passes for the source runner, which handles no signal."""
+    """Makes this process pose as the source runner, which handles no signal."""
     pass_for(monkeypatch, SOURCE_RUNNER)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
@@ -72,7 +72,7 @@ def test_source_runner_raises_errors_of_creation_at_the_first_call(box, runner):
 
 
 def test_sigterm_in_the_source_runner_raises_system_exit(box, runner):
-    """Its `stop` runs then; Spark's own SIGTERM would leave that out."""
+    """So that `stop` runs; by default SIGTERM would end the process without it."""
     make(box.create())
     with pytest.raises(SystemExit):
         signal.getsignal(signal.SIGTERM)(signal.SIGTERM, None)

@@ -1,4 +1,4 @@
-"""What happens after a crash: a micro-batch is run again, and reads what it was planned to."""
+"""After a crash a micro-batch is run again, and reads its planned messages."""
 
 import json
 import shutil

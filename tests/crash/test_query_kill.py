@@ -28,7 +28,7 @@ AT_ONCE, AT_A_TIME, PAUSE_SECONDS = 800, 5, 0.02
 PATIENCE_SECONDS = 300
 
 START_SECONDS = 12
-"""A run's first commit takes about as long: a kill in this time meets everything before it."""
+"""A run's first commit takes about this long: kills within it hit everything before that commit."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
@@ -107,7 +107,7 @@ def topic_rows(store):
 
 
 def wait_for_moment(job, dice):
-    """Wait until some micro-batches of this run are over, or for a while that none may be."""
+    """Wait for some micro-batches of this run, or for a time in which there may be none."""
     before, some = job.batches(), dice.randrange(4)
     if some:
         wait_for(lambda: job.batches() >= before + some, PATIENCE_SECONDS)

@@ -28,14 +28,14 @@ _BOOT_WORD = 8
 
 
 def set_disk_usage(patch, used, total=1000, unit=1 << 30):
-    """Have all file systems this many units of bytes, the rest of them free."""
+    """Fake the size of all file systems, in these units, and their free space."""
     free, name_max = total - used, 255
     blocks = os.statvfs_result((unit, unit, total, free, free, 0, 0, 0, 0, name_max))
     patch.setattr(os, "statvfs", lambda folder: blocks)
 
 
 def before_publishing(patch, call):
-    """Have `call(value)` called each time before `published` gets the value."""
+    """Call `call(value)` each time before `published` is set to the value."""
     set_word = SharedState.__setitem__
 
     def observed(page, word, value):
@@ -149,7 +149,7 @@ def numbered(count, body_bytes=100, first=0):
 
 
 def append_as_broker(store, topic, properties, tags_code, *, body=b"parked", born=0):
-    """Append to queue 0 of a system topic what only a broker writes there."""
+    """Append to queue 0 of a system topic as only a broker does."""
     record = encode_record(
         topic=topic,
         queue_id=0,

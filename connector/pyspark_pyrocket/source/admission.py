@@ -34,7 +34,7 @@ class Intake:
     ) -> Offsets:
         """Return where a micro-batch from `start` ends that could go to `end`.
 
-        That is `start` if there is too little for one yet, which only counts if it `waits`.
+        If `waits` and there are too few messages for a micro-batch yet, that is `start`.
         """
         backlog = end.minus(start).total()
         self._holds = waits and backlog > 0 and self._has_to_wait(source, backlog)

@@ -22,7 +22,8 @@ def machine(tmp_path, monkeypatch):
     """A process before its first session: Java 21 and another python3 on PATH, nothing set."""
     names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME")
     for name in (*names, "SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"):
-        # Set first: what `configure` sets is taken back then, also where nothing was set before.
+        # Set first, so that changes by `configure` are undone, also for variables that were not
+        # set.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     java = fake_java(tmp_path / "java", 21)

@@ -110,7 +110,7 @@ class Dispatcher:
         """
         for run in runs:
             run.check_structure()
-            # Entries of records before this run were written, if not by a dead writer, by us.
+            # Entries of records before this run were written by earlier writers, or by us.
             below = max(dispatched, int(run.physical_offset[0]))
             for part in queue_parts(run, self._levels):
                 if only is not None and part.queue not in only:
