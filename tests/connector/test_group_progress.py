@@ -215,6 +215,22 @@ def test_a_deleted_queue_or_topic_does_not_keep_the_others_from_being_committed(
     assert committed(box) == {0: 1}
 
 
+def test_only_a_topic_that_is_deleted_is_reported_as_missing(box, make, caplog):
+    box.create(queues=2)
+    box.send("a", queue=1)
+    reader = make(maxOffsetsPerTrigger="1")
+    end = ask(reader, reader.initialOffset())
+    asked = ReadOptions.parse(Request({**box.options, "commitToGroup": "other"}, "/"), STREAM)
+    del end["offsets"]["t"]["broker-a"]["0"]
+    box.grow(queues=1)
+    GroupFollower(PathTarget(box.path), asked).follow(end)
+    assert "does not exist" not in caplog.text
+    with Store.open(box.path) as store:
+        store.topics.delete("t")
+    GroupFollower(PathTarget(box.path), asked).follow(end)
+    assert "no offsets in topic 't', which does not exist" in caplog.text
+
+
 def test_a_queue_that_was_cut_is_committed_up_to_its_end(box, make):
     box.create(queues=2)
     box.send("a", "b", queue=0)

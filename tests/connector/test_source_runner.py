@@ -106,6 +106,17 @@ def test_source_runner_is_recognised_by_its_main_module(monkeypatch):
     subprocess.run([sys.executable, "-c", "\n".join(map(str.strip, code.splitlines()))], check=True)
 
 
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_warning_of_a_sink_is_logged_to_standard_error(box, unset_log, capsys, delivery):
+    unset_log()
+    columns = StructType([StructField("body", StringType())])
+    source = DefaultSource({**box.options, "delivery": delivery, "nullBody": "drop"})
+    writer = source.writer(columns, overwrite=False)
+    rows = pa.record_batch({"body": pa.array(["x", None])})
+    writer.commit([writer.write(iter([rows]))])
+    assert "WARNING pyrocket: rows without a body" in capsys.readouterr().err
+
+
 def test_sigterm_runs_finally_blocks_of_the_runner():
     code = (
         "import os, signal, time\n"

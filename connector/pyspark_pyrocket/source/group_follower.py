@@ -17,7 +17,7 @@ from typing import Any
 from pyrocket.errors import PyrocketError, StoreLockedError
 
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.source.offsets import Offsets, topics_of
+from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.transport.interface import Target
 
@@ -95,13 +95,14 @@ class GroupFollower:
     def _commit_left(self, patience: float) -> None:
         self._not_before = self.clock() + INTERVAL_SECONDS
         try:
-            after = self._target.open_source().within(patience).commit(self._group, self._left)
+            source = self._target.open_source().within(patience)
+            source.commit(self._group, self._left)
+            existing = source.topics()
         except (PyrocketError, OSError) as error:
             self._failed(error)
             return
-        there = set(topics_of(after))
         for topic in self._left.topics:
-            if topic not in there:
+            if topic not in existing:
                 # The same commit will not be possible later either.
                 _LOG.warning(
                     "group %s has no offsets in topic %r, which does not exist", self._group, topic
