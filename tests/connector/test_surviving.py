@@ -12,8 +12,7 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 from pyspark_pyrocket.options.policies import LossPolicy
-from pyspark_pyrocket.source.task import Columns
-from pyspark_pyrocket.source.tolerant_scan import read_locations, read_range
+from pyspark_pyrocket.source.task import Columns, read_locations, read_range
 from pyspark_pyrocket.transport.path import PathSource
 from support.offsets import span
 from support.slices import decoded

@@ -22,9 +22,13 @@ from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.bad_records import prepare_bad_records
 from pyspark_pyrocket.source.infer_schema import value_fields
 from pyspark_pyrocket.source.key_lookup import located_partitions
-from pyspark_pyrocket.source.planner import batch_partitions, check_target, topics_to_read
+from pyspark_pyrocket.source.planner import (
+    batch_partitions,
+    check_target,
+    topics_to_read,
+    view_partitions,
+)
 from pyspark_pyrocket.source.task import read_partition
-from pyspark_pyrocket.source.views import view_partitions
 from pyspark_pyrocket.transport.targets import target_of
 
 

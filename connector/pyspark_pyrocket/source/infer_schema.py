@@ -19,9 +19,8 @@ from pyspark_pyrocket.options.selection import MESSAGES
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_span
 from pyspark_pyrocket.source.offsets import Offsets
-from pyspark_pyrocket.source.planner import is_asked, read_bounds
+from pyspark_pyrocket.source.planner import is_asked, read_bounds, view_partitions
 from pyspark_pyrocket.source.task import EVERY_MESSAGE, Columns, rows_of
-from pyspark_pyrocket.source.views import view_partitions
 from pyspark_pyrocket.transport.interface import MessageSource, QueueRange
 from pyspark_pyrocket.worker import LOG
 

@@ -5,20 +5,27 @@ Runs on the driver and reads only the bounds of queues: O(queues), whatever the 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from pyrocket import MessageQueue, QueueOffsets, TopicConfig, is_system_topic
+from pyrocket import MessageQueue, PendingRange, QueueOffsets, TopicConfig, is_system_topic
 from pyrocket.errors import InvalidInputError, QueueNotFoundError, TopicNotFoundError
 
 from pyspark_pyrocket.options.positions import Committed
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.selection import MESSAGES
+from pyspark_pyrocket.options.selection import MESSAGES, WAITING
 from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_span
 from pyspark_pyrocket.source.offsets import Offsets, topics_of
-from pyspark_pyrocket.source.partitions import Ranges, ReadPartition, cut
+from pyspark_pyrocket.source.partitions import (
+    Ranges,
+    ReadPartition,
+    ViewParts,
+    cut,
+    group_by_weight,
+)
 from pyspark_pyrocket.transport.interface import (
     Capability,
     MessageSource,
+    Part,
     QueueRange,
     Target,
     require,
@@ -170,3 +177,32 @@ def _check_assigned(
                 f"Option 'assign': topic {topic!r} has no queue {missing[0]}.",
                 remedy=f"Its queues to read are {', '.join(map(str, existing))}.",
             )
+
+
+VIEW_TASK_BYTES = 64 * 1024 * 1024
+"""About how much of the log one task reads; a file of the log is not divided."""
+
+VIEW_TASK_MESSAGES = 32_768
+"""Maximum pending messages of one task."""
+
+
+def view_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPartition]:
+    """Return the tasks that read a view as it is now."""
+    is_pending = options.view in WAITING
+    # Messages for other topics wait in the same queues: tasks leave them out.
+    topics = topics_to_read(source, options) if is_pending else options.subscription.topics
+    parts = source.plan_view(
+        options.view,
+        topics=topics,
+        group=options.progress.group,
+        skips_damage=options.skips_damage,
+    )
+    groups = group_by_weight(parts, [1], lambda part: [_share_of_task(part)])
+    kept = tuple(topics) if is_pending else ()
+    return [ReadPartition(source.target, ViewParts(group, kept)) for group in groups]
+
+
+def _share_of_task(part: Part) -> float:
+    if isinstance(part, PendingRange):
+        return part.messages / VIEW_TASK_MESSAGES
+    return part.weight / VIEW_TASK_BYTES
