@@ -27,7 +27,7 @@ def decide(message, arg=None):
 
 
 def asked_by_java(java, count, state="COMMIT_MESSAGE", seconds=6):
-    """The bodies about which a broker asks a producer of the group, which answers with `state`."""
+    """The bodies that a broker checks with a producer of the group, which answers `state`."""
     found = java.peer.ask(
         "checks", topic="bills", group=GROUP, state=state, count=count, seconds=seconds
     )

@@ -280,7 +280,7 @@ class Topics:
             raise StoreDamagedError(
                 f"{path} cannot be parsed ({fastjson.describe_error(error)}).",
                 remedy="Restore it from a copy, or remove it: then running queries see other"
-                " topics, and topics made again under the name of a deleted one lose their"
+                " topics, and topics created again under the name of a deleted one lose their"
                 " messages.",
             ) from error
         self._own_cache = stamp, own
@@ -360,7 +360,7 @@ def _some(names: Collection[str]) -> str:
 def lacking_topics(
     queues: Mapping[str, int], known: Mapping[str, TopicConfig]
 ) -> list[TopicConfig]:
-    """Return the topics of `queues` that are missing or have fewer queues, as they should be."""
+    """Return new settings for the topics that are missing, or have fewer queues than `queues`."""
     return [
         TopicConfig(name, count, count)
         for name, count in queues.items()

@@ -90,7 +90,7 @@ def test_a_file_that_another_process_deleted_is_created_again(run, tmp_path):
     other.close()
 
 
-def test_short_file_is_an_error_and_no_crash(run, tmp_path):
+def test_a_short_file_is_an_error_and_not_a_crash(run, tmp_path):
     run.create(0)
     os.truncate(tmp_path / "run" / file_name(0), 100)
     with pytest.raises(StoreDamagedError, match="shorter"):

@@ -108,7 +108,7 @@ def test_what_is_published_but_not_dispatched_is_not_read_yet(forty, path):
     assert forty.max_offset("t", 0) == 40
 
 
-def test_entry_that_points_to_another_message_is_never_believed(forty, path):
+def test_an_entry_that_points_to_another_message_is_an_error(forty, path):
     first = queue_files(path)[0]
     entry = first.read_bytes()[20:40]
     overwrite(first, entry, 0)

@@ -29,7 +29,7 @@ def test_a_file_of_the_default_geometry_is_laid_out_as_java_s():
     assert DEFAULT.slot_position(1_080_517) == 4_322_108
 
 
-# Compared with the classes of 4.9.8; the whole string of the second hashes to the least integer.
+# Compared with the classes of 4.9.8; the second `topic#key` hashes to the least integer.
 @pytest.mark.parametrize(
     ("key", "expected"), [("ORDER1", 1_211_080_517), ("polygenelubricants", 26_908_034)]
 )

@@ -52,7 +52,7 @@ ROWS = st.lists(
     slots=st.sampled_from([1, 2, 7, 1014, 1015, 3000]),
     most=st.sampled_from([2, 3, 20, 100]),
 )
-def test_batches_leave_the_bytes_that_java_s_puts_leave(tmp_path_factory, rows, cuts, slots, most):
+def test_batches_write_the_same_bytes_as_java(tmp_path_factory, rows, cuts, slots, most):
     java = JavaIndex(slots, most)
     file = java._last()
     taken = sum(file.put(*row) for row in rows)
