@@ -1,4 +1,4 @@
-"""The key index of a store in use: follows the appends, complete at a clean end."""
+"""The key index of a store in use: follows the appends, complete after a clean shutdown."""
 
 import logging
 import os
@@ -113,7 +113,7 @@ def test_without_a_key_index_nothing_is_built_and_queries_read_the_log(eager, op
 
 
 def test_a_store_that_is_not_in_use_is_left_alone(eager, open_store, path):
-    """Without `abort` a crash would have what is half built believed."""
+    """Without `abort` a half-built index would count after a crash."""
     store = open_store(config=OFF)
     fill(store)
     store.close()
