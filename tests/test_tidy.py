@@ -75,6 +75,7 @@ CONNECTOR_HOMES = {
     "pyrocket.decode_slices": "pyspark_pyrocket.source.task",
 }
 """Names of the store that one module of the connector imports: its adapter, and its decoder."""
+ADAPTER = "pyspark_pyrocket.transport.path."
 CONNECTOR_LAYERS = [
     ["support", "worker", "arrow_types"],
     ["boundary", "options"],
@@ -132,6 +133,8 @@ def store_fault(module, name):
 def connector_fault(module, name, public):
     """Why a module of `pyspark_pyrocket` may not import this name, or None."""
     if name.startswith("pyspark_pyrocket."):
+        if name.startswith(ADAPTER) and not module.startswith("pyspark_pyrocket.transport."):
+            return "only transport/ knows what a target is"
         own, other = (room(each, CONNECTOR_RANKS) for each in (module, name))
         if own is None or other is None:
             return f"{module if own is None else name} has no place among the layers"
@@ -270,6 +273,10 @@ def test_each_code_of_an_error_or_a_finding_has_a_test_that_names_it():
         ("pyspark_pyrocket.source.batch_reader", "from pyrocket import formats"),
         ("pyspark_pyrocket.source.batch_reader", "from pyrocket import Store"),
         ("pyspark_pyrocket.tools.lag.measure", "from pyrocket import decode_slices"),
+        (
+            "pyspark_pyrocket.tools.lag.measure",
+            "from pyspark_pyrocket.transport.path import PathTarget",
+        ),
     ],
 )
 def test_an_import_upwards_or_sideways_is_caught(module, source):

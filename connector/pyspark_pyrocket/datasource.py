@@ -85,7 +85,7 @@ class RocketDataSource(DataSource):
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
         """Return the reader of a stream; `schema` is the projection."""
         require_pyspark()
-        from pyspark_pyrocket.source.stream_start import stream_reader
+        from pyspark_pyrocket.source.stream_reader import stream_reader
 
         return stream_reader(self._request(), schema)
 

@@ -1,4 +1,4 @@
-"""The batches of a read, written to files: what a source that only hands them over would yield."""
+"""The batches of a read, written to files: the upper bound for any source."""
 
 import pyarrow as pa
 from pyspark_pyrocket.columns.projection import Projection

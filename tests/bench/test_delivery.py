@@ -10,11 +10,11 @@ from pyrocket import SinkBatch, Store
 
 TASKS = 2
 LARGE_ROWS = 2_200_000
-"""Of 1 KiB: more than 2 GiB."""
+"""Rows of 1 KiB: more than 2 GiB in all."""
 
 
 def write_once(spark, path, rows, delivery, clock):
-    """Write rows of 1 KiB to a new store and remove it; return what the write itself took."""
+    """Write rows of 1 KiB to a new store and remove it; return the time of the write itself."""
     body = "cast(rpad(cast(id as string), 1024, 'x') as binary) AS body"
     frame = spark.range(0, rows, 1, TASKS).selectExpr(body)
     with Store.open(path, create=True) as store:
@@ -47,7 +47,7 @@ def test_exactly_once_in_memory_beside_at_least_once(spark, fast_disk, large, re
 
 
 def test_exactly_once_on_disk_beside_at_least_once(spark, tmp_path, large, report):
-    """Both durable when the write ends: one fsync a task there, one a write here."""
+    """Both are durable at the end: at-least-once calls fsync per task, exactly-once per write."""
     rows, rounds = (LARGE_ROWS, 3) if large else (2_000, 1)
     pair = beside_at_least_once(spark, tmp_path / "store", rows, rounds, time.perf_counter)
     name = "Spark batch write to disk, 1 KiB, exactly-once beside at-least-once"

@@ -42,7 +42,7 @@ def fill(path, rows):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Kept from test to test, and no longer: it is big."""
+    """Kept between these tests only: it is big."""
     one = tmp_path_factory.mktemp("filters")
     yield one
     shutil.rmtree(one)

@@ -1,4 +1,4 @@
-"""What planning costs: a trigger over many queues, and tasks that are as long as each other."""
+"""What planning costs: a trigger over many queues, and tasks of equal length."""
 
 import time
 from statistics import median
@@ -16,7 +16,7 @@ from pyspark_pyrocket.transport.path import forget
 
 QUEUES = 64
 PLANNING = ("latestOffset", "queryPlanning", "getBatch")
-"""What Spark asks of a source before the tasks of a micro-batch begin, by its names in progress."""
+"""Spark's calls of a source before the tasks of a micro-batch, by their names in progress."""
 
 
 @pytest.fixture

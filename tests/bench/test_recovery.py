@@ -1,4 +1,4 @@
-"""Opening: at once after a clean end, and after a crash in the time that what is new takes.
+"""Opening: at once after a clean shutdown; after a crash in time proportional to new data.
 
 The abnormal recovery is printed beside a plain CRC-32 of the same bytes in the same run.
 """

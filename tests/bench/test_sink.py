@@ -89,7 +89,7 @@ def test_how_long_others_wait(tmp_path, large, report):
 
 
 GROWTH_MIB = 48
-"""What ten times as many rows may take more: caches and chance."""
+"""How much more memory ten times as many rows may take, for caches and by chance."""
 
 MEASURED = """
 import sys

@@ -1,4 +1,4 @@
-"""Checking a store, on one core, beside what it cannot do without: the checksums of the bodies."""
+"""Checking a store, on one core, beside the checksums of its bodies alone."""
 
 import zlib
 

@@ -21,7 +21,7 @@ from pyspark_pyrocket import configure
 ROWS, TASKS = 4_000, 4
 STREAMED, KEYS = 2_400, 16
 BODY_BYTES = 3_000
-"""So that Spark does not keep the rows before a mishap to itself."""
+"""So that Spark passes on the rows before a mishap."""
 
 
 def fail(first_time):
@@ -111,7 +111,7 @@ def begin_attempt(folder, name):
 
 
 def with_mishap_of_batch(folder):
-    """Return what passes rows on, with a mishap in the middle of partition 1 of each batch."""
+    """Return the function that passes rows on, with a mishap in partition 1 of each batch."""
 
     def run(batches):
         batch_id = int(TaskContext.get().getLocalProperty("streaming.sql.batchId"))

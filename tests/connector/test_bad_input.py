@@ -11,8 +11,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import AnalysisException
 from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.source import stream_start
 from pyspark_pyrocket.transport.path import forget
+from support.machines import SOURCE_RUNNER, pass_for
 
 READS = [
     # what, changed options (None removes one), schema, error
@@ -118,7 +118,7 @@ def test_a_batch_read_reports_invalid_input(spark, box, jobs, changed, given, er
     assert jobs() == 0
 
 
-# What Spark does with a mistake found where a stream is planned, of each kind one.
+# One error of each kind that is found when a stream is planned.
 THROUGH_SPARK = {
     *("an unknown option", "a missing topic", "a missing directory", "a file", "malformed offsets"),
     *("both targets", "a bare pattern"),
@@ -128,9 +128,9 @@ WITH_SCHEMA = [(*case[:2], case[2] or "body BINARY", case[3]) for case in READS]
 
 @named(WITH_SCHEMA + ONLY_STREAM)
 def test_the_planner_of_a_stream_reports_invalid_input(box, monkeypatch, changed, given, error):
-    """At the first question, where Spark shows it."""
+    """At Spark's first call, which shows it."""
     box.create(queues=2).send("x", "y", queue=0)
-    monkeypatch.setattr(stream_start, "in_source_runner", lambda: True)
+    pass_for(monkeypatch, SOURCE_RUNNER)
     name, kind = (given or "body BINARY").split()
     schema = StructType().add(name, {"INT": "integer"}.get(kind, kind.lower()))
     reader = DefaultSource(options_of(box, changed)).streamReader(schema)

@@ -1,4 +1,4 @@
-"""What a batch read promises of a store that is cut, damaged, or in use."""
+"""The promises of a batch read over a store that is truncated, damaged, or in use."""
 
 import subprocess
 import sys

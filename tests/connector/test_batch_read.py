@@ -159,7 +159,7 @@ def test_a_topic_that_may_be_missing_is_left_out(spark, box):
     assert spark.read.format("pyrocket").options(**options).load().count() == 1
 
 
-def test_a_frame_is_frozen_by_its_first_action(spark, box):
+def test_the_first_action_fixes_the_messages_of_a_frame(spark, box):
     box.send("one")
     frame = load(spark, box)
     assert frame.count() == 1

@@ -31,7 +31,7 @@ EXAMPLES = settings(
 
 
 class Query:
-    """What Spark does: it keeps texts of offsets, and replays the last one after a crash."""
+    """Does what Spark does: keeps offsets as text, and replays the last one after a crash."""
 
     def __init__(self, store, options):
         self.store, self.options = store, options

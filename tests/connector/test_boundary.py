@@ -13,8 +13,9 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import AnalysisException, PythonException, StreamingQueryException
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.boundary import called_by_spark
-from pyspark_pyrocket.source import stream_start
+from pyspark_pyrocket.source import stream_reader
 from pyspark_pyrocket.worker import LOG
+from support.machines import SOURCE_RUNNER, pass_for
 
 OURS = ("/pyspark_pyrocket/", "/pyrocket/")
 
@@ -105,7 +106,7 @@ def test_what_spark_pickles_is_what_it_was():
 
 def test_a_failed_stream_reader_raises_its_error_with_one_frame_each_time(box, monkeypatch):
     box.create()
-    monkeypatch.setattr(stream_start, "in_source_runner", lambda: True)
+    pass_for(monkeypatch, SOURCE_RUNNER)
     source = DefaultSource({**box.options, "topic": "tt"})
     batch_reader = source.streamReader(StructType().add("body", "binary"))
     for ask in (batch_reader.getDefaultReadLimit, batch_reader.prepareForTriggerAvailableNow) * 2:
@@ -158,13 +159,13 @@ def test_every_class_that_spark_calls_is_at_the_boundary():
         DataSourceWriter,
     )
     from pyspark_pyrocket.sink import direct_writer, staged_writer
-    from pyspark_pyrocket.source import batch_reader, stream_reader
+    from pyspark_pyrocket.source import batch_reader
 
     bases = (
         *(DataSource, DataSourceReader, DataSourceStreamReader),
         *(DataSourceWriter, DataSourceStreamWriter),
     )
-    modules = (sys.modules[DefaultSource.__module__], batch_reader, stream_reader, stream_start)
+    modules = (sys.modules[DefaultSource.__module__], batch_reader, stream_reader)
     modules = (*modules, direct_writer, staged_writer)
     found = {kind for module in modules for kind in vars(module).values() if is_ours(kind, bases)}
     assert len(found) == 8

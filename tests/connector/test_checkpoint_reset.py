@@ -52,7 +52,7 @@ def test_a_reset_to_what_a_group_has_committed(files):
     assert done["after"] == {"t": {"0": 1, "1": 2}}
 
 
-def test_a_dry_run_and_a_no_write_nothing(files):
+def test_a_dry_run_and_a_negative_answer_write_nothing(files):
     before = everything(files.path)
     assert not reset(files, "--to", "earliest", "--dry-run")["done"]
     assert not reset(files, "--to", "earliest", status=1)["done"]

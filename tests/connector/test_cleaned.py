@@ -6,18 +6,17 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from pyrocket import Retention, Store
-from pyrocket.disk import machine
 from pyrocket.errors import OffsetOutOfRangeError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 from pyspark_pyrocket import DefaultSource
-from support.stores import SMALL, batch
+from support.stores import SMALL, batch, set_disk_usage
 
 
 @pytest.fixture
 def small(box, monkeypatch):
     """A store of small files, on a disk with room: only `clean` removes some."""
-    monkeypatch.setattr(machine, "_usage", lambda folder: machine.DiskUsage(100, 1000))
+    set_disk_usage(monkeypatch, 100)
     Store.open(box.path, create=True, config=SMALL).close()
     return box.create(queues=1)
 

@@ -15,7 +15,7 @@ JOB = Path(__file__).with_name("connect_job.py")
 def test_batches_sql_and_streams_work_through_spark_connect(tmp_path, checkout_in_children):
     """A process of its own: one that has talked to a server gets no ordinary session any more."""
     pytest.importorskip("grpc", reason="Spark Connect's client needs grpcio, see setup.py")
-    # Spark's own tests have the server listen where there is room, not at the one port 15002.
+    # As in Spark's own tests, the server listens on any free port, not on 15002.
     environment = {**os.environ, "SPARK_TESTING": "yes"}
     done = subprocess.run(
         [sys.executable, JOB, tmp_path / "store", tmp_path / "checkpoint"],

@@ -1,4 +1,4 @@
-"""The façade: what is fixed where Spark makes it, and what travels from there."""
+"""The façade: what is fixed when Spark creates it, and what is pickled with it."""
 
 import os
 import pickle

@@ -124,7 +124,7 @@ def test_nothing_is_written_while_nothing_moves(box, make, monkeypatch):
     ask(reader, end)
 
 
-def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, monkeypatch, caplog):
+def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, caplog):
     box.create(queues=1)
     box.send("a", queue=0)
     reader = make()
@@ -137,21 +137,17 @@ def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, mo
     turns.close()
     assert committed(box) == {}
     assert len([r for r in caplog.records if "behind its query" in r.message]) == 1
-    monkeypatch.setattr(
-        "pyspark_pyrocket.source.group_follower.time.monotonic", lambda: float("inf")
-    )
+    reader.follower.clock = lambda: float("inf")
     ask(reader, end)
     assert committed(box) == {0: 1}
 
 
-def test_small_batches_share_a_commit_and_the_end_of_the_query_makes_the_last(
-    box, make, monkeypatch
-):
+def test_small_batches_share_a_commit_and_the_end_of_the_query_makes_the_last(box, make):
     box.create(queues=1)
     box.send(*"abc", queue=0)
     now = [100.0]
-    monkeypatch.setattr("pyspark_pyrocket.source.group_follower.time.monotonic", lambda: now[0])
     reader = make(maxOffsetsPerTrigger="1")
+    reader.follower.clock = lambda: now[0]
     position = reader.initialOffset()
     for _ in range(3):
         position = ask(reader, position, ReadMaxRows(1))
@@ -219,6 +215,22 @@ def test_a_deleted_queue_or_topic_does_not_keep_the_others_from_being_committed(
     assert committed(box) == {0: 1}
 
 
+def test_only_a_topic_that_is_deleted_is_reported_as_missing(box, make, caplog):
+    box.create(queues=2)
+    box.send("a", queue=1)
+    reader = make(maxOffsetsPerTrigger="1")
+    end = ask(reader, reader.initialOffset())
+    asked = ReadOptions.parse(Request({**box.options, "commitToGroup": "other"}, "/"), STREAM)
+    del end["offsets"]["t"]["broker-a"]["0"]
+    box.grow(queues=1)
+    GroupFollower(PathTarget(box.path), asked).follow(end)
+    assert "does not exist" not in caplog.text
+    with Store.open(box.path) as store:
+        store.topics.delete("t")
+    GroupFollower(PathTarget(box.path), asked).follow(end)
+    assert "no offsets in topic 't', which does not exist" in caplog.text
+
+
 def test_a_queue_that_was_cut_is_committed_up_to_its_end(box, make):
     box.create(queues=2)
     box.send("a", "b", queue=0)
@@ -256,7 +268,7 @@ def test_a_read_only_query_writes_nothing_even_when_messages_are_due(box, make, 
     ("query", "writes"),
     [(STREAM, "commitToGroup"), (STREAM, "badRecordsTopic"), (BATCH, "badRecordsTopic")],
 )
-def test_what_writes_and_a_query_that_never_does_exclude_each_other(box, query, writes):
+def test_options_that_write_conflict_with_read_only(box, query, writes):
     decoding = {"valueFormat": "string", "mode": "PERMISSIVE"}
     asked = {**box.options, **decoding, writes: "x", "readOnly": "true"}
     with pytest.raises(OptionError, match=f"{writes}.*readOnly") as caught:
@@ -276,7 +288,7 @@ def test_an_illegal_group_name_is_refused(box, make, option, name):
     ("query", "moves", "other"),
     [(BATCH, "BatchCommit", "commitToGroup"), (STREAM, "commitToGroup", "BatchCommit")],
 )
-def test_a_group_that_nothing_asks_for_is_refused_and_what_moves_it_named(query, moves, other):
+def test_an_unused_group_is_refused_with_the_options_that_move_it(query, moves, other):
     with pytest.raises(OptionError, match="no other option refers to it") as caught:
         ReadOptions.parse(Request({"path": "/s", "topic": "t", "group": "g"}, "/"), query)
     assert caught.value.code == "OPTION_CONFLICT"
@@ -284,7 +296,7 @@ def test_a_group_that_nothing_asks_for_is_refused_and_what_moves_it_named(query,
     assert other not in caught.value.remedy
 
 
-def test_a_batch_cannot_commit_by_itself_and_the_error_names_what_can(box):
+def test_a_batch_cannot_commit_and_the_error_names_batch_commit(box):
     box.create()
     with pytest.raises(OptionError, match=r"BatchCommit") as caught:
         DefaultSource({**box.options, "commitToGroup": "g"}).reader(schema=SCHEMA)

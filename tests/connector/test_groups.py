@@ -96,7 +96,7 @@ def test_an_end_may_be_given_and_further_options_are_passed_on(full):
     assert batch.options["verifyCrc"] == "true"
 
 
-def test_a_start_of_its_own_wins_over_the_group(full):
+def test_given_starting_offsets_override_the_group(full):
     BatchCommit.plan("export", **full.options).commit()
     assert BatchCommit.plan("export", **full.options).messages == 0
     assert BatchCommit.plan("export", **full.options, startingOffsets="earliest").messages == 5
@@ -125,7 +125,7 @@ def test_a_topic_that_was_created_again_is_not_committed(full):
     assert committed(full) == {}
 
 
-def test_a_queue_that_is_lost_since_the_plan_keeps_no_other_from_its_commit(full):
+def test_a_queue_lost_since_the_plan_does_not_prevent_the_commit_of_others(full):
     batch = BatchCommit.plan("export", **full.options)
     full.grow(queues=1)
     batch.commit()
@@ -143,7 +143,7 @@ def test_deleted_messages_that_a_group_has_not_read_are_a_loss(full):
     assert BatchCommit.plan("export", **full.options, onDataLoss="skip").messages == 0
 
 
-def test_mistakes_are_those_of_a_read(full):
+def test_invalid_options_raise_the_errors_of_a_read(full):
     with pytest.raises(TopicNotFoundError):
         BatchCommit.plan("export", path=full.path, subscribe="none")
     with pytest.raises(OptionError, match="Did you mean 'startingOffsets'"):

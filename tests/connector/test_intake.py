@@ -136,7 +136,7 @@ def test_default_limit_is_logged_when_it_starts_and_stops_limiting(store, caplog
     assert caplog.messages == [
         "9 messages wait, and a micro-batch takes at most 256 MiB at a time "
         "(maxBytesPerTrigger=none lifts it): the next one has 4",
-        "the backlog has been read: a micro-batch takes all there is again",
+        "the backlog has been read: micro-batches take all messages again",
     ]
 
 

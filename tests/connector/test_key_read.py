@@ -163,7 +163,7 @@ def test_keys_are_separated_by_commas_or_a_json_list(text, words):
     assert parse(msgId=text).lookup == KeyLookup(ids=words)
 
 
-def test_json_that_is_none_is_named():
+def test_invalid_json_is_named():
     with pytest.raises(OptionError, match="'keys' is not JSON"):
         parse(keys='["a"')
 

@@ -239,6 +239,6 @@ def test_kafkas_name_of_the_policy_is_understood():
         {"onDataLoss": "skip", "failOnDataLoss": "true"},
     ],
 )
-def test_policies_that_are_none_or_disagree_are_refused(given):
+def test_invalid_or_contradicting_policies_are_refused(given):
     with pytest.raises(OptionError, match=r"(?i)dataloss"):
         policy(**given)

@@ -186,11 +186,11 @@ def test_checkpoint_lost_so_start_where_the_group_stopped(store):
 def test_a_queue_without_a_commit_is_new_to_a_group_that_has_others(store, caplog):
     store.commits["g", "t"] = {0: 8}
     assert start(store, startingOffsets="committed", group="g") == {0: 8, 1: 7, 2: 0}
-    assert "committed nothing in topic 't' queues [1, 2]: earliest counts there" in caplog.text
+    assert "committed nothing in topic 't' queues [1, 2]: earliest is used there" in caplog.text
 
 
 @pytest.mark.parametrize(("query", "first"), [(STREAM, 10), (BATCH, 5)])
-def test_a_group_that_has_committed_nothing_starts_as_without_one(store, caplog, query, first):
+def test_a_group_without_commits_starts_at_the_default(store, caplog, query, first):
     assert start(store, query, startingOffsets="committed", group="g")[0] == first
     assert "group g has committed nothing" in caplog.text
 
@@ -220,7 +220,7 @@ def test_a_start_that_was_cleaned_is_a_loss(store, caplog, policy, first, by):
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip", "latest"])
-def test_a_start_beyond_the_end_is_a_mistake_and_no_loss(store, policy):
+def test_a_start_beyond_the_end_is_an_error_and_not_a_loss(store, policy):
     with pytest.raises(OffsetOutOfRangeError, match="offset 11 is outside 5 to 10"):
         start(store, startingOffsets='{"t":{"0":11,"1":7,"2":0}}', onDataLoss=policy)
 

@@ -1,4 +1,4 @@
-"""Progress that is seen, and moved, outside of Spark: groups and checkpoints with real queries."""
+"""Progress that is shown and moved outside of Spark: groups and checkpoints with real queries."""
 
 import json
 import time

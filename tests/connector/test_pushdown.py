@@ -9,7 +9,7 @@ CONF = "spark.sql.python.filterPushdown.enabled"
 
 
 class Numbers(DataSource):
-    """Ten numbers, of which a pushed `id > n` leaves out those that it should."""
+    """Ten numbers; a pushed `id > n` leaves out those that it should."""
 
     @classmethod
     def name(cls):
@@ -47,6 +47,6 @@ def frame(spark):
 
 
 def test_spark_still_gives_wrong_rows_where_a_source_takes_filters(frame):
-    """Once this fails, Spark has been mended, and `tags`, `keys` and times can be pushed."""
+    """Once this fails, Spark has been fixed, and `tags`, `keys` and times can be pushed."""
     assert frame.where("id > 6").count() == 3
     assert frame.count() == 3, "Spark has been mended: all ten rows came"

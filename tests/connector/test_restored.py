@@ -269,7 +269,7 @@ def test_a_topic_that_the_copy_does_not_have_yet_is_read_from_its_first_message(
     assert restored.read_all(offset)[0] == new
 
 
-def test_a_topic_that_is_not_read_any_more_keeps_no_place_beyond_the_copy(restored):
+def test_a_topic_no_longer_read_keeps_no_offset_beyond_the_copy(restored):
     restored.create("u", queues=1)
     restored.options = {"path": str(restored.path), "startingOffsets": "earliest"}
     restored.send(10)

@@ -19,7 +19,7 @@ def start(box):
 
 
 def test_latest_is_not_ignored_in_silence_when_a_query_is_started_again(box, start, caplog):
-    """Reported of rocketmq-spark (rocketmq-externals#901): consumed again in spite of latest."""
+    """Reported for rocketmq-spark (rocketmq-externals#901): read again despite latest."""
     box.create(queues=1).send("a", "b", queue=0)
     stopped = json.loads(json.dumps(start(startingOffsets="latest").initialOffset()))
     box.send("c", "d", "e", queue=0)

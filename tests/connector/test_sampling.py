@@ -1,4 +1,4 @@
-"""Columns that are inferred are those of what is read, however it is spread over queues."""
+"""Inferred columns are those of the messages read, however they are spread over queues."""
 
 import pyarrow as pa
 import pytest
@@ -28,7 +28,7 @@ def test_the_share_that_short_queues_leave_unused_is_given_to_the_others(box):
     assert fields(box, topic="t") == ["a", "late"]
 
 
-def test_no_more_than_1000_messages_are_looked_at(box, monkeypatch):
+def test_no_more_than_1000_messages_are_sampled(box, monkeypatch):
     box.create(queues=3)
     for queue, count in enumerate((1300, 1, 1300)):
         box.send(*['{"a":1}'] * count, queue=queue)

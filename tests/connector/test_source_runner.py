@@ -1,6 +1,6 @@
-"""What Spark's processes lack: errors, signals and logs in its source runner, an eased collector.
+"""Errors, signals, logs and garbage collection in Spark's processes.
 
-Spark's source runner is a process of its own on the driver; here this process passes for it.
+Spark's source runner is a separate process on the driver; these tests let this process pose as one.
 """
 
 import gc
@@ -17,9 +17,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_pyrocket import DefaultSource, worker
 from pyspark_pyrocket.columns.messages import default_columns
-from pyspark_pyrocket.source import stream_start
 from pyspark_pyrocket.transport.path import forget
 from pyspark_pyrocket.worker import LOG
+from support.machines import SOURCE_RUNNER, pass_for
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 ALL = ReadAllAvailable()
@@ -31,8 +31,8 @@ def make(box, **options):
 
 @pytest.fixture
 def runner(box, monkeypatch):
-    """This process passes for the source runner, which handles no signal."""
-    monkeypatch.setattr(stream_start, "in_source_runner", lambda: True)
+    """Makes this process pose as the source runner, which handles no signal."""
+    pass_for(monkeypatch, SOURCE_RUNNER)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, before)
@@ -72,7 +72,7 @@ def test_source_runner_raises_errors_of_creation_at_the_first_call(box, runner):
 
 
 def test_sigterm_in_the_source_runner_raises_system_exit(box, runner):
-    """Its `stop` runs then; Spark's own SIGTERM would leave that out."""
+    """So that `stop` runs; by default SIGTERM would end the process without it."""
     make(box.create())
     with pytest.raises(SystemExit):
         signal.getsignal(signal.SIGTERM)(signal.SIGTERM, None)
@@ -88,7 +88,7 @@ def test_outside_the_source_runner_signals_and_logs_stay_unchanged(
     box, runner, unset_log, monkeypatch
 ):
     unset_log()
-    monkeypatch.setattr(stream_start, "in_source_runner", lambda: False)
+    pass_for(monkeypatch, "pytest")
     make(box.create())
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert LOG.handlers == []
@@ -104,6 +104,17 @@ def test_source_runner_is_recognised_by_its_main_module(monkeypatch):
         assert worker.in_source_runner()
     """
     subprocess.run([sys.executable, "-c", "\n".join(map(str.strip, code.splitlines()))], check=True)
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_warning_of_a_sink_is_logged_to_standard_error(box, unset_log, capsys, delivery):
+    unset_log()
+    columns = StructType([StructField("body", StringType())])
+    source = DefaultSource({**box.options, "delivery": delivery, "nullBody": "drop"})
+    writer = source.writer(columns, overwrite=False)
+    rows = pa.record_batch({"body": pa.array(["x", None])})
+    writer.commit([writer.write(iter([rows]))])
+    assert "WARNING pyrocket: rows without a body" in capsys.readouterr().err
 
 
 def test_sigterm_runs_finally_blocks_of_the_runner():

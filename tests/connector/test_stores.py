@@ -38,7 +38,7 @@ def test_a_directory_that_was_replaced_is_opened_again(box):
     assert PathTarget(box.path).open_source().store_id != first.store_id
 
 
-def test_a_directory_that_vanished_is_missed(box):
+def test_a_deleted_directory_is_reported(box):
     box.create()
     PathTarget(box.path).open_source()
     shutil.rmtree(box.path)

@@ -1,4 +1,4 @@
-"""What a streaming read promises of its tasks, and of what they hand to Spark."""
+"""The promises of a streaming read about its tasks, and the batches they return to Spark."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""What happens after a crash: a micro-batch is run again, and reads what it was planned to."""
+"""After a crash a micro-batch is run again, and reads its planned messages."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from pyrocket import Store
 
 
 def run_again(stream, batch):
-    """Forget that a batch was committed, and with it what the sink made of it."""
+    """Remove the commit of a batch, and the sink's output of it."""
     stream.forget_commit(batch)
     log = stream.folder / "out" / "_spark_metadata"
     for name in (str(batch), f".{batch}.crc"):

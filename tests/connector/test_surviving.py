@@ -1,4 +1,4 @@
-"""Messages that go while a task reads, or before a planned micro-batch is replayed."""
+"""Messages deleted while a task reads, or before a planned micro-batch is replayed."""
 
 from functools import partial
 
@@ -12,8 +12,7 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 from pyspark_pyrocket.options.policies import LossPolicy
-from pyspark_pyrocket.source.task import Columns
-from pyspark_pyrocket.source.tolerant_scan import read_locations, read_range
+from pyspark_pyrocket.source.task import Columns, read_locations, read_range
 from pyspark_pyrocket.transport.path import PathSource
 from support.offsets import span
 from support.slices import decoded
@@ -85,9 +84,7 @@ def damage(store, *numbers, queue_id=0):
 @pytest.mark.parametrize("policy", ["skip", "earliest", "latest"])
 @pytest.mark.parametrize("damaged", [[0], [59], [7, 8, 30], list(range(20, 40))], ids=str)
 @pytest.mark.parametrize("where", [None, MessageFilter()])
-def test_damaged_messages_are_passed_over_and_counted_and_no_others(
-    store, caplog, policy, damaged, where
-):
+def test_only_damaged_messages_are_skipped_and_counted(store, caplog, policy, damaged, where):
     damage(store, *damaged)
     read = offsets(store, LossPolicy(policy=policy), where=where or MessageFilter())
     assert read == [number for number in range(60) if number not in damaged]
@@ -115,7 +112,7 @@ def test_nothing_is_left_of_a_topic_that_was_deleted(store, caplog):
         offsets(store, LossPolicy())
 
 
-def test_messages_of_a_topic_created_again_are_not_read_for_older_ones(store):
+def test_messages_of_a_recreated_topic_are_not_read_in_place_of_older_ones(store):
     store.topics.delete("t")
     store.topics.create("t", read_queues=1, write_queues=1)
     store.append_batch(batch([b"1000"] * 5, 0), topic="t")
@@ -128,7 +125,7 @@ def test_a_range_truncated_by_a_crash_is_read_up_to_its_end(store, caplog):
 
 
 def test_an_unreadable_message_is_not_a_loss(store):
-    """Neither damage nor an error that will pass may be skipped."""
+    """Neither damage nor a temporary error may be skipped."""
 
     def damaged(each, tally):
         raise StoreDamagedError("a bad entry")
@@ -226,7 +223,7 @@ def test_a_message_found_by_key_and_cleaned_before_it_is_read_is_a_loss_too(stor
         found(store, located, LossPolicy())
 
 
-def test_a_damaged_message_found_by_key_is_passed_over(store, located, caplog):
+def test_a_damaged_message_found_by_key_is_skipped(store, located, caplog):
     damage(store, 7, 31, queue_id=1)
     assert found(store, located) == [n for n in range(1, 60, 2) if n not in (7, 31)]
     assert len([one for one in caplog.records if "has lost 1 messages" in one.message]) == 2

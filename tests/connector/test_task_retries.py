@@ -41,7 +41,7 @@ def run_job(master, store, attempts, kind):
 
 
 @pytest.mark.heavy
-def test_attempts_that_fail_come_second_or_are_lost_leave_nothing(box, master, tmp_path):
+def test_failed_late_and_lost_attempts_leave_nothing(box, master, tmp_path):
     run_job(master, box.path, tmp_path / "attempts", "batches")
     for topic in MISHAPS:
         bodies = [int(body[:4].rstrip(b".")) for body in type(box)(box.path, topic).bodies()]
@@ -59,7 +59,7 @@ def fill_source(path):
 
 
 @pytest.mark.slow
-def test_attempts_in_a_stream_leave_nothing_either_and_keep_the_order_of_keys(
+def test_failed_attempts_in_a_stream_leave_nothing_and_keep_the_order_of_keys(
     box, master, tmp_path
 ):
     fill_source(box.path)

@@ -233,7 +233,7 @@ def test_a_target_is_small_and_opens_only_the_store_of_the_driver(made, source):
         made.other.of_store(pinned.store_id).open_source()
 
 
-def test_a_source_of_ones_own_is_closed_alone(target, source):
+def test_a_private_source_is_closed_separately(target, source):
     target.open_own_source().close()
     assert [each.rows for each in whole(source)] == [4, 4]
 

@@ -1,4 +1,4 @@
-"""A crash of the machine that takes messages which a stream has read already."""
+"""A crash of the machine that loses messages which a stream has already read."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ def bodies(reader, start):
     return [body[:6] for part in read for body in part], end
 
 
-def test_by_default_the_cut_is_named(crashed):
+def test_by_default_the_truncation_is_named(crashed):
     box, start = crashed
     with pytest.raises(LogTruncatedError, match=r"'t' queue 0 at offset 25.*read up to 30"):
         stream(box).latestOffset(start, ReadAllAvailable())

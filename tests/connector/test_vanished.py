@@ -1,4 +1,4 @@
-"""Topics and queues that are deleted while a stream reads them, over a store of numbers only."""
+"""Topics and queues that are deleted while a stream reads them, with a source without messages."""
 
 import pytest
 from pyrocket import QueueOffsets
@@ -151,7 +151,7 @@ def test_topic_re_creation_detected_in_every_way_to_subscribe(numbers):
         assert end.topic_ids["t"] == "another"
 
 
-def test_the_end_for_the_progress_needs_no_deleted_topic(stopped):
+def test_the_reported_latest_offset_ignores_deleted_topics(stopped):
     store, start = stopped
     store.delete("t")
     assert latest_offset(store, options(SKIP), known=start.offsets.topics).offsets.by_topic() == {}

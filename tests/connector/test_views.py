@@ -13,7 +13,7 @@ from pyspark_pyrocket.columns.messages import ROCKETMQ_DEFAULT
 from pyspark_pyrocket.columns.views import columns_besides, table_schema
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.source import views
+from pyspark_pyrocket.source import planner
 from pyspark_pyrocket.source.batch_reader import default_schema
 from support.stores import filled, log_files, numbered, overwrite
 
@@ -92,7 +92,7 @@ def test_the_log_is_split_by_its_files(java5, monkeypatch):
         return [len(task.work.parts) for task in reader.partitions()]
 
     assert tasks() == [4]
-    monkeypatch.setattr(views, "TASK_BYTES", 8192)
+    monkeypatch.setattr(planner, "VIEW_TASK_BYTES", 8192)
     assert tasks() == [2, 2]
 
 

@@ -14,7 +14,7 @@ LATER = FakeClock(1_700_000_900_000)
 
 
 def check_aftermath(path, promises, config):
-    """Recover the store at `path` and hold it to its promises."""
+    """Recover the store at `path` and check its promises."""
     _look_before_recovery(path)
     check_clean_look(path)
     with Store.open(path, create=not promises.created, config=config, clock=LATER) as store:
@@ -195,7 +195,7 @@ def _check_clean_end(path, found):
 
 
 def check_clean_look(path):
-    """A store without `abort` has complete queues and zeros behind its log: Java trusts both."""
+    """A store without `abort` has complete queues and zeros after its log: Java trusts both."""
     if (path / "abort").exists() or not list(path.glob("commitlog/*")):
         return
     entries, end = {}, 0

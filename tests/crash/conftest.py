@@ -16,7 +16,7 @@ def nursery(checkout_in_children):
 
 @pytest.fixture
 def quick_disk(monkeypatch):
-    """Nothing here takes the power away, so an fsync is only slow."""
+    """There are no power losses here, so an fsync is only slow."""
     monkeypatch.setattr(io, "sync", lambda descriptor: None)
     monkeypatch.setattr(io, "sync_directory", lambda path: None)
 

@@ -1,4 +1,4 @@
-"""A small store with something of everything in it, and ways to damage one of its files."""
+"""A small store with data of every kind, and ways to damage one of its files."""
 
 import os
 import random
@@ -62,7 +62,7 @@ REBUILT = TIMERS | frozenset(
         "timer check",
     ]
 )
-"""Kinds that hold nothing that is not elsewhere, too: all messages outlive the loss of one."""
+"""Kinds whose content can be rebuilt: all messages survive the loss of one."""
 
 _DRAWN = [*KINDS, *["log", "queue"] * 3, "keys", "timers", "timers"]
 
@@ -84,7 +84,7 @@ def make_template(root: Path):
         with Store.open(root) as store:
             _go_on(store, clock)
             notes = (root / "pyrocket/keys").read_bytes()
-        # As the power may leave it; a clean end removes it.
+        # As a power loss may leave it; a clean shutdown deletes it.
         (root / "pyrocket/keys").write_bytes(notes)
 
 

@@ -1,9 +1,9 @@
 """Rounds of damage: a copy of one store each, damaged, read, checked, recovered, repaired.
 
-No field but the body is under a checksum in RocketMQ's format. So what is promised of a damaged
-log is that a message returned has the body, queue, offsets and size that were written; times,
-hosts, flags, the topic's name and properties can be others without anybody noticing. Nor can a
-JSON file be told from another that is as good: topics and groups' offsets may be others then.
+No field but the body is under a checksum in RocketMQ's format. So what is promised of a damaged log
+is that a message returned has the body, queue, offsets and size that were written; changes of
+times, hosts, flags, the topic's name and properties cannot be detected. Nor can a JSON file be
+distinguished from another valid one: topics and groups' offsets may differ then.
 
 To repeat rounds: PYTHONPATH=store:tests python -m crash.damage_rounds FIRST-SEED [COUNT]
 """
@@ -59,7 +59,7 @@ class Round:
         self.kind, self.what = damage(root, rng)
 
     def run(self):
-        """Do it all; return what became of it."""
+        """Run the round; return its outcome."""
         before = look(self.root, self.truth, all_columns=True)
         report = before.attempt(verify, self.root)
         if self.kind in REBUILT and report is not None and report.ok and not before.errors:
@@ -131,7 +131,7 @@ class Round:
         assert not keys, f"not found by key after repair: {keys} {mended.errors}"
 
     def _check_timers(self):
-        """Each is delivered once; without the services' cursors perhaps once more."""
+        """Each timer is delivered once; without the services' cursors perhaps twice."""
         if self.kind not in REBUILT | {"cursors"} or self.kind == "clock":
             return
         told = Look()
@@ -170,7 +170,7 @@ def _reboot(root):
     try:
         reboot(root)
     except (FileNotFoundError, ValueError):
-        return  # The page itself has been damaged.
+        return  # The shared state itself has been damaged.
 
 
 def main(first, count=1):

@@ -14,7 +14,7 @@ NAME_MODES = ("lost", "kept", "prefix", "folders", "folders")
 
 
 class File:
-    """What of a file is durable, and what has been done to it since its last fsync."""
+    """The durable content of a file, and the operations since its last fsync."""
 
     def __init__(self, content=b""):
         self.content, self.pending = content, []

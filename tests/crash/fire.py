@@ -1,4 +1,4 @@
-"""A pipe of `pipe_job.py` under fire: fed, held at windows, killed there, and looked at each time.
+"""A pipe of `pipe_job.py` under fire: fed, paused at windows, killed there, and checked each time.
 
 Bodies are `key:number`, the numbers of a key dense, so that a queue in which each key's numbers
 follow one another has lost nothing, holds nothing twice, and has kept the order.
@@ -136,13 +136,13 @@ class Job:
         return self._process.wait(seconds)
 
     def kill_jvm(self):
-        """Kill the JVM alone; what it has started finds out by itself."""
+        """Kill the JVM alone; its child processes notice that by themselves."""
         children = psutil.Process(self._process.pid).children()
         (jvm,) = [child for child in children if child.name() == "java"]
         jvm.kill()
 
     def kill(self):
-        """Kill the whole session: nothing of it gets to clean up."""
+        """Kill the whole session, without any clean-up."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -178,7 +178,7 @@ class Pauses:
                 return int((self.folder / "hit").read_text())
             time.sleep(0.01)
         (self.folder / "plan").unlink(missing_ok=True)
-        # Taken at the last moment: let it go.
+        # Paused at the last moment: release it.
         self.go()
         return None
 

@@ -72,7 +72,7 @@ class Postman:
             self._sent((level, "t", queue_id), bodies[queue_id::2], began)
 
     def pass_time(self, ms):
-        """Let time pass, and have delivered what is due."""
+        """Let time pass, and deliver due messages."""
         self.clock.now += ms
         deliver_all(self.store)
 
@@ -126,7 +126,7 @@ def check_delivered(path, mail):
 
 
 def check_mail(found, mail):
-    """Hold what has been delivered to what was sent."""
+    """Compare the delivered messages with the sent ones."""
     every = [body for bodies in found.values() for body in bodies]
     twice = [body[:6] for body, count in Counter(every).items() if count > 1]
     assert not twice, f"delivered twice: {twice}"

@@ -74,7 +74,7 @@ def serve():
     from crash import children
     from pyrocket.disk import io
 
-    # Nothing here takes the power away, so an fsync is only slow.
+    # There are no power losses here, so an fsync is only slow.
     io.sync = io.sync_directory = lambda target: None
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""What a scenario does: done to a store under record, and noted with what the store promises."""
+"""A recorded scenario: operations on a store, and what the store has promised after each."""
 
 import copy
 import itertools
@@ -13,7 +13,7 @@ CONFIG = SMALL
 
 
 class Session:
-    """What a scenario does, done to a store under record and noted."""
+    """Runs a scenario's operations on a recorded store, and records the promises."""
 
     def __init__(self, recorder, path, rng, promises):
         self.recorder, self.path, self.rng = recorder, path, rng
@@ -22,7 +22,7 @@ class Session:
         self._numbers = itertools.count(1_000_000 * rng.randrange(1000))
 
     def note(self, change, *arguments, at=None):
-        """A promise changes now, or did when so many operations were done."""
+        """Record that a promise changes now, or changed after that many operations."""
         moment = len(self.recorder.ops) if at is None else at
         self.events.append((moment, change, arguments))
         change(self.now, *arguments)

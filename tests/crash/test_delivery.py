@@ -160,10 +160,10 @@ def lose_power(scenario, folder, seed, *, share, variants=1, chains=1):
     return points
 
 
-@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize(("share", "least"), SHARES)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_power_failure_loses_nothing_and_delivers_nothing_twice(scenario, share, tmp_path):
-    assert lose_power(scenario, tmp_path, SEED, share=share) > 50 * share
+def test_power_failure_loses_nothing_and_delivers_nothing_twice(scenario, share, least, tmp_path):
+    assert lose_power(scenario, tmp_path, SEED, share=share) >= least
 
 
 @pytest.mark.heavy

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 @pytest.mark.parametrize("survivor", [False, True], ids=["reopened", "survivor"])
 def test_death_at_any_step_of_an_append(nursery, path, tmp_path, half, survivor):
-    """Rows of 700 bytes, six a batch: log files and, every second time, queue files are begun."""
+    """Batches of six rows of 700 bytes begin log files and, every second time, queue files."""
     expected, page = [], words(path)
     other = Store.open(path, config=SMALL) if survivor else None
     fates, checked = set(), 0

@@ -1,4 +1,4 @@
-"""A disk that is full: writes are refused by name, reads go on, and nothing acknowledged is lost.
+"""A full disk: writes are refused by name, reads continue, and nothing acknowledged is lost.
 
 Each test has a disk of its own, a small tmpfs; mounting one takes root.
 """
@@ -64,7 +64,7 @@ def attempt(write):
 
 
 def refuse(write):
-    """Do it on the full disk; returns the code it is refused with."""
+    """Call it on the full disk; return the error code."""
     with pytest.raises(StoreUnavailableError) as caught:
         write()
     assert caught.value.remedy
@@ -91,7 +91,7 @@ def check_both(disk, store, expected):
 
 @pytest.mark.parametrize("flush", ["sync", "manual"])
 def test_appends_until_the_disk_is_full_and_after(disk, flush):
-    """The log's files are sparse: the end comes in the middle of one, or where one begins."""
+    """The log's files are sparse: the disk fills up in the middle of one, or at its start."""
     store = opened(disk, flush=flush)
     store.topics.create("t", read_queues=1, write_queues=1)
     disk.fill(left=200 * 1024)
@@ -116,8 +116,8 @@ def test_appends_until_the_disk_is_full_and_after(disk, flush):
         check_both(disk, again, [*sent, b"after"])
 
 
-def test_a_log_file_that_cannot_be_begun(disk):
-    """Where a new file is made, not a byte of it has room."""
+def test_a_log_file_that_cannot_be_created(disk):
+    """There is no room for a single byte of a new file."""
     with opened(disk) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         body = random.Random(1).randbytes(10_000)
@@ -132,7 +132,7 @@ def test_a_log_file_that_cannot_be_begun(disk):
         check_both(disk, store, [body] * 7)
 
 
-def test_a_queue_file_that_cannot_be_made(disk):
+def test_a_queue_file_that_cannot_be_created(disk):
     """The message is in the log already: it is there once, as soon as its queue can be written."""
     with opened(disk) as store:
         store.topics.create("t", read_queues=2, write_queues=2)
@@ -209,7 +209,7 @@ def test_an_old_store_is_opened_on_a_full_disk(disk, booted, clean):
         check_both(disk, store, [*expected, b"after"])
 
 
-def test_a_clean_end_waits_for_room(disk):
+def test_a_clean_shutdown_needs_room(disk):
     """Queues and checkpoint cannot be written: the store is left as after a crash, not as clean."""
     store = opened(disk)
     store.topics.create("t", read_queues=1, write_queues=1)
@@ -224,7 +224,7 @@ def test_a_clean_end_waits_for_room(disk):
 
 
 def fill_to_a_page(disk, store):
-    """Have the last page that is written end with a record; returns how many there are."""
+    """Make the last page written end with a record; return the number of records."""
     at = [store.append(message(b"x" * size)).physical_offset for size in (3000, 3000, 3000)]
     rest = -(at[-1] + 2 * (at[2] - at[1])) % 4096
     store.append(message(b"x" * (3000 + rest)))
@@ -260,7 +260,7 @@ def test_holes_are_not_searched_for_messages(disk, fill, file_kib):
 
 
 def test_a_body_with_holes_is_whole(disk):
-    """Pages of zeros are holes in a copy; where they are read, they are read as what they are."""
+    """Pages of zeros are holes in a copy, and are read as zeros."""
     with opened(disk) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         sent = [bytes(size) for size in (20_000, 3, 40_000, 9000)]

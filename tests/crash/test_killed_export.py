@@ -1,4 +1,4 @@
-"""An export that is killed, with Spark and all, is taken up by the next run."""
+"""An export that is killed together with Spark is continued by the next run."""
 
 import subprocess
 import sys

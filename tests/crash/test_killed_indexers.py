@@ -1,4 +1,4 @@
-"""Writers that keep the key index are killed anywhere: it ends with the bytes Java would make."""
+"""Writers with a key index are killed at random: the index has the bytes that Java would write."""
 
 import os
 import random
@@ -46,7 +46,7 @@ def test_the_index_is_java_s_after_any_number_of_kills(path):
             writer.kill()
             writer.wait()
     with Store.open(path) as store:
-        store.topics.create("other")  # Completes what the dead have left.
+        store.topics.create("other")  # Completes the index that killed writers left.
         messages = store.read("t", 0, 0, 10**7)
         assert len(store.lookup.query("t", "k", max_messages=10**7)) == len(messages)
     index = KeyIndex(Layout(path), Geometry(SMALL.index_slots, SMALL.index_items))

@@ -1,4 +1,4 @@
-"""kill -9 at random: nothing acknowledged is lost, nothing is torn, nothing comes twice."""
+"""kill -9 at random: nothing acknowledged is lost, torn or stored twice."""
 
 import os
 import random
@@ -24,7 +24,7 @@ PRODUCERS, ROUNDS = 3, 7
 
 
 def kill_some(nursery, path, diaries, seed, rounds):
-    """Start producers, kill them at a random moment, look, again and again in one store.
+    """Repeatedly start producers in one store, kill them at a random moment, and check the store.
 
     Two are processes, one is a process of two threads; a reader reads all the time.
     """

@@ -23,7 +23,7 @@ COUNT = 400
 
 
 def check_producers(seen, producers, count):
-    """Every message once, each producer's in order within a queue; count is the least of each."""
+    """Every message once, in order per producer and queue; `count` is the minimum of each."""
     for producer in producers:
         total = 0
         for queue_id, rows in seen.items():

@@ -55,10 +55,10 @@ def _check_all(recording, name, rng, share, variants, chains, depth):
     return points
 
 
-@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize(("share", "least"), SHARES)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_power_loss_at_some_points(name, share, folder):
-    assert lose_power(name, folder, SEED, share=share) > 50 * share
+def test_power_loss_at_some_points(name, share, least, folder):
+    assert lose_power(name, folder, SEED, share=share) >= least
 
 
 def test_power_loss_at_every_point_of_a_long_recovery(folder):

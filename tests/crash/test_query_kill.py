@@ -1,8 +1,8 @@
 """A streaming query killed with SIGKILL, JVM, planner and workers at once, at random moments.
 
-Messages come all the time; some kills hit a run before its first commit: its start-up, its first
-micro-batch, or the replay of what the run before it has left. The query's sink writes each
-micro-batch exactly once if the source gives a replayed one the same rows.
+Messages are appended all the time; some kills hit a run before its first commit: its start-up, its
+first micro-batch, or the replay of the batch that the previous run left. The query's sink writes
+each micro-batch exactly once if the source gives a replayed one the same rows.
 """
 
 import os
@@ -28,7 +28,7 @@ AT_ONCE, AT_A_TIME, PAUSE_SECONDS = 800, 5, 0.02
 PATIENCE_SECONDS = 300
 
 START_SECONDS = 12
-"""A run's first commit takes about as long: a kill in this time meets everything before it."""
+"""A run's first commit takes about this long: kills within it hit everything before that commit."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
@@ -55,7 +55,7 @@ class Job:
 
 
 def kill(process):
-    """Kill the whole session of a process: nothing of it gets to clean up."""
+    """Kill the whole session of a process, without any clean-up."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
@@ -107,7 +107,7 @@ def topic_rows(store):
 
 
 def wait_for_moment(job, dice):
-    """Wait until some micro-batches of this run are over, or for a while that none may be."""
+    """Wait for some micro-batches of this run, or for a time in which there may be none."""
     before, some = job.batches(), dice.randrange(4)
     if some:
         wait_for(lambda: job.batches() >= before + some, PATIENCE_SECONDS)

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 def test_crash_at_any_step_of_a_publication(nursery, path, tmp_path, half):
-    """Rows of 700 bytes, nine a batch: log files and queue files are begun."""
+    """Batches of nine rows of 700 bytes begin new log files and queue files."""
     known, page, fates = 0, words(path), set()
     for step in range(300):
         rows = [f"{step}:{n}:".ljust(700, ".") for n in range(9)]

@@ -162,7 +162,7 @@ def files_go(session):
 
 
 def hours_pass(session):
-    """Files of hours go while nothing of what they held is durable."""
+    """Files of hours are deleted while deliveries from them are not durable."""
     ledger = Ledger(session)
     ledger.open(flush="manual")
     for number in range(4):
@@ -180,7 +180,7 @@ SCENARIOS = [some_are_delivered, some_are_cancelled, files_go, hours_pass]
 
 
 def check(path, notes):
-    """Recover at the time of the power loss and long after it, and look at what has come."""
+    """Recover at the time of the power loss and long after it, and check the deliveries."""
     clock = FakeClock(max(notes["now"], 1_700_000_000_000))
     delivered_at(path, clock, notes, lambda body: notes["due"][body] <= clock.now)
     reboot(path)
@@ -229,10 +229,10 @@ def lose_power(scenario, folder, seed, share):
     return points
 
 
-@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize(("share", "least"), SHARES)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_power_loss_at_some_points(scenario, share, folder):
-    assert lose_power(scenario, folder, SEED, share) > 50 * share
+def test_power_loss_at_some_points(scenario, share, least, folder):
+    assert lose_power(scenario, folder, SEED, share) >= least
 
 
 @pytest.mark.heavy
@@ -247,7 +247,7 @@ def test_power_loss_at_every_point(scenario, folder):
 @pytest.mark.usefixtures("quick_disk")
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 def test_crash_at_any_step_of_a_delivery(nursery, path, tmp_path, half):
-    """Some are due now, some later, one is called off; log files begin all the time."""
+    """Some are due now, some later, one is cancelled; new log files begin all the time."""
     clock, expected = FakeClock(), []
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
         store.topics.create("t", read_queues=2, write_queues=2)

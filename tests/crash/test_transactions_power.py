@@ -23,7 +23,7 @@ pytestmark = pytest.mark.crash
 
 HOUR = 60 * MINUTE
 TRUTH = {"c": COMMIT, "r": ROLLBACK, "u": UNKNOWN, "d": UNKNOWN, "l": UNKNOWN}
-"""What the local transaction of a body that begins so came to, when it was sent."""
+"""The result of the local transaction by the beginning of the body."""
 
 
 def acknowledged(promises, body, state):
@@ -175,10 +175,10 @@ def lose_power(name, folder, seed, share, variants=1):
     return points
 
 
-@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize(("share", "least"), SHARES)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_power_loss_at_some_points(name, share, tmp_path):
-    assert lose_power(name, tmp_path, SEED, share) > 50 * share
+def test_power_loss_at_some_points(name, share, least, tmp_path):
+    assert lose_power(name, tmp_path, SEED, share) >= least
 
 
 @pytest.mark.heavy

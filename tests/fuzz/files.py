@@ -1,4 +1,4 @@
-"""The harnesses of what is read from files: each has a folder of its own, in memory if possible."""
+"""The harnesses of formats read from files: each has its own folder, in memory if possible."""
 
 import os
 import shutil
@@ -40,12 +40,12 @@ _NAMES = ("20231114221320000", "20231114221320001")
 
 
 def now():
-    """Return the time that it always is."""
+    """Return a constant time."""
     return NOW
 
 
 def memory():
-    """Return a folder in memory if there is one, else None, which means the usual one."""
+    """Return a folder in memory if there is one, otherwise None for the default."""
     shared = Path("/dev/shm")
     return shared if shared.is_dir() else None
 
@@ -159,7 +159,7 @@ def _read_queue(known, log_, bound, places):
 
 
 def keys(data):
-    """Two index files, the second shorter: looked up, judged, and continued."""
+    """Two index files, the second shorter: searched, inspected, and continued."""
     layout = new_layout("keys")
     for at, name in enumerate(_NAMES):
         part = data[at * GEOMETRY.file_bytes :][: GEOMETRY.file_bytes]

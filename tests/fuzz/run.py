@@ -43,7 +43,7 @@ def main(name, *options):
     with atheris.instrument_imports(include=["pyrocket"]):
         target = harness(name)
         from pyrocket.disk import io
-    # Nothing here takes the power away, so an fsync is only slow.
+    # There are no power losses here, so an fsync is only slow.
     io.sync = io.sync_directory = lambda target: None
     logging.disable()
     atheris.Setup([sys.argv[0], *options], target)

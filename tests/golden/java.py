@@ -7,7 +7,7 @@ CLEAN, TXCHECK = "java498-clean", "java498-txcheck"
 LOG_END = 5438
 """Where the clean store's log ends."""
 
-# Each message twelve or thirteen records on: hello0, hello2 … and hello1, hello3 …
+# Each message follows after twelve or thirteen records: hello0, hello2 … and hello1, hello3 …
 HELLOS = {0: range(0, 25, 2), 1: range(1, 25, 2)}
 
 

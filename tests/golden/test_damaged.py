@@ -1,4 +1,4 @@
-"""Nothing on disk is trusted: damage is an error by name, or changes nothing that is checked."""
+"""Nothing on disk is trusted: damage is reported by name, or has no effect on checked values."""
 
 import shutil
 from contextlib import suppress

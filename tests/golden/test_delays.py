@@ -31,7 +31,7 @@ def records(root, start=0):
 
 
 def essence(raw):
-    """A record without its queue offset, place and store time: those of its own are different."""
+    """A record without queue offset, log offset and store time, which differ between stores."""
     return raw[:20] + raw[36:56] + raw[64:]
 
 

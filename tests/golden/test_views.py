@@ -1,4 +1,4 @@
-"""What the Java brokers' directories hold besides the messages of topics, read where they lie."""
+"""Views of the Java brokers' directories, read in place."""
 
 import base64
 import json

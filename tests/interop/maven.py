@@ -1,4 +1,4 @@
-"""What a version of RocketMQ consists of, fetched from Maven Central by `pom.xml`.
+"""The artifacts of a version of RocketMQ, fetched from Maven Central by `pom.xml`.
 
 The only Java sources here are in `java/`.
 """
@@ -41,7 +41,7 @@ def class_path(version, cache):
 
 
 def fetch(version, listing):
-    """Let Maven fetch what the pom names and list it; a second try may fare better."""
+    """Let Maven fetch and list the artifacts in the pom; tried twice."""
     goal = ["mvn", "-B", "-q", "-f", HERE / "pom.xml", f"-P{VERSIONS[version]}"]
     goal += [CLASSPATH_GOAL, f"-Dmdep.outputFile={listing}"]
     try:

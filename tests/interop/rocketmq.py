@@ -46,7 +46,7 @@ SMALL = {
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
 }
-"""Sizes at which everything rolls over soon; our index takes 4 items a slot."""
+"""Sizes at which files roll over soon; our index has 4 items per slot."""
 
 CLUSTER, BROKER = "DefaultCluster", "broker-a"
 
@@ -97,7 +97,7 @@ class Program:
         return self.process.wait(STOP_SECONDS)
 
     def stop(self):
-        """Have it shut down cleanly."""
+        """Shut it down cleanly."""
         self.process.terminate()
         assert self.process.wait(STOP_SECONDS) == 143, "it did not shut down in order"
 
@@ -133,7 +133,7 @@ class Broker(Program):
             "namesrvAddr": f"127.0.0.1:{peer.port}",
             "storePathRootDir": store,
             "storePathCommitLog": Path(store) / "commitlog",
-            # No file is old or the disk full as long as a test runs.
+            # No file expires and the disk never counts as full during a test.
             "fileReservedTime": 100_000,
             "diskMaxUsedSpaceRatio": 95,
             # A broker that stops checks half messages once more, unless they are young.

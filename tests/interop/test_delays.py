@@ -1,4 +1,4 @@
-"""Delay levels handed over: Java delivers what waits in our store, and we what waits in Java's."""
+"""Delay levels handed over: Java delivers messages pending in our store, and we those in Java's."""
 
 import time
 
@@ -32,7 +32,7 @@ def park(path):
         assert delivered(store) == OURS_EARLY
 
 
-def test_java_delivers_what_waits_in_our_store_once(java, store_path):
+def test_java_delivers_messages_pending_in_our_store_once(java, store_path):
     park(store_path)
     with java.broker(store_path, **SMALL) as broker:
         wait_until(lambda: len(all_bodies(broker.pull(), "t")) >= 10)
@@ -48,7 +48,7 @@ def test_java_delivers_what_waits_in_our_store_once(java, store_path):
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_we_deliver_what_waits_in_java_s_store_once(java, store_path, ending):
+def test_we_deliver_messages_pending_in_java_s_store_once(java, store_path, ending):
     early = [b"java early%d" % number for number in range(3)]
     late = [b"java late%d" % number for number in range(5)]
     with java.broker(store_path, **SMALL) as broker:

@@ -77,7 +77,7 @@ def test_java_delivers_our_delayed_message_and_checks_our_half_message(java, sto
         def arrived():
             pulled = broker.pull()
             last = {queue_id: found[-1] for queue_id, found in bodies(pulled, "orders").items()}
-            # Another check may have put the half message back before the decision was noted.
+            # Another check may have re-appended the half message before the decision was recorded.
             return pulled if last == {0: b"half", 1: b"late"} and bodies(pulled, OPS) else None
 
         wait_until(arrived)

@@ -25,7 +25,7 @@ def java5(java):
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "unclean"])
-def test_a_strict_broker_takes_our_records_and_we_take_its(java5, store_path, clean):
+def test_a_strict_broker_accepts_our_records_and_we_accept_its(java5, store_path, clean):
     written(store_path, replace(SIZES, property_crc=True)).close(clean=clean)
     with java5.broker(store_path, **STRICT) as broker:
         assert_same(store_path, broker.pull())

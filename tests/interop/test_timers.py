@@ -129,7 +129,7 @@ def test_we_deliver_what_was_pending_with_a_broker(java5, store_path, end):
     assert everything_later(store_path) == wanted
 
 
-def test_what_a_broker_cancelled_is_not_delivered_by_us(java5, store_path):
+def test_a_timer_that_a_broker_cancelled_is_not_delivered_by_us(java5, store_path):
     open_store(store_path).close()
     with java5.broker(store_path, **SMALL) as broker:
         due = str(int(time.time() * 1000) + HOUR)

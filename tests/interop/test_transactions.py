@@ -27,7 +27,7 @@ def decide(message, arg=None):
 
 
 def asked_by_java(java, count, state="COMMIT_MESSAGE", seconds=6):
-    """The bodies about which a broker asks a producer of the group, which answers with `state`."""
+    """The bodies that a broker checks with a producer of the group, which answers `state`."""
     found = java.peer.ask(
         "checks", topic="bills", group=GROUP, state=state, count=count, seconds=seconds
     )
@@ -70,7 +70,7 @@ def test_a_broker_checks_exactly_the_half_messages_we_left_undecided(java, store
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_we_ask_about_exactly_what_a_broker_left_undecided(java, store_path, ending):
+def test_we_check_exactly_the_half_messages_a_broker_left_undecided(java, store_path, ending):
     name_transaction_topics(store_path)
     states = ["COMMIT_MESSAGE", "UNKNOW", "ROLLBACK_MESSAGE", "UNKNOW"]
     messages = [

@@ -1,4 +1,4 @@
-"""What Java is asked to write: every kind of message that a store can hold."""
+"""The messages that Java writes: every kind that a store can hold."""
 
 import json
 import random

@@ -2,14 +2,23 @@
 
 import pytest
 from pyrocket import Store
-from pyrocket.disk import io, machine
+from pyrocket.disk import io
 from pyrocket.engine import recovery
-from support.stores import SMALL, FakeClock, batch, filled, message, next_boot, numbered
+from support.stores import (
+    SMALL,
+    FakeClock,
+    batch,
+    filled,
+    message,
+    next_boot,
+    numbered,
+    set_disk_usage,
+)
 
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk(monkeypatch):
-    """Nothing here takes the power away, so an fsync is only slow."""
+    """There are no power losses here, so an fsync is only slow."""
     monkeypatch.setattr(io, "sync", lambda descriptor: None)
     monkeypatch.setattr(io, "sync_directory", lambda path: None)
 
@@ -17,7 +26,7 @@ def no_waiting_for_the_disk(monkeypatch):
 @pytest.fixture(autouse=True)
 def room_on_the_disk(monkeypatch):
     """However full the machine's disk is; stores on a disk that is really full: `crash`."""
-    monkeypatch.setattr(machine, "_usage", lambda folder: machine.DiskUsage(100, 1000))
+    set_disk_usage(monkeypatch, 100)
 
 
 @pytest.fixture
@@ -76,9 +85,9 @@ def recoveries(monkeypatch):
     """Counts the recoveries that look at the log."""
     done, real = [], recovery.recover
 
-    def recover(*arguments, **named):
-        done.append(named["clean"])
-        return real(*arguments, **named)
+    def recover(log, dispatcher, page, evidence, **hooks):
+        done.append(evidence.clean)
+        return real(log, dispatcher, page, evidence, **hooks)
 
     monkeypatch.setattr(recovery, "recover", recover)
     return done

@@ -57,7 +57,7 @@ def test_other_processes_take_it_too(path, file_clock):
         assert times(store) == [(NOON, NOON), (NOON + 7, NOON + 7)]
 
 
-def test_a_clock_that_is_given_wins(path, file_clock):
+def test_a_given_clock_takes_precedence(path, file_clock):
     with Store.open(path, create=True, config=SMALL, clock=FakeClock(5)) as store:
         store.append(message())
         assert times(store) == [(5, 5)]
@@ -82,7 +82,7 @@ def test_a_store_with_a_test_s_clock_logs_a_warning(path, file_clock, caplog, re
     assert str(NOON) in record.getMessage()
 
 
-def test_looking_at_a_store_with_a_clock_leaves_no_trace(path, file_clock):
+def test_reading_a_store_with_a_clock_leaves_no_trace(path, file_clock):
     Store.open(path, create=True).close()
     before = snapshot(path)
     with Store.open(path, read_only=True) as store:

@@ -254,7 +254,7 @@ def test_every_public_method_is_tried(store):
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_hostile_arguments_are_refused_with_a_way_out(store, what):
+def test_hostile_arguments_are_refused_with_a_remedy(store, what):
     faults = [
         f"{name}({argument}={what}): {fault}"
         for name, (method, good) in calls(store).items()
@@ -291,7 +291,7 @@ def test_hostile_fields_of_messages_and_wishes_are_refused_with_a_way_out(store,
 @pytest.mark.parametrize(
     "given", ["", "a\0b", "a\ud800b", "x" * 5000, "y/" * 3000, b"bytes", None, 5, [], object()]
 )
-def test_paths_that_can_be_none_are_refused_with_a_way_out(store, given):
+def test_invalid_paths_are_refused_with_a_remedy(store, given):
     for method, arguments in [
         (Store.open, {"path": given}),
         (Store.open, {"path": given, "create": True}),

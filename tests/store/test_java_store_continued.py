@@ -64,7 +64,7 @@ def fill(store, count=60):
     return results
 
 
-def test_appends_go_on_where_java_ended(clean):
+def test_appends_continue_where_java_ended(clean):
     java_log = log_bytes(clean)[:LOG_END]
     with Store.open(clean) as store:
         results = fill(store)

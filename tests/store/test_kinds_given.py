@@ -1,4 +1,4 @@
-"""What is of the wrong kind is refused by name, with what to give instead; nothing is written."""
+"""Arguments of a wrong type are refused by name, with the right one; nothing is written."""
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +52,7 @@ def test_a_message_with_a_field_of_another_kind_is_refused_by_name(store, fields
 
 
 @pytest.mark.parametrize("fields", [{"queue_id": "1"}, {"sharding_key": 5}, {"keys": None}])
-def test_so_is_a_half_message(store, fields):
+def test_a_half_message_with_a_field_of_another_kind_is_refused_by_name(store, fields):
     with (
         TransactionProducer(store, "g", lambda half: None) as producer,
         pytest.raises(MessageError, match=next(iter(fields))),

@@ -260,7 +260,7 @@ def test_foreign_file_in_the_log_is_named(open_store, path):
     foreign.unlink()
 
 
-def test_errors_carry_code_message_and_way_out(store):
+def test_errors_have_code_message_and_remedy(store):
     with pytest.raises(InvalidInputError) as caught:
         store.topics.get("t")
     error = caught.value

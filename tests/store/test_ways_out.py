@@ -78,6 +78,6 @@ def test_a_folder_in_place_of_a_file_is_not_reported_as_a_full_disk(path):
         (errno.EBADF, "Free space or repair the disk"),
     ],
 )
-def test_the_way_out_of_an_error_is_that_of_its_number(number, what):
+def test_the_remedy_depends_on_the_error_number(number, what):
     assert what in os_error_remedy(OSError(number, os.strerror(number)), "try again")
     assert "Free space" in os_error_remedy(OSError("without a number"), "try again")

@@ -1,4 +1,4 @@
-"""Kinds of damage to a small store, what each is called, and whether it can be mended."""
+"""Kinds of damage to a small store, their finding codes, and whether repair can fix them."""
 
 from dataclasses import dataclass
 from random import Random

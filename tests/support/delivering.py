@@ -10,7 +10,7 @@ from support.inner import inner
 from support.stores import batch, message
 
 LEVELS_MS = [1000, 5000, 10_000, 30_000, 60_000]
-"""What level 1 to 5 wait."""
+"""The delays of levels 1 to 5."""
 
 
 def delay(store, level, *bodies, topic="t", queue_id=0, **more):
@@ -38,7 +38,7 @@ def waiting(store, level):
 
 
 def deliver_all(store):
-    """Deliver all that is due: one call of `advance` ends after half a second."""
+    """Deliver all due messages: one call of `deliver_due` ends after half a second."""
     while store.deliver_due():
         pass
 

@@ -1,4 +1,4 @@
-"""An end at one step of what a thread of a store does to its disk, in this process."""
+"""Simulates a death at one disk operation of a store's thread, in this process."""
 
 import threading
 

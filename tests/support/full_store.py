@@ -1,4 +1,4 @@
-"""A store with a file of every kind, and what is done to stores, for tests of hostile files."""
+"""A store with a file of every kind, and operations on stores, for tests of hostile files."""
 
 import gc
 import os
@@ -58,7 +58,7 @@ def names_of(path):
 
 
 def use(path):
-    """Open it for writing and do what changes most files."""
+    """Open it for writing and change most files."""
     with Store.open(path, config=SMALL) as store:
         store.append_batch(batch(numbered(60, 100), 0), topic="t")
         store.append(Message(topic="t", body=b"x", keys="k"))
@@ -95,13 +95,13 @@ def error_of(operation, *arguments):
 
 
 def descriptors():
-    """What each open descriptor of this process leads to."""
+    """The target of each open descriptor of this process."""
     gc.collect()
     found = {}
     for name in os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"):
         try:
             status = os.fstat(int(name))
-        except OSError:  # The one that lists the folder.
+        except OSError:  # The descriptor that lists the folder.
             continue
         found[int(name)] = status.st_dev, status.st_ino
     return found

@@ -20,7 +20,7 @@ SECOND, MINUTE = 1000, 60_000
 
 
 class Listener:
-    """Answers with `state` and `answer`, or calls them; remembers what it was asked."""
+    """Answers with `state` and `answer`, or calls them; records its checks."""
 
     def __init__(self, state=COMMIT, answer=UNKNOWN):
         self.state, self.answer = state, answer
@@ -79,7 +79,7 @@ def queue(store, topic, queue_id=0):
 
 
 def rounds(one, clock, count=1, every=MINUTE):
-    """So many intervals pass; returns how many questions each brought."""
+    """Let this many intervals pass; return the number of checks in each."""
     asked = []
     for _ in range(count):
         clock.now += every

@@ -16,6 +16,7 @@ from pyrocket.engine.reader import Reader
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.writer import Writer
 from pyrocket.index.keys.index_builder import IndexBuilder
+from pyrocket.index.queues.scanner import Scanner
 from pyrocket.services.services import Services
 from pyrocket.services.transactions.bridge import TransactionBridge
 
@@ -27,6 +28,10 @@ class Inner:
         self.services: Services = store._services
         self.engine: Engine = self.services.engine
         self.reader: Reader = self.engine.reader
+
+    @property
+    def scanner(self) -> Scanner:
+        return self.reader._scanner
 
     @property
     def writer(self) -> Writer:

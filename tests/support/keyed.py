@@ -1,4 +1,4 @@
-"""Stores whose messages have keys, their index, and what both have to be."""
+"""Stores whose messages have keys, and their expected index."""
 
 import os
 from dataclasses import replace
@@ -31,13 +31,13 @@ def index_of(path):
 
 
 def limit_index(store, **limits):
-    """Give a store other limits of its index, if it is open for writing."""
+    """Change the index limits of a store that is open for writing."""
     if not store.read_only:
         inner(store).keys.limits = IndexLimits(**limits)
 
 
 def index_at_once(store):
-    """Have an open store index everything at once, in slices of one run."""
+    """Make an open store index everything at once, in slices of one run."""
     limit_index(store, catch_up_bytes=1, slice_bytes=1)
 
 
@@ -115,7 +115,7 @@ def crash(store, path):
 
 
 class OpenedKeyFile(IndexFile):
-    """A file by an open descriptor, wherever its name is now."""
+    """A file by its open descriptor, independent of its name."""
 
     def __init__(self, descriptor):
         self.path, self.geometry = f"descriptor {descriptor}", GEOMETRY
@@ -156,7 +156,7 @@ class Refused:
 
     def _new(self):
         index = index_of(self._path)
-        # It made them later than we made ours.
+        # The broker created them later than we created ours.
         name = table_name(1_700_000_000_500)
         while index.path(name).exists() or name <= self._last_name:
             name = name_after(name)

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,3 +58,11 @@ def copy_checkout(folder):
         ".hypothesis",
     )
     return shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*built))
+
+
+SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+
+
+def pass_for(patch, module):
+    """Have this process look like one that runs this module as its main one."""
+    patch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name=module))

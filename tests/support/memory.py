@@ -191,7 +191,7 @@ def _cut(slices, name, safe):
 
 
 def _over_the_wire(kind):
-    """Let each call of a class that costs a round trip pass `MemoryBroker.call`."""
+    """Route each call of a class that costs a round trip through `MemoryBroker.call`."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and not name.startswith("_") and name not in _LOCAL:
             setattr(kind, name, _passing(name, method))

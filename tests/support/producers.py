@@ -1,4 +1,4 @@
-"""What writing processes do; a module of its own, so that spawned processes can import it."""
+"""The code of writing processes; a separate module, so that spawned processes can import it."""
 
 from itertools import count
 from multiprocessing import parent_process

@@ -1,13 +1,14 @@
 """Small stores for tests, and helpers to inspect and change them."""
 
 import hashlib
+import os
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import SharedState
+from pyrocket.disk.shared_state import PUBLISHED, SharedState
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
@@ -24,6 +25,25 @@ RECORD_BYTES = 91
 """Of a record, less body, topic and properties."""
 
 _BOOT_WORD = 8
+
+
+def set_disk_usage(patch, used, total=1000, unit=1 << 30):
+    """Fake the size of all file systems, in these units, and their free space."""
+    free, name_max = total - used, 255
+    blocks = os.statvfs_result((unit, unit, total, free, free, 0, 0, 0, 0, name_max))
+    patch.setattr(os, "statvfs", lambda folder: blocks)
+
+
+def before_publishing(patch, call):
+    """Call `call(value)` each time before `published` is set to the value."""
+    set_word = SharedState.__setitem__
+
+    def observed(page, word, value):
+        if word == PUBLISHED:
+            call(value)
+        set_word(page, word, value)
+
+    patch.setattr(SharedState, "__setitem__", observed)
 
 
 class FakeClock:
@@ -129,7 +149,7 @@ def numbered(count, body_bytes=100, first=0):
 
 
 def append_as_broker(store, topic, properties, tags_code, *, body=b"parked", born=0):
-    """Append to queue 0 of a system topic what only a broker writes there."""
+    """Append to queue 0 of a system topic as only a broker does."""
     record = encode_record(
         topic=topic,
         queue_id=0,

@@ -1,4 +1,4 @@
-"""Messages with due times of their own, as tests send and deliver them."""
+"""Timer messages, as tests send and deliver them."""
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ class Timing:
         return inner(self.store).writer
 
     def send(self, body, after_ms, topic="t", queue_id=0, **more):
-        """Send a message that is due so long from now."""
+        """Send a message that is due after this time."""
         due = self.clock.now + after_ms
         return self.store.append(message(body, topic, queue_id, deliver_at_ms=due, **more))
 
@@ -65,7 +65,7 @@ class Timing:
 
 
 def times(clock, after):
-    """A column of times so many ms from now."""
+    """A column of times, given in ms from now."""
     return pa.array([clock.now + one for one in after], pa.timestamp("ms", "UTC"))
 
 

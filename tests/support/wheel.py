@@ -4,11 +4,11 @@ import numpy as np
 from pyrocket.formats.java_timers import UNIT, TimerCheck, decode_timer_check
 
 FILE_BYTES = 10 * 52 + 16
-"""Of the timer log's files in tests: ten units and a blank."""
+"""Size of the timer log's files in tests: ten units and a blank."""
 
 
 class Wheel:
-    """What a broker makes of the files: `TimerMessageStore.recover`, and what it dequeues."""
+    """A broker's recovery from the files, as `TimerMessageStore.recover`, and its deliveries."""
 
     def __init__(self, path):
         check = path / "config" / "timercheck"
@@ -31,7 +31,7 @@ class Wheel:
         return reversed(found)
 
     def dequeued(self):
-        """(slot, physical offset, magic) of all that is to come.
+        """(slot, physical offset, magic) of all pending units.
 
         A unit of magic 4 is never delivered: `TimerMessageStore.needDelete`.
         """

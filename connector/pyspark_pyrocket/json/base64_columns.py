@@ -22,13 +22,13 @@ _MAX_BYTES = 2**31 - 1
 Ints = npt.NDArray[np.int64]
 
 
-def encode_column(column: pa.BinaryArray) -> pa.StringArray:
+def encode_column(column: pa.BinaryArray, max_bytes: int = _MAX_BYTES) -> pa.StringArray:
     """Return the values in base64; null stays null. Raises pa.ArrowCapacityError beyond 2 GiB."""
     plain = column.fill_null(b"")
     lengths = np.diff(bounds_of(plain))
     fillers = -lengths % 3
     ends = np.cumsum((lengths + fillers) // 3 * 4)
-    if len(ends) and ends[-1] > _MAX_BYTES:
+    if len(ends) and ends[-1] > max_bytes:
         raise pa.ArrowCapacityError(f"{ends[-1]} bytes of base64 do not fit into one batch")
     filled = pc.binary_join_element_wise(plain, _FILLERS.take(pa.array(fillers)), b"")
     encoded = bytearray(binascii.b2a_base64(bytes_of(filled).data, newline=False))

@@ -75,7 +75,7 @@ _HOW_TO_COMMIT = {
     BATCH: "To move it when a batch is done, use pyspark_pyrocket.BatchCommit.",
     STREAM: "To make it follow a stream, name it with 'commitToGroup'.",
 }
-"""How each kind of query moves a group; a read that may become either gets both."""
+"""The remedy for moving a group, by kind of query; a read of unknown kind gets both."""
 
 
 def _parse_group(option: str, text: str) -> str:
@@ -93,7 +93,7 @@ _GROUP = Kind("text", _parse_group, "")
 class Progress:
     """Consumer groups, and whether the read may write.
 
-    group: whose committed offsets may be asked for; commit_to: whose are moved; "": none.
+    group: the group for `committed` positions; commit_to: the group to move; "" for none.
     """
 
     group: str = Option(

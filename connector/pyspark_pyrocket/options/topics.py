@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pyrocket.errors import OptionError
 
@@ -145,7 +146,11 @@ class Subscription:
         """Return whether a topic of this name is read."""
         if self.pattern:
             return re.fullmatch(self.pattern, topic) is not None
-        return topic in self.topics
+        return topic in self._names
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self.topics)
 
     def chosen(self, topic: str, queues: Iterable[int]) -> list[int]:
         """Return those of a topic's queues that are read."""

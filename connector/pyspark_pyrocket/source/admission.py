@@ -15,14 +15,14 @@ from pyspark_pyrocket.transport.interface import MessageSource, QueueRange
 from pyspark_pyrocket.worker import LOG
 
 _ROUNDS = 4
-"""What queues with little to give leave over is shared among the others, so many times at most."""
+"""The maximum number of rounds that share what small backlogs leave over among the other queues."""
 
 _GOOD_ENOUGH = 20
-"""A rest of one part in so many is not worth another round."""
+"""A remainder below this fraction does not get another round."""
 
 
 class Intake:
-    """What one query has taken, and when. The first micro-batch of a run waits for nothing."""
+    """What one query has taken, and when. The first micro-batch of a run does not wait."""
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
@@ -34,7 +34,7 @@ class Intake:
     ) -> Offsets:
         """Return where a micro-batch from `start` ends that could go to `end`.
 
-        That is `start` if there is too little for one yet, which only counts if it `waits`.
+        If `waits` and there are too few messages for a micro-batch yet, that is `start`.
         """
         backlog = end.minus(start).total()
         self._holds = waits and backlog > 0 and self._has_to_wait(source, backlog)
@@ -77,15 +77,15 @@ class Intake:
                 taken,
             )
         elif self._limits and not limits:
-            LOG.info("the backlog has been read: a micro-batch takes all there is again")
+            LOG.info("the backlog has been read: micro-batches take all messages again")
         self._limits = limits
 
 
 def take_rows(start: Offsets, end: Offsets, max_rows: int) -> Offsets:
     """Return offsets between `start` and `end` that admit about `max_rows` messages.
 
-    Every queue with a backlog gives one message at least; otherwise no more than `max_rows` pass,
-    shared out in proportion to the backlogs.
+    Every queue with a backlog gets one message at least; otherwise no more than `max_rows` are
+    admitted, shared in proportion to the backlogs.
     """
     shares = _shares(end.minus(start), max_rows)
     return Offsets({queue: start[queue] + shares.get(queue, 0) for queue in end})
@@ -94,9 +94,9 @@ def take_rows(start: Offsets, end: Offsets, max_rows: int) -> Offsets:
 def take_bytes(start: Offsets, end: Offsets, max_bytes: int, source: MessageSource) -> Offsets:
     """Return offsets between `start` and `end` that admit about `max_bytes` of the log.
 
-    Every queue with a backlog gives one message at least; otherwise no more than `max_bytes` pass,
-    shared out in proportion to what the backlogs seem to hold. What it costs grows with what is
-    taken, not with the backlog.
+    Every queue with a backlog gets one message at least; otherwise no more than `max_bytes` are
+    admitted, shared in proportion to the estimated sizes of the backlogs. The cost grows with the
+    bytes taken, not with the backlog.
     """
     waiting = [QueueRange(queue, start[queue], end[queue]) for queue in end.minus(start)]
     spans = source.sizes(waiting)
@@ -113,7 +113,7 @@ def _shares(backlog: Offsets, max_rows: int) -> Mapping[MessageQueue, int]:
     if not spare or not weight:
         return dict.fromkeys(backlog, 1)
     shares = {key: 1 + (rows - 1) * spare // weight for key, rows in backlog.items()}
-    # The remainder of the rounding goes to those it took most from.
+    # The remainder of the rounding is given to the queues that lost most by it.
     left = spare + len(backlog) - sum(shares.values())
     lost = sorted(backlog, key=lambda key: -((backlog[key] - 1) * spare % weight))
     for key in lost[:left]:
@@ -122,7 +122,7 @@ def _shares(backlog: Offsets, max_rows: int) -> Mapping[MessageQueue, int]:
 
 
 def _fits(spans: Iterable[ByteSpan], max_bytes: int) -> bool:
-    """Whether all of it lies so close together in the log that no sum is needed."""
+    """Whether all messages are so close together in the log that no sum is needed."""
     there = [span for span in spans if span.bytes]
     return not there or max(s.end for s in there) - min(s.start for s in there) <= max_bytes
 

@@ -27,7 +27,7 @@ class BadRecords:
     topic: str
 
     def send(self, records: list[BadRecord]) -> None:
-        """Append durably those records that are not there yet."""
+        """Append durably the records that have not been sent yet."""
         some_are_there = self._is_there(records)
         missing = [each for each in records if not (some_are_there and self._is_there([each]))]
         if not missing:
@@ -47,7 +47,7 @@ class BadRecords:
 
 
 def sender(target: Target, topic: str) -> OnBad | None:
-    """Return what a task does with its bad records, if anything."""
+    """Return the function that sends a task's bad records, if there is one."""
     return BadRecords(target, topic).send if topic else None
 
 
@@ -65,7 +65,7 @@ def prepare_bad_records(target: Target, options: ReadOptions) -> None:
     if options.view != MESSAGES:
         raise OptionError(
             f"Option 'badRecordsTopic' is given with view={options.view}.",
-            remedy="Only what topics show is sent there: remove it.",
+            remedy="Only messages of topics are sent there: remove it.",
             code="OPTION_CONFLICT",
         )
     # Opened for writing even if the topic exists: a store that a broker holds is refused here.
@@ -101,6 +101,6 @@ def _batch(records: list[BadRecord]) -> pa.RecordBatch:
 
 
 def _printable(reason: str) -> str:
-    """Return the reason without what the properties of a message cannot hold."""
+    """Return the reason without characters that message properties cannot contain."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in reason)
     return shown[:_REASON_CHARACTERS]

@@ -22,24 +22,28 @@ from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.bad_records import prepare_bad_records
 from pyspark_pyrocket.source.infer_schema import value_fields
 from pyspark_pyrocket.source.key_lookup import located_partitions
-from pyspark_pyrocket.source.planner import batch_partitions, check_target, topics_to_read
+from pyspark_pyrocket.source.planner import (
+    batch_partitions,
+    check_target,
+    topics_to_read,
+    view_partitions,
+)
 from pyspark_pyrocket.source.task import read_partition
-from pyspark_pyrocket.source.views import view_partitions
 from pyspark_pyrocket.transport.targets import target_of
 
 
 def default_schema(request: Request) -> StructType:
     """Return the columns of a read without `.schema(...)`, if its store and topics exist.
 
-    What a new query creates need not be there: columns depend on topics only where they are
-    inferred from messages.
+    Topics that a new query creates need not exist: columns depend on them only if inferred from
+    messages.
     """
     options = ReadOptions.parse(request, READ)
     target = target_of(options)
     source = target.find_source() if options.create_if_missing else target.open_source()
     if options.view in TABLES:
         return table_schema(options.view)
-    # The log has topics that have been deleted since.
+    # The log view includes topics that have been deleted since.
     is_log = options.view == COMMITLOG
     topics = [] if is_log or source is None else topics_to_read(source, options)
     columns = default_columns(
@@ -52,7 +56,7 @@ def default_schema(request: Request) -> StructType:
 
 
 def projection_of(schema: StructType, options: ReadOptions) -> Projection:
-    """Return what makes a DataFrame of the view's rows, or raise SchemaError."""
+    """Return the projection of the view's rows, or raise SchemaError."""
     if options.view in TABLES:
         return table_projection(options.view, schema)
     projection = Projection.of(schema, options.payload)

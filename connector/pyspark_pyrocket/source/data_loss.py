@@ -1,6 +1,7 @@
-"""Messages that were deleted before they were read: what `onDataLoss` does, and their count.
+"""Messages that were deleted before they were read: handling by `onDataLoss`, and their count.
 
-What cannot be read at the moment (a lock, a recovery) is another kind of error, never counted here.
+Messages that cannot be read at the moment (a lock, a recovery) cause other errors, and are never
+counted here.
 """
 
 from dataclasses import dataclass, field
@@ -14,18 +15,16 @@ from pyspark_pyrocket.worker import LOG
 
 GO_ON = (
     "To continue without the lost messages set the option onDataLoss to skip, earliest or latest;"
-    " its row in the option table says where each continues."
+    " the option table explains where each continues."
 )
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Why a queue cannot be read on from where a query is.
+    """Why a queue cannot be read on from a query's position.
 
-    Attributes:
-        error: What `fail` raises.
-        unread: The first offset, as the queue counts now, that the query has not read.
-        resume: Where `skip` continues.
+    Attributes: error: What `fail` raises. unread: The first offset, in the queue's current
+    numbering, that the query has not read. resume: Where `skip` continues.
     """
 
     error: DataLossError
@@ -37,10 +36,8 @@ class Gap:
 class Losses:
     """Counts the messages that a query has lost in each queue, and warns of each loss.
 
-    Attributes:
-        policy: What `onDataLoss` says.
-        quiet: Whether there are no warnings.
-        counts: Messages lost since this was made, or since `take`.
+    Attributes: policy: The value of `onDataLoss`. quiet: Whether there are no warnings. counts:
+    Messages lost since this was made, or since `take`.
     """
 
     policy: LossPolicy
@@ -54,7 +51,7 @@ class Losses:
             raise gap.error
         policies = {TO_EARLIEST: limits.minimum, TO_LATEST: limits.maximum}
         begin = policies.get(self.policy.policy, gap.resume)
-        self.note(queue, max(0, begin - gap.unread), f"goes on at {begin}", gap.error)
+        self.note(queue, max(0, begin - gap.unread), f"continues at {begin}", gap.error)
         return begin
 
     def note(self, queue: MessageQueue, lost: int, outcome: str, error: DataLossError) -> None:
@@ -79,7 +76,7 @@ class Losses:
         return counts
 
     def warn_once(self, text: str) -> None:
-        """Warn of a state that lasts; the same text is logged once."""
+        """Warn about a lasting state; the same text is logged once."""
         if text not in self.said:
             self.said.add(text)
             LOG.warning(text)
@@ -91,7 +88,7 @@ def out_of_range(where: str, offset: int, limits: QueueOffsets) -> Gap | None:
         return None
     error = OffsetOutOfRangeError(
         f"{where}: offset {offset} is outside {limits.minimum} to {limits.maximum}, "
-        "which is what the queue has.",
+        "the queue's range.",
         remedy=f"Messages below were deleted, those beyond do not exist yet. {GO_ON}",
     )
     if offset < limits.minimum:

@@ -6,18 +6,18 @@ Spark asks once more when nothing is left, so the last micro-batch is included; 
 or a kill, the next run of the query commits it. Small micro-batches share a commit a second.
 
 A commit opens the store for writing for a moment, so a query that waits keeps no other writer out.
-What cannot be written now is written later: a running query never fails for it.
+A commit that fails is retried later: a running query never fails because of it.
 """
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyrocket.errors import PyrocketError, StoreLockedError
 
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.source.offsets import Offsets, topics_of
+from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.transport.interface import Target
 
@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 0.05
 """How long a commit waits for the write lock: other writers mostly hold it for less."""
 
 LAST_PATIENCE_SECONDS = 5.0
-"""How long the last one of a query waits."""
+"""How long the last commit of a query waits."""
 
 _LOG = logging.getLogger("pyspark_pyrocket")
 
@@ -38,7 +38,7 @@ def check_group_can_follow(target: Target, options: ReadOptions) -> None:
     """Raise PyrocketError if a query's group cannot be committed to; it exists afterwards.
 
     A Java broker that holds the store causes StoreLockedError (STORE_IN_USE). Another writer that
-    holds the write lock at the moment is no reason.
+    holds the write lock at the moment does not.
     """
     group = options.progress.commit_to
     if not group:
@@ -59,8 +59,10 @@ def check_group_can_follow(target: Target, options: ReadOptions) -> None:
 class GroupFollower:
     """Commits to a query's group how far Spark has committed its micro-batches."""
 
-    def __init__(self, target: Target, options: ReadOptions) -> None:
-        self._target, self._group = target, options.progress.commit_to
+    def __init__(
+        self, target: Target, options: ReadOptions, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._target, self._group, self.clock = target, options.progress.commit_to, clock
         self._known: Mapping[str, Any] | None = None
         self._committed = self._left = Offsets()
         self._not_before = 0.0
@@ -81,8 +83,8 @@ class GroupFollower:
         self.retry(last=last)
 
     def retry(self, *, last: bool = False) -> None:
-        """Commit what has not been committed yet, if there is any and it is time."""
-        if self._left and (last or time.monotonic() >= self._not_before):
+        """Commit what has not been committed yet, if the interval has passed."""
+        if self._left and (last or self.clock() >= self._not_before):
             self._commit_left(LAST_PATIENCE_SECONDS if last else PATIENCE_SECONDS)
 
     def stop(self) -> None:
@@ -91,15 +93,16 @@ class GroupFollower:
             self._commit_left(PATIENCE_SECONDS)
 
     def _commit_left(self, patience: float) -> None:
-        self._not_before = time.monotonic() + INTERVAL_SECONDS
+        self._not_before = self.clock() + INTERVAL_SECONDS
         try:
-            after = self._target.open_source().within(patience).commit(self._group, self._left)
+            source = self._target.open_source().within(patience)
+            source.commit(self._group, self._left)
+            existing = source.topics()
         except (PyrocketError, OSError) as error:
             self._failed(error)
             return
-        there = set(topics_of(after))
         for topic in self._left.topics:
-            if topic not in there:
+            if topic not in existing:
                 # The same commit will not be possible later either.
                 _LOG.warning(
                     "group %s has no offsets in topic %r, which does not exist", self._group, topic

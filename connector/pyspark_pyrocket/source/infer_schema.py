@@ -19,17 +19,16 @@ from pyspark_pyrocket.options.selection import MESSAGES
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_span
 from pyspark_pyrocket.source.offsets import Offsets
-from pyspark_pyrocket.source.planner import is_asked, read_bounds
+from pyspark_pyrocket.source.planner import is_asked, read_bounds, view_partitions
 from pyspark_pyrocket.source.task import EVERY_MESSAGE, Columns, rows_of
-from pyspark_pyrocket.source.views import view_partitions
 from pyspark_pyrocket.transport.interface import MessageSource, QueueRange
 from pyspark_pyrocket.worker import LOG
 
 SAMPLED = 1000
-"""Messages that are looked at."""
+"""Maximum number of messages that are examined."""
 
 SEARCHED_BYTES = 64 * 1024 * 1024
-"""Of the log, in which messages that a filter wants are searched."""
+"""Maximum bytes of the log that are searched for messages that match a filter."""
 
 _WINDOW_BYTES = 1024 * 1024
 
@@ -39,7 +38,7 @@ def value_fields(
 ) -> list[StructField] | None:
     """Return the columns that replace the body, or None where it stays.
 
-    Raises SchemaError if they cannot be known, as without a source, or have names that are taken.
+    Raises SchemaError if they are unknown, as without a source, or their names are taken.
     """
     payload = options.payload
     if payload.value_format != JSON:
@@ -94,7 +93,7 @@ def bodies_to_read(source: MessageSource, options: ReadOptions) -> Iterator[byte
 def oldest_bodies(
     source: MessageSource, topics: Iterable[str], options: ReadOptions
 ) -> Iterator[bytes]:
-    """Yield the first bodies that the topics have, whatever of them is read."""
+    """Yield the first bodies of the topics, independent of the read's range."""
     bounds = {
         queue: limits
         for queue, limits in source.bounds(list(topics)).items()
@@ -105,7 +104,7 @@ def oldest_bodies(
 
 @dataclass
 class _Queue:
-    """What of a queue has not been looked at; `budget` is how many bytes a filter may skip."""
+    """The rest of a queue to examine; `budget` is how many bytes a filter may skip."""
 
     queue: MessageQueue
     at: int
@@ -120,7 +119,7 @@ def _first(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 def _spread(
     source: MessageSource, start: Offsets, end: Offsets, where: MessageFilter
 ) -> Iterator[bytes]:
-    """Yield as many bodies of each queue; what short ones leave over goes to the others."""
+    """Yield as many bodies of each queue; what short ones leave over is taken from the others."""
     waiting = end.minus(start)
     queues = [
         _Queue(queue, start[queue], end[queue], budget=SEARCHED_BYTES // len(waiting))
@@ -159,7 +158,7 @@ def _take(
 
 
 def _until(source: MessageSource, queue: _Queue, count: int, where: MessageFilter) -> int:
-    """Return up to where to look for the next ones."""
+    """Return the end of the range to search for the next ones."""
     if where.wants_all:
         return min(queue.at + count, queue.end)
     window = min(_WINDOW_BYTES, queue.budget)

@@ -14,13 +14,13 @@ from pyspark_pyrocket.transport.interface import Bounds, MessageSource
 from pyspark_pyrocket.worker import LOG, log_to_stderr
 
 TASK_MESSAGES = 32_768
-"""In one task: each may cost it a page of the log."""
+"""Maximum messages in one task: each may cost a page of the log."""
 
 TASK_BYTES = 32 * 1024 * 1024
 
 
 def located_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPartition]:
-    """Return the tasks that read what has the keys or ids, within the span of the read."""
+    """Return the tasks that read the messages with the keys or ids, within the span of the read."""
     bounds = read_bounds(source, options)
     start, end = find_span(source, options, bounds, Losses(options.loss))
     begin_ms, end_ms = options.span.time_range(source.now_ms())
@@ -45,7 +45,7 @@ def located_partitions(source: MessageSource, options: ReadOptions) -> list[Read
 def _within(
     located: LookupResult, broker: str, start: Offsets, end: Offsets
 ) -> Iterator[MessageLocations]:
-    """Yield the locations that lie in the span of the read."""
+    """Yield the locations within the span of the read."""
     for each in located.locations:
         queue = MessageQueue(each.topic, broker, each.queue_id)
         if queue in start:
@@ -65,8 +65,8 @@ def _log(
     """Log what was used, and how much was left unread."""
     log_to_stderr()
     LOG.info(
-        "%s found %d of %d messages of %s through the key index: %d compared, files used: %d, bytes"
-        " of the log behind it that were read: %d, found outside the offsets to read: %d",
+        "%s found %d of %d messages of %s through the key index: %d compared, files used: %d,"
+        " bytes of the log after it that were read: %d, found outside the offsets to read: %d",
         options.lookup.describe(),
         sum(map(len, kept)),
         sum(limits.maximum - limits.minimum for limits in bounds.values()),

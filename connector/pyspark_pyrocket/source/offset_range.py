@@ -1,4 +1,4 @@
-"""Where a read begins and ends: what the options say, looked up in a source on the driver."""
+"""Where a read begins and ends: the options, resolved by a source on the driver."""
 
 from pyrocket import MessageQueue, QueueOffsets
 from pyrocket.errors import OffsetOutOfRangeError, OptionError
@@ -28,7 +28,7 @@ def find_start(
 ) -> Offsets:
     """Return the first offset to read of each queue, all within `bounds`.
 
-    Raises OptionError and, about lost messages, DataLossError or what the policy says.
+    Raises OptionError and, about lost messages, DataLossError, depending on the policy.
     """
     start = options.span.starting
     if isinstance(start, LastMessages):
@@ -75,7 +75,7 @@ def _found(
 
 
 def _chosen(place: OffsetChoice, bounds: Bounds, losses: Losses) -> Offsets:
-    """Return offsets that a user named; deleted ones are a loss, later ones a mistake."""
+    """Return the offsets given by the user; deleted ones are a loss, later ones an error."""
     chosen = exactly(place.option, place.queues, bounds)
     found = Offsets()
     for queue, limits in bounds.items():
@@ -84,7 +84,7 @@ def _chosen(place: OffsetChoice, bounds: Bounds, losses: Losses) -> Offsets:
         gap = out_of_range(where, offset, limits)
         if gap is not None and offset > limits.maximum:
             raise OffsetOutOfRangeError(
-                gap.error.message, remedy="There is no such message yet: choose one before."
+                gap.error.message, remedy="There is no such message yet: choose an earlier offset."
             )
         found[queue] = offset if gap is None else losses.settle(queue, gap, limits)
     return found
@@ -150,7 +150,7 @@ def _committed(source: MessageSource, place: Committed, bounds: Bounds, losses: 
         found[queue] = known[queue] if gap is None else losses.settle(queue, gap, limits)
     for topic, queues in fresh.items():
         LOG.warning(
-            "group %s has committed nothing in topic %r queues %s: %s counts there",
+            "group %s has committed nothing in topic %r queues %s: %s is used there",
             place.group,
             topic,
             sorted(queues),

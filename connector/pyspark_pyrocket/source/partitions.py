@@ -20,12 +20,12 @@ SMALL_BYTES = 1024 * 1024
 """Smaller ranges share a task: a task costs Spark about 65 ms of a core."""
 
 TASK_BYTES = 4 * SMALL_BYTES
-"""About how much the small ranges of one task hold together."""
+"""About how many bytes the small ranges of one task have together."""
 
 NO_LIMIT = 2**63 - 1
 
 _SMALL_ROWS, _MAX_TOGETHER = 256, 256
-"""Ranges of so many messages at most are read together, and so many of them."""
+"""Limits for ranges that are read together: messages of each, and number of ranges."""
 
 Task = tuple[QueueRange, ...]
 _Item = TypeVar("_Item")
@@ -55,7 +55,7 @@ class ViewParts:
 
 @dataclass(frozen=True)
 class ReadPartition(InputPartition):
-    """One task: where it reads, and what."""
+    """One task: the target that it reads from, and its work."""
 
     target: Target
     work: Ranges | Locations | ViewParts
@@ -129,7 +129,7 @@ def _weighed(
 
 
 def _limits(splitting: Splitting, total: int) -> tuple[int, int]:
-    """Return from how many bytes on a range is alone in its task, and how many others share."""
+    """Return the bytes from which on a range has its own task, and the bytes that others share."""
     if not splitting.coalesce:
         return 0, 0
     small, task = SMALL_BYTES, TASK_BYTES
@@ -143,7 +143,7 @@ def _limits(splitting: Splitting, total: int) -> tuple[int, int]:
 
 
 def _counts(large: Sequence[_Weighed], splitting: Splitting, total: int, others: int) -> list[int]:
-    """Return into how many pieces each range is cut, where there are `others` tasks besides."""
+    """Return into how many pieces each range is cut if there are `others` more tasks."""
     counts = [min(each.range.rows, _share(each.bytes, splitting, total)) for each in large]
     # One more at a time for the range with the longest pieces.
     longest = [

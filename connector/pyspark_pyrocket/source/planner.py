@@ -1,24 +1,31 @@
-"""From options and what a source has now to the tasks of a batch or micro-batch.
+"""Plans the tasks of a batch or micro-batch from the options and the current state of a source.
 
 Runs on the driver and reads only the bounds of queues: O(queues), whatever the log holds.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from pyrocket import MessageQueue, QueueOffsets, TopicConfig, is_system_topic
+from pyrocket import MessageQueue, PendingRange, QueueOffsets, TopicConfig, is_system_topic
 from pyrocket.errors import InvalidInputError, QueueNotFoundError, TopicNotFoundError
 
 from pyspark_pyrocket.options.positions import Committed
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.selection import MESSAGES
+from pyspark_pyrocket.options.selection import MESSAGES, WAITING
 from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_span
 from pyspark_pyrocket.source.offsets import Offsets, topics_of
-from pyspark_pyrocket.source.partitions import Ranges, ReadPartition, cut
+from pyspark_pyrocket.source.partitions import (
+    Ranges,
+    ReadPartition,
+    ViewParts,
+    cut,
+    group_by_weight,
+)
 from pyspark_pyrocket.transport.interface import (
     Capability,
     MessageSource,
+    Part,
     QueueRange,
     Target,
     require,
@@ -48,9 +55,9 @@ def topics_to_read(
 ) -> list[str]:
     """Return those of the topics asked for that exist, or raise about one that should.
 
-    All named topics have to exist, or one that the pattern matches, unless the query waits for
-    them or creates them itself. A missing topic that is `known` is no mistake: it existed, and is a
-    loss.
+    All named topics have to exist, or one that the pattern matches, unless the query waits for them
+    or creates them itself. A missing topic that is `known` is not an error here: it existed, and is
+    a loss.
     """
     existing, asked = source.topics(), options.subscription
     if asked.pattern:
@@ -68,7 +75,7 @@ def topics_to_read(
 def read_bounds(
     source: MessageSource, options: ReadOptions, known: Collection[str] = ()
 ) -> dict[MessageQueue, QueueOffsets]:
-    """Return the offsets that each queue to read has now; raises as `topics_to_read`."""
+    """Return the current bounds of each queue to read; raises as `topics_to_read`."""
     topics, asked = topics_to_read(source, options, known), options.subscription
     bounds = source.bounds(topics)
     if asked.queues:
@@ -83,7 +90,7 @@ def is_asked(asked: Subscription, queue: MessageQueue) -> bool:
 
 
 def batch_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPartition]:
-    """Return the tasks of a batch read; where it starts and ends is decided here, once."""
+    """Return the tasks of a batch read; its start and end are fixed here."""
     log_to_stderr()
     bounds = read_bounds(source, options)
     start, end = find_span(source, options, bounds, Losses(options.loss))
@@ -136,8 +143,8 @@ def _matching(
     found = [name for name in matching if existing[name].readable or name in known]
     if not found and not known and not asked.wait:
         raise TopicNotFoundError(
-            f"No topic of {source.target.describe()} has a name that {asked.pattern!r} matches as "
-            "a whole.",
+            f"No topic of {source.target.describe()} has a whole name that matches"
+            f" {asked.pattern!r}.",
             remedy=f"Topics: {', '.join(list(existing)[:_MAX_NAMED]) or 'none'}. RocketMQ's own, "
             "and those without read permission, match no pattern.",
         )
@@ -158,7 +165,7 @@ def _check_readable(topic: TopicConfig) -> None:
 def _check_assigned(
     asked: Subscription, bounds: Iterable[MessageQueue], topics: Iterable[str]
 ) -> None:
-    """Raise QueueNotFoundError about a queue of these topics that `assign` names in vain."""
+    """Raise QueueNotFoundError about an assigned queue that these topics do not have."""
     queues: dict[str, list[int]] = {}
     for queue in bounds:
         queues.setdefault(queue.topic, []).append(queue.queue_id)
@@ -170,3 +177,32 @@ def _check_assigned(
                 f"Option 'assign': topic {topic!r} has no queue {missing[0]}.",
                 remedy=f"Its queues to read are {', '.join(map(str, existing))}.",
             )
+
+
+VIEW_TASK_BYTES = 64 * 1024 * 1024
+"""About how much of the log one task reads; a file of the log is not divided."""
+
+VIEW_TASK_MESSAGES = 32_768
+"""Maximum pending messages of one task."""
+
+
+def view_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPartition]:
+    """Return the tasks that read a view as it is now."""
+    is_pending = options.view in WAITING
+    # Messages for other topics wait in the same queues: tasks leave them out.
+    topics = topics_to_read(source, options) if is_pending else options.subscription.topics
+    parts = source.plan_view(
+        options.view,
+        topics=topics,
+        group=options.progress.group,
+        skips_damage=options.skips_damage,
+    )
+    groups = group_by_weight(parts, [1], lambda part: [_share_of_task(part)])
+    kept = tuple(topics) if is_pending else ()
+    return [ReadPartition(source.target, ViewParts(group, kept)) for group in groups]
+
+
+def _share_of_task(part: Part) -> float:
+    if isinstance(part, PendingRange):
+        return part.messages / VIEW_TASK_MESSAGES
+    return part.weight / VIEW_TASK_BYTES

@@ -47,14 +47,11 @@ WAITS = (
 class Resumed:
     """Where the queues of a stream continue.
 
-    Attributes:
-        begin: The first offset to read of each queue.
-        bounds: What the queues have.
-        vanished: Those of the bounds that their topics, or the store, no longer have.
-        moved: Whether a queue continues elsewhere than it stopped, which has to be kept.
-        stopped: Up to where each queue of the start offset still holds what was read, also those
-            that are not asked for any more.
-        is_restored: Whether the log is not the one that was read; no older mark or topic id counts.
+    Attributes: begin: The first offset to read of each queue. bounds: What the queues have.
+    vanished: Those of the bounds that their topics, or the store, no longer have. moved: Whether a
+    queue continues elsewhere than it stopped, which has to be kept. stopped: Up to where each queue
+    of the start offset still has the messages read, including queues no longer asked for.
+    is_restored: Whether the log is not the one that was read; no older mark or topic id counts.
     """
 
     begin: Offsets
@@ -70,7 +67,7 @@ def resume(
 ) -> Resumed:
     """Return where the queues continue; queues that `start` does not know, at their first message.
 
-    Raises DataLossError about what is lost unless the policy says otherwise.
+    Raises DataLossError about lost messages, depending on the policy.
     """
     check_store(source, start)
     changes = Changes.since(source, start)
@@ -93,11 +90,11 @@ def resume(
 def what_remains(
     source: MessageSource, end: StreamOffset, ranges: Iterable[QueueRange], losses: Losses
 ) -> Iterator[QueueRange]:
-    """Yield those parts of the planned ranges that hold what they were planned for.
+    """Yield the parts of the planned ranges that still have the planned messages.
 
-    All of them, unless since then their log was cut, an older copy of it restored or their topic
-    deleted, which only a replay can find. Raises DataLossError as `resume` does. What was deleted
-    by age is for the tasks to find out.
+    These are all, unless the log was truncated, an older copy of it restored or their topic deleted
+    since, which only a replay can find. Raises DataLossError as `resume` does. Messages deleted by
+    age are detected by the tasks.
     """
     check_store(source, end)
     if waits_for_recovery(source, end):
@@ -120,9 +117,9 @@ def what_remains(
 
 
 def waits_for_recovery(source: MessageSource, offset: StreamOffset) -> bool:
-    """Whether what the offset has read is not shown until the store has been recovered.
+    """Whether messages that were read are invisible until the store has been recovered.
 
-    That is no loss: a recovery that was interrupted shows only what was durable.
+    That is not a loss: after an interrupted recovery only durable messages are visible.
     """
     if not source.is_recovering():
         return False
@@ -136,7 +133,7 @@ def waits_for_recovery(source: MessageSource, offset: StreamOffset) -> bool:
 
 
 def check_store(source: MessageSource, offset: StreamOffset) -> None:
-    """Raise DataLossError (STORE_CHANGED) unless the offset counts in this store."""
+    """Raise DataLossError (STORE_CHANGED) unless the offset is valid in this store."""
     ((broker, identity),) = source.identities().items()
     place = source.target.describe()
     for what, then, now in (
@@ -146,7 +143,7 @@ def check_store(source: MessageSource, offset: StreamOffset) -> None:
         if then and now and then != now:
             raise DataLossError(
                 f"The checkpoint counts in {what} {then}, but {place} is {what} {now}.",
-                remedy=f"Name the store that it was made with. {NEW_CHECKPOINT}",
+                remedy=f"Name the store that the checkpoint was made with. {NEW_CHECKPOINT}",
                 code="STORE_CHANGED",
             )
 
@@ -204,7 +201,7 @@ class Changes:
     def report_older_copy(self, losses: Losses) -> None:
         """Raise LogTruncatedError, or warn, if the store is an older copy of the one that was read.
 
-        A log that a crash has cut is none: each queue that it concerns has an error of its own.
+        A log that a crash truncated is not an older copy: each affected queue has its own error.
         """
         was_cut = any(cut < self.positions[queue] for queue, cut in self.cuts.items())
         if self.lost_mark is None or was_cut:
@@ -215,13 +212,13 @@ class Changes:
         losses.warn_once(error.message)
 
     def still_read(self, offsets: Offsets) -> Offsets:
-        """Return the offsets, each no later than its queue holds what was read."""
+        """Return the offsets, each limited to the messages read that its queue still has."""
         return Offsets({queue: self._until(queue, at) for queue, at in offsets.items()})
 
     def gap(self, queue: MessageQueue, position: int, limits: QueueOffsets) -> Gap | None:
         """Return why a queue that stopped at `position` cannot continue there, or None."""
         if queue.topic in self.recreated and not self.is_restored:
-            # Its offsets continue after the old ones, unless those were no longer known.
+            # Offsets continue after the old ones if those were known.
             unread = position if position <= limits.maximum else limits.minimum
             return Gap(self.error(queue, position), unread, max(unread, limits.minimum))
         until = self._until(queue, position)
@@ -236,7 +233,7 @@ class Changes:
         return Gap(self.error(queue, position), position, limits.maximum)
 
     def still_valid(self, each: QueueRange) -> int:
-        """Return up to which offset a range holds what it was planned for."""
+        """Return up to which offset a range still has the planned messages."""
         topic = each.queue.topic
         if topic in self.deleted or (topic in self.recreated and not self.is_restored):
             return each.start
@@ -265,7 +262,7 @@ class Changes:
         return _deleted(topic)
 
     def _until(self, queue: MessageQueue, position: int) -> int:
-        """Return up to where, at most `position`, the queue holds what it held."""
+        """Return the offset, at most `position`, up to which the queue is unchanged."""
         return min(position, self.cuts.get(queue, position), self.shared.get(queue, position))
 
     def _older_copy(self, mark: LogMark) -> LogTruncatedError:
@@ -293,7 +290,7 @@ def _shared(source: MessageSource, offset: StreamOffset, mark: LogMark) -> dict[
 def _deleted(topic: str) -> DataLossError:
     return DataLossError(
         f"Topic {topic!r} was deleted while it was read.",
-        remedy=f"Take it out of the topics that are read. {GO_ON}",
+        remedy=f"Remove it from the topics to read. {GO_ON}",
         code="TOPIC_DELETED",
     )
 
@@ -301,7 +298,7 @@ def _deleted(topic: str) -> DataLossError:
 def _vanished(
     source: MessageSource, options: ReadOptions, stopped: Offsets, present: Bounds, losses: Losses
 ) -> dict[MessageQueue, QueueOffsets]:
-    """Return what queues still have that the query has read and that are no longer to be read.
+    """Return the ranges of queues that the query has read and that are no longer read queues.
 
     Raises DataLossError about a deleted topic that was asked for by name, even if all was read.
     """

@@ -1,4 +1,4 @@
-"""What Spark keeps in a query's checkpoint: how far each queue has been read. Pure.
+"""The offset in a query's checkpoint: how far each queue has been read. Pure.
 
     {"brokers": {"broker-a": {"epoch": 1, "mark": {"headerCrc": 912, "logOffset": 73400,
                                                    "storeTimestamp": 1767225600000},
@@ -8,19 +8,18 @@
      "topics": {"t": {"broker-a": "b1d0..."}},
      "version": 2}
 
-offsets: the next offset of each queue, the first one *not* yet read. A topic that is waited for has
-    no queues.
-from: where queues begin that the batch's start offset does not have. The first batch of a query
-    has all of them here, because Spark asks for the initial offset again when it replays.
-brokers, topics: what these offsets count in: for each broker which store (`SourceIdentity`), and
-    which topics; "" is unknown, as in a directory that only Java has written.
-initial: true in an offset that no batch has ended at; such an end reads nothing.
-lost: how many messages of a queue were deleted before the query read them, since it began.
+offsets: the next offset of each queue, the first one *not* yet read. A topic that does not exist
+yet has no queues. from: where queues begin that the batch's start offset does not have. The first
+batch of a query has all of them here, because Spark asks for the initial offset again when it
+replays. brokers, topics: the scope of these offsets: for each broker its store (`SourceIdentity`)
+and the ids of its topics; "" is unknown, as in a directory that only Java has written. initial:
+true in an offset that no batch has ended at; such an end reads nothing. lost: how many messages of
+a queue were deleted before the query read them, since it began.
 
 Version 1 had "store" and "epoch" beside "offsets", one id a topic, and no mark. It is read, and
 never written. There is one broker: a directory is one.
 
-Spark compares the *text*: keys are sorted, and nothing changes while nothing is new.
+Spark compares the *text*: keys are sorted, and the text changes only with new messages.
 """
 
 from collections.abc import Mapping
@@ -110,7 +109,7 @@ def is_ours(value: object) -> bool:
 
 
 def _check_version(value: Mapping[str, Any]) -> None:
-    """Raise DataLossError (CHECKPOINT_VERSION) about what only another release can read."""
+    """Raise DataLossError (CHECKPOINT_VERSION) if only another release can read the offset."""
     brokers = value.get("brokers")
     several = isinstance(brokers, Mapping) and len(brokers) > 1
     if value.get("version") in _READ and not several:
@@ -125,7 +124,7 @@ def _check_version(value: Mapping[str, Any]) -> None:
 
 
 def _identity(value: Mapping[str, Any]) -> tuple[str, SourceIdentity, dict[str, str]]:
-    """Return the broker, what its offsets count in, and the ids of the topics there."""
+    """Return the broker, its store's identity, and the ids of its topics."""
     if value["version"] == 1:
         brokers = {broker for by_broker in value["offsets"].values() for broker in by_broker}
         (broker,) = brokers or {""}

@@ -1,8 +1,8 @@
-"""How far a stream has read, may read next, and whether that can still be read.
+"""Plans a stream: how far it has read, how far it may read next, and what can still be read.
 
 Runs on the driver and reads the bounds of the queues each time, O(queues). A micro-batch is planned
 in four steps: `resume` finds where the queues continue, the bounds where they end, the target and
-the limits how much of that is taken; the result is an offset, which Spark keeps.
+the limits decide how much of that is taken; the result is an offset, which Spark keeps.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -21,13 +21,13 @@ from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.transport.interface import MessageSource, QueueRange, SourceIdentity
 
 Take = Callable[[Offsets, Offsets], Offsets]
-"""How far a micro-batch reads that begins at the first and could end at the second."""
+"""Limits a micro-batch that begins at the first and could end at the second; returns its end."""
 
 
 def initial_offset(source: MessageSource, options: ReadOptions) -> StreamOffset:
-    """Return where a new query starts, as its options say.
+    """Return where a new query starts, by its options.
 
-    A topic that it waits for has no queues: whatever it has later is read from the beginning.
+    A topic that does not exist yet has no queues: it is read from the beginning later.
     """
     context = OffsetContext.now(source)
     losses = Losses(options.loss)
@@ -61,10 +61,10 @@ def next_offset(
 ) -> StreamOffset | None:
     """Return where the next micro-batch ends, or None if there is nothing to read.
 
-    `take` says how much of what there is a micro-batch takes; else it is all. Nothing lies before
-    where `start` continues, or after `target`, and nothing of `start` is left out. Queues that
-    `start` does not know begin at their first message; that, and where a queue had to be moved,
-    is fixed in the result, even if there is nothing to read there.
+    `take` limits the micro-batch; without it everything is taken. Nothing lies before where `start`
+    continues, or after `target`, and nothing of `start` is left out. Queues that `start` does not
+    know begin at their first message; that, and where a queue had to be moved, is fixed in the
+    result, even if there is nothing to read there.
 
     Queues that topics have lost are read to where they end now, which is added to `target`.
     """
@@ -97,7 +97,7 @@ def next_offset(
 
 
 def planned_ranges(start: StreamOffset, end: StreamOffset) -> Iterator[QueueRange]:
-    """Yield what lies between two offsets; on a replay `start` may be newer than it was.
+    """Yield the ranges between two offsets; on a replay `start` may be newer than it was.
 
     See `pyspark_pyrocket.source.stream_offset` for why the end has its own start.
     """
@@ -126,7 +126,7 @@ def _newest_mark(
 
 @dataclass(frozen=True)
 class OffsetContext:
-    """What offsets count in, read before them: a change in between is found the next time."""
+    """The scope of offsets, read before them: a change in between is found the next time."""
 
     broker: str
     source: SourceIdentity
@@ -149,7 +149,7 @@ class OffsetContext:
         lost: Offsets | None = None,
         initial: bool = False,
     ) -> StreamOffset:
-        """Return an offset that counts in this broker and these topics."""
+        """Return an offset that is valid for this broker and these topics."""
         names = (*offsets.topics, *waiting)
         ids = {name: self.topics[name].topic_id for name in names if name in self.topics}
         return StreamOffset(

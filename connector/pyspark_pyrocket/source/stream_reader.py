@@ -9,7 +9,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyrocket.errors import StoreUnavailableError
+from pyrocket.config import DEFAULT_QUEUES
+from pyrocket.errors import PyrocketError, StoreUnavailableError
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -19,17 +20,23 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.columns.projection import Projection
+from pyspark_pyrocket.columns.values import require_value_schema
+from pyspark_pyrocket.columns.views import check_columns
+from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.admission import Intake
+from pyspark_pyrocket.source.bad_records import prepare_bad_records
 from pyspark_pyrocket.source.data_loss import Losses
-from pyspark_pyrocket.source.group_follower import GroupFollower
+from pyspark_pyrocket.source.group_follower import GroupFollower, check_group_can_follow
 from pyspark_pyrocket.source.offsets import Offsets
-from pyspark_pyrocket.source.planner import partitions, read_bounds
+from pyspark_pyrocket.source.planner import check_target, partitions, read_bounds, topics_to_read
 from pyspark_pyrocket.source.resume import waits_for_recovery, what_remains
-from pyspark_pyrocket.source.source_creation import prepare_source
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import (
     initial_offset,
@@ -38,9 +45,9 @@ from pyspark_pyrocket.source.stream_planner import (
     planned_ranges,
 )
 from pyspark_pyrocket.source.task import read_partition
-from pyspark_pyrocket.transport.interface import MessageSource
+from pyspark_pyrocket.transport.interface import MessageSource, Target
 from pyspark_pyrocket.transport.targets import target_of
-from pyspark_pyrocket.worker import LOG
+from pyspark_pyrocket.worker import LOG, exit_on_sigterm, in_source_runner, log_to_stderr
 
 Json = dict[str, Any]
 
@@ -53,7 +60,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._projection = options, projection
         self._intake = Intake(options.admission)
         self._target = target_of(options)
-        self._follower = GroupFollower(self._target, options)
+        self.follower = GroupFollower(self._target, options)
         self._losses = Losses(options.loss)
         self._topics: tuple[str, ...] | None = None
         self._initial: Json | None = None
@@ -102,7 +109,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._deliver_due(source)
         version = source.version()
         if self._idle == (version, start) and not self._intake.is_over(source):
-            self._follower.retry()
+            self.follower.retry()
             return start
         since = StreamOffset.from_json(start)
         is_resumed = self._topics is None and start != self._initial
@@ -118,7 +125,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             losses=self._losses,
         )
         # With AvailableNow, this is Spark's last call once nothing is left to read.
-        self._follower.follow(start, last=end is None and self._last_ends is not None)
+        self.follower.follow(start, last=end is None and self._last_ends is not None)
         if end is not None:
             return end.to_json()
         self._idle = (version, start)
@@ -162,7 +169,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Commit the offsets of the group that follows the query, and close the source."""
-        self._follower.stop()
+        self.follower.stop()
         self._target.close_source()
 
     @property
@@ -203,3 +210,85 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the number of messages after an offset, in topics that still exist."""
         bounds = read_bounds(self._source, self._options, known=offset.topics)
         return Offsets.ends(bounds).minus(offset.offsets).total()
+
+
+@called_by_spark
+class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises the error of an invalid query at Spark's first call."""
+
+    def __init__(self, error: PyrocketError) -> None:
+        self._error = error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Raise."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Raise."""
+        raise self._error
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        """Raise."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise."""
+        raise self._error
+
+
+def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReader:
+    """Check the options, columns, store and topics of a query, and return its reader.
+
+    In Spark's source runner an invalid query gets a `FailedReader`: if this function raised, the
+    runner would fail with an UnboundLocalError of its own and hide the error.
+    """
+    try:
+        options = ReadOptions.parse(request, STREAM)
+        projection = Projection.of(schema, options.payload)
+        require_value_schema(options.payload, schema)
+        check_columns(options.view, projection.scan)
+        reader = RocketStreamReader(options, projection)
+        target = target_of(options)
+        check_target(target, options)
+        prepare_source(target, options)
+    except PyrocketError as error:
+        if not in_source_runner():
+            raise
+        return FailedReader(error)
+    if in_source_runner():
+        log_to_stderr()
+        exit_on_sigterm()
+    return reader
+
+
+def prepare_source(target: Target, options: ReadOptions, *, may_create_store: bool = False) -> None:
+    """Check the store, its topics, the group and the topic for bad records; create what is missing.
+
+    With `createIfMissing` a missing store is not an error: it is created if `may_create_store`;
+    otherwise the checks are left to the call that creates it. Raises PyrocketError.
+    """
+    if options.create_if_missing:
+        if not may_create_store and target.find_source() is None:
+            return
+        _create_missing(target, options)
+    topics_to_read(target.open_source(), options)
+    check_group_can_follow(target, options)
+    prepare_bad_records(target, options)
+
+
+def _create_missing(target: Target, options: ReadOptions) -> None:
+    """Create the store and the named topics; open it for writing only if one is missing."""
+    asked, known = options.subscription, target.find_source()
+    if known is not None and known.topics().keys() >= set(asked.topics):
+        return
+    sink = target.open_sink(create=True)
+    try:
+        for topic in asked.topics:
+            sink.prepare(topic, queues=_queues(asked, topic))
+    finally:
+        sink.close(clean=False)
+
+
+def _queues(asked: Subscription, topic: str) -> int:
+    """Return the number of queues of a new topic: the default, or more if more are assigned."""
+    return max(DEFAULT_QUEUES, *(queue + 1 for queue in asked.queues.get(topic, (0,))))

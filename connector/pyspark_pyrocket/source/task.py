@@ -1,16 +1,22 @@
-"""What an executor does with a partition: take raw slices, decode them, hand Spark the columns.
+"""The work of a task: read raw slices, decode them, and return columns to Spark.
 
-The only place of the connector that decodes records, for whatever transport.
+The only place in the connector that decodes records, for all transports.
+
+What a task reads is fixed when it is planned, but log files are cleaned while tasks run, and a
+micro-batch may be replayed long after it was planned. So messages may be deleted, or damaged: with
+`onDataLoss=fail` the task fails, otherwise it reads what is left, and warns.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyrocket import MessageFilter, MessageLocations, ScanTally, decode_slices
+from pyrocket import MessageFilter, MessageLocations, MessageQueue, ScanTally, decode_slices
 from pyrocket.errors import (
     DataLossError,
+    OffsetOutOfRangeError,
     QueueNotFoundError,
+    RecordDamagedError,
     StoreDamagedError,
     TopicNotFoundError,
 )
@@ -21,6 +27,7 @@ from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.selection import Selection
 from pyspark_pyrocket.source.bad_records import sender
+from pyspark_pyrocket.source.data_loss import GO_ON, Losses
 from pyspark_pyrocket.source.partitions import (
     Locations,
     Ranges,
@@ -29,23 +36,31 @@ from pyspark_pyrocket.source.partitions import (
     ViewParts,
     small_together,
 )
-from pyspark_pyrocket.source.tolerant_scan import Batches, read_locations, read_range
-from pyspark_pyrocket.transport.interface import MessageSource, QueueRange
+from pyspark_pyrocket.transport.interface import Bounds, MessageSource, QueueRange
 from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr
 
 EVERY_MESSAGE = MessageFilter()
 
+_NO_END = 2**63 - 1
+
+Batches = Iterator[pa.RecordBatch]
+Scan = Callable[[QueueRange, ScanTally], Batches]
+"""Yields the messages of a range that match a filter, and counts what it has examined."""
+
+ScanLocations = Callable[[MessageLocations, ScanTally], Batches]
+"""Yields single messages of one queue in the same way."""
+
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns to decode, of which messages, and whether bodies are compared with their CRC."""
+    """The columns to decode, the filter, and whether bodies are compared with their CRC."""
 
     names: tuple[str, ...]
     where: MessageFilter = EVERY_MESSAGE
     verify_crc: bool = False
 
     def of_range(self, source: MessageSource, each: QueueRange, tally: ScanTally) -> Batches:
-        """Yield exactly the messages of a range that are wanted."""
+        """Yield the messages of a range that match the filter."""
         slices = source.slices([each], where=self.where, tally=tally)
         join = not self.where.wants_all
         return decode_slices(slices, self.names, verify_crc=self.verify_crc, join=join)
@@ -53,7 +68,7 @@ class Columns:
     def of_locations(
         self, source: MessageSource, locations: MessageLocations, tally: ScanTally
     ) -> Batches:
-        """Yield the messages at these locations that are wanted."""
+        """Yield the messages at these locations that match the filter."""
         slices = source.slices_at(locations, where=self.where, tally=tally)
         return decode_slices(slices, self.names, verify_crc=self.verify_crc)
 
@@ -62,7 +77,7 @@ class Columns:
     ) -> pa.RecordBatch | None:
         """Return the messages of small ranges of one topic; None if each has to be read alone.
 
-        So has a range with messages that are damaged or deleted: the loss policy counts by range.
+        That is the case if messages are damaged or deleted: losses are counted for each range.
         """
         counted = ScanTally()
         try:
@@ -80,13 +95,13 @@ class Columns:
 def read_partition(
     partition: InputPartition, projection: Projection, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Yield exactly the rows of one task, in their order.
+    """Yield the rows of one task, in order: the same ones for a retry or a replay.
 
-    A retry and a replay read the same offsets again, as far as `onDataLoss` lets them miss what is
-    deleted. Raises StoreNotSharedError.
+    Only messages that were deleted in between are missing, if `onDataLoss` allows that. Raises
+    StoreNotSharedError.
     """
     freeze_imports()
-    # Spark makes up a partition of its own when there are none.
+    # Spark creates a partition of its own if the plan has none.
     if not isinstance(partition, ReadPartition):
         return iter(())
     batches = rows_of(partition, projection.scan, options)
@@ -96,7 +111,7 @@ def read_partition(
 def rows_of(
     partition: ReadPartition, names: tuple[str, ...], options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns of one task's rows, as the source has them."""
+    """Yield these columns of the rows of one task, before the projection."""
     source, work = partition.target.open_source(), partition.work
     columns = Columns(names, options.selection.where, options.verify_crc)
     if isinstance(work, Ranges):
@@ -148,8 +163,8 @@ def _log_tally(ranges: Task, selection: Selection, tally: ScanTally) -> None:
     log_to_stderr()
     queues = (f"{each.queue.topic}/{each.queue.queue_id}" for each in ranges)
     LOG.info(
-        "%s chose %d of %d messages of %s: %d were passed over by the hash of their tags, %d when"
-        " their properties had been read",
+        "%s selected %d of %d messages of %s: %d were skipped by the hash of their tags, %d by"
+        " their properties",
         selection.describe(),
         tally.messages,
         tally.entries,
@@ -157,3 +172,118 @@ def _log_tally(ranges: Task, selection: Selection, tally: ScanTally) -> None:
         tally.entries - tally.records,
         tally.records - tally.messages,
     )
+
+
+def read_range(
+    source: MessageSource, each: QueueRange, loss: LossPolicy, scan: Scan, tally: ScanTally
+) -> Batches:
+    """Yield the messages of a range.
+
+    If some are deleted, or single records are damaged, raise the error of `scan`, or skip them,
+    count them as lost and warn, by the policy. Other damage is always raised. `tally` counts what
+    `scan` has examined.
+    """
+    if loss.fails:
+        yield from _all_or_nothing(each, scan, tally)
+        return
+    left = [each]
+    while left:
+        left = (yield from _continue(source, left[0], Losses(loss), scan, tally)) + left[1:]
+
+
+def read_locations(
+    source: MessageSource, locations: MessageLocations, loss: LossPolicy, scan: ScanLocations
+) -> Batches:
+    """Yield single messages of one queue, with the same treatment of losses as `read_range`."""
+    left = [locations] if len(locations) else []
+    while left:
+        now = left.pop(0)
+        tally = ScanTally()
+        try:
+            yield from scan(now, tally)
+        except OffsetOutOfRangeError as error:
+            if loss.fails:
+                raise _with_remedy(error) from error
+            ahead = now[slice(tally.entries, len(now))]
+            queue, has = _bounds_now(source, ahead)
+            rest = ahead.within(has[queue].minimum, _NO_END)
+            gone = len(ahead) - len(rest)
+            if not gone:
+                raise
+            log_to_stderr()
+            outcome = f"reads the {len(rest)} left of the messages found"
+            Losses(loss).note(queue, gone, outcome, error)
+            left = [rest, *left] if len(rest) else left
+        except RecordDamagedError as error:
+            ahead = now[slice(tally.entries, len(now))]
+            half = len(ahead) // 2
+            if loss.fails:
+                raise
+            if half:
+                left = [ahead[slice(0, half)], ahead[slice(half, len(ahead))], *left]
+            else:
+                queue, _ = _bounds_now(source, ahead)
+                _note_damaged(Losses(loss), queue, error)
+
+
+def _bounds_now(source: MessageSource, locations: MessageLocations) -> tuple[MessageQueue, Bounds]:
+    (broker,) = source.identities()
+    queue = MessageQueue(locations.topic, broker, locations.queue_id)
+    return queue, source.queue_bounds([queue])
+
+
+def _all_or_nothing(each: QueueRange, scan: Scan, tally: ScanTally) -> Batches:
+    try:
+        yield from scan(each, tally)
+    except OffsetOutOfRangeError as error:
+        raise _with_remedy(error) from error
+
+
+def _with_remedy(error: OffsetOutOfRangeError) -> OffsetOutOfRangeError:
+    remedy = f"{error.remedy} {GO_ON}".lstrip()
+    return OffsetOutOfRangeError(error.message, remedy=remedy, code=error.code)
+
+
+def _continue(
+    source: MessageSource, each: QueueRange, losses: Losses, scan: Scan, tally: ScanTally
+) -> Generator[pa.RecordBatch, None, list[QueueRange]]:
+    """Yield messages up to the first loss; return the ranges that are left to read.
+
+    A range with a damaged record is halved until the record is alone in its range.
+    """
+    before = tally.entries
+    try:
+        yield from scan(each, tally)
+    except (OffsetOutOfRangeError, TopicNotFoundError, QueueNotFoundError) as error:
+        # Not the offset of the last message: a filter may have skipped others after it.
+        at = each.start + tally.entries - before
+        has = source.queue_bounds([each.queue])[each.queue]
+        end = min(each.end, max(at, has.maximum))
+        begin = min(max(at, has.minimum), end)
+        gone = begin - at + each.end - end
+        if not gone:
+            raise
+        log_to_stderr()
+        outcome = f"reads what is left of [{at}, {each.end}): [{begin}, {end})"
+        losses.note(each.queue, gone, outcome, _as_loss(error))
+        return [replace(each, start=begin, end=end)] if begin < end else []
+    except RecordDamagedError as error:
+        at = each.start + tally.entries - before
+        half = at + (each.end - at) // 2
+        if at < half:
+            return [replace(each, start=at, end=half), replace(each, start=half)]
+        _note_damaged(losses, each.queue, error)
+    return []
+
+
+def _note_damaged(losses: Losses, queue: MessageQueue, error: RecordDamagedError) -> None:
+    log_to_stderr()
+    losses.note(queue, 1, "reads what follows", _as_loss(error))
+
+
+def _as_loss(
+    error: DataLossError | TopicNotFoundError | QueueNotFoundError | RecordDamagedError,
+) -> DataLossError:
+    if isinstance(error, DataLossError):
+        return error
+    return DataLossError(error.message, code=error.code)

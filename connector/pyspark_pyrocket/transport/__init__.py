@@ -2,5 +2,5 @@
 
 interface   what the connector asks of a transport: `Target`, `MessageSource`, `MessageSink`
 path        a store's directory
-targets     which target the options name
+targets     the target that the options name
 """

@@ -1,4 +1,4 @@
-"""What the connector needs of a transport: the place where messages are stored.
+"""The interface of a transport: the place where messages are stored.
 
 The rules for every transport, so that one over a network fits as well as a directory:
 

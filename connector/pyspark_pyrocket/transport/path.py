@@ -134,8 +134,7 @@ class PathTarget:
     def not_shared(self, reason: str) -> StoreNotSharedError:
         """Return the error for a task that does not find the driver's store."""
         return StoreNotSharedError(
-            f"A task on {socket.gethostname()} looks at {self.path} as the driver does, but "
-            f"{reason}.",
+            f"A task on {socket.gethostname()} uses {self.path} like the driver, but {reason}.",
             remedy="The directory has to be the same one for the driver and all executors.",
         )
 
@@ -171,7 +170,7 @@ class PathSource(StoreSource):
             yield store
         finally:
             try:
-                # The write lock also delivers what is due, which has to become durable.
+                # Releasing the write lock also delivers due messages, which have to become durable.
                 with suppress(StoreLockedError):
                     store.flush()
             finally:
@@ -205,7 +204,7 @@ class PathSink:
 
     @property
     def retention(self) -> Retention | None:
-        """How long the directory says that messages are kept."""
+        """The retention of the directory."""
         return self._store.retention
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:

@@ -76,7 +76,7 @@ class StoreSource:
         return {each: self.store.queue_range(each.topic, each.queue_id) for each in queues}
 
     def retired(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the queues with messages that are no read queues any more."""
+        """Return former read queues that still have messages."""
         return self._by_queue({topic: self.store.lost_queues(topic) for topic in topics})
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:

@@ -11,6 +11,7 @@ import mmap
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
@@ -117,6 +118,7 @@ class FileQueue:
         self._ignore_empty_tail = ignore_empty_tail
         self._open: OrderedDict[int, tuple[int, tuple[int, int]]] = OrderedDict()
         self._checked_in: dict[int, tuple[int, int]] = {}
+        self._read_only: set[int] = set()  # Descriptors of files that cannot be written.
         self._filled, self._window = HoleCache(), MappedWindow()
         self._lock = Lock()
 
@@ -222,6 +224,10 @@ class FileQueue:
         start = self.start_of(offset)
         with self._lock:
             descriptor, links = self._checked(start)
+            if descriptor in self._read_only:
+                self._close(start)
+                os.close(io.open_file(self._path(start), os.O_RDWR))  # Raises if still denied.
+                descriptor, links = self._checked(start)
             if links > 1:
                 descriptor = self._unshare(start, descriptor)
             io.write_at(descriptor, data, offset - start)
@@ -297,11 +303,8 @@ class FileQueue:
     def remove(self, start: int) -> None:
         """Delete the file that begins at `start`."""
         with self._lock:
-            known = self._open.pop(start, None)
-            self._checked_in.pop(start, None)
+            self._close(start)
             self._window.drop()
-        if known is not None:
-            os.close(known[0])
         io.unlink(self.folder / file_name(start))
         io.sync_directory(self.folder)
 
@@ -326,9 +329,8 @@ class FileQueue:
     def close(self) -> None:
         """Close all files; they are opened again when they are used."""
         with self._lock:
-            for descriptor, _ in self._open.values():
-                os.close(descriptor)
-            self._open.clear()
+            for start in list(self._open):
+                self._close(start)
             self._checked_in.clear()
             self._window.drop()
 
@@ -339,6 +341,23 @@ class FileQueue:
         """Return an open descriptor of the file that begins at `start`; the lock is held."""
         return self._checked(start)[0]
 
+    def _close(self, start: int) -> None:
+        """Close the file that begins at `start`, if it is open."""
+        self._checked_in.pop(start, None)
+        known = self._open.pop(start, None)
+        if known is not None:
+            self._read_only.discard(known[0])
+            os.close(known[0])
+
+    def _open_file(self, path: str) -> int:
+        """Open a file, for reading only if it cannot be written."""
+        if self._writable:
+            with suppress(PermissionError):
+                return io.open_file(path, os.O_RDWR)
+        descriptor = io.open_file(path, os.O_RDONLY)
+        self._read_only.add(descriptor)
+        return descriptor
+
     @naming_obstacles
     def _checked(self, start: int) -> tuple[int, int]:
         """Return an open descriptor of the file, and its number of names. Needs the thread lock.
@@ -346,31 +365,28 @@ class FileQueue:
         Another process may have deleted or replaced the file while a snapshot keeps the old one
         alive: the file at the path counts.
         """
-        section, known = self._section(), self._open.pop(start, None)
+        section, known = self._section(), self._open.get(start)
         checked_in, links = self._checked_in.get(start, (0, 0))
         if section and checked_in == section and known is not None:
-            self._open[start] = known
+            self._open.move_to_end(start)
             return known[0], links
         path = f"{self.folder}/{file_name(start)}"
         try:
             there = os.stat(path)
         except OSError:
-            if known is not None:
-                os.close(known[0])
+            self._close(start)
             raise
-        place = there.st_dev, there.st_ino
-        if known is not None and known[1] != place:
-            os.close(known[0])
+        if known is not None and known[1] != (there.st_dev, there.st_ino):
+            self._close(start)
             known = None
         if known is None:
-            descriptor = io.open_file(path, os.O_RDWR if self._writable else os.O_RDONLY)
+            descriptor = self._open_file(path)
             there = os.fstat(descriptor)
             known = descriptor, (there.st_dev, there.st_ino)
         self._open[start], self._checked_in[start] = known, (section, there.st_nlink)
+        self._open.move_to_end(start)
         if len(self._open) > _KEPT_OPEN:
-            oldest, (descriptor, _) = self._open.popitem(last=False)
-            self._checked_in.pop(oldest, None)
-            os.close(descriptor)
+            self._close(next(iter(self._open)))
         return known[0], there.st_nlink
 
 

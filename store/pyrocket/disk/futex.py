@@ -17,7 +17,6 @@ from pyrocket.disk import io
 
 _WORD_BYTES = 4
 _MAX = 0x7FFFFFFF
-_LONGEST_SLEEP_NS = 5_000_000
 _WAIT_BITSET, _WAKE_BITSET = 9, 10
 ALL_KINDS = 0xFFFFFFFF
 
@@ -31,6 +30,8 @@ _CALL_NUMBER = (
 
 class SharedEvent:
     """An event in the first 4 bytes of an open file."""
+
+    longest_sleep_ns = 5_000_000
 
     def __init__(self, descriptor: int) -> None:
         self._map = _mapped(descriptor)
@@ -53,7 +54,7 @@ class SharedEvent:
         if self._map is None:
             time.sleep(pause)
             return
-        longest = _LONGEST_SLEEP_NS if max_ns is None else min(max_ns, _LONGEST_SLEEP_NS)
+        longest = self.longest_sleep_ns if max_ns is None else min(max_ns, self.longest_sleep_ns)
         until = divmod(time.monotonic_ns() + longest, 1_000_000_000)
         limit = ctypes.byref((ctypes.c_long * 2)(*until))
         _futex(self._address, _WAIT_BITSET, seen, limit, kind)

@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pyrocket.clock import Clock
-from pyrocket.config import StoreConfig
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.shared_state import (
     APPENDS,
@@ -33,14 +32,13 @@ from pyrocket.disk.shared_state import (
     PUBLISHED,
     RESERVED,
     STORE_TIME,
-    SharedState,
 )
+from pyrocket.engine.recovery import StoreParts
 from pyrocket.errors import SinkError, StoreFailedError, StoreUnavailableError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import build_entries
 from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch, with_crc_room
 from pyrocket.index.keys.pending_keys import MAX_NOTES
-from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.log.commit_log import CommitLog, Placement
 from pyrocket.log.flusher import failed_before, fsync_failed
 from pyrocket.log.record_walk import walk_all
@@ -101,17 +99,11 @@ class OffsetAllocator:
 class Appender:
     """Appends encoded batches. Every method requires the write lock."""
 
-    def __init__(
-        self,
-        log: CommitLog,
-        dispatcher: Dispatcher,
-        state: SharedState,
-        clock: Clock,
-        config: StoreConfig,
-    ) -> None:
-        self._log, self._dispatcher, self._state, self._clock = log, dispatcher, state, clock
+    def __init__(self, store: StoreParts, clock: Clock, *, property_crc: bool) -> None:
+        """With `property_crc`, records get a checksum of the whole record."""
+        self._log, self._dispatcher, self._state = store.log, store.dispatcher, store.page
+        self._clock, self.property_crc = clock, property_crc
         self.max_notes = MAX_NOTES
-        self.property_crc = bool(config.property_crc)
 
     def append(
         self,

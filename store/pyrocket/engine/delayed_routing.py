@@ -26,6 +26,7 @@ from pyrocket.formats.properties import (
     TIMER_DELIVER_MS,
     TIMER_OUT_MS,
 )
+from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.formats.system_topics import SCHEDULE_QUEUES, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.message import Message
@@ -46,6 +47,11 @@ class Destination:
     properties: Mapping[str, str]
     delay_ms: int | None = None
     due_ms: int | None = None
+
+    def schedule(self, record: EncodedBatch) -> EncodedBatch:
+        """Return a batch of one record with the times of this destination."""
+        delays = None if self.delay_ms is None else np.array([self.delay_ms])
+        return replace(record, delays=delays, due=self.due_ms)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the parts of one open store share: its reader and, if it may write, its writer."""
+"""Shared by the parts of one open store: its reader and, if it may write, its writer."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -41,9 +41,9 @@ class Engine:
         recovery: RecoveryHooks,
         hooks: Callable[[], Hooks],
     ) -> None:
-        """Open the directory; a writer recovers it if that is necessary.
+        """Open the directory; a writer recovers it if necessary.
 
-        `hooks` returns those of the services when the writer needs them first.
+        `hooks` returns the services' hooks when the writer first needs them.
         """
         self.layout, self.clock = layout, clock
         self._writer = None if read_only else Writer(layout, config, clock, recovery, hooks)
@@ -58,7 +58,7 @@ class Engine:
 
     @property
     def config(self) -> StoreConfig:
-        """The settings in effect: the directory's where it has them, else those given."""
+        """The settings in effect: those saved in the directory, otherwise those given."""
         return self.reader.identity.config
 
     @property

@@ -1,7 +1,8 @@
-"""`Store.history`: whether offsets that were kept elsewhere still mean the same messages.
+"""`Store.history`: whether offsets that were saved elsewhere still refer to the same messages.
 
-A recovery may cut the log, and a directory may be replaced by an older copy of itself. A caller
-that keeps offsets of a store, such as the checkpoint of a stream, keeps its epoch and a mark too.
+A recovery may truncate the log, and a directory may be replaced by an older copy of itself. A
+caller that keeps offsets of a store, such as the checkpoint of a stream, keeps its epoch and a mark
+too.
 """
 
 from collections.abc import Mapping
@@ -15,23 +16,23 @@ from pyrocket.metadata.epochs import Epochs
 
 @translating_methods
 class History:
-    """What has been cut off the log of one store. Never locks, never writes."""
+    """The truncations of one store's log. Never locks, never writes."""
 
     def __init__(self, engine: Engine) -> None:
         self._reader, self._epochs = engine.reader, Epochs(engine.layout)
 
     @property
     def epoch(self) -> int:
-        """The number of recoveries that may have cut the log."""
+        """The number of recoveries that may have truncated the log."""
         return self._epochs.current
 
     @property
     def recovery_is_interrupted(self) -> bool:
-        """Whether a writer died in a recovery: until the next one queues end where durable."""
+        """Whether a writer died in a recovery: queues then end at the durable end."""
         return self._reader.bound() == self._reader.interrupted_end() > 0
 
     def cut_since(self, epoch: int, topic: str, queue_id: int) -> int | None:
-        """Return the smallest offset at which a recovery after `epoch` cut the queue, or None."""
+        """Return the lowest offset at which recoveries after `epoch` cut the queue, or None."""
         check_text(topic=topic)
         check_numbers(epoch=epoch, queue_id=queue_id)
         return self._epochs.cut_since(epoch, topic, queue_id)

@@ -103,14 +103,15 @@ class _KeyQuery:
     end_ms: int
     max_messages: int
 
-    def matches(self, record: Record) -> bool:
-        """Whether it is such a message."""
+    def match(self, record: Record) -> StoredMessage | None:
+        """Return the record as a message if it is one of them, else None."""
         if record.topic != self.topic:
-            return False
+            return None
         if not self.begin_ms <= record.store_timestamp <= self.end_ms:
-            return False
+            return None
         message = record.to_message()
-        return self.key == message.properties.get(UNIQ_KEY) or self.key in message.keys
+        has_key = self.key == message.properties.get(UNIQ_KEY) or self.key in message.keys
+        return message if has_key else None
 
 
 @dataclass(frozen=True)
@@ -280,8 +281,9 @@ class Lookup:
                 continue
             seen.add(offset)
             record = self._record_at(offset, bound)
-            if record is not None and query.matches(record):
-                found[offset] = record.to_message()
+            message = query.match(record) if record is not None else None
+            if message is not None:
+                found[offset] = message
             if len(found) == query.max_messages:
                 break
         return [found[offset] for offset in sorted(found)]

@@ -29,7 +29,7 @@ from pyrocket.config import (
 from pyrocket.engine.delayed_routing import DelayRouter, Destination, Parcel, QueueIds
 from pyrocket.errors import MessageError, TopicNameError, TopicNotFoundError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
-from pyrocket.formats.hashes import java_hash, queue_for_key, queues_for_keys
+from pyrocket.formats.hashes import queue_for_key, queues_for_keys
 from pyrocket.formats.message_id import hex_column
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import (
@@ -41,7 +41,12 @@ from pyrocket.formats.properties import (
     find_illegal_property,
 )
 from pyrocket.formats.record import encode_record
-from pyrocket.formats.record_batch import EncodedBatch, encode_batch, with_crc_room
+from pyrocket.formats.record_batch import (
+    EncodedBatch,
+    batch_of_records,
+    encode_batch,
+    with_crc_room,
+)
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.message import Message
 from pyrocket.metadata.topics import check_topic_name
@@ -146,7 +151,7 @@ class MessageEncoder:
         except UnicodeEncodeError as error:
             raise MessageError(
                 f"the message holds text that is not valid Unicode: {error}.",
-                remedy="Use text that UTF-8 can encode; binary data belongs in the body.",
+                remedy="Use text that UTF-8 can encode; put binary data into the body.",
             ) from error
 
     def _record(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:
@@ -172,17 +177,9 @@ class MessageEncoder:
             flag=message.flag,
             sys_flag=sys_flag,
         )
-        encoded = EncodedBatch(
-            topic=to.topic,
-            data=pa.py_buffer(bytearray(record)),
-            bounds=np.array([0, len(record)]),
-            queue_ids=np.array([to.queue_id], np.int32),
-            tags_codes=np.array([java_hash(message.tags or "")], np.int64),
-            keys=keys_of_message(to.topic, unique_id, _keys_of(message)),
-            delays=None if to.delay_ms is None else np.array([to.delay_ms]),
-            due=to.due_ms,
-        )
-        return self._with_room(encoded), unique_id
+        keys = keys_of_message(to.topic, unique_id, _keys_of(message))
+        encoded = batch_of_records(to.topic, to.queue_id, [record], message.tags or "", keys)
+        return self._with_room(to.schedule(encoded)), unique_id
 
     def _with_room(self, batch: EncodedBatch) -> EncodedBatch:
         """Return the records with room for a checksum of the whole record, if it is enabled."""

@@ -1,4 +1,4 @@
-"""`Store.raw`: records undecoded, and where they lie, for programs that hand messages on."""
+"""`Store.raw`: undecoded records and their locations, for programs that forward messages."""
 
 from collections.abc import Iterator, Sequence
 
@@ -32,7 +32,7 @@ class RawReads:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Yield the messages [start, end) that `where` wants as raw records.
+        """Yield the messages [start, end) that match `where` as raw records.
 
         A slice has a few MiB and is valid until the next one is taken. A `tally` counts what was
         examined. Raises OffsetOutOfRangeError, StoreDamagedError.
@@ -51,8 +51,8 @@ class RawReads:
     ) -> RecordSlice | None:
         """Return the messages of a few small ranges (queue, start, end) as one slice.
 
-        Costs about as much as one of them. None where they have more than a few MiB, or where one
-        cannot be read; read each range alone then.
+        Costs about as much as one of them. None if they have more than a few MiB, or if one cannot
+        be read; read each range alone then.
         """
         runs = self._reader.runs(self._reader.topics.get(topic).name, ranges)
         if not runs:
@@ -75,7 +75,7 @@ class RawReads:
         return slices_at(self._reader.log, locations, self._broker, where, tally)
 
     def log_span(self, topic: str, queue_id: int, start: int, end: int) -> ByteSpan:
-        """Return where in the log [start, end) lies, and about how many bytes its messages have.
+        """Return the range of the log that holds [start, end), and about how many bytes it has.
 
         The count is exact up to 256 messages. Zeros if none of them exists.
         """

@@ -54,7 +54,7 @@ from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
 from pyrocket.metadata.topics import TopicConfig, Topics
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
-"""In memory at a time at most, except one larger message."""
+"""Maximum bytes in memory at a time, except for one larger message."""
 
 _log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ class Reader:
         return self._scanner.slices(queue, start, end, where=where, tally=tally)
 
     def runs(self, topic: str, ranges: Sequence[tuple[int, int, int]]) -> list[Run] | None:
-        """Return ranges (queue id, start, end) of a topic as runs; None if one is not there."""
+        """Return ranges (queue id, start, end) of a topic as runs; None if one is missing."""
         check_ranges(ranges)
         bound, log_start = self.bound(), self._log.first_offset()
         for queue_id, start, end in ranges:

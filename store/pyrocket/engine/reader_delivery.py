@@ -1,8 +1,8 @@
 """Delivery of due messages on behalf of a store that is open for reading.
 
 A stream that reads from a store without a writer would never see delayed messages. So it opens the
-store for writing for a moment when the shared state says that something is due. It never does so if
-no message was ever delayed, or if only a Java broker has written the store.
+store for writing for a moment when a message is due by the shared state. It never does so if no
+message was ever delayed, or if only a Java broker has written the store.
 """
 
 import logging
@@ -22,7 +22,7 @@ class Writable(Protocol):
     """A store that is open for writing."""
 
     def deliver_due(self) -> bool:
-        """Deliver what is due; return whether anything was."""
+        """Deliver due messages; return whether there were any."""
         ...
 
     def flush(self) -> None:
@@ -35,7 +35,7 @@ class Writable(Protocol):
 
 
 class ReaderDelivery:
-    """Delivers what is due for the readers of one store. Not thread-safe.
+    """Delivers due messages for the readers of one store. Not thread-safe.
 
     `interval_seconds` is the least time after which it opens the store for writing again.
     """
@@ -47,7 +47,7 @@ class ReaderDelivery:
         self._not_before = 0.0
 
     def deliver_due(self, open_writable: Callable[[], Writable]) -> bool:
-        """Deliver what is due, at most once a second; return whether anything was.
+        """Deliver due messages, at most once a second; return whether there were any.
 
         While nothing is due, it only reads the shared state. Never raises: if a Java broker has
         the store open, or the directory cannot be written, nothing is delivered.
@@ -59,7 +59,7 @@ class ReaderDelivery:
             return _deliver_once(open_writable)
         except (PyrocketError, OSError) as error:
             if getattr(error, "code", "") != "LOCK_TIMEOUT":  # A writer is active and delivers.
-                _log.info("what is due in %s waits for a writer: %s", self._layout.root, error)
+                _log.info("due messages in %s wait for a writer: %s", self._layout.root, error)
                 self._not_before = time.monotonic() + self.after_failure_seconds
             return False
 

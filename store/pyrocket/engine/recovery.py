@@ -2,16 +2,19 @@
 
 A writer that opens the store decides whether to recover, under the write lock and from cheap signs
 (`WriterSession.state_is_valid`, `queues_agree`). "Clean" means that the last shutdown was: there is
-no file `abort`, and the shared state does not say that an fsync failed.
+no file `abort`, and no fsync failed by the shared state.
 
     what the writer finds                                      what is done
     ---------------------------------------------------------  -----------------------------------
     state valid in this boot, other writers present            join them: no recovery
-        test_other_writers_are_not_looked_at
+        test_a_writer_that_joins_others_does_not_recover
     state valid in this boot, alone, queues agree              no recovery
         test_deleted_and_empty_topics_are_not_lost_queues
     state valid in this boot, alone, queues lack entries       recover, unclean
         test_all_queues_deleted_after_a_kill
+    state valid in this boot, alone, the log continues         recover; clean if there is no `abort`
+    after the state's end
+        test_a_state_restored_from_an_older_copy_hides_no_messages
     next boot, clean, log and queues end where the state says  validate the state: no recovery
         test_after_a_clean_end_the_next_boot_has_nothing_to_recover
     next boot, clean, but a queue or the log differs           recover, clean
@@ -22,7 +25,7 @@ no file `abort`, and the shared state does not say that an fsync failed.
         test_an_abort_file_takes_precedence_over_the_state
     a Java broker had the store, or it is a copy               recover; clean if there is no `abort`
         test_a_java_broker_that_ran_since_is_noticed
-        test_a_copy_is_looked_at_first
+        test_a_copy_is_recovered_first
     an fsync failed                                            drop cached pages, recover, unclean
         test_failed_fsync_stops_every_writer_until_recovery
     recovery is necessary, but other writers are present       refuse: STORE_NEEDS_RECOVERY
@@ -91,6 +94,7 @@ from pyrocket.disk.shared_state import (
     DISPATCHED,
     FAILED,
     PUBLISHED,
+    RESERVED,
     RESTED,
     STORE_TIME,
     STRUCTURE,
@@ -100,7 +104,7 @@ from pyrocket.engine.hooks import Recovered, RecoveryHooks
 from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.index.queues.queue_table import QueueTable
-from pyrocket.index.queues.rebuild import expected_ends, recover
+from pyrocket.index.queues.rebuild import Evidence, expected_ends, recover
 from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import keep_tail
@@ -111,12 +115,12 @@ from pyrocket.metadata.topics import Topics
 
 _YEAR_MS = 365 * 24 * 3_600_000
 _LOOKED_THROUGH = 1 << 20
-"""Bytes of log that are gone through to see that all queues have them."""
+"""Maximum bytes of log that are checked for missing queue entries."""
 
 
 @dataclass(frozen=True)
 class StoreParts:
-    """What recovery makes agree, a checkpoint makes durable, and the cleaner deletes from."""
+    """The parts of a store that recovery, the checkpointer and the cleaner work on."""
 
     layout: Layout
     log: CommitLog
@@ -128,7 +132,7 @@ class StoreParts:
     hooks: RecoveryHooks
 
     def structure_changed(self) -> None:
-        """Tell every reader that topics or files have come or gone."""
+        """Notify every reader that topics or files were created or deleted."""
         self.page[STRUCTURE] = self.page[STRUCTURE] + 1
 
 
@@ -141,12 +145,15 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
     noted, checkpoint = QueueEnds(layout).read(), read_checkpoint(layout)
     clean = not layout.abort.exists() and not page[FAILED]
     try:
-        recovered = recover(
-            *(log, queues, store.dispatcher, page, checkpoint),
+        evidence = Evidence(
             clean=clean,
-            topics=store.topics.all(),
-            known=noted.ranges(log.first_offset()) if noted else None,
+            checkpoint=checkpoint,
             durable_end=QueueEnds(layout).durable_end(),
+            topics=store.topics.all(),
+            ranges=noted.ranges(log.first_offset()) if noted else {},
+        )
+        recovered = recover(
+            *(log, store.dispatcher, page, evidence),
             before_change=partial(_begin, layout, page),
             before_cut=partial(keep_tail, log, layout.own, layout.scratch, now_ms),
         )
@@ -179,7 +186,7 @@ def note_progress(
     cursors: Mapping[int, int],
     changed: Collection[tuple[str, int]] | None,
 ) -> None:
-    """Note how far queues and services have come in the log until `end`, which is durable.
+    """Save the ends of queues and the services' cursors as of the durable log offset `end`.
 
     Only the queues `changed` have changed since this was done last; None if any may have.
     """
@@ -189,14 +196,16 @@ def note_progress(
 
 
 def queues_agree(store: StoreParts) -> bool:
-    """Whether the queues look as if they had what was dispatched; the caller is alone.
+    """Whether the log ends where the state says, and the queues seem complete.
 
-    Takes about a stat for each queue. Where a writer was killed, what came after the last
-    checkpoint is gone through, unless that is much. Raises StoreDamagedError where the log's last
-    file is gone: its queues must not be cut for it.
+    The caller holds the store exclusively. Takes about a stat for each queue. If a writer was
+    killed, the log after the last checkpoint is checked, unless it is long. Raises
+    StoreDamagedError if the log's last file is missing: queues must not be truncated then.
     """
     log, page = store.log, store.page
     log.check_holds(page[PUBLISHED])
+    if page[RESERVED] == page[PUBLISHED] and log.continues_at(page[PUBLISHED]):
+        return False  # The state is older than the log: it was restored from a copy.
     ends, end = QueueEnds(store.layout), page[DISPATCHED]
     noted = ends.read()
     if noted is None:

@@ -10,6 +10,7 @@ from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_append import GroupAppend
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.engine.received import ReceivedRecords
+from pyrocket.engine.topic_admin import create_topics, ensure_topics
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError, TopicNotFoundError
 from pyrocket.formats.message_id import offset_message_id
@@ -119,18 +120,10 @@ class Sender:
 
     def _create_system_topics(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
         """Create the missing system topics for delayed messages of the batches."""
-        if not self._lacking(batches, self._known(writer)):
-            return
-        with writer.exclusive():
-            for topic in self._lacking(batches, self._topics.all()):
-                self._topics.put(topic)
-                writer.structure_changed()
-
-    def _lacking(
-        self, batches: Sequence[EncodedBatch], known: Mapping[str, TopicConfig]
-    ) -> list[TopicConfig]:
-        rooms = self._outgoing.delays.rooms({one.topic for one in batches})
-        return lacking_topics(rooms, known) if rooms else []
+        queues = self._outgoing.delays.rooms({one.topic for one in batches})
+        if queues and lacking_topics(queues, self._known(writer)):
+            with writer.exclusive():
+                ensure_topics(writer, self._topics, queues)
 
     def flush(self, writer: Writer) -> SendStatus:
         """Flush, or request a flush, as configured after an append; return the send status."""
@@ -168,10 +161,7 @@ class Sender:
             return self._topics.get(name)
         queues = self._config.default_queues
         with writer.exclusive():
-            (topic,), there = self._topics.create([TopicConfig(name, queues, queues)])
-            if not there:
-                writer.structure_changed()
-            return topic
+            return create_topics(writer, self._topics, [TopicConfig(name, queues, queues)])[0]
 
 
 def _check_still_there(topic: TopicConfig | None, encoded: EncodedBatch) -> None:

@@ -135,7 +135,7 @@ class ServiceRunner:
             writer.flush_soon()
         if self._refused:
             # `next_due` stays in the past, as it should. Taking the lock here could keep other
-            # processes from delivering, and they us.
+            # processes from delivering, and vice versa.
             return done
         try:
             with writer.try_exclusive():

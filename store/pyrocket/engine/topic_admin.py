@@ -10,6 +10,7 @@ from pyrocket.config import DEFAULT_QUEUES
 from pyrocket.disk import io
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
+from pyrocket.engine.writer import Writer
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import drop_topic_offsets
 from pyrocket.metadata.topics import (
@@ -17,6 +18,7 @@ from pyrocket.metadata.topics import (
     PERM_READ,
     PERM_WRITE,
     TopicConfig,
+    Topics,
     check_not_system,
     check_topic_name,
 )
@@ -71,10 +73,7 @@ class TopicAdmin:
         with self._engine.writer.exclusive():
             if not exist_ok:
                 self._check_new(topics)
-            made, there = self._topics.create(topics)
-            if len(there) < len({topic.name for topic in topics}):
-                self._engine.writer.structure_changed()
-            return made
+            return create_topics(self._engine.writer, self._topics, topics)
 
     def _check_new(self, topics: Sequence[TopicConfig]) -> None:
         known = self._topics.all()
@@ -150,6 +149,22 @@ class TopicAdmin:
         saved = self._topics.put(topic)
         self._engine.writer.structure_changed()
         return saved
+
+
+def create_topics(
+    writer: Writer, topics: Topics, wanted: Sequence[TopicConfig]
+) -> list[TopicConfig]:
+    """Create the missing ones; return all as they are then. Requires the write lock."""
+    made, there = topics.create(wanted)
+    if len(there) < len({topic.name for topic in wanted}):
+        writer.structure_changed()
+    return made
+
+
+def ensure_topics(writer: Writer, topics: Topics, queues: Mapping[str, int]) -> None:
+    """Create or enlarge topics so that each has so many queues. Requires the write lock."""
+    if topics.ensure(queues):
+        writer.structure_changed()
 
 
 def _check_perm(name: str, perm: int) -> None:

@@ -89,7 +89,6 @@ class Writer:
         self.files = StoreFiles.to_write(layout, config, section)
         self._log, self._queues = self.files.log, self.files.queues
         self._dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
-        self._appender = Appender(self._log, self._dispatcher, self.page, self._clock, config)
         self._keys = IndexBuilder(layout, self._log, self.page, config, self._clock)
         self._parts = StoreParts(
             layout=layout,
@@ -101,6 +100,7 @@ class Writer:
             topics=topics,
             hooks=self._recovery_hooks,
         )
+        self._appender = Appender(self._parts, self._clock, property_crc=bool(config.property_crc))
         self._checkpointer = Checkpointer(self._parts, self._clock)
         self._flusher = Flusher(
             self._log, self.page, layout.flush_lock, self._timeout_ms, self._after_sync

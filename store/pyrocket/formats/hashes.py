@@ -48,10 +48,13 @@ def queues_for_keys(keys: pa.StringArray, queues: int) -> npt.NDArray[np.int32]:
     return (np.abs(hashes) % queues).astype(np.int32)
 
 
-def java_hash_column(strings: pa.StringArray, before: int = 0) -> npt.NDArray[np.int32]:
+def java_hash_column(
+    strings: pa.StringArray, before: int = 0, chunk: int = _CHUNK
+) -> npt.NDArray[np.int32]:
     """Return the hash of each string (shape: the array's); a null is hashed as the empty string.
 
-    `before` is the hash of a prefix of each of them.
+    `before` is the hash of a prefix of each of them. `chunk` is the number of code units
+    hashed at a time.
     """
     if len(strings) == 0:
         return np.zeros(0, np.int32)
@@ -61,7 +64,7 @@ def java_hash_column(strings: pa.StringArray, before: int = 0) -> npt.NDArray[np
     offsets = run_offsets(strings).astype(np.int64)
     offsets -= offsets[0]
     units, offsets = _to_utf16(data, offsets) if data.max() >= 0x80 else (data, offsets)
-    hashes = _hash_runs(units, offsets, before)
+    hashes = _hash_runs(units, offsets, before, chunk)
     if strings.null_count:
         # A null may hide bytes.
         hashes[strings.is_null().to_numpy(zero_copy_only=False)] = before
@@ -80,13 +83,13 @@ def _to_utf16(
 
 
 def _hash_runs(
-    units: npt.NDArray[np.generic], offsets: npt.NDArray[np.int64], before: int
+    units: npt.NDArray[np.generic], offsets: npt.NDArray[np.int64], before: int, chunk: int
 ) -> npt.NDArray[np.int32]:
     """Return the hash of each run units[offsets[i]:offsets[i+1]], continuing the hash `before`."""
     hashes = np.empty(len(offsets) - 1, np.uint32)
     first = 0
     while first < len(hashes):
-        behind = int(np.searchsorted(offsets, offsets[first] + _CHUNK, side="right"))
+        behind = int(np.searchsorted(offsets, offsets[first] + chunk, side="right"))
         last = max(first + 1, behind - 1)
         part = offsets[first : last + 1]
         hashes[first:last] = _hash_chunk(units[part[0] : part[-1]], part - part[0], before)

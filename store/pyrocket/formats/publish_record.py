@@ -13,16 +13,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
-import numpy as np
-import pyarrow as pa
-
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.fastjson import describe_error
-from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import KEYS, TAGS, encode_properties
 from pyrocket.formats.record import encode_record
-from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_batch import EncodedBatch, batch_of_records
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SINK_TOPIC
 
@@ -92,14 +88,8 @@ def encode_sink_record(record: SinkRecord, born_ms: int) -> EncodedBatch:
         born_timestamp=born_ms,
         store_timestamp=0,
     )
-    return EncodedBatch(
-        topic=SINK_TOPIC,
-        data=pa.py_buffer(bytearray(data)),
-        bounds=np.array([0, len(data)]),
-        queue_ids=np.zeros(1, np.int32),
-        tags_codes=np.array([java_hash(record.kind)], np.int64),
-        keys=keys_of_message(SINK_TOPIC, "", [record.key]),
-    )
+    keys = keys_of_message(SINK_TOPIC, "", [record.key])
+    return batch_of_records(SINK_TOPIC, 0, [data], record.kind, keys)
 
 
 _IN_BODY = [name for name in SinkRecord.__dataclass_fields__ if name not in ("offset", "time_ms")]

@@ -6,7 +6,7 @@ place, without a copy. `with_crc_room` leaves room for a checksum of each whole 
 """
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -20,7 +20,7 @@ from pyrocket.config import COMPRESS_BODY_FROM_BYTES, MAX_PROPERTIES_BYTES
 from pyrocket.errors import MessageError
 from pyrocket.formats.arrow_buffers import Ints, crc32_of_values, run_offsets
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
-from pyrocket.formats.hashes import java_hash_column
+from pyrocket.formats.hashes import java_hash, java_hash_column
 from pyrocket.formats.message_keys import MessageKeys, keys_of_batch
 from pyrocket.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 from pyrocket.formats.record import (
@@ -180,6 +180,20 @@ class Appended:
     queue_offsets: Ints
 
 
+def batch_of_records(
+    topic: str, queue_id: int, records: Sequence[bytes], tags: str, keys: MessageKeys
+) -> EncodedBatch:
+    """Return a batch of encoded records of one queue that have the same tags, "" for none."""
+    return EncodedBatch(
+        topic=topic,
+        data=pa.py_buffer(bytearray(b"".join(records))),
+        bounds=np.cumsum([0, *map(len, records)]),
+        queue_ids=np.full(len(records), queue_id, np.int32),
+        tags_codes=np.full(len(records), java_hash(tags), np.int64),
+        keys=keys,
+    )
+
+
 def encode_batch(
     columns: SendColumns,
     topic: str,
@@ -189,8 +203,9 @@ def encode_batch(
     *,
     delays: Ints | None = None,
     dues: Ints | None = None,
+    max_bytes: int = ENCODE_BYTES,
 ) -> Iterator[EncodedBatch]:
-    """Yield the rows as records, in batches of about ENCODE_BYTES. Raises MessageError.
+    """Yield the rows as records, in batches of about `max_bytes`. Raises MessageError.
 
     `delays` and `dues` have one element per row: see `EncodedBatch`.
     """
@@ -200,7 +215,7 @@ def encode_batch(
     start = 0
     while start < len(columns):
         before = totals[start - 1] if start else 0
-        end = max(start + 1, int(np.searchsorted(totals, before + ENCODE_BYTES, side="right")))
+        end = max(start + 1, int(np.searchsorted(totals, before + max_bytes, side="right")))
         rows = columns.slice(start, end - start)
         block = properties.slice(start, end - start)
         keys = keys_of_batch(topic, unique_ids.slice(start, end - start), rows.keys)

@@ -88,7 +88,14 @@ class CommitLog:
         starts = self.run.starts()
         if not starts:
             return end == self.first_offset()
-        return starts[-1] <= end < self.file_end(starts[-1]) and not any(self.read(end, 8))
+        return starts[-1] <= end < self.file_end(starts[-1]) and not self.continues_at(end)
+
+    def continues_at(self, end: int) -> bool:
+        """Whether there is anything at the offset `end`."""
+        try:
+            return any(self.read(end, 8))
+        except FileNotFoundError:
+            return False
 
     def check_fits(self, sizes: Ints) -> None:
         """Raise MessageError (RECORD_TOO_LARGE) if a record has no room in a file."""

@@ -179,6 +179,18 @@ class Topics:
             _check_settings(topic)
         return self._put(topics, change=False)
 
+    def ensure(self, queues: Mapping[str, int]) -> bool:
+        """Make each topic exist with at least so many queues, durably; return whether one changed.
+
+        Raises InvalidInputError for an invalid number.
+        """
+        lacking = lacking_topics(queues, self.all())
+        for topic in lacking:
+            _check_settings(topic)
+        if lacking:
+            self._put(lacking, change=True)
+        return bool(lacking)
+
     def restore(self, topics: Sequence[TopicConfig]) -> list[TopicConfig]:
         """Add or change topics, durably and all at once. New topics get ids.
 
@@ -268,7 +280,7 @@ class Topics:
             raise StoreDamagedError(
                 f"{path} cannot be parsed ({fastjson.describe_error(error)}).",
                 remedy="Restore it from a copy, or remove it: then running queries see other"
-                " topics, and topics made again under the name of a deleted one lose their"
+                " topics, and topics created again under the name of a deleted one lose their"
                 " messages.",
             ) from error
         self._own_cache = stamp, own
@@ -348,7 +360,7 @@ def _some(names: Collection[str]) -> str:
 def lacking_topics(
     queues: Mapping[str, int], known: Mapping[str, TopicConfig]
 ) -> list[TopicConfig]:
-    """Return what to put so that each topic of `queues` exists with at least as many queues."""
+    """Return new settings for the topics that are missing, or have fewer queues than `queues`."""
     return [
         TopicConfig(name, count, count)
         for name, count in queues.items()

@@ -67,7 +67,7 @@ class Services:
     @lazy_property
     def timers(self) -> Timers:
         """Delivers messages with due times of their own."""
-        return Timers(self.engine, self.sender, Lookup(self.engine))
+        return Timers(self.engine, self.sender.outgoing, Lookup(self.engine))
 
     @lazy_property
     def transactions(self) -> Transactions:

@@ -44,8 +44,7 @@ def test_one_invalid_value_among_valid_base64_is_refused(text):
         assert decode_column(texts).to_pylist() == [b"xx", plain, b"x", None]
 
 
-def test_base64_beyond_the_limit_of_a_batch_is_refused_before_allocating(monkeypatch):
-    monkeypatch.setattr("pyspark_pyrocket.json.base64_columns._MAX_BYTES", 7)
-    assert encode_column(pa.array([b"abc"])).to_pylist() == ["YWJj"]
+def test_base64_beyond_the_limit_of_a_batch_is_refused_before_allocating():
+    assert encode_column(pa.array([b"abc"]), 7).to_pylist() == ["YWJj"]
     with pytest.raises(pa.ArrowCapacityError, match="8 bytes"):
-        encode_column(pa.array([b"abcd"]))
+        encode_column(pa.array([b"abcd"]), 7)

@@ -166,8 +166,8 @@ def test_a_task_logs_its_filter_and_how_many_messages_it_dropped(filled, caplog)
         directly(filled, tags="paid || shipped", sql="price > 8")
     (line,) = caplog.messages
     assert line == (
-        "tags paid || shipped and sql price > 8 chose 2 of 12 messages of t/0:"
-        " 4 were passed over by the hash of their tags, 6 when their properties had been read"
+        "tags paid || shipped and sql price > 8 selected 2 of 12 messages of t/0:"
+        " 4 were skipped by the hash of their tags, 6 by their properties"
     )
 
 

@@ -40,7 +40,7 @@ def test_a_file_uri_has_to_be_local_and_absolute(uri):
         absolute_path(uri, "/work")
 
 
-def test_a_path_wins_over_the_environment():
+def test_a_path_overrides_the_environment():
     assert target(path="/a", default_store="/b") == "/a"
     assert target(default_store="b") == "/work/b"
 

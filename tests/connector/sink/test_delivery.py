@@ -1,4 +1,4 @@
-"""Exactly-once through Spark: what is repeated, fails or comes second leaves nothing twice."""
+"""Exactly-once through Spark: repeated, failed and late attempts store no row twice."""
 
 import shutil
 from pathlib import Path

@@ -68,7 +68,7 @@ def test_columns_of_rocketmq_and_kafka_are_sent_as_columns_of_messages():
     }
 
 
-def test_the_option_wins_over_a_topic_column():
+def test_the_option_overrides_a_topic_column():
     assert "topic" not in plan("t", body=TEXT, topic=TEXT)
 
 

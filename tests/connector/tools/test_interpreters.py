@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyspark_pyrocket
 import pytest
@@ -13,7 +12,7 @@ from pyrocket.errors import UnsupportedError
 from pyspark_pyrocket import configure
 from pyspark_pyrocket.tools import interpreters
 from pyspark_pyrocket.tools.java import find_java
-from support.machines import ROOT, executable, fake_java
+from support.machines import ROOT, executable, fake_java, pass_for
 
 JOB = Path(__file__).with_name("unactivated_job.py")
 
@@ -23,7 +22,8 @@ def machine(tmp_path, monkeypatch):
     """A process before its first session: Java 21 and another python3 on PATH, nothing set."""
     names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME")
     for name in (*names, "SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"):
-        # Set first: what `configure` sets is taken back then, also where nothing was set before.
+        # Set first, so that changes by `configure` are undone, also for variables that were not
+        # set.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     java = fake_java(tmp_path / "java", 21)
@@ -99,7 +99,7 @@ def importlib_util():
     "module", ["pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.lookup_data_sources"]
 )
 def test_configure_does_nothing_in_the_processes_that_spark_starts(started, monkeypatch, module):
-    monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name=module))
+    pass_for(monkeypatch, module)
     assert configure() == {}
     assert "PYSPARK_PYTHON" not in os.environ
 

@@ -1,4 +1,4 @@
-"""What a new user's first program does, run by an interpreter that is not on PATH."""
+"""A new user's first program, run by an interpreter that is not on PATH."""
 # ruff: noqa: T201
 
 import os

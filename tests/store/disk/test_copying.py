@@ -47,7 +47,7 @@ def test_bytes_after_the_end_read_as_zeros(sparse, tmp_path):
     assert copied.rstrip(b"\0") == bytes(5 * MIB) + b"mid"
 
 
-def test_a_link_is_the_file_itself_and_a_copy_where_that_cannot_be(sparse, tmp_path, monkeypatch):
+def test_a_file_is_linked_and_copied_where_links_are_impossible(sparse, tmp_path, monkeypatch):
     copies = Copies()
     copies.link(sparse, tmp_path / "link")
     copies.sync_links()

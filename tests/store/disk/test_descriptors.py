@@ -104,7 +104,7 @@ def test_a_file_that_another_process_deleted_is_closed(tmp_path):
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.ENOSPC])
 @pytest.mark.parametrize("name", ["fstat", "pread", "pwrite", "fsync", "rename", "set_blocking"])
-def test_an_operation_that_fails_leaves_none_either(path, monkeypatch, name, number):
+def test_a_failed_operation_leaves_no_descriptor(path, monkeypatch, name, number):
     def refuse(*_, **__):
         raise OSError(number, os.strerror(number))
 
@@ -117,7 +117,7 @@ def test_an_operation_that_fails_leaves_none_either(path, monkeypatch, name, num
 
 
 @pytest.mark.parametrize("maps", [0, 1])
-def test_where_no_map_has_room_a_smaller_one_is_tried_and_then_the_limit_is_named(
+def test_without_address_space_a_smaller_window_is_mapped_and_then_the_limit_is_named(
     tmp_path, monkeypatch, maps
 ):
     real, tried = mmap.mmap, []

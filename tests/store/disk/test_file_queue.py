@@ -90,14 +90,14 @@ def test_a_file_that_another_process_deleted_is_created_again(run, tmp_path):
     other.close()
 
 
-def test_short_file_is_an_error_and_no_crash(run, tmp_path):
+def test_a_short_file_is_an_error_and_not_a_crash(run, tmp_path):
     run.create(0)
     os.truncate(tmp_path / "run" / file_name(0), 100)
     with pytest.raises(StoreDamagedError, match="shorter"):
         run.window(50, 100)
 
 
-def test_zero_leaves_holes_alone(run, tmp_path):
+def test_zeroing_keeps_holes(run, tmp_path):
     big = FileQueue(tmp_path / "big", 8 << 20, tmp_path / "tmp")
     big.create(0)
     big.write(5 << 20, b"x" * 10)
@@ -192,8 +192,8 @@ def test_local_file_systems_are_accepted(tmp_path, monkeypatch, kind):
     refuse_network_file_system(tmp_path)
 
 
-def test_nothing_is_written_past_the_seam(tmp_path, monkeypatch):
-    """With the seam refusing everything, an attempt to make a store leaves nothing."""
+def test_nothing_is_written_without_io(tmp_path, monkeypatch):
+    """If `io` refuses everything, an attempt to create a store leaves no file."""
     for name in ("write_at", "rename", "set_length", "make_directory"):
         monkeypatch.setattr(io, name, lambda *given: (_ for _ in ()).throw(OSError(30, "no")))
     with pytest.raises(StoreUnavailableError, match="could not be written"):

@@ -41,7 +41,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_size_is_the_one_with_which_the_least_is_wrong(tmp_path, case):
+def test_the_size_is_the_one_with_the_fewest_contradictions(tmp_path, case):
     made = list(folders(tmp_path, *CASES[case]))
     assert usual_size(made, 0, is_size=is_size) == S
     assert other_size(made, S, is_size=is_size) == 0
@@ -58,7 +58,7 @@ def test_no_size_without_files_or_with_invalid_lengths(tmp_path):
     assert usual_size(folders(tmp_path, [(0, 1000)], [(S, 0)]), S, is_size=is_size) == 0
 
 
-def test_a_size_is_denied_by_all_files_only(tmp_path):
+def test_only_all_files_together_contradict_a_size(tmp_path):
     made = list(folders(tmp_path, [(S, S), (2 * S, S)], [(0, S)]))
     assert other_size(made, S // 2, is_size=is_size) == S
     assert other_size(made, 2 * S, is_size=is_size) == S

@@ -56,7 +56,7 @@ def test_a_file_with_a_second_name_is_never_changed_in_place(run, linked):
     assert run.read(5, 3) == b"new"
 
 
-def test_zeroing_nothing_leaves_a_shared_file_alone(run, linked):
+def test_zeroing_an_empty_range_does_not_change_a_shared_file(run, linked):
     file, other = linked
     run.zero(100, SIZE - 3)
     assert file.samefile(other)
@@ -170,7 +170,7 @@ def test_a_folder_in_a_files_place_is_named(path, folder):
         Store.open(path)
 
 
-def test_queue_file_missing_in_the_middle_is_made_again(path, open_store):
+def test_queue_file_missing_in_the_middle_is_created_again(path, open_store):
     filled(path, count=60).close(clean=False)
     queue_files(path)[2].unlink()
     reboot(path)
@@ -222,7 +222,7 @@ class LyingCache:
             self._lost.remove(name)
 
 
-def test_recovery_from_a_failed_fsync_believes_the_disk_alone(path, open_store, monkeypatch):
+def test_recovery_from_a_failed_fsync_trusts_only_the_disk(path, open_store, monkeypatch):
     store = open_store(config=replace(SMALL, flush="manual"))
     store.topics.create("t", read_queues=1, write_queues=1)
     cache = LyingCache(monkeypatch)

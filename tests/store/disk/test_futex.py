@@ -1,4 +1,4 @@
-"""Waiting for another process: woken when it lets go, and never asleep for long."""
+"""Waiting for another process: woken when it releases the lock, and never asleep for long."""
 
 import errno
 import os
@@ -30,13 +30,13 @@ def word(tmp_path):
 @pytest.fixture
 def sleeps_long(monkeypatch):
     """Sleep for long: a process that is not woken is late."""
-    monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 20 * 10**9)
+    monkeypatch.setattr(futex.SharedEvent, "longest_sleep_ns", 20 * 10**9)
 
 
 @needs_futex
-def test_another_process_wakes_a_sleeper(word, tmp_path, monkeypatch):
-    monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 999_000_000)
+def test_another_process_wakes_a_sleeper(word, tmp_path):
     ours = futex.SharedEvent(word)
+    ours.longest_sleep_ns = 999_000_000
     seen, sleeps = ours.sequence(), 0
     ringer = subprocess.Popen([sys.executable, "-c", RING, tmp_path / "word"])
     while ours.sequence() == seen:
@@ -82,11 +82,11 @@ def test_only_sleepers_of_the_notified_kind_wake(word, sleeps_long):
 
 
 @needs_futex
-def test_sleep_has_an_upper_limit(word, monkeypatch):
+def test_sleep_has_an_upper_limit(word):
     """The notifying process may have died."""
     ours, began = futex.SharedEvent(word), time.monotonic()
     ours.wait(ours.sequence(), 60)
-    monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 20 * 10**9)
+    ours.longest_sleep_ns = 20 * 10**9
     ours.wait(ours.sequence(), 60, max_ns=1000)
     assert time.monotonic() - began < 10
 

@@ -21,7 +21,7 @@ def turns(tmp_path):
         one.close()
 
 
-def test_shared_locks_go_together_and_an_exclusive_one_alone(tmp_path):
+def test_shared_locks_are_compatible_and_an_exclusive_one_is_not(tmp_path):
     first, second = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
     assert first.try_lock(shared=True)
     assert second.try_lock(shared=True)

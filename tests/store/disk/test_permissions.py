@@ -130,7 +130,7 @@ def test_everything_in_a_shared_directory_is_the_groups(tmp_path, mode, umask, f
 
 @as_root
 def test_two_users_of_a_group_share_a_store(place):
-    """Each rolls files over, recovers, cleans and commits what the other has made."""
+    """Each user rolls over files, recovers, cleans and commits in the other's files."""
     store = place / "store"
     store.mkdir()
     os.chown(store, ANN, GROUP)
@@ -189,8 +189,34 @@ def deny(monkeypatch, part):
     monkeypatch.setattr(io, "open_file", refuse)
 
 
+@pytest.mark.parametrize(
+    ("part", "code"),
+    [("/commitlog/", "PERMISSION_DENIED"), ("/consumequeue/", "QUEUES_NOT_WRITTEN")],
+)
+def test_a_writer_reads_files_that_it_may_not_write(tmp_path, monkeypatch, part, code):
+    """A write to them fails, until it may write them."""
+    filled(tmp_path / "s").close()
+    real = io.open_file
+
+    @naming_obstacles
+    def only_read(path, flags):
+        if part in str(path) and flags & os.O_RDWR:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, flags)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "open_file", only_read)
+        store = Store.open(tmp_path / "s")
+        assert bodies(store)[0] == numbered(40)
+        with pytest.raises(StoreUnavailableError, match=code):
+            store.append_batch(batch(numbered(2, first=40), 0), topic="t")
+    store.append_batch(batch(numbered(2, first=40), 0), topic="t")
+    assert bodies(store)[0][-2:] == numbered(2, first=40)
+    store.close()
+
+
 @pytest.mark.parametrize("part", ["/commitlog/", "/consumequeue/", "/config/topics.json"])
-def test_reading_what_one_may_not_read_is_named(tmp_path, monkeypatch, part):
+def test_reading_without_permission_is_reported_by_name(tmp_path, monkeypatch, part):
     filled(tmp_path / "s").close()
     with Store.open(tmp_path / "s", read_only=True) as store:
         deny(monkeypatch, part)
@@ -202,7 +228,7 @@ def test_reading_what_one_may_not_read_is_named(tmp_path, monkeypatch, part):
 @as_root
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue", "config", "index", "pyrocket"])
 @pytest.mark.parametrize("command", ["verify", "repair"])
-def test_a_check_of_what_one_may_not_read_is_refused_by_name(place, folder, command):
+def test_a_check_without_permission_is_refused_by_name(place, folder, command):
     with filled(place / "store") as store:
         store.append(Message(topic="t", body=b"x", keys="k"))
     (place / "store" / folder).chmod(0o700)
@@ -237,8 +263,8 @@ def test_a_permission_error_without_a_file_keeps_its_reason():
     )
 
 
-def test_the_time_of_anothers_file_is_now(tmp_path, monkeypatch):
-    """Only its owner may give a file another time than that."""
+def test_another_users_file_gets_the_current_time(tmp_path, monkeypatch):
+    """Only its owner may set another time."""
     file, real = tmp_path / "f", os.utime
     file.touch()
     real(file, (1, 1))

@@ -1,4 +1,4 @@
-"""A path that is something else than a store is named as what it is, to readers and to writers."""
+"""A path that is not a store: errors for readers and writers describe what it is."""
 
 import re
 
@@ -68,7 +68,7 @@ def test_unknown_folder_is_refused_as_a_wrong_path(tmp_path):
         assert "Check the path" in error.remedy
 
 
-def test_a_folder_of_very_many_files_is_looked_at_in_part_only(tmp_path, monkeypatch):
+def test_only_a_part_of_a_folder_of_very_many_files_is_read(tmp_path, monkeypatch):
     lay(tmp_path, [f"{number}.csv" for number in range(50)])
     monkeypatch.setattr("pyrocket.disk.root_checks._MAX_NAMES", 10)
     assert ".csv" in refused(tmp_path).message

@@ -25,13 +25,13 @@ def page(place):
     one.close()
 
 
-def test_new_page_is_allocated_and_not_true(place):
+def test_new_state_is_allocated_and_not_valid(place):
     assert place.stat().st_size == PAGE_BYTES
     assert place.stat().st_blocks > 0
     assert not SharedState(place, writable=False).is_valid(STORE, LOCK)
 
 
-def test_page_that_exists_is_never_replaced(page, place, tmp_path):
+def test_an_existing_state_is_never_replaced(page, place, tmp_path):
     page[PUBLISHED] = 77
     inode = place.stat().st_ino
     SharedState.create(place, tmp_path / "tmp")
@@ -64,7 +64,7 @@ def test_state_is_valid_until_boot_store_or_lock_differ(page, monkeypatch):
     assert page[FAILED] == 0
 
 
-def test_copied_page_is_not_true(page, place, tmp_path):
+def test_a_copied_state_is_not_valid(page, place, tmp_path):
     folder = tmp_path / "copy"
     folder.mkdir()
     copy = SharedState(shutil.copy(place, folder / place.name), writable=False)

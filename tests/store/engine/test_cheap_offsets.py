@@ -49,7 +49,7 @@ def looks(monkeypatch):
     return counts
 
 
-def test_a_known_queue_is_asked_once_and_no_folder_is_listed_but_the_logs(path, reader, looks):
+def test_a_known_queue_is_read_once_and_only_the_folder_of_the_log_is_listed(path, reader, looks):
     with Store.open(path, config=SMALL) as writer:
         writer.append(message(queue_id=3))
         reader.offsets("t")

@@ -29,7 +29,7 @@ from support.stores import (
 HOUR = 3_600_000
 
 
-def test_by_hand_old_files_go_and_minimum_offsets_follow(aged, path):
+def test_a_manual_cleaning_deletes_old_files_and_moves_minimum_offsets(aged, path):
     expected = dict(scan(aged, "t", 0))
     report = aged.clean(hours=30)
     known = aged.offsets("t")[0]
@@ -43,7 +43,7 @@ def test_by_hand_old_files_go_and_minimum_offsets_follow(aged, path):
     }
 
 
-def test_queue_files_follow_but_never_the_last(aged, path):
+def test_queue_files_are_deleted_too_but_never_the_last(aged, path):
     report = aged.clean(hours=30)
     first = int(queue_files(path)[0].name) // 20
     minimum = aged.min_offset("t", 0)
@@ -63,7 +63,7 @@ def test_offsets_continue_after_all_messages_are_deleted(aged, path):
 
 
 @pytest.mark.parametrize("lost", ["consumequeue", "pyrocket/state"])
-def test_offsets_go_on_when_the_queues_are_lost_too(aged, path, lost):
+def test_offsets_continue_when_the_queues_are_lost_too(aged, path, lost):
     aged.clean(hours=0)
     kept = scan(aged, "t", 0)
     aged.close()
@@ -154,7 +154,7 @@ def test_limits_have_to_be_named(aged):
 
 @pytest.mark.parametrize("limit", [float("nan"), -1, -0.5, True, False, "5"])
 @pytest.mark.parametrize("name", ["hours", "total_bytes"])
-def test_a_limit_that_is_none_removes_nothing(aged, path, name, limit):
+def test_a_limit_of_none_deletes_nothing(aged, path, name, limit):
     before = log_files(path)
     for dry_run in (False, True):
         with pytest.raises(OptionError, match=name):
@@ -238,7 +238,7 @@ def die_at(step, patch):
     return done
 
 
-def test_other_writers_and_readers_notice(aged, path, clock):
+def test_other_writers_and_readers_see_the_deletion(aged, path, clock):
     with Store.open(path, clock=clock) as other, Store.open(path, read_only=True) as reader:
         assert reader.min_offset("t", 0) == other.min_offset("t", 0) == 0
         before = reader.position()

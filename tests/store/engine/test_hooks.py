@@ -17,7 +17,7 @@ def start_of(file):
     return int(file.name)
 
 
-def test_files_that_a_service_holds_stay_and_older_ones_go(tmp_path):
+def test_files_that_a_service_needs_are_kept_and_older_ones_deleted(tmp_path):
     with filled(tmp_path, 200) as store:
         before = list(map(start_of, log_files(tmp_path)))
         held = before[3]
@@ -70,7 +70,7 @@ def test_nothing_is_deleted_if_a_service_cannot_reappend_what_it_needs(tmp_path)
         assert log_files(tmp_path) == files
 
 
-def test_what_a_service_appends_before_files_go_is_durable_first(tmp_path):
+def test_messages_that_a_service_reappends_are_durable_before_files_are_deleted(tmp_path):
     with filled(tmp_path, 200) as store:
         writer, order = inner(store).writer, []
         hooks(store).before_removal.append(lambda start: order.append("moved"))
@@ -95,7 +95,7 @@ def test_services_are_called_after_a_section_and_may_enter_one_themselves(tmp_pa
         assert called == [2]
 
 
-def test_services_are_called_before_a_clean_end_and_only_then(tmp_path):
+def test_services_are_called_only_before_a_clean_shutdown(tmp_path):
     called = []
     for clean in (False, True):
         store = filled(tmp_path, 1)

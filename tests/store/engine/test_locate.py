@@ -64,12 +64,12 @@ def test_many_keys_are_looked_up_at_once(some):
     assert read(store, LookupRequest(topics=[], keys=["all"])) == []
 
 
-def test_a_message_with_two_of_the_keys_comes_once(some):
+def test_a_message_with_two_of_the_keys_is_returned_once(some):
     store, _ = some([message(b"x", keys=["a", "b", "a"])])
     assert read(store, LookupRequest(topics=["t"], keys=["a", "b"])) == [b"x"]
 
 
-def test_keys_are_compared_to_the_letter(some):
+def test_keys_are_compared_exactly(some):
     odd = ["Aa", "BB", "aa", "k#1", "t#k", "ключ", "\U0001d518", "a,b", "%s", "x" * 300]
     store, _ = some([message(key.encode(), keys=[key]) for key in odd])
     assert key_hash("t", "Aa") == key_hash("t", "BB")
@@ -112,13 +112,13 @@ def test_a_window_is_exact_to_the_millisecond(open_store, clock):
         store = open_store()
 
 
-def test_a_filter_leaves_out_what_it_does_not_want(some):
+def test_a_filter_leaves_out_other_messages(some):
     store, _ = some([message(b"%d" % at, keys=["k"], tags="AB"[at % 2]) for at in range(6)])
     kept = read(store, ONE_KEY, where=MessageFilter.parse(tags="B"))
     assert kept == [b"1", b"3", b"5"]
 
 
-def test_a_key_that_most_messages_have_is_read_from_the_file_as_a_whole(open_store, monkeypatch):
+def test_a_key_of_most_messages_is_searched_by_reading_the_whole_file(open_store, monkeypatch):
     store = open_store()
     store.append_batch(
         batch(numbered(300), 0, keys=[["k", "x"]] * 300),
@@ -242,7 +242,7 @@ def test_a_crashed_store_is_searched_before_any_recovery(open_store, path):
     st.sets(st.sampled_from(["Aa", "BB", "c", "d", "e"]), min_size=1),
     st.integers(0, 40),
 )
-def test_what_is_found_is_what_a_scan_finds(tmp_path_factory, messages, wanted, closed_after):
+def test_lookup_and_scan_find_the_same_messages(tmp_path_factory, messages, wanted, closed_after):
     path = tmp_path_factory.mktemp("s") / "store"
     for part in (messages[:closed_after], messages[closed_after:]):
         with Store.open(path, create=True, config=SMALL, clock=FakeClock()) as store:

@@ -1,4 +1,4 @@
-"""Queues that lost files, over a log that was damaged long since: nothing else may go for it."""
+"""Queues that lost files while the log has old damage: no other data may be deleted."""
 
 import pytest
 from pyrocket import Store
@@ -37,7 +37,7 @@ def path(tmp_path):
 
 @pytest.mark.parametrize("boot", [bool, next_boot, reboot], ids=["same", "next", "crash"])
 @pytest.mark.parametrize("lost", [0, 7, 12])
-def test_what_was_readable_stays_readable_and_writers_go_on(path, caplog, lost, boot):
+def test_readable_messages_stay_readable_and_writers_continue(path, caplog, lost, boot):
     queue_files(path)[lost].unlink()
     before = readable(path)
     assert len(before) > COUNT - 50
@@ -61,8 +61,8 @@ def test_offsets_are_not_reassigned_after_the_last_files_were_lost(path):
     assert readable(path) == before
 
 
-def test_unsound_entries_are_not_cut_where_the_log_lacks_their_messages(path):
-    """They may lie before what a recovery looks at, and what follows them may be sound."""
+def test_invalid_entries_are_kept_if_the_log_lacks_their_messages(path):
+    """They may be before the part that a recovery checks, and later entries may be valid."""
     last_but_two = queue_files(path)[-3]
     overwrite(last_but_two, b"\xff" * 8, 40)
     before = readable(path)

@@ -42,7 +42,7 @@ def test_a_queue_that_lost_its_last_file_is_rebuilt(trusted, recoveries):
 
 
 @pytest.mark.parametrize("at", [60, 180])
-def test_a_queue_whose_last_file_was_changed_is_put_right(trusted, recoveries, at):
+def test_a_queue_whose_last_file_was_changed_is_repaired(trusted, recoveries, at):
     overwrite(queue_files(trusted, queue_id=1)[-1], bytes(20), at)
     check_rebuilt(trusted, recoveries)
 
@@ -68,7 +68,7 @@ def test_a_queue_that_lost_earlier_files_is_rebuilt(trusted, recoveries, abort, 
     check_rebuilt(trusted, recoveries)
 
 
-def test_what_was_cleaned_away_is_not_looked_for(trusted, recoveries):
+def test_cleaned_messages_are_not_searched(trusted, recoveries):
     with Store.open(trusted, config=SMALL) as store:
         store.append_batch(batch(numbered(200), 1), topic="t")
         assert store.clean(total_bytes=9000).queue_files

@@ -1,4 +1,4 @@
-"""`Store.messages`: all of a topic, queue by queue, up to where it ended when it was asked for."""
+"""`Store.messages`: all messages of a topic, queue by queue, up to its end at the call."""
 
 import os
 import tracemalloc
@@ -71,7 +71,7 @@ def test_messages_of_a_queue_that_its_topic_has_lost_are_read_by_its_number(two_
         (("t", 0, 1.5), InvalidInputError),
     ],
 )
-def test_messages_that_cannot_be_are_refused_by_the_call(two_queues, arguments, error):
+def test_impossible_ranges_are_refused_by_the_call(two_queues, arguments, error):
     with pytest.raises(error):
         two_queues.messages(*arguments)
 

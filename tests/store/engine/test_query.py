@@ -62,7 +62,7 @@ def test_a_message_is_found_as_it_is_read(some):
     assert found == store.lookup.by_offset_id(sent.offset_msg_id.lower())
 
 
-def test_of_too_many_the_newest_are_given(some):
+def test_of_too_many_the_newest_are_returned(some):
     store, _ = some([message(b"%d" % at, keys=["k"]) for at in range(100)])
     assert bodies(store.lookup.query("t", "k")) == [b"%d" % at for at in range(36, 100)]
     assert bodies(store.lookup.query("t", "k", max_messages=2)) == [b"98", b"99"]
@@ -182,7 +182,7 @@ def test_a_damaged_message_is_named(open_store, path):
         reader.lookup.by_offset_id(sent.offset_msg_id)
 
 
-def test_items_of_messages_that_are_cleaned_away_are_passed_over(open_store, path):
+def test_items_of_cleaned_messages_are_skipped(open_store, path):
     store = open_store()
     for number in range(60):
         store.append(message(numbered(1, 200, number)[0], keys=["k"]))

@@ -1,4 +1,4 @@
-"""Messages of stores that Java wrote, by key and by id; its index, continued or believed or not."""
+"""Messages of stores that Java wrote, by key and by id; Java's index continued, used or ignored."""
 
 import shutil
 
@@ -70,7 +70,7 @@ def test_an_index_of_java_is_continued_in_its_file(tmp_path):
         assert len(store.lookup.query("TopicTest", "K2", max_messages=100)) == 26
 
 
-def test_after_a_crash_of_java_nothing_of_an_unfinished_file_is_believed(tmp_path):
+def test_after_a_crash_of_java_an_unfinished_index_file_is_not_trusted(tmp_path):
     shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
     (file,) = (tmp_path / "s" / "index").iterdir()
     data = file.read_bytes()

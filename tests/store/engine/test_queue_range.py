@@ -23,7 +23,7 @@ def test_a_queue_that_its_topic_has_lost_keeps_its_messages(path):
         assert part.column("body").to_pylist() == [b"x", b"y"]
 
 
-def test_of_a_deleted_topic_it_is_where_it_ended(path):
+def test_the_range_of_a_deleted_queue_is_its_former_end(path):
     with filled(path, count=40) as store:
         store.topics.delete("t")
         assert store.queue_range("t", 0) == QueueOffsets(40, 40)
@@ -32,7 +32,7 @@ def test_of_a_deleted_topic_it_is_where_it_ended(path):
         assert reader.queue_range("t", 0) == QueueOffsets(40, 40)
 
 
-def test_what_was_cleaned_is_not_in_it(path):
+def test_the_range_excludes_cleaned_messages(path):
     with filled(path, count=60, body_bytes=200) as store:
         assert store.clean(hours=0).removals
         assert store.queue_range("t", 0) == store.offsets("t")[0]

@@ -30,7 +30,7 @@ def forty(path):
         yield store
 
 
-def test_read_gives_up_to_so_many_from_an_offset(forty):
+def test_read_returns_at_most_max_messages_from_an_offset(forty):
     assert [one.queue_offset for one in forty.read("t", 0, 5, 3)] == [5, 6, 7]
     assert [one.body for one in forty.read("t", 0, 38)] == numbered(2, first=38)
     assert len(forty.read("t", 0, 0)) == 32
@@ -108,7 +108,7 @@ def test_what_is_published_but_not_dispatched_is_not_read_yet(forty, path):
     assert forty.max_offset("t", 0) == 40
 
 
-def test_entry_that_points_to_another_message_is_never_believed(forty, path):
+def test_an_entry_that_points_to_another_message_is_an_error(forty, path):
     first = queue_files(path)[0]
     entry = first.read_bytes()[20:40]
     overwrite(first, entry, 0)

@@ -35,7 +35,7 @@ def impatient(root):
 
 @contextmanager
 def alone(root):
-    """Have the store alone, as a process that recovers it."""
+    """Hold the store exclusively, like a process that recovers it."""
     lock = FileLock(root / "lock")
     assert lock.try_lock()
     try:
@@ -159,13 +159,13 @@ def test_a_recovery_that_never_ends_is_named(root, monkeypatch, can_tell):
         assert store.max_offset("T", 0) == 100
 
 
-def test_a_scan_that_meets_a_queue_in_the_middle_of_a_recovery_reads_it_again(root, monkeypatch):
+def test_a_scan_that_meets_a_queue_in_the_middle_of_a_recovery_reads_it_again(root):
     """Its range was fixed before; the entries are truncated and rewritten while it reads."""
     queue_file = next((root / "consumequeue" / "T" / "0").iterdir())
     entries = queue_file.read_bytes()
     page = SharedState(root / "pyrocket/state", writable=True)
-    monkeypatch.setattr(scanner, "_ENTRIES_AT_ONCE", 10)
     with Store.open(root, read_only=True) as looking:
+        inner(looking).scanner.entries_at_once = 10
         batches = looking.scan("T", 0, 0, 100, ["queueOffset"])
         rows = next(batches).num_rows
         page.invalidate()

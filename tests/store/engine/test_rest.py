@@ -1,4 +1,4 @@
-"""After a clean end a store opens at once, in the next boot too; after another it recovers."""
+"""After a clean shutdown a store opens at once, also in the next boot; otherwise it recovers."""
 
 import shutil
 
@@ -73,13 +73,28 @@ def test_an_unclean_end_in_the_next_boot_is_recovered(rested, recoveries):
     assert recoveries == [False]
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_state_restored_from_an_older_copy_hides_no_messages(tmp_path, recoveries, clean):
+    """In the same boot and in place, so that the file is still the one that was validated."""
+    path = tmp_path / "store"
+    filled(path, count=20).close(clean=clean)
+    older = Layout(path).state.read_bytes()
+    with Store.open(path, config=SMALL) as store:
+        store.append_batch(batch(numbered(20, first=20), 0), topic="t")
+        store.close(clean=clean)
+    Layout(path).state.write_bytes(older)
+    recoveries.clear()
+    reopened(path)
+    assert recoveries == [clean]
+
+
 def test_a_java_broker_that_ran_since_is_noticed(rested, recoveries):
     Layout(rested).lock.write_bytes(b"lock")
     reopened(rested)
     assert recoveries == [True]
 
 
-def test_a_copy_is_looked_at_first(rested, recoveries, tmp_path):
+def test_a_copy_is_recovered_first(rested, recoveries, tmp_path):
     shutil.copytree(rested, tmp_path / "copy")
     reopened(tmp_path / "copy")
     assert recoveries == [True]
@@ -135,7 +150,7 @@ def test_a_time_centuries_ahead_in_the_last_record_is_not_followed(tmp_path):
         assert store.read("t", 0, 3)[0].store_timestamp == clock.now
 
 
-def test_other_writers_are_not_looked_at(trusted, recoveries):
+def test_a_writer_that_joins_others_does_not_recover(trusted, recoveries):
     with Store.open(trusted, config=SMALL) as first:
         first.append(message(b"next", queue_id=1))
         queue_files(trusted, queue_id=0)[-1].touch()
@@ -231,7 +246,7 @@ def test_a_reader_without_permission_for_ends_json_reads_the_store(tmp_path, cap
     assert warnings(caplog) == []
 
 
-def test_a_log_that_was_cut_since_is_believed(tmp_path, caplog):
+def test_a_log_that_was_truncated_since_is_accepted(tmp_path, caplog):
     path = tmp_path / "store"
     filled(path).close()
     shortfall = Shortfall(Layout(path))

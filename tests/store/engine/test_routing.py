@@ -50,7 +50,7 @@ def test_order_keeps_rows_of_one_queue_in_theirs(ids):
 
 
 @pytest.mark.parametrize("wrong", [-1, 4, 2**31 - 1])
-def test_queue_that_the_topic_lacks_names_the_row(wrong):
+def test_an_error_about_a_missing_queue_names_the_row(wrong):
     ids = pa.array([0, None, wrong], pa.int64())
     columns = check_send_batch(pa.record_batch({"body": [b""] * 3, "queueId": ids}))
     with pytest.raises(MessageError, match=r"row 2 .*queue"):

@@ -8,21 +8,15 @@ from contextlib import suppress
 import pytest
 from click.testing import CliRunner
 from pyrocket import Retention, Store
-from pyrocket.disk import io, machine
+from pyrocket.disk import io
 from pyrocket.engine.retention_rules import local_hour
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.tools.cli import main
 from support.inner import inner
 from support.sinks import numbered, publish, stage, staged_files
-from support.stores import SMALL, bodies, log_files, message, scan
+from support.stores import SMALL, bodies, log_files, message, scan, set_disk_usage
 
 WEEK_MS = 7 * 24 * 3_600_000
-
-
-def usage(monkeypatch, ratio):
-    monkeypatch.setattr(
-        machine, "_usage", lambda folder: machine.DiskUsage(int(ratio * 1000), 1000)
-    )
 
 
 def with_retention(clock, path, **policy):
@@ -31,21 +25,21 @@ def with_retention(clock, path, **policy):
 
 
 def test_a_store_keeps_everything_by_default(aged, path, clock, monkeypatch):
-    usage(monkeypatch, 0.99)
+    set_disk_usage(monkeypatch, 990)
     count = len(log_files(path))
     clock.now += 10_000 * 3_600_000
     aged.append(message(b"late", queue_id=0))
     assert len(log_files(path)) == count
 
 
-def test_a_writer_looks_every_ten_seconds(aged, path, clock, monkeypatch):
+def test_a_writer_checks_every_ten_seconds(aged, path, clock, monkeypatch):
     aged.close()
-    usage(monkeypatch, 0.50)
+    set_disk_usage(monkeypatch, 500)
     with with_retention(clock, path, hours=50, at_hours=()) as store:
         count = len(log_files(path))
         store.append(message(b"one", queue_id=0))
         assert len(log_files(path)) == count
-        usage(monkeypatch, 0.80)
+        set_disk_usage(monkeypatch, 800)
         clock.now += 9999
         store.append(message(b"two", queue_id=0))
         assert len(log_files(path)) == count
@@ -55,9 +49,9 @@ def test_a_writer_looks_every_ten_seconds(aged, path, clock, monkeypatch):
         assert 30 < store.min_offset("t", 0) <= 50
 
 
-def test_at_the_hour_old_files_go_on_a_disk_with_room(aged, path, clock, monkeypatch):
+def test_at_the_hour_old_files_are_deleted_even_on_a_disk_with_room(aged, path, clock, monkeypatch):
     aged.close()
-    usage(monkeypatch, 0.10)
+    set_disk_usage(monkeypatch, 100)
     hour = local_hour(clock.now)
     count = len(log_files(path))
     for hours, cleaned in (((hour + 1) % 24, False), (hour, True)):
@@ -67,7 +61,7 @@ def test_at_the_hour_old_files_go_on_a_disk_with_room(aged, path, clock, monkeyp
 
 
 def test_cleaning_does_not_wait_for_the_write_lock(aged, path, clock, monkeypatch):
-    usage(monkeypatch, 0.80)
+    set_disk_usage(monkeypatch, 800)
     aged.close()
     with with_retention(clock, path, hours=0, at_hours=()) as store:
         count = len(log_files(path))
@@ -86,7 +80,7 @@ def aged_turn(path):
 
 def test_a_full_disk_refuses_appends_until_there_is_room(aged, path, clock, monkeypatch):
     aged.close()
-    usage(monkeypatch, 0.95)
+    set_disk_usage(monkeypatch, 950)
     with with_retention(clock, path) as store:
         end = store.max_offset("t", 0)
         with pytest.raises(StoreUnavailableError) as refused:
@@ -96,14 +90,14 @@ def test_a_full_disk_refuses_appends_until_there_is_room(aged, path, clock, monk
             "SERVICE_NOT_AVAILABLE",
         )
         assert len(bodies(store)[0]) == end - store.min_offset("t", 0)
-        usage(monkeypatch, 0.90)
+        set_disk_usage(monkeypatch, 900)
         assert store.append(message(b"yes", queue_id=0)).queue_offset == end
 
 
 def test_on_a_full_disk_one_run_of_deletions_happens_in_ten_seconds(aged, path, clock, monkeypatch):
     """The disk may be full of other files: repeated appends must not delete the whole log."""
     aged.close()
-    usage(monkeypatch, 0.95)
+    set_disk_usage(monkeypatch, 950)
     with with_retention(clock, path, files_per_run=1) as store:
         count = len(log_files(path))
         for _ in range(5):
@@ -118,7 +112,7 @@ def test_on_a_full_disk_one_run_of_deletions_happens_in_ten_seconds(aged, path, 
 
 def test_a_failed_cleaning_does_not_fail_an_append(aged, path, clock, monkeypatch):
     aged.close()
-    usage(monkeypatch, 0.80)
+    set_disk_usage(monkeypatch, 800)
     with with_retention(clock, path, hours=0, at_hours=()) as store:
         with monkeypatch.context() as patch:
             patch.setattr(io, "unlink", failing)
@@ -141,12 +135,12 @@ def tended(store):
 
 def test_a_service_thread_cleans_while_no_process_writes(aged, path, clock, monkeypatch):
     aged.close()
-    usage(monkeypatch, 0.50)
+    set_disk_usage(monkeypatch, 500)
     with tended(with_retention(clock, path, hours=50, at_hours=())) as store, store.run_services():
         count = len(log_files(path))
         time.sleep(0.1)
         assert len(log_files(path)) == count
-        usage(monkeypatch, 0.80)
+        set_disk_usage(monkeypatch, 800)
         clock.now += 10_000
         until = time.monotonic() + 60
         while store.min_offset("t", 0) <= 30:
@@ -214,7 +208,7 @@ def test_on_a_full_disk_staged_files_are_deleted_before_an_append_is_refused(
     free = path / "pyrocket" / "staging" / "free"
     assert list(free.iterdir())
     assert gone.name in staged_files(path), "no second check within an hour"
-    usage(monkeypatch, 0.95)
+    set_disk_usage(monkeypatch, 950)
     with with_retention(clock, path) as store:
         one = numbered(2)
         staged = stage(store, one, [b"wanted"])

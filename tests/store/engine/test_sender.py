@@ -87,7 +87,7 @@ def test_slice_of_a_batch_is_taken_as_it_is(store):
     assert [one.tags for one in store.read("t", 0, 0)] == ["3", "4", "5", "6"]
 
 
-def test_topic_column_spreads_a_batch_and_an_argument_wins(store):
+def test_a_topic_column_splits_a_batch_and_an_argument_overrides_it(store):
     rows = batch([b"0", b"1", b"2"], 0, topic=["a", "b", "a"])
     store.append_batch(rows)
     assert (bodies(store, "a")[0], bodies(store, "b")[0]) == ([b"0", b"2"], [b"1"])
@@ -111,7 +111,7 @@ def test_messages_with_one_sharding_key_are_in_one_queue_in_order(store):
         assert len(mine) == 10
 
 
-def test_queue_id_wins_over_sharding_key_and_null_is_spread(store):
+def test_queue_id_overrides_sharding_key_and_null_is_spread(store):
     columns = {"shardingKey": ["ORDER1", "ORDER1", None], "queueId": pa.array([3, None, 2])}
     store.append_batch(batch([b"a", b"b", b"c"], **columns), topic="t")
     assert queue_for_key("ORDER1", 4) == 1

@@ -102,7 +102,7 @@ def test_all_queued_messages_may_be_cleaned_and_the_rest_be_of_a_deleted_topic(p
         assert copy.append(message()).queue_offset == 40
 
 
-def test_both_go_their_own_ways(source, target):
+def test_source_and_copy_are_independent(source, target):
     source.snapshot(target)
     before = all_bodies(source)
     with Store.open(target) as copy:
@@ -130,7 +130,7 @@ def test_a_recovery_of_the_copy_leaves_the_source_alone(source, path, target):
 
 
 def reboot_like_a_crash(target):
-    """Files but the first lost their content, as a machine that stops may have it."""
+    """All files except the first lost their content, as may happen in a power loss."""
     (target / "abort").touch()
     (target / "checkpoint").unlink()
     for file in log_files(target)[1:]:
@@ -161,7 +161,7 @@ def test_a_checkpoint_beyond_the_copy_is_detected(source, target):
         assert copy.history.cut_since(source.history.epoch, "t", 0) == end
 
 
-def test_the_key_index_comes_as_far_as_it_is_full(path, target, clock):
+def test_only_full_index_files_are_copied(path, target, clock):
     config = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=10, index_items=20)
     with filled(path, count=45, config=config, clock=clock) as store:
         store.append(message(b"found", queue_id=0, keys=["k1"]))
@@ -215,7 +215,7 @@ def test_a_target_that_is_not_empty_is_refused(source, path, tmp_path):
     assert source.snapshot(tmp_path / "empty").linked_files
 
 
-def test_topics_that_come_and_go_meanwhile_have_it_done_again(source, path, target, monkeypatch):
+def test_topics_created_or_deleted_meanwhile_cause_a_retry(source, path, target, monkeypatch):
     real, done = io.set_time, []
 
     def disturb(file, ms):

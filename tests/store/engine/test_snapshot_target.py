@@ -34,7 +34,7 @@ def test_a_full_target_is_named_and_the_source_is_not(source, tmp_path, monkeypa
     assert not list(target.parent.iterdir())
 
 
-def test_a_link_that_fails_is_the_targets_fault(source, tmp_path, monkeypatch):
+def test_a_failed_link_is_an_error_of_the_target(source, tmp_path, monkeypatch):
     def fail(one, other):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(one), None, str(other))
 

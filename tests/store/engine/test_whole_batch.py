@@ -5,11 +5,12 @@ import os
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.shared_state import PUBLISHED, SharedState
+from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.errors import StoreFailedError
 from support.stores import (
     SMALL,
     batch,
+    before_publishing,
     bodies,
     filled,
     log_files,
@@ -36,14 +37,7 @@ class Journal:
         self.steps, self._stop_before = [], stop_before
         for name in ("write_at", "sync"):
             monkeypatch.setattr(io, name, self._instead(name, getattr(io, name)))
-        set_word = SharedState.__setitem__
-
-        def note(page, word, value):
-            if word == PUBLISHED:
-                self._note("published", value)
-            set_word(page, word, value)
-
-        monkeypatch.setattr(SharedState, "__setitem__", note)
+        before_publishing(monkeypatch, lambda value: self._note("published", value))
 
     def _instead(self, name, real):
         def operation(descriptor, *rest):

@@ -1,14 +1,13 @@
-"""Threads that append at the same time share a section; each keeps its own fate."""
+"""Threads that append at the same time share a section; each has its own outcome."""
 
 import threading
 import time
 
 import pytest
 from pyrocket.disk import io
-from pyrocket.disk.shared_state import PUBLISHED, SharedState
 from pyrocket.errors import MessageError, StoreUnavailableError, TopicNotFoundError
 from support.inner import inner
-from support.stores import batch, bodies, message
+from support.stores import batch, before_publishing, bodies, message
 
 
 class Crowd:
@@ -63,16 +62,10 @@ def crowd(store, monkeypatch):
 
 def test_waiting_appends_are_published_together_in_their_order(crowd, monkeypatch):
     store = crowd.store
-    published, set_word = [], SharedState.__setitem__
-
-    def note(page, word, value):
-        if word == PUBLISHED:
-            published.append(value)
-        set_word(page, word, value)
-
+    published = []
     for number in range(6):
         crowd.do(number, lambda number=number: store.append(message(b"%d" % number)))
-    monkeypatch.setattr(SharedState, "__setitem__", note)
+    before_publishing(monkeypatch, published.append)
     answers = crowd.finish()
     assert len(published) == 2, "the first alone, then all others"
     assert [answers[number].queue_offset for number in range(6)] == list(range(6))

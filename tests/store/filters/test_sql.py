@@ -64,7 +64,7 @@ def is_true(sql, properties):
         "a NOT BETWEEN 11 AND 12",
     ],
 )
-def test_true(sql):
+def test_conditions_that_are_true(sql):
     assert is_true(sql, GOLDEN)
 
 
@@ -96,7 +96,7 @@ def test_false_or_unknown(sql):
 @pytest.mark.parametrize(
     "sql", ["b > 5", "b = 5", "b > a", "a > b", "a = 3 OR b = 5", "NOT b = 'z'", "TRUE = b"]
 )
-def test_a_comparison_that_fails_in_java_matches_nothing_not_even_its_opposite(sql):
+def test_a_comparison_that_fails_in_java_never_matches_nor_does_its_negation(sql):
     assert not is_true(sql, GOLDEN)
     assert not is_true(f"NOT ({sql})", GOLDEN)
     assert not is_true(f"{sql} OR b = 'abc'", GOLDEN), "the wrong part comes first"

@@ -40,7 +40,7 @@ def test_tags_are_compared_whole():
     assert not where.matches({})
 
 
-def test_hashes_are_looked_for_and_addresses_of_extended_entries_let_through():
+def test_hashes_are_compared_and_addresses_of_extended_entries_may_match():
     where = MessageFilter.parse(tags="AaAa || A")
     codes = np.array([65, 2031744, 0, -1, -(2**63) + 5])
     assert where.may_match("t", codes).tolist() == [True, True, False, False, True]
@@ -60,6 +60,6 @@ def test_hashes_are_looked_for_and_addresses_of_extended_entries_let_through():
         ("x = 'A'", None),
     ],
 )
-def test_sql_that_demands_tags_is_helped_by_their_hashes(sql, codes):
+def test_sql_that_requires_tags_uses_their_hashes(sql, codes):
     found = MessageFilter.parse(sql=sql).codes
     assert (None if found is None else found.tolist()) == codes

@@ -26,7 +26,7 @@ def test_log_and_queues_are_trusted_up_to_three_seconds_before_the_older_time():
 
 
 @pytest.mark.parametrize("data", [b"", bytes(7), bytes(4096)])
-def test_a_missing_or_empty_file_vouches_for_nothing(data):
+def test_a_missing_or_empty_file_guarantees_nothing(data):
     assert decode_checkpoint(data) == Checkpoint()
     assert Checkpoint().safe_timestamp == 0
 

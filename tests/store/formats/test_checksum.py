@@ -19,7 +19,7 @@ def test_the_numbers_are_those_of_zlib(length, byte, skip):
 
 
 @pytest.mark.parametrize("missing", [True, False])
-def test_a_checkout_without_zlib_ng_has_them_too(missing):
+def test_a_checkout_without_zlib_ng_has_the_same_checksums(missing):
     script = f"""
 import sys
 if {missing}:

@@ -30,7 +30,7 @@ def test_frames_of_other_implementations_are_read(frame, sys_flag):
 
 
 @given(PLAIN_BODIES, st.sampled_from([*CODECS, 0x00F | 0x300, 0x3F5]))
-def test_every_way_of_compressing_is_undone(body, sys_flag):
+def test_every_compression_type_is_inflated(body, sys_flag):
     way = sys_flag if sys_flag in CODECS else 0x301
     assert inflate(compress(body, way), sys_flag) == body
 

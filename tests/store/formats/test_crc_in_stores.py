@@ -38,7 +38,7 @@ def is_sealed(record):
     return record.properties[-CRC_BYTES:].startswith(b"__CRC32#\x01")
 
 
-def test_all_that_is_appended_has_one(store):
+def test_every_appended_record_has_a_checksum(store):
     store.append(message(b"single"))
     store.append_batch(batch(numbered(20, 900), 0), topic="t")
     store.append_batch(batch(numbered(20, 900), 0), topic="t", whole=True)
@@ -51,7 +51,7 @@ def test_all_that_is_appended_has_one(store):
     assert verify(store.path).ok
 
 
-def test_what_is_delivered_and_committed_has_one_of_its_own(store, clock):
+def test_delivered_and_committed_copies_have_their_own_checksum(store, clock):
     store.append(message(b"level", delay_level=1))
     store.append(message(b"timer", deliver_at_ms=clock.now + 2000))
     listener = Listener(state=UNKNOWN, answer=COMMIT)
@@ -69,7 +69,7 @@ def test_what_is_delivered_and_committed_has_one_of_its_own(store, clock):
     assert {record.properties.count(b"__CRC32#") for record in records} == {1}
 
 
-def test_copies_in_a_store_without_it_have_none(store, open_store, clock):
+def test_copies_in_a_store_without_checksums_have_none(store, open_store, clock):
     store.append(message(b"level", delay_level=1))
     store.append(message(b"timer", deliver_at_ms=clock.now + 2000))
     with producer(store, listener=Listener(state=UNKNOWN)) as one:

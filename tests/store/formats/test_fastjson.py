@@ -37,7 +37,7 @@ def test_integer_keys_without_quotes_are_read():
 
 
 @pytest.mark.parametrize("text", ['{"a":"{0:5, 1: 2}"}', r'{"a\"{0:":"\\","b":[1,2,-3]}'])
-def test_what_looks_like_a_key_inside_a_text_is_left_alone(text):
+def test_text_that_looks_like_a_key_is_not_changed(text):
     assert loads(text) == json.loads(text)
 
 

@@ -63,7 +63,7 @@ def test_a_record_in_a_body_is_not_taken_for_one():
     assert find_record(data[starts[1] + 1 :], BASE + starts[1] + 1) == starts[2] - starts[1] - 1
 
 
-def test_nothing_is_found_where_nothing_is():
+def test_no_record_is_found_without_one():
     assert find_record(b"", 0) == -1
     assert find_record(bytes(100), 0) == -1
     assert find_record(records([b"x"])[:20], BASE) == -1

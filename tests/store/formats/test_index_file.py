@@ -29,7 +29,7 @@ def test_a_file_of_the_default_geometry_is_laid_out_as_java_s():
     assert DEFAULT.slot_position(1_080_517) == 4_322_108
 
 
-# Compared with the classes of 4.9.8; the whole string of the second hashes to the least integer.
+# Compared with the classes of 4.9.8; the second `topic#key` hashes to the least integer.
 @pytest.mark.parametrize(
     ("key", "expected"), [("ORDER1", 1_211_080_517), ("polygenelubricants", 26_908_034)]
 )
@@ -124,6 +124,6 @@ def test_nothing_is_guessed_from_too_little(length):
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_any_time_gives_a_name_that_is_one(created_ms):
+def test_any_time_gives_a_valid_name(created_ms):
     assert is_table_name(table_name(created_ms))
     assert is_table_name(name_after(table_name(created_ms)))

@@ -4,7 +4,6 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats import hashes as hashing
 from pyrocket.formats.hashes import java_hash, java_hash_column
 from pyrocket.formats.index_file import key_hash
 from pyrocket.formats.message_keys import keys_of_batch, keys_of_message
@@ -60,11 +59,7 @@ def test_bytes_under_a_null_are_not_a_key():
     chunk=st.sampled_from([1, 7, 64, 1 << 16]),
 )
 def test_hash_with_a_prefix_equals_that_of_both_texts_joined(texts, front, chunk):
-    kept, hashing._CHUNK = hashing._CHUNK, chunk
-    try:
-        found = java_hash_column(pa.array(texts, pa.string()), java_hash(front))
-    finally:
-        hashing._CHUNK = kept
+    found = java_hash_column(pa.array(texts, pa.string()), java_hash(front), chunk)
     assert found.tolist() == [java_hash(front + (text or "")) for text in texts]
 
 

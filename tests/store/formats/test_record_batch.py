@@ -7,7 +7,6 @@ from golden.values import DEFLATED, HASHES, RECORD_FIELDS, UNIQ_KEY
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.errors import MessageError
-from pyrocket.formats import record_batch
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
 from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.properties import encode_properties
@@ -21,13 +20,14 @@ BORN, STORED = 1600000000000, 1600000000123
 SIZES = st.integers(0, 3)
 
 
-def encode(batch, *, topic="TopicTest", queue_ids=None, ids=None, first=1000):
+def encode(batch, *, topic="TopicTest", queue_ids=None, ids=None, first=1000, **limits):
     """Encode and place; return (batches, records as bytes)."""
     columns = check_send_batch(batch)
     count = len(columns)
     queue_ids = np.zeros(count, np.int32) if queue_ids is None else np.array(queue_ids, np.int32)
     ids = pa.array(ids or [f"ID{row}" for row in range(count)], pa.string())
-    batches, records, row = list(encode_batch(columns, topic, queue_ids, ids, BORN)), [], 0
+    batches = list(encode_batch(columns, topic, queue_ids, ids, BORN, **limits))
+    records, row = [], 0
     for one in batches:
         rows = np.arange(row, row + len(one))
         one.place(rows * 7 + first, rows + 2**40, STORED)
@@ -82,17 +82,14 @@ def test_a_batch_gives_exactly_the_bytes_of_single_records(rows, topic, queues, 
 
 
 @given(sent_rows(), st.integers(1, 400), SIZES)
-def test_it_does_not_matter_how_many_rows_are_joined_at_a_time(rows, at_once, before):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_batch, "ENCODE_BYTES", at_once)
-        batches, records = encode(sent_batch(rows, before=before))
+def test_the_number_of_rows_joined_at_a_time_does_not_matter(rows, at_once, before):
+    batches, records = encode(sent_batch(rows, before=before), max_bytes=at_once)
     assert records == [expected_record(row, number) for number, row in enumerate(rows)]
     assert all(len(one) for one in batches)
 
 
-def test_rows_of_empty_bodies_are_joined_in_bounded_runs_too(monkeypatch):
-    monkeypatch.setattr(record_batch, "ENCODE_BYTES", 1000)
-    batches, records = encode(pa.RecordBatch.from_pydict({"body": [b""] * 100}))
+def test_rows_of_empty_bodies_are_joined_in_bounded_runs_too():
+    batches, records = encode(pa.RecordBatch.from_pydict({"body": [b""] * 100}), max_bytes=1000)
     assert len(records) == 100
     assert max(one.data.size for one in batches) <= 1000 + 100 * len("TopicTest")
 

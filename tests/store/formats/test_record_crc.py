@@ -115,7 +115,7 @@ def test_a_flipped_bit_of_the_header_is_found(at):
         check_crcs(fields(bytes(changed)))
 
 
-def test_records_without_it_are_not_measured_by_it():
+def test_records_without_a_checksum_are_not_checked():
     plain = encoded(b"A\x01b\x02", b"1234567\x010123456789\x02").stored
     assert decode_record(plain(0)).properties == b"A\x01b\x02"
     assert decode_record(plain(1)).properties == b"1234567\x010123456789\x02"
@@ -123,14 +123,14 @@ def test_records_without_it_are_not_measured_by_it():
 
 
 @pytest.mark.parametrize("name", [b"A__CRC32#", b"A\x01b__CRC32#"])
-def test_a_name_that_only_ends_like_it_is_another(name):
+def test_a_property_whose_name_ends_with_that_of_the_checksum_is_another(name):
     plain = encoded(name + b"\x010123456789\x02").stored(0)
     assert name in decode_record(plain).properties
     check_crcs(fields(plain, *placed(b"C\x01d\x02")))
 
 
 def test_checksum_that_a_broker_copied_from_another_record_is_ignored():
-    """One that makes no checksums puts a message into another queue with all its properties."""
+    """A broker without checksums moves a message to another queue with all its properties."""
     original = decode_record(placed(b"A\x01b\x02")[0])
     hosts = [((10, 0, 0, 1), 10911), ((127, 0, 0, 1), 10912)]
     passed_on = [
@@ -174,6 +174,6 @@ def test_record_that_would_be_too_long_gets_no_checksum():
         (b"A__CRC32#\x010780607090\x02", b"A__CRC32#\x010780607090\x02"),
     ],
 )
-def test_copies_lose_what_held_for_the_original_only(block, left):
+def test_copies_lose_the_checksum_of_the_original(block, left):
     blocks = pa.array([b"X\x01y\x02", block], pa.binary())
     assert without_crc(blocks).to_pylist() == [b"X\x01y\x02", left]

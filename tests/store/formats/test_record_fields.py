@@ -150,7 +150,7 @@ NUMBERS = st.one_of(
 
 
 @given(slices(), st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=4), st.data())
-def test_arbitrary_entries_are_damage_or_true(piece, entries, data):
+def test_arbitrary_entries_are_damage_or_valid(piece, entries, data):
     known = list(zip(piece.starts, piece.sizes, strict=True))
     chosen = data.draw(st.lists(st.sampled_from([*known, *entries]), min_size=1, max_size=4))
     starts, sizes = np.array(chosen, np.int64).T

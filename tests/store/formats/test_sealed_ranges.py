@@ -136,7 +136,7 @@ def test_what_the_store_itself_appends_is_in_the_range_too(store, path, clock, w
     assert is_found(path)
 
 
-def test_ranges_begin_and_end_where_the_choice_was_made(open_store, path):
+def test_ranges_begin_and_end_where_the_setting_was_changed(open_store, path):
     ends = []
     for config in (PLAIN, CONFIG, CONFIG, PLAIN, CONFIG):
         with open_store(config=config) as one:
@@ -146,7 +146,7 @@ def test_ranges_begin_and_end_where_the_choice_was_made(open_store, path):
     assert not is_found(path)
 
 
-def test_an_open_writer_follows_the_choice_of_a_later_one(open_store, path):
+def test_an_open_writer_follows_a_later_setting(open_store, path):
     with open_store(config=PLAIN) as first:
         first.append(message(b"before"))
         with open_store(config=CONFIG) as second:
@@ -159,7 +159,7 @@ def test_an_open_writer_follows_the_choice_of_a_later_one(open_store, path):
     assert not is_found(path)
 
 
-def test_rows_staged_before_the_choice_are_refused_and_staged_again(open_store, path):
+def test_rows_staged_before_the_setting_are_refused_and_staged_again(open_store, path):
     with open_store(config=PLAIN) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         one = numbered_batch(0)

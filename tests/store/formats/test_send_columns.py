@@ -155,7 +155,7 @@ def test_lists_and_maps_of_text_that_is_not_utf8_are_refused_with_their_row():
     assert refusal(batch)[1].startswith("row 2 has b'\\xc3' as a property value")
 
 
-def test_what_hides_under_a_null_is_neither_checked_nor_sent():
+def test_bytes_under_a_null_are_neither_checked_nor_sent():
     offsets, mask = pa.array([0, 2, 4, 5], pa.int32()), pa.array([True, False, False])
     keys = pa.ListArray.from_arrays(offsets, pa.array(["x y", "\x01", "c", "d", "e"]), mask=mask)
     names = pa.array(["TAGS", "\x01", "c", "d", "e"])

@@ -58,7 +58,7 @@ def test_our_due_times_are_exact():
 
 
 @given(st.integers(1, 10**7))
-def test_a_time_that_a_broker_has_rounded_down_is_what_was_wanted(after):
+def test_a_time_that_a_broker_rounded_down_is_the_requested_one(after):
     wanted = NOW + after
     out = wanted - 1000 if wanted % 1000 == 0 else wanted // 1000 * 1000
     assert due(TIMER_OUT_MS=out, TIMER_DELIVER_MS=wanted) == wanted

@@ -106,7 +106,7 @@ def test_queue_entries_are_durable_before_the_checkpoint(store, monkeypatch):
     assert {str(file) for file in queue.iterdir()} <= set(synced)
 
 
-def test_entries_that_a_dead_writer_left_out_put_the_checkpoint_off(store):
+def test_entries_that_a_dead_writer_left_out_postpone_the_checkpoint(store):
     fill_a_file(store)
     page = words(store.path)
     page[DISPATCHED] = page[PUBLISHED] - 1

@@ -27,7 +27,7 @@ def entries(first, count):
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 20, 57])
-def test_end_is_found_with_and_without_a_memory(make, count):
+def test_the_end_is_found_with_and_without_a_hint(make, count):
     writer = make()
     for at in range(count):
         writer.put(at, entries(at, 1), at)

@@ -67,7 +67,7 @@ def test_a_record_that_continues_its_queue_is_kept(log):
 
 
 @pytest.mark.parametrize("beside", [-1, 1, 1000])
-def test_a_record_that_does_not_go_on_ends_the_log(log, beside):
+def test_a_record_that_does_not_continue_its_queue_ends_the_log(log, beside):
     """The same offset again, or one too many: left over from an earlier end of the log."""
     good = log.end
     log.write(log.count + beside)

@@ -47,7 +47,7 @@ def test_each_result_is_the_last_offset_within_the_number_of_bytes(store, sizes,
     assert found == [(start + count, total) for count, total in expected]
 
 
-def test_a_sum_is_a_mark_that_is_not_reached(store, sizes):
+def test_a_mark_above_the_sum_returns_the_sum(store, sizes):
     assert store.raw.cut_by_bytes("t", 0, 3, 33, [2**62]) == [(33, sum(sizes[3:]))]
 
 

@@ -28,6 +28,9 @@ UNTRUSTED = {"clean": reboot, "unclean": reboot}
 TRUSTED = {"same boot": bool, "next boot": next_boot}
 """By how the store was shut down: cleanly except in one case, which keeps the shared state, too."""
 
+UNCLEAN = [pytest.param("clean", marks=pytest.mark.slow), "unclean"]
+"""Of tests byte by byte: the queues are rebuilt from the log after either in the same way."""
+
 
 @pytest.fixture(params=UNTRUSTED)
 def image(path, request):
@@ -113,6 +116,7 @@ def test_tail_of_a_queue_is_garbage(image, garbage):
     check(image)
 
 
+@pytest.mark.parametrize("image", UNCLEAN, indirect=True)
 @pytest.mark.parametrize("at", range(24, 45))
 def test_middle_of_a_queues_tail_is_garbage(image, at):
     """Wherever it begins; the entry before it may look sound and have another size or tags code."""
@@ -123,8 +127,9 @@ def test_middle_of_a_queues_tail_is_garbage(image, at):
     assert file.read_bytes() == good
 
 
+@pytest.mark.parametrize("image", UNCLEAN, indirect=True)
 @pytest.mark.parametrize("at", range(20))
-def test_one_wrong_byte_in_an_entry_is_put_right(image, at):
+def test_one_wrong_byte_in_an_entry_is_corrected(image, at):
     file = queue_files(image)[-2]
     good = file.read_bytes()
     overwrite(file, bytes((good[100 + at] ^ 1,)), 100 + at)
@@ -138,7 +143,7 @@ def test_state_and_checkpoint_are_lost(image):
     check(image)
 
 
-def test_checkpoint_from_the_future_only_costs_the_queues_a_look_at_the_log(image):
+def test_a_checkpoint_in_the_future_only_causes_a_check_of_the_log(image):
     (image / "checkpoint").write_bytes((2**62).to_bytes(8, "big") * 2 + bytes(4080))
     shutil.rmtree(image / "consumequeue" / "t")
     check(image)
@@ -190,7 +195,7 @@ def test_queue_that_lost_entries_of_cleaned_messages_begins_where_the_log_does(p
 
 
 def test_queue_that_ends_before_its_deletion_was_noted_gives_no_offset_again(path):
-    """Deleting was interrupted, and the machine then lost its last messages."""
+    """The deletion was interrupted, and then a power loss lost the last messages."""
     store = filled(path, count=12)
     inner(store).reader.topics.note_ends("t", {0: 12})
     store.close(clean=False)
@@ -206,7 +211,7 @@ def test_queue_that_ends_before_its_deletion_was_noted_gives_no_offset_again(pat
 
 
 @pytest.mark.parametrize("kept", [0, 1, 29])
-def test_queue_that_lost_files_after_a_kill_gives_no_offset_again(killed, kept):
+def test_a_queue_that_lost_files_after_a_kill_reassigns_no_offset(killed, kept):
     for file in queue_files(killed)[kept:]:
         file.unlink()
     check(killed)

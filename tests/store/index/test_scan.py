@@ -6,7 +6,7 @@ from support.stores import filled, log_files, overwrite
 
 
 @pytest.mark.parametrize("at", [28, 35])
-def test_a_record_that_names_another_place_is_damage(path, at):
+def test_a_record_with_another_offset_is_damage(path, at):
     with filled(path, 3) as store:
         second = store.read("t", 0, 1, 1)[0]
         overwrite(log_files(path)[0], b"\x55", second.physical_offset % 4096 + at)

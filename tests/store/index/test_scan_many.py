@@ -81,7 +81,7 @@ def test_filters_and_their_counts_are_those_of_scans(store, wanted, data):
     assert ours == theirs
 
 
-def test_what_is_not_there_is_left_to_a_scan(store):
+def test_missing_messages_are_left_to_a_scan(store):
     end = store.max_offset("t", 1)
     assert scan_ranges(store, "t", [(0, 0, 1), (1, 0, end + 1)]) is None
     assert scan_ranges(store, "t", [(0, 0, 1), (QUEUES + 1, 0, 1)]) is None

@@ -5,7 +5,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from pyrocket.disk import futex, io
+from pyrocket.disk import io
+from pyrocket.disk.futex import SharedEvent
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from pyrocket.disk.shared_state import (
@@ -76,7 +77,7 @@ def test_flushes_of_many_threads_share_an_fsync(store, monkeypatch):
 @pytest.fixture
 def sleeps_long(monkeypatch):
     """Sleep for long: a thread that is not woken is late."""
-    monkeypatch.setattr(futex, "_LONGEST_SLEEP_NS", 200 * SECOND)
+    monkeypatch.setattr(SharedEvent, "longest_sleep_ns", 200 * SECOND)
     monkeypatch.setattr(flusher, "_LONGEST_GATHER_NS", 200 * SECOND)
 
 

@@ -1,4 +1,4 @@
-"""No opening removes a whole message that was durable, and a damaged one costs no other."""
+"""Opening a store never removes a whole durable message, and a damaged one affects no other."""
 
 import itertools
 import shutil
@@ -125,7 +125,7 @@ def test_damage_below_the_durable_end_costs_no_other_message(path, end, boot):
     assert readable(path) == left
     before = files_of(path)
     if boot is same_boot or (boot is after_java and end == "killed"):
-        # The shared state is valid, or the checkpoint vouches for the file: nothing is looked at.
+        # The shared state is valid, or the checkpoint covers the file: nothing is checked.
         Store.open(path).close()
     else:
         for _ in range(2):

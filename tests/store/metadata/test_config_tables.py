@@ -244,7 +244,7 @@ def test_groups_of_a_java_store_continue_from_their_offsets(tmp_path):
 
 
 def without_topic(path, name):
-    """The table as a broker writes it that has loaded it before the topic was made."""
+    """The table as written by a broker that loaded it before the topic was created."""
     table = json.loads(Layout(path).config("topics").read_text())
     del table["topicConfigTable"][name]
     Layout(path).config("topics").write_text(json.dumps(table))

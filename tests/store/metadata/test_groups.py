@@ -70,7 +70,7 @@ def test_an_empty_commit_does_nothing(queues, path):
     assert not (path / "config/subscriptionGroup.json").exists()
 
 
-def test_a_late_commit_is_passed_over(queues, path):
+def test_a_late_commit_is_ignored(queues, path):
     queues.groups.commit("g", "t", {0: 7, 1: 1})
     assert queues.groups.commit("g", "t", {0: 5, 1: 2}) == {0: 7, 1: 2}
     inode = (path / "config/consumerOffset.json").stat().st_ino
@@ -118,7 +118,7 @@ def test_illegal_group_names_are_refused(queues, name):
 
 
 @pytest.mark.parametrize("name", ["x" * 255, "CID_a|b%C-9", "%RETRY%g"])
-def test_every_name_that_rocketmq_takes_is_a_group_s(queues, name):
+def test_every_name_that_rocketmq_accepts_is_accepted(queues, name):
     assert queues.groups.commit(name, "t", {0: 1}) == queues.groups.committed(name, "t") == {0: 1}
 
 
@@ -151,7 +151,7 @@ def test_a_reset_to_a_time_begins_with_what_was_stored_then(queues, clock):
 
 
 @pytest.mark.parametrize("to", ["first", 5, None])
-def test_a_reset_to_nowhere_is_refused(queues, to):
+def test_an_invalid_reset_is_refused(queues, to):
     with pytest.raises(InvalidInputError) as caught:
         queues.groups.reset("g", "t", to)
     assert caught.value.code == "RESET_PLACE"

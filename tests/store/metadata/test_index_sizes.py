@@ -17,7 +17,7 @@ from support.stores import SMALL, batch, message, numbered, overwrite, snapshot
 
 @pytest.fixture
 def odd(path):
-    """A store with five items a slot, without what is ours."""
+    """A store with five items a slot, without the files of ours."""
     config = replace(SMALL, index_slots=100, index_items=500)
     with Store.open(path, create=True, config=config) as store:
         for number in range(50):

@@ -1,4 +1,4 @@
-"""What is noted of where queues end: only of those that changed, and never less than before."""
+"""Saved ends of queues: only of those that changed, and never lower than before."""
 
 import pytest
 from pyrocket import Store

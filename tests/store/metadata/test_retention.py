@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Retention, Store
-from pyrocket.disk import machine
 from pyrocket.errors import StoreDamagedError, StoreReadOnlyError, StoreUnavailableError
 from pyrocket.tools.verify.verify import verify
 from support.sinks import numbered, stage
-from support.stores import SMALL, batch, bodies, log_files, message
+from support.stores import SMALL, batch, bodies, log_files, message, set_disk_usage
 
 HOUR_MS = 3_600_000
 ALWAYS = tuple(range(24))
@@ -138,8 +137,7 @@ def test_a_file_that_cannot_be_read_deletes_nothing_and_is_named(path, clock, te
 
 def free(monkeypatch, count, total=1 << 40):
     """Have the disk so many bytes free."""
-    monkeypatch.setattr("pyrocket.engine.cleaner.free_bytes", lambda folder: count)
-    monkeypatch.setattr(machine, "_usage", lambda folder: machine.DiskUsage(total - count, total))
+    set_disk_usage(monkeypatch, total - count, total, unit=1)
 
 
 def test_a_store_without_a_retention_takes_rows_while_two_log_files_fit(path, clock, monkeypatch):

@@ -1,4 +1,4 @@
-"""How far the services have come survives boots, and is never more than what is durable."""
+"""The services' cursors survive boots, and never exceed what is durable."""
 
 import pytest
 from pyrocket import Store
@@ -80,7 +80,7 @@ def test_cursors_survive_a_clean_end_and_another_boot(tmp_path):
     assert value(tmp_path, TIMER_READ_TIME) == 1_700_000_000_123
 
 
-def test_cursors_of_a_broker_that_came_further_count(tmp_path):
+def test_later_cursors_of_a_broker_are_taken_over(tmp_path):
     with with_delayed(tmp_path) as store:
         move(store, {LEVEL_2: 2})
     DelayOffsets(Layout(tmp_path)).save({2: 4})
@@ -118,7 +118,7 @@ def test_checkpoint_keeps_cursors_as_they_were_before_the_flush(tmp_path, monkey
     store.close(clean=False)
 
 
-def test_recovery_makes_services_look(tmp_path):
+def test_recovery_makes_services_run(tmp_path):
     store = with_delayed(tmp_path)
     page = words(tmp_path)
     page[NEXT_DUE] = NEVER

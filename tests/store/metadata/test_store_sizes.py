@@ -17,7 +17,7 @@ LENGTHS = [0, 1000, 2000, 4096, 6000]
 
 @pytest.fixture
 def bare(path, clock):
-    """A store as it is without what is ours: several files of log and queue."""
+    """A store without the files of ours: several files of log and queue."""
     filled(path, count=150, config=CONFIG, clock=clock).close()
     shutil.rmtree(path / "pyrocket")
     assert len(log_files(path)) == 5
@@ -81,7 +81,7 @@ def test_reader_refuses_a_scan_of_a_log_file_of_another_length(bare, number, len
 def test_queue_file_of_another_length_is_rebuilt_with_the_size_of_the_others(bare, number, length):
     file = queue_files(bare)[number]
     truncate(file, length)
-    if length or number < 14:  # Last files that are empty are made again.
+    if length or number < 14:  # Empty last files are created again.
         assert str(file) in open_error(bare).message
         assert not (bare / "pyrocket" / "store.json").exists()
     repair(bare)
@@ -109,7 +109,7 @@ WRONG = {"logFileBytes": (4096, 8192), "queueFileEntries": (5, 10), "log": (1638
 
 @pytest.mark.parametrize("case", WRONG)
 def test_stored_sizes_that_contradict_all_files_are_refused_with_a_remedy(path, clock, case):
-    """Such a file was once made of a store in which one file had been cut."""
+    """Such a `store.json` was once written for a store with one truncated file."""
     filled(path, count=150, config=CONFIG, clock=clock).close()
     key, (wrong, right) = "logFileBytes" if case == "log" else case, WRONG[case]
     identity = path / "pyrocket" / "store.json"
@@ -133,7 +133,7 @@ def test_stored_sizes_that_contradict_all_files_are_refused_with_a_remedy(path, 
 
 @pytest.fixture
 def single(path, clock):
-    """A store of one log file, without what is ours."""
+    """A store of one log file, without the files of ours."""
     filled(path, count=30, config=CONFIG, clock=clock).close()
     shutil.rmtree(path / "pyrocket")
     (file,) = log_files(path)

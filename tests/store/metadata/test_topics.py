@@ -1,4 +1,4 @@
-"""Topics: made, changed, deleted, made again."""
+"""Topics: created, changed, deleted, created again."""
 
 import re
 from dataclasses import replace

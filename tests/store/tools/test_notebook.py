@@ -1,4 +1,4 @@
-"""What a notebook shows of a store: the right numbers, on one line each, and nothing that runs."""
+"""Notebook tables of a store: the right numbers, one line each, and no markup."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -129,7 +129,7 @@ def test_peek_shows_the_newest_last(store):
 
 
 @pytest.mark.parametrize("n", [0, -1, 1001])
-def test_peek_is_not_for_reading_all(store, n):
+def test_peek_refuses_too_many_messages(store, n):
     with pytest.raises(InvalidInputError, match=r"Store\.messages"):
         notebook.peek(store, "orders", n)
 
@@ -159,7 +159,7 @@ def test_bodies_cannot_put_markup_or_escapes_on_the_page(store):
     assert table.rows[0][-1] == evil
 
 
-def test_a_title_cannot_either():
+def test_titles_cannot_put_markup_on_the_page():
     table = Table("<b>\x1b", ("n",), [(1,)])
     assert "<b>" not in table._repr_html_()
     assert "\x1b" not in repr(table)

@@ -110,7 +110,7 @@ def test_damage_is_named_or_left_out(path, open_store, caplog, at):
     assert f"log offsets {places[bad]} to" in caplog.text
 
 
-def test_a_missing_file_in_the_middle_is_left_unsaid_by_no_other(path, open_store):
+def test_a_missing_file_in_the_middle_is_reported_beside_other_damage(path, open_store):
     store = filled(path, count=60)
     store.close()
     files = log_files(path)

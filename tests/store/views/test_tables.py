@@ -41,7 +41,7 @@ def test_lag_is_counted_from_what_is_committed(aged):
     }
 
 
-def test_a_group_that_has_read_everything_waits_for_nothing(aged):
+def test_a_group_that_has_read_everything_has_no_lag(aged):
     aged.groups.commit("billing", "t", {0: 100})
     (row,) = table(aged, "groups")
     assert (row["lag"], row["lagBytes"], row["nextStoreTimestamp"]) == (0, 0, None)

@@ -100,8 +100,8 @@ def _show_offset(
     counts_in = f"store {offset.source.store or 'unknown'}, epoch {offset.source.epoch}"
     click.echo(f"\n{which}{when} ({counts_in}):")
     show_table(offset_table(offset.offsets, bounds))
-    for topic in offset.lost.topics:
-        click.echo(f"  lost in {topic}: {offset.lost.of_topics([topic]).total()} messages")
+    for topic, queues in offset.lost.by_topic().items():
+        click.echo(f"  lost in {topic}: {sum(queues.values())} messages")
 
 
 def _with_earlier(

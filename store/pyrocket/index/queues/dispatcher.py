@@ -85,7 +85,7 @@ class Dispatcher:
     def __init__(
         self, queues: QueueTable, first_offset: FirstOffset, delay_levels_ms: Sequence[int]
     ) -> None:
-        self._queues, self.first_offset = queues, first_offset
+        self.queues, self.first_offset = queues, first_offset
         self._levels = delay_levels_ms
         self.changed = ChangedQueues()
 
@@ -110,7 +110,7 @@ class Dispatcher:
         """
         for run in runs:
             run.check_structure()
-            # Entries of records before this run were written, if not by a dead writer, by us.
+            # Entries of records before this run were written by earlier writers, or by us.
             below = max(dispatched, int(run.physical_offset[0]))
             for part in queue_parts(run, self._levels):
                 if only is not None and part.queue not in only:
@@ -122,7 +122,7 @@ class Dispatcher:
     def _put_part(
         self, part: "QueuePart", below: int, dispatched: int, complete: Container[str], whole: bool
     ) -> None:
-        queue = self._queues.get(part.topic, part.queue_id)
+        queue = self.queues.get(part.topic, part.queue_id)
         reached, begin = queue.reached(below), self.first_offset(*part.queue)
         if not reached:
             # Earlier records belong to a deleted topic of that name.
@@ -143,7 +143,7 @@ class Dispatcher:
 
     def _keep_due_times(self, run: RecordFields, part: "QueuePart") -> "QueuePart":
         """Return a part of a level queue with the due times of its existing entries."""
-        queue = self._queues.get(*part.queue)
+        queue = self.queues.get(*part.queue)
         first = int(part.offsets.min())
         there = queue.entries(first, int(part.offsets.max()) + 1)
         found = np.zeros(len(part.offsets), ENTRY)
@@ -154,11 +154,11 @@ class Dispatcher:
     def put(self, topic: str, queue_id: int, first: int, entries: Entries) -> None:
         """Write entries from queue offset `first` on, which is the queue's end."""
         self.changed.add(topic, queue_id)
-        self._queues.get(topic, queue_id).put(first, entries, first)
+        self.queues.get(topic, queue_id).put(first, entries, first)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset of the next entry."""
-        last = self._queues.get(topic, queue_id).max_offset(WHOLE_LOG)
+        last = self.queues.get(topic, queue_id).max_offset(WHOLE_LOG)
         return last or self.first_offset(topic, queue_id)
 
 

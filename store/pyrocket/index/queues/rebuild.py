@@ -70,34 +70,45 @@ Cut = Callable[[int, int], None]
 """Called before the log is truncated, with the offset and the number of lost durable bytes."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What is known about a store before its recovery, beside the log and the queues.
+
+    clean: the last shutdown was clean. checkpoint: older records were durable, up to its time.
+    durable_end: up to this log offset, too. topics: those that exist. ranges: by queue, the offsets
+    that its files are known to have covered.
+    """
+
+    clean: bool
+    checkpoint: Checkpoint
+    durable_end: int
+    topics: Container[str]
+    ranges: Mapping[tuple[str, int], range]
+
+    @property
+    def durable(self) -> Durable:
+        """Which part of the log was durable."""
+        since_ms = TRUSTED_WHOLLY if self.clean else self.checkpoint.safe_timestamp
+        return Durable(self.durable_end, since_ms)
+
+
 def recover(
     log: CommitLog,
-    queues: QueueTable,
     dispatcher: Dispatcher,
     page: SharedState,
-    checkpoint: Checkpoint,
-    *,
-    clean: bool,
-    topics: Container[str],
-    known: Mapping[tuple[str, int], range] | None = None,
-    durable_end: int = 0,
-    before_change: Callable[[], None] = lambda: None,
-    before_cut: Cut = lambda start, missing: None,
+    evidence: Evidence,
+    before_change: Callable[[], None],
+    before_cut: Cut,
 ) -> Recovered:
     """Make log, queues and shared state consistent and durable; return where the queues end.
 
-    `known` has the range of offsets that each queue's files are known to have covered. Up to
-    `durable_end` the log was durable, as were records that are older than the checkpoint. No file
-    is changed until the log is known to be intact except for its tail; then `before_change` is
-    called first. Raises StoreDamagedError, StoreFailedError, StoreUnavailableError (WRITE_FAILED).
+    No file is changed until the log is known to be intact except for its tail; then
+    `before_change` is called first. Raises StoreDamagedError, StoreFailedError,
+    StoreUnavailableError (WRITE_FAILED).
     """
     root = log.run.folder.parent
     what = "{root} could not be recovered: {error}. No message was lost."
-    durable = Durable(durable_end, TRUSTED_WHOLLY if clean else checkpoint.safe_timestamp)
-    recovery = _Recovery(
-        *(log, queues, dispatcher, page, checkpoint, clean, topics, known or {}),
-        *(durable, before_change, before_cut),
-    )
+    recovery = _Recovery(log, dispatcher, page, evidence, before_change, before_cut)
     with translating_os_errors(root, "open it again", what=what):
         try:
             return recovery.run()
@@ -112,16 +123,15 @@ def recover(
 @dataclass(frozen=True)
 class _Recovery:
     log: CommitLog
-    queues: QueueTable
     dispatcher: Dispatcher
     page: SharedState
-    checkpoint: Checkpoint
-    clean: bool
-    topics: Container[str]
-    known: Mapping[tuple[str, int], range]
-    durable: Durable
+    evidence: Evidence
     before_change: Callable[[], None]
     before_cut: Cut
+
+    @property
+    def queues(self) -> QueueTable:
+        return self.dispatcher.queues
 
     def run(self) -> Recovered:
         if self.page[FAILED]:
@@ -158,23 +168,25 @@ class _Recovery:
         """
         self.log.run.check_whole()
         self._check_queue_files()
-        start = recovery_start(self.log, self.checkpoint, clean=self.clean)
-        end, stored = valid_end(self.log, start, self._density(), self.durable)
-        missing = check_tail(self.log, end, replace(self.durable, since_ms=stored))
-        if self.clean:
+        start = recovery_start(self.log, self.evidence.checkpoint, clean=self.evidence.clean)
+        end, stored = valid_end(self.log, start, self._density(), self.evidence.durable)
+        missing = check_tail(self.log, end, replace(self.evidence.durable, since_ms=stored))
+        if self.evidence.clean:
             check_clean_end(self.log, self.queues, end)
         return start, end, stored, missing
 
     def _is_one_short(self) -> bool:
         """Whether a queue begins later or ends earlier than it is known to have done."""
         return self._ends_early() or any(
-            self.queues.get(*key).first_entry(0) > known.start for key, known in self.known.items()
+            self.queues.get(*key).first_entry(0) > known.start
+            for key, known in self.evidence.ranges.items()
         )
 
     def _ends_early(self) -> bool:
         """Whether a queue would assign offsets that it has assigned before."""
         return any(
-            self.dispatcher.next_offset(*key) < known.stop for key, known in self.known.items()
+            self.dispatcher.next_offset(*key) < known.stop
+            for key, known in self.evidence.ranges.items()
         )
 
     def _log_has_all(self, start: int, end: int) -> bool:
@@ -223,7 +235,7 @@ class _Recovery:
         if files:
             self.log.truncate(end, files[-1] + self.log.file_bytes)
         last = self.log.run.start_of(end - 1)
-        if last in files and stored and not self.clean:
+        if last in files and stored and not self.evidence.clean:
             self.log.run.set_time(last, stored)
 
     def _cut_queues(self, start: int, end: int) -> bool:
@@ -232,7 +244,7 @@ class _Recovery:
         Such entries are removed only if the log still has their messages. Raises StoreDamagedError.
         """
         # Pre-blank entries point to log offset 0.
-        bound = end if self.clean else max(start, 1)
+        bound = end if self.evidence.clean else max(start, 1)
         lost = self._has_entries_after_damage(bound, start)
         fault = self._fault_before(start, end) if lost else None
         at_gap = fault is None
@@ -258,7 +270,7 @@ class _Recovery:
         if start > first and self.queues.on_disk():
             try:
                 runs = walk_all(self.log, start, end)
-                self.dispatcher.dispatch(runs, dispatched=start, complete=self.topics)
+                self.dispatcher.dispatch(runs, dispatched=start, complete=self.evidence.topics)
             except StoreDamagedError as error:
                 if error.code != "QUEUE_GAP":
                     raise
@@ -274,7 +286,7 @@ class _Recovery:
         return first, dense
 
     def _dense_end(self, start: int, end: int) -> int:
-        return dense_end(self.log, end, self._density(), start, self.durable)
+        return dense_end(self.log, end, self._density(), start, self.evidence.durable)
 
     def _drop_ended_queues(self) -> None:
         """Remove entries that lie before the first offset of their queue.

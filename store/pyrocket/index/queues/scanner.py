@@ -34,7 +34,6 @@ from pyrocket.message import MessageQueue, StoredMessage
 
 SLICE_BYTES = 8 * 1024 * 1024
 SLICE_ROWS = 16_384
-_ENTRIES_AT_ONCE = 65_536
 _SELECTIVE_FACTOR = 8
 """Factor by which more entries are read at once if a filter selects by tags codes."""
 
@@ -59,6 +58,8 @@ class _Positions:
 
 class Scanner:
     """Reads ranges of queues. Between slices only the log's last window is kept."""
+
+    slice_rows, entries_at_once = SLICE_ROWS, 65_536
 
     def __init__(
         self, log: CommitLog, broker_name: str = "", settle: Callable[[], None] = lambda: None
@@ -87,7 +88,12 @@ class Scanner:
             found = self._positions(queue, start, end, where)
             after = start + found.entries
             sparse = not in_place and is_sparse(found.offsets, found.sizes)
-            cuts = _cut(found.offsets, found.sizes, 0 if sparse else self._log.file_bytes)
+            cuts = _cut(
+                found.offsets,
+                found.sizes,
+                0 if sparse else self._log.file_bytes,
+                self.slice_rows,
+            )
             for some in map(found.part, cuts):
                 first, last = int(some.queue_offsets[0]), int(some.queue_offsets[-1])
                 tally.entries += first - start
@@ -118,7 +124,7 @@ class Scanner:
         self, queue: ConsumeQueue, start: int, end: int, where: MessageFilter
     ) -> _Positions:
         is_selective = where.narrows(queue.topic)
-        count = _ENTRIES_AT_ONCE * (_SELECTIVE_FACTOR if is_selective else 1)
+        count = self.entries_at_once * (_SELECTIVE_FACTOR if is_selective else 1)
         entries = queue.entries(start, min(end, start + count))
         self._check_present(queue, start, entries, end)
         queue_offsets = np.arange(start, start + len(entries))
@@ -238,7 +244,7 @@ def _message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.void) -
         raise RecordDamagedError(f"{where}: {error.message}", remedy=remedy) from error
 
 
-def _cut(offsets: Ints, sizes: Ints, file_bytes: int) -> Iterator[slice]:
+def _cut(offsets: Ints, sizes: Ints, file_bytes: int, max_rows: int) -> Iterator[slice]:
     """Yield the rows of each slice of the entries; in one window each, unless `file_bytes` is 0."""
     ends = offsets + sizes
     totals = np.cumsum(sizes)
@@ -250,6 +256,6 @@ def _cut(offsets: Ints, sizes: Ints, file_bytes: int) -> Iterator[slice]:
             start = int(offsets[first])
             reach = min(start + WINDOW_BYTES, start - start % file_bytes + file_bytes)
             last = min(last, int(np.searchsorted(ends, reach, side="right")))
-        last = max(min(last, first + SLICE_ROWS), first + 1)
+        last = max(min(last, first + max_rows), first + 1)
         yield slice(first, last)
         first = last

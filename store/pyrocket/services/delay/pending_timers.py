@@ -103,7 +103,7 @@ def read_pending(
 
 
 def read_second(index: TimerIndex, progress: TimerProgress, due_ms: int) -> PendingTimers:
-    """Return the pending timers of one second; a due time before the cursor means the cursor's.
+    """Return the pending timers of one second; the cursor's if that is later.
 
     Raises StoreDamagedError if the file of that hour lacks entries.
     """

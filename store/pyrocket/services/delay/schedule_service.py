@@ -78,7 +78,7 @@ class ScheduleService:
     def lowest_pending(self) -> int:
         """Return the lowest log offset of a pending message: the log is kept from there on.
 
-        Nothing is appended again; a message is pending for as long as its level, at most.
+        Nothing is re-appended: a message is pending for the delay of its level at most.
         """
         cursors = self._reader.cursors() or saved_cursors(self._layout)
         heads = (self._read(level, at, at + 1) for level, at, _ in self._pending(cursors))
@@ -137,7 +137,7 @@ class ScheduleService:
 
         A message that is due later than its level allows was stored before the clock was set back,
         and is due at once, as in RocketMQ. As store times never decrease here, it may also have
-        been sent after that; then its delay counts from its birth.
+        been sent after that; then its delay counts from its born time.
         """
         delay = self._delays_ms[level - 1]
         due = piece.tags_codes

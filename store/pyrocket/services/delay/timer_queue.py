@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow.compute as pc
 
+from pyrocket.disk.shared_state import PUBLISHED, STORE_TIME, SharedState
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import REAL_TOPIC, TIMER_OUT_MS
@@ -23,7 +24,8 @@ from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.record_fetch import records_at
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk, walk_all
-from pyrocket.services.delay.timer_index import Cursor, are_after
+from pyrocket.services.delay.pending_timers import TimerProgress
+from pyrocket.services.delay.timer_index import are_after
 
 _AT_ONCE = 65_536
 
@@ -131,35 +133,28 @@ _SLACK_MS = 2000
 
 
 def read_undelivered(
-    log: CommitLog,
-    queue: ConsumeQueue,
-    start: int,
-    stop: int,
-    cursor: Cursor,
-    *,
-    end: int,
-    stored_ms: int,
+    log: CommitLog, queue: ConsumeQueue, start: int, progress: TimerProgress, page: SharedState
 ) -> Iterator[TimerEntries]:
-    """Yield sealed entries of the pending timers at the queue offsets [start, stop), from the log.
+    """Yield sealed entries of the pending timers from the queue offset `start` on, from the log.
 
-    All of them had been in the index. The log ends at `end`, with the store time `stored_ms`; what
-    is due after that time was not delivered.
+    All of them had been in the index, as `progress` says. What is due after the store time of
+    `page` was not delivered.
 
     A timer is delivered if the cursor is past its due time. Two kinds of timers are uncertain: one
     that was sent when the cursor was already past its due time may be pending, and one before the
     cursor's time may have been delivered before the clock was set back. These are few, and their
     copies are looked for in the log, from the time on at which they were due.
     """
-    uncertain = [np.zeros(0, TIMER_ENTRY)]
-    for entries, stored in read_timers_with_times(log, queue, start, stop):
+    cursor, uncertain = progress.cursor, [np.zeros(0, TIMER_ENTRY)]
+    for entries, stored in read_timers_with_times(log, queue, start, progress.queue_offset):
         ahead = are_after(entries, cursor)
         late = ~ahead & (entries["queue_offset"] > cursor[1]) & (stored >= cursor[0])
-        past = ahead & (entries["due"] <= stored_ms)
+        past = ahead & (entries["due"] <= page[STORE_TIME])
         uncertain.append(entries[late | past])
         yield entries[ahead & ~past]
     unsure = np.concatenate(uncertain)
     if len(unsure):
-        copies = read_copies_since(log, int(unsure["due"].min()) - _SLACK_MS, end)
+        copies = read_copies_since(log, int(unsure["due"].min()) - _SLACK_MS, page[PUBLISHED])
         unsure = unsure[~have_copies(unsure, copies)]
         unsure["due"] = np.maximum(unsure["due"], cursor[0])
         yield seal(unsure)

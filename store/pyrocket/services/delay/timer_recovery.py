@@ -35,6 +35,7 @@ from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.record_fetch import read_scattered
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.services.delay.pending_timers import TimerProgress
 from pyrocket.services.delay.timer_index import Hours, TimerIndex, add_hours, count_by_hour
 from pyrocket.services.delay.timer_queue import (
     have_copies,
@@ -57,7 +58,7 @@ def recover_timers(layout: Layout, store: Recovered) -> None:
     """
     index, queue = TimerIndex(layout.timers), store.queues.get(TIMER_TOPIC, 0)
     java = decode_timer_check(read_or_none(layout.timer_check, SMALL_FILE_BYTES) or b"")
-    what = "the timers of {root} could not be recovered: {error}. Nothing is lost by it."
+    what = "the timers of {root} could not be recovered: {error}. Nothing was lost."
     with translating_os_errors(layout.root, "open it again", what=what):
         # A broker may have changed the files that were written for it.
         io.unlink(layout.handed)
@@ -114,17 +115,11 @@ class _Recovery:
         return True
 
     def _rebuild(self, end: int) -> None:
-        page, first = self._page, self._queue.min_offset(self._log.first_offset(), end)
+        log, queue, page = self._log, self._queue, self._page
+        first = queue.min_offset(log.first_offset(), end)
         self._index.clear()
-        for entries in read_undelivered(
-            self._log,
-            self._queue,
-            first,
-            self._queue_offset,
-            self._cursor,
-            end=page[PUBLISHED],
-            stored_ms=page[STORE_TIME],
-        ):
+        progress = TimerProgress(self._queue_offset, self._cursor)
+        for entries in read_undelivered(log, queue, first, progress, page):
             self._index.add(entries[~self._is_delivered(entries)])
 
     def _take_in(self, stop: int) -> None:

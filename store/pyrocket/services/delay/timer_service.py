@@ -16,8 +16,6 @@ import numpy as np
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import (
     NEVER,
-    PUBLISHED,
-    STORE_TIME,
     TIMER_QUEUE_OFFSET,
     TIMER_READ_OFFSET,
     TIMER_READ_TIME,
@@ -153,15 +151,8 @@ class TimerService:
         """
         self.index.clear()
         first = self._reader.system_offsets(TIMER_TOPIC).minimum
-        for entries in read_undelivered(
-            self.log,
-            self._queues.get(TIMER_TOPIC, 0),
-            first,
-            page[TIMER_QUEUE_OFFSET],
-            cursor_of(page),
-            end=page[PUBLISHED],
-            stored_ms=page[STORE_TIME],
-        ):
+        queue, progress = self._queues.get(TIMER_TOPIC, 0), TimerProgress.of(page.cursors())
+        for entries in read_undelivered(self.log, queue, first, progress, page):
             self.index.add(entries)
         self.index.sync()
         self.index.recount(page[TIMER_QUEUE_OFFSET])

@@ -12,7 +12,7 @@ from pyrocket.engine.delayed_routing import Destination
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.key_lookup import Lookup
-from pyrocket.engine.sender import Sender
+from pyrocket.engine.message_encoder import MessageEncoder
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.java_timers import decode_timer_check, delivered_by
@@ -64,8 +64,8 @@ class PendingTimer:
 class Timers:
     """The timers of one store. All but `cancel` works on a read-only store, too."""
 
-    def __init__(self, engine: Engine, sender: Sender, lookup: Lookup) -> None:
-        self._engine, self._sender, self._lookup = engine, sender, lookup
+    def __init__(self, engine: Engine, encoder: MessageEncoder, lookup: Lookup) -> None:
+        self._engine, self._encoder, self._lookup = engine, encoder, lookup
         self._layout, self._reader, self._clock = engine.layout, engine.reader, engine.clock
         self.service = TimerService(self._layout, self._reader)
 
@@ -151,7 +151,7 @@ class Timers:
         kept = {name: own[name] for name in (*_TIMES, REAL_TOPIC, REAL_QID) if name in own}
         to = Destination(TIMER_TOPIC, 0, {TIMER_DEL_UNIQKEY: own[UNIQ_KEY], **kept})
         cancels = Message(topic=TIMER_TOPIC, body=own[UNIQ_KEY].encode())
-        return self._sender.outgoing.encode_to(cancels, to)[0]
+        return self._encoder.encode_to(cancels, to)[0]
 
     def _keep(self, writer: Writer, log_start: int) -> None:
         """Append pending timers before `log_start` again; the caller holds the write lock."""

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
-from pyrocket.clock import Clock
 from pyrocket.engine.appender import Preface, Streamed
 from pyrocket.engine.delayed_routing import DelayRouter
-from pyrocket.engine.writer import Writer
+from pyrocket.engine.engine import Engine
+from pyrocket.engine.topic_admin import ensure_topics
 from pyrocket.errors import PyrocketError, SinkError, StoreNotSharedError
 from pyrocket.formats.content_sum import ContentSum
 from pyrocket.formats.publish_record import BEGIN, FENCE, SinkRecord, encode_sink_record
 from pyrocket.formats.record_batch import Chunk
-from pyrocket.metadata.topics import TopicConfig, Topics, lacking_topics
+from pyrocket.metadata.topics import TopicConfig, lacking_topics
 from pyrocket.services.sink.batch import Published, PublishPolicy, SinkBatch, Staged
 from pyrocket.services.sink.decision import Decisions
 from pyrocket.services.sink.ledger import SinkLedger
@@ -24,20 +24,16 @@ class Publisher:
 
     def __init__(
         self,
-        writer: Writer,
-        topics: Topics,
+        engine: Engine,
+        area: StagingArea,
         ledger: SinkLedger,
         decisions: Decisions,
-        area: StagingArea,
         delays: DelayRouter,
-        clock: Clock,
-        *,
-        create_topics: bool,
     ) -> None:
-        """Without `create_topics`, a missing topic is an error."""
-        self._writer, self._ledger, self._area, self._clock = writer, ledger, area, clock
-        self._decisions = decisions
-        self._topics = _BatchTopics(topics, writer, delays, create=create_topics)
+        """Raises StoreReadOnlyError."""
+        self._writer, self._clock = engine.writer, engine.clock
+        self._area, self._ledger, self._decisions = area, ledger, decisions
+        self._topics = _BatchTopics(engine, delays)
 
     def publish(
         self, batch: SinkBatch, staged: Sequence[Staged], policy: PublishPolicy
@@ -97,7 +93,7 @@ class Publisher:
         self, staged: Sequence[Staged], files: Sequence[StagedReader], preface: Preface | None
     ) -> Streamed:
         chunks = _Chunks(files)
-        self._topics.check(staged, chunks.topics())
+        self._topics.ensure(staged, chunks.topics())
         total = sum(one.bytes for one in staged)
         return self._writer.append_streamed(chunks, preface, total_bytes=total)
 
@@ -139,36 +135,29 @@ class _BatchTopics:
     In its methods, `used` are the topics of the staged records.
     """
 
-    def __init__(
-        self, topics: Topics, writer: Writer, delays: DelayRouter, *, create: bool
-    ) -> None:
-        """Without `create`, only the system topics of delayed messages are created."""
-        self._topics, self._writer, self._delays, self._create = topics, writer, delays, create
+    def __init__(self, engine: Engine, delays: DelayRouter) -> None:
+        """Without `auto_create_topics`, a missing topic is an error."""
+        self._topics, self._writer, self._delays = engine.reader.topics, engine.writer, delays
+        self._create = engine.config.auto_create_topics
 
     def create_missing(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
-        """Create missing topics, each under the write lock of its own; raises as `check`.
+        """Create missing topics before the append, which holds the write lock long enough.
 
-        A batch may have hundreds of topics, and other writers wait for the lock.
+        Raises what `ensure` raises.
         """
-        used = set(used)
-        for _ in self._missing(staged, used):
+        if lacking_topics(self._queues(staged, used), self._topics.all()):
             with self._writer.exclusive():
-                for topic in self._missing(staged, used)[:1]:
-                    self._put(topic)
+                self.ensure(staged, used)
 
-    def check(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
-        """Check that the queues exist that rows were routed to; the caller holds the write lock.
+    def ensure(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
+        """Check that the queues exist that rows were routed to, and create missing topics.
 
-        Raises SinkError (TOPIC_CHANGED), TopicNotFoundError.
+        The caller holds the write lock. Raises SinkError (TOPIC_CHANGED), TopicNotFoundError.
         """
-        for topic in self._missing(staged, set(used)):
-            self._put(topic)  # Deleted since `create_missing`.
+        ensure_topics(self._writer, self._topics, self._queues(staged, used))
 
-    def _put(self, topic: TopicConfig) -> None:
-        self._topics.put(topic)
-        self._writer.structure_changed()
-
-    def _missing(self, staged: Sequence[Staged], used: set[str]) -> list[TopicConfig]:
+    def _queues(self, staged: Sequence[Staged], used: Iterable[str]) -> dict[str, int]:
+        """Return the topics of the batch and their queue counts; raises what `ensure` raises."""
         routed: dict[str, set[int]] = {}
         for one in staged:
             for name, queues in one.topics.items():
@@ -179,7 +168,7 @@ class _BatchTopics:
                 self._topics.get(name)
             _check_unchanged(name, counts, known.get(name))
         wanted = {name: max(counts) for name, counts in routed.items()}
-        return lacking_topics({**wanted, **self._delays.rooms(used)}, known)
+        return {**wanted, **self._delays.rooms(used)}
 
 
 def _check_unchanged(name: str, queues: set[int], known: TopicConfig | None) -> None:

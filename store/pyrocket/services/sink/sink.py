@@ -8,9 +8,7 @@ from pyrocket.arguments import check_type, check_whole
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_methods, translating_os_errors
 from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks
-from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
-from pyrocket.errors import MessageError
-from pyrocket.metadata.topics import check_topic_name
+from pyrocket.engine.message_encoder import MessageEncoder
 from pyrocket.services.sink.batch import FAIL, Published, PublishPolicy, SinkBatch, Staged
 from pyrocket.services.sink.decision import Decisions
 from pyrocket.services.sink.empty_batches import EmptyBatches
@@ -25,11 +23,10 @@ class Sink:
     """The exactly-once sink of one store. Staging works on a read-only store, too."""
 
     def __init__(self, engine: Engine) -> None:
-        layout, clock, config = engine.layout, engine.clock, engine.config
+        layout, clock = engine.layout, engine.clock
         self._engine, self._layout, self._reader = engine, layout, engine.reader
-        self._config, self._clock = config, clock
-        self._area = StagingArea(layout)
-        self._encoder = MessageEncoder(config, clock)
+        self._clock, self._area = clock, StagingArea(layout)
+        self._encoder = MessageEncoder(engine.config, clock)
         self._ledger = SinkLedger(layout, engine.reader, clock)
         self._empty = EmptyBatches(layout, clock)
 
@@ -43,15 +40,7 @@ class Sink:
         check_type(SinkBatch, "Use a pyrocket.SinkBatch(identity=…).", batch=batch)
         check_whole("partition", partition)
         check_whole("attempt", attempt)
-        return Stager(
-            self._area,
-            batch,
-            (partition, attempt),
-            self._reader.identity.store_id,
-            self._encoder,
-            self._route,
-            self._clock,
-        )
+        return Stager(self._engine, self._area, self._encoder, batch, (partition, attempt))
 
     def publish(
         self,
@@ -141,16 +130,8 @@ class Sink:
         hooks.before_clean_shutdown.append(self._empty.sync)
 
     def _publisher(self) -> Publisher:
-        return Publisher(
-            self._engine.writer,
-            self._reader.topics,
-            self._ledger,
-            self._decisions(),
-            self._area,
-            self._encoder.delays,
-            self._clock,
-            create_topics=self._config.auto_create_topics,
-        )
+        delays = self._encoder.delays
+        return Publisher(self._engine, self._area, self._ledger, self._decisions(), delays)
 
     def _tidy_up(self, staged: Sequence[Staged]) -> None:
         """Recycle the published files, and delete those of failed attempts.
@@ -171,18 +152,6 @@ class Sink:
     def _decisions(self) -> Decisions:
         store = self._reader.identity.store_id
         return Decisions(self._layout.root, store, self._ledger, self._empty)
-
-    def _route(self, name: str) -> TopicRoute:
-        """Return the queues for rows of a topic; publishing creates the topic if it is missing."""
-        check_topic_name(name)
-        known = self._reader.topics.all().get(name)
-        if known is None:
-            if not self._config.auto_create_topics:
-                self._reader.topics.get(name)
-            return TopicRoute(name, self._config.default_queues)
-        if not known.writable:
-            raise MessageError(f"topic {name!r} is not writable.", code="TOPIC_NOT_WRITABLE")
-        return TopicRoute(name, known.write_queues)
 
 
 def _left_out(staged: Sequence[Staged]) -> int:

@@ -9,7 +9,7 @@ for the next tasks: overwriting one that is in memory costs a tenth of creating 
 import os
 import random
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,14 +19,16 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pyrocket.arguments import check_whole
-from pyrocket.clock import Clock
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors
+from pyrocket.engine.engine import Engine
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
+from pyrocket.errors import MessageError
 from pyrocket.formats.content_sum import ContentSum, content_sum
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
+from pyrocket.metadata.topics import check_topic_name
 from pyrocket.services.sink.batch import SinkBatch, Staged
 from pyrocket.services.sink.staged_file import StagedWriter
 
@@ -192,18 +194,15 @@ class Stager:
 
     def __init__(
         self,
+        engine: Engine,
         area: StagingArea,
+        encoder: MessageEncoder,
         batch: SinkBatch,
         task: tuple[int, int],
-        store: str,
-        encoder: MessageEncoder,
-        route_to: Callable[[str], TopicRoute],
-        clock: Clock,
     ) -> None:
         """`task` has the partition and the attempt. The first rows create the file."""
-        self._area, self._batch, self._task = area, batch, task
-        self._store, self._encoder, self._route_to = store, encoder, route_to
-        self._clock = clock
+        self._engine, self._area, self._encoder = engine, area, encoder
+        self._batch, self._task = batch, task
         self._routes: dict[str, int] = {}
         self._name = ""
         self._file: StagedWriter | None = None
@@ -266,8 +265,21 @@ class Stager:
     def _route(self, topic: str) -> TopicRoute:
         """Return the queues of a topic: the same ones for all rows of the task."""
         if topic not in self._routes:
-            self._routes[topic] = self._route_to(topic).queues
+            self._routes[topic] = self._queues_of(topic)
         return TopicRoute(topic, self._routes[topic])
+
+    def _queues_of(self, name: str) -> int:
+        """Return the write queues of a topic; publishing creates the topic if it is missing."""
+        check_topic_name(name)
+        topics, config = self._engine.reader.topics, self._engine.config
+        known = topics.all().get(name)
+        if known is None:
+            if not config.auto_create_topics:
+                topics.get(name)
+            return config.default_queues
+        if not known.writable:
+            raise MessageError(f"topic {name!r} is not writable.", code="TOPIC_NOT_WRITABLE")
+        return known.write_queues
 
     def _add(self, encoded: EncodedBatch) -> None:
         if self._file is None:
@@ -281,7 +293,7 @@ class Stager:
         if self._file is not None:
             with _failing_whole(self._area.root):
                 length, checksum = self._file.finish()
-                self._area.set_time(self._name, self._clock())
+                self._area.set_time(self._name, self._engine.clock())
             self._file = None
         return Staged(
             name=self._name,
@@ -290,7 +302,7 @@ class Stager:
             file_bytes=length,
             checksum=checksum,
             content=self._content,
-            store=self._store,
+            store=self._engine.reader.identity.store_id,
             topics=dict(self._routes),
             left_out=self._left_out,
         )

@@ -12,13 +12,14 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.engine.delayed_routing import DelayRouter
 from pyrocket.engine.reader import Reader
+from pyrocket.engine.topic_admin import ensure_topics
 from pyrocket.engine.writer import Writer
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import HALF_TOPIC, OP_TOPIC
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_transaction_cursors
-from pyrocket.metadata.topics import Topics, lacking_topics
+from pyrocket.metadata.topics import Topics
 from pyrocket.services.transactions.half_messages import HalfMessages
 from pyrocket.services.transactions.model import CheckPolicy
 from pyrocket.services.transactions.records import op_messages, unchanged_copies
@@ -72,9 +73,7 @@ class TransactionBridge:
 
     def ensure_topics(self, writer: Writer, queues: Mapping[str, int]) -> None:
         """Create the topics that are missing; the caller holds the write lock."""
-        for topic in lacking_topics(queues, self.topics.all()):
-            self.topics.put(topic)
-            writer.structure_changed()
+        ensure_topics(writer, self.topics, queues)
 
     def append(
         self,

@@ -5,6 +5,7 @@ Source: `TransactionalMessageBridge`, `EndTransactionProcessor.endMessageTransac
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,6 @@ from pyrocket.formats.half_message import (
     parse_java_long,
     wants_delay,
 )
-from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.message_keys import MessageKeys, keys_of_message
 from pyrocket.formats.properties import (
     CRC32,
@@ -42,7 +42,7 @@ from pyrocket.formats.properties import (
     encode_properties,
 )
 from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK, encode_record
-from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_batch import EncodedBatch, batch_of_records
 from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_slice import RecordSlice
@@ -76,14 +76,7 @@ def op_messages(half_offsets: Iterable[int], now_ms: int) -> EncodedBatch:
         )
         for offset in half_offsets
     ]
-    return EncodedBatch(
-        topic=OP_TOPIC,
-        data=pa.py_buffer(bytearray(b"".join(records))),
-        bounds=np.cumsum([0, *map(len, records)]),
-        queue_ids=np.zeros(len(records), np.int32),
-        tags_codes=np.full(len(records), java_hash(OP_TAGS), np.int64),
-        keys=_NO_KEYS,
-    )
+    return batch_of_records(OP_TOPIC, 0, records, OP_TAGS, _NO_KEYS)
 
 
 def renewed_copies(reader: Reader, changes: PropertyChanges) -> list[EncodedBatch]:
@@ -165,17 +158,9 @@ def commit_message(
         reconsume_times=record.reconsume_times,
         prepared_transaction_offset=record.physical_offset,
     )
-    return EncodedBatch(
-        topic=to.topic,
-        data=pa.py_buffer(bytearray(data)),
-        bounds=np.array([0, len(data)]),
-        queue_ids=np.array([to.queue_id], np.int32),
-        tags_codes=np.array([java_hash(properties.get(TAGS, ""))], np.int64),
-        keys=_keys_of(to.topic, properties),
-        born_v6=len(record.born_host[0]) == _V6_BYTES,
-        delays=None if to.delay_ms is None else np.array([to.delay_ms]),
-        due=to.due_ms,
-    )
+    keys, tags = _keys_of(to.topic, properties), properties.get(TAGS, "")
+    committed = to.schedule(batch_of_records(to.topic, to.queue_id, [data], tags, keys))
+    return replace(committed, born_v6=len(record.born_host[0]) == _V6_BYTES)
 
 
 def record_of(reader: Reader, half: HalfMessage) -> Record:

@@ -1,4 +1,4 @@
-"""The key index of a store in use: follows the appends, complete at a clean end."""
+"""The key index of a store in use: follows the appends, complete after a clean shutdown."""
 
 import logging
 import os
@@ -101,7 +101,7 @@ def test_an_index_that_cannot_be_written_does_not_fail_the_append(
     check_queries(store, 30)
 
 
-def test_switched_off_nothing_is_built_and_queries_go_through_the_log(eager, open_store, path):
+def test_without_a_key_index_nothing_is_built_and_queries_read_the_log(eager, open_store, path):
     store = open_store(config=OFF)
     fill(store)
     check_queries(store, 100)
@@ -113,7 +113,7 @@ def test_switched_off_nothing_is_built_and_queries_go_through_the_log(eager, ope
 
 
 def test_a_store_that_is_not_in_use_is_left_alone(eager, open_store, path):
-    """Without `abort` a crash would have what is half built believed."""
+    """Without `abort` a half-built index would count after a crash."""
     store = open_store(config=OFF)
     fill(store)
     store.close()
@@ -151,7 +151,7 @@ def test_a_reader_changes_nothing(open_store, path):
         assert snapshot(path) == before
 
 
-def test_index_files_below_a_cleaned_log_go(eager, open_store, path):
+def test_index_files_below_a_cleaned_log_are_deleted(eager, open_store, path):
     store = open_store()
     fill(store, 200)
     names = index_of(path).names()

@@ -1,4 +1,4 @@
-"""One index file: batches put into it, and what a look-up makes of its bytes, sound or not."""
+"""One index file: appended batches, and look-ups in valid and corrupt bytes."""
 
 import itertools
 
@@ -52,7 +52,7 @@ ROWS = st.lists(
     slots=st.sampled_from([1, 2, 7, 1014, 1015, 3000]),
     most=st.sampled_from([2, 3, 20, 100]),
 )
-def test_batches_leave_the_bytes_that_java_s_puts_leave(tmp_path_factory, rows, cuts, slots, most):
+def test_batches_write_the_same_bytes_as_java(tmp_path_factory, rows, cuts, slots, most):
     java = JavaIndex(slots, most)
     file = java._last()
     taken = sum(file.put(*row) for row in rows)
@@ -145,13 +145,13 @@ def test_a_corrupt_slot_leads_nowhere(file, head):
     assert found(file, "k") == []
 
 
-def test_a_slot_that_leads_to_another_s_items_is_not_followed(file):
+def test_a_slot_that_points_to_items_of_another_slot_is_not_followed(file):
     put(file, "k", "l")
     set_slot(file, "k", 2)
     assert found(file, "k") == []
 
 
-def test_negative_offsets_are_never_given_out(file):
+def test_negative_offsets_are_never_returned(file):
     put(file, "k", "k")
     set_item(file, 2, physical_offset=-5)
     assert found(file, "k") == []

@@ -102,7 +102,7 @@ def test_flipped_bit_of_a_header_never_hides_a_key_and_is_reported(
 
 @pytest.mark.parametrize(("byte", "bit"), [(0, 7), (8, 7), (12, 0), (30, 4)])
 @pytest.mark.parametrize("file", [1, 2])
-def test_a_repair_or_a_writer_that_appends_makes_it_good_again(tmp_path, file, byte, bit):
+def test_a_repair_or_an_appending_writer_fixes_the_header(tmp_path, file, byte, bit):
     path = make(tmp_path / "store")
     flip(path, file, byte, bit)
     shutil.copytree(path, tmp_path / "copy")
@@ -191,7 +191,7 @@ def test_a_header_and_item_that_point_at_no_record_are_found(tmp_path, file):
 
 
 @pytest.mark.parametrize("byte", range(12, 16))
-def test_an_item_with_another_time_is_found_and_made_good_again(tmp_path, byte):
+def test_an_item_with_a_wrong_time_is_found_and_repaired(tmp_path, byte):
     path = make(tmp_path / "store")
     first_items = HEADER_BYTES + SMALL.index_slots * SLOT_BYTES
     flip(path, 1, first_items + 5 * ITEM_BYTES + byte, 1)

@@ -1,4 +1,4 @@
-"""All index files: rolling over, what a death in the middle leaves, and which files to believe."""
+"""All index files: roll-over, crashes in the middle, and which files count."""
 
 import itertools
 import os
@@ -104,7 +104,7 @@ BATCH = [["a", "x", "y"], ["Aa", "BB"], [], ["a", "b", "c", "d", "e", "f", "g"],
 def test_crash_at_any_step_loses_nothing_and_the_next_writer_repeats_it(
     tmp_path, monkeypatch, half, items
 ):
-    """The next one may see more of the log, or less at a time: the bytes are the same."""
+    """The next writer may see more of the log, or take smaller parts: the bytes are the same."""
     some = messages(BEFORE + BATCH)
     known, cut = len(BEFORE), len(BEFORE) + 2
     for step in range(100):
@@ -189,7 +189,7 @@ def test_file_deleted_during_a_search_is_reported(tmp_path, replaced):
         list(found)
 
 
-def test_leading_files_below_the_log_go_but_never_the_last(tmp_path):
+def test_leading_files_below_the_log_are_deleted_but_never_the_last(tmp_path):
     some, index = messages([["k"]] * 30), make(tmp_path)
     index.append(items_of(some), NOW)
     names = index.names()

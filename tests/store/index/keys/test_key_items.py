@@ -1,4 +1,4 @@
-"""What of a run of the log is indexed: for all its records at once what one by one would give."""
+"""The index items of a run of the log: the same for all records at once as one by one."""
 
 import numpy as np
 import pyarrow as pa

@@ -95,7 +95,7 @@ def test_times_that_do_not_fit_an_integer_are_compared_exactly(
     assert 101 in search(path, [5], stored_ms, stored_ms, **limit)
 
 
-def test_blocks_of_a_file_are_looked_through_to_the_last_item(make):
+def test_blocks_of_a_file_are_searched_up_to_the_last_item(make):
     path = make([7] * 63)
     assert list(parts(path, [7], max_followed=0, block_items=10)) == list(range(162, 99, -1))
 

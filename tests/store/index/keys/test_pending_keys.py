@@ -96,7 +96,7 @@ def test_noted_keys_are_put_as_if_from_the_log(tmp_path_factory, appends, limits
     assert not Layout(path).pending_keys.exists(), "a closed store has nothing that waits"
 
 
-def test_what_is_noted_is_never_looked_for_in_the_log(open_store, path, monkeypatch):
+def test_noted_keys_are_not_read_from_the_log(open_store, path, monkeypatch):
     store, other = open_store(), open_store()
 
     def walked(*_):
@@ -119,7 +119,7 @@ def test_what_is_noted_is_never_looked_for_in_the_log(open_store, path, monkeypa
     assert contents(path) == expected
 
 
-def test_enough_notes_are_put_at_once(store, path):
+def test_enough_notes_are_indexed_at_once(store, path):
     limit_index(store, put_items=30)
     fill(store, 9)
     assert contents(path) == []

@@ -172,7 +172,7 @@ def test_the_index_is_repaired_soon_though_little_is_appended(store, path, refus
     check_queries(store, 201)
 
 
-def test_what_was_durable_of_lost_files_is_taken_back(eager, open_store, path, refused):
+def test_the_checkpoint_of_lost_files_is_lowered(eager, open_store, path, refused):
     store = open_store()
     fill(store, 200)
     store.close()
@@ -185,7 +185,7 @@ def test_what_was_durable_of_lost_files_is_taken_back(eager, open_store, path, r
     assert checkpointed(path) < before
 
 
-def test_a_query_looks_again_where_files_go_meanwhile(eager, store, path, monkeypatch):
+def test_a_query_retries_if_files_are_deleted_meanwhile(eager, store, path, monkeypatch):
     fill(store, 200)
     real, times = KeyIndex.search, []
 

@@ -59,7 +59,7 @@ def test_keys_that_have_been_indexed_since_are_released(some):
     assert search(tail, "k", offsets[10], end, 1) == offsets[:9:-1]
 
 
-def test_another_mark_forgets_everything(some):
+def test_another_mark_clears_the_cache(some):
     log, offsets, end = some
     tail = UnindexedTail(log)
     search(tail, "k", offsets[0], end, 1)
@@ -78,7 +78,7 @@ def test_log_that_ends_early_is_damaged_unless_its_end_is_unknown(some, path):
     assert found == offsets[49::-1]
 
 
-def test_a_start_that_is_cleaned_away_is_passed_over(some, path):
+def test_a_start_that_was_cleaned_away_is_skipped(some, path):
     log, offsets, end = some
     for file in log_files(path)[:2]:
         file.unlink()

@@ -131,7 +131,7 @@ def test_a_batch_is_split_and_each_queue_keeps_its_order(store, clock):
     assert tags_codes(store, SCHEDULE, 1) == [clock.now + 5000] * 20
 
 
-def test_delayed_rows_remember_the_queue_that_their_key_leads_to(store):
+def test_delayed_rows_keep_the_queue_chosen_by_their_key(store):
     keys = [f"key-{n % 5}" for n in range(20)]
     plain = batch(numbered(20), shardingKey=keys)
     store.append_batch(plain, topic="t")
@@ -189,7 +189,7 @@ def test_a_row_that_is_too_far_ahead_stops_the_batch_by_name(store, clock):
     assert store.position() == before
 
 
-def test_a_row_is_named_wherever_it_would_have_waited(open_store):
+def test_an_error_names_the_row_for_every_system_topic(open_store):
     store = open_store(config=BIG)
     columns = {"delayLevel": [None, 2, 1, 2, 1], "delay": ["1s", None, None, None, None]}
     for bad in range(5):

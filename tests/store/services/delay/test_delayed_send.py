@@ -115,7 +115,7 @@ def test_forty_days_ahead_is_not_too_far_and_the_limit_can_be_moved(open_store, 
     assert len(parked(store, TIMER)) == 2
 
 
-def test_topics_to_wait_in_are_made_as_java_has_them(store):
+def test_system_topics_are_created_as_in_java(store):
     assert not {SCHEDULE, TIMER} & set(store.topics.all())
     store.append(message(delay_level=1))
     made = store.topics.get(SCHEDULE)

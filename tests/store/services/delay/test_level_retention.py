@@ -6,7 +6,7 @@ import pytest
 from pyrocket.config import Retention
 from pyrocket.engine.hooks import EVERYTHING_MAY_GO
 from support.delivering import Driver, bodies_of, delay, waiting
-from support.stores import SMALL, batch, log_files, numbered
+from support.stores import SMALL, batch, log_files, numbered, set_disk_usage
 
 HOUR = 3_600_000
 
@@ -64,13 +64,12 @@ def test_messages_in_deleted_log_files_are_skipped(open_store, path, clock):
     assert bodies_of(store) == [b"x"]
 
 
-@pytest.mark.parametrize("full", [0.95, 0.5])
+@pytest.mark.parametrize("full", [950, 500])
 def test_full_disk_does_not_stop_delivery(open_store, clock, monkeypatch, full):
     """A pending message keeps its file: nothing could be deleted unless it was delivered."""
     store = open_store(config=replace(SMALL, retention=Retention()))
     delay(store, 1, b"x")
-    usage = type("Usage", (), {"ratio": full})
-    monkeypatch.setattr("pyrocket.engine.cleaner.disk_usage", lambda folders: usage)
+    set_disk_usage(monkeypatch, full)
     clock.now += 1000
     assert store.deliver_due()
     assert bodies_of(store) == [b"x"]

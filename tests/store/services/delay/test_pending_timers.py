@@ -1,4 +1,4 @@
-"""Of a message and its copies the last is delivered, and of a cancelled one none."""
+"""Only the last copy of a message is delivered, and no copy of a cancelled one."""
 
 import numpy as np
 from hypothesis import given

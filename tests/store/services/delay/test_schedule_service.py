@@ -82,7 +82,7 @@ def test_only_what_is_due_is_delivered(driven, clock):
     assert driver.cursor(2) == 6
 
 
-def test_the_next_time_to_look_is_known(driven, clock):
+def test_the_next_due_time_is_known(driven, clock):
     store, driver = driven
     driver.all()
     assert driver.next_due == NEVER

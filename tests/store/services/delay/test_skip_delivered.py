@@ -28,7 +28,7 @@ def store(path, clock):
 
 
 def lose_power(store):
-    """The log has reached the disk, and nothing else; returns the store as it comes back."""
+    """Only the log has reached the disk; return the store after the power loss."""
     store.close(clean=False)
     reboot(store.path)
     again = Store.open(store.path, config=MANUAL, clock=inner(store).engine.clock)
@@ -37,7 +37,7 @@ def lose_power(store):
 
 
 def park_again(store, level=1, **properties):
-    """Park a copy of the first message of level 1, as RocketMQ does for a consumer that failed."""
+    """Schedule a copy of the first message of level 1, as RocketMQ does for a failed consumer."""
     (piece,) = inner(store).reader.records(SCHEDULE_TOPIC, 0, 0, 1)
     own = store.read(SCHEDULE_TOPIC, 0, 0)[0].properties | properties
     block = pa.array([encode_properties(own)], pa.binary())

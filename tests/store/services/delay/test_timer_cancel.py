@@ -1,4 +1,4 @@
-"""A timer that was called off is never delivered, and nothing else is called off with it."""
+"""A cancelled timer is never delivered, and no other timer is cancelled with it."""
 
 import shutil
 
@@ -79,7 +79,7 @@ def test_a_cancelled_timer_does_not_reappear(path, clock, lost):
         assert again.bodies() == [b"kept"]
 
 
-def test_another_process_sees_it(path, clock):
+def test_another_process_sees_the_cancellation(path, clock):
     with Timing(path, clock) as one, Timing(path, clock) as other:
         gone = one.send(b"gone", 1000)
         other.run()

@@ -20,7 +20,7 @@ def numbered(timing, afters):
 
 
 def lose_power(timing):
-    """Everything written stays, nothing is known about it."""
+    """Keep everything written, but lose the shared state."""
     timing.close(clean=False)
     reboot(timing.store.path)
 
@@ -150,7 +150,7 @@ def test_copied_store_continues_delivery(timing, path, clock, tmp_path):
 
 
 def test_entries_after_saved_queue_offset_are_erased(timing, path, clock):
-    """They may be of messages that the loss of power took, and others have their offsets now."""
+    """They may be of messages lost in the power failure, whose offsets others have now."""
     checkpoint(timing)
     numbered(timing, [HOUR, 2 * HOUR])
     timing.run()

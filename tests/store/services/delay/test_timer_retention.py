@@ -86,7 +86,7 @@ def test_cancelled_timers_are_not_appended_again(timing, clock):
     assert timing.bodies() == []
 
 
-def test_a_cancelled_copy_does_not_bring_the_message_back(timing, clock, path):
+def test_a_cancelled_copy_does_not_restore_the_message(timing, clock, path):
     gone = timing.send(b"gone", DAY)
     fill(timing, 2)
     timing.store.clean(total_bytes=4096)

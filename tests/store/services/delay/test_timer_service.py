@@ -259,7 +259,7 @@ STEPS = st.lists(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(STEPS)
-def test_each_timer_is_delivered_once_and_not_early(tmp_path_factory, steps):
+def test_each_timer_is_delivered_once_and_never_early(tmp_path_factory, steps):
     clock, path = FakeClock(), tmp_path_factory.mktemp("timing") / "s"
     processes = [Timing(path, clock), Timing(path, clock)]
     dues, seen = {}, set()

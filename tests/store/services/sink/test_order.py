@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.shared_state import NEVER, NEXT_DUE, PUBLISHED, SharedState
+from pyrocket.disk.shared_state import NEVER, NEXT_DUE, PUBLISHED
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, SINK_TOPIC, TIMER_TOPIC
 from support.inner import inner
 from support.sinks import numbered, publish, stage, stage_tasks
-from support.stores import SMALL, bodies, log_files, reboot, words
+from support.stores import SMALL, before_publishing, bodies, log_files, reboot, words
 
 ROWS = [b"%03d" % number + b"." * 300 for number in range(40)]
 """More than three log files."""
@@ -36,29 +36,16 @@ def journal(monkeypatch):
 
     for name in ("write_at", "sync"):
         monkeypatch.setattr(io, name, instead(name, getattr(io, name)))
-    set_word = SharedState.__setitem__
-
-    def note(page, word, value):
-        if word == PUBLISHED:
-            steps.append(("published", value))
-        set_word(page, word, value)
-
-    monkeypatch.setattr(SharedState, "__setitem__", note)
+    before_publishing(monkeypatch, lambda value: steps.append(("published", value)))
     return steps
 
 
 @pytest.fixture
 def checkpoints_at_the_word(path, journal, monkeypatch):
     """What both checkpoints contain each time before `published` moves."""
-    told, set_word = [], SharedState.__setitem__
-
-    def note(page, word, value):
-        if word == PUBLISHED:
-            told.append(checkpoints(path))
-        set_word(page, word, value)
-
-    monkeypatch.setattr(SharedState, "__setitem__", note)
-    return told
+    seen = []
+    before_publishing(monkeypatch, lambda value: seen.append(checkpoints(path)))
+    return seen
 
 
 def checkpoints(path):
@@ -139,17 +126,11 @@ def test_published_rows_can_be_delayed(path, store, clock, monkeypatch):
     clock.now += 1000
     page = words(path)
     page[NEXT_DUE] = NEVER
-    told, set_word = [], SharedState.__setitem__
-
-    def note(page, word, value):
-        if word == PUBLISHED:
-            told.append(page[NEXT_DUE])
-        set_word(page, word, value)
-
+    seen = []
     with monkeypatch.context() as patch:
-        patch.setattr(SharedState, "__setitem__", note)
+        before_publishing(patch, lambda value: seen.append(page[NEXT_DUE]))
         store.sink.publish(one, staged)
-    assert told == [clock.now + 4000]
+    assert seen == [clock.now + 4000]
     page.close()
     assert bodies(store) == {0: [b"now"], 1: []}
     queues = (

@@ -57,7 +57,7 @@ def test_slow_run_is_fenced_before_its_first_publication(store, reader, publishe
 
 
 def test_slow_run_is_fenced_after_a_replay(store):
-    """What was published first is repeated by a later run: the one held up began before that."""
+    """A later run repeats the published batch: the slow run began before that."""
     publish(store, 0, ROWS, "run-1")
     held = numbered(0, "run-2")
     staged = stage_tasks(store, held, ROWS)
@@ -106,7 +106,7 @@ def test_old_checkpoint_and_slow_run_are_distinguished(store):
 
 @pytest.mark.parametrize("saved", [False, True])
 def test_every_run_is_new_after_reboot(path, store, clock, saved):
-    """Its time begins again at nothing, however long the machine was up before."""
+    """The time since boot starts again at 0, however long the machine was up before."""
     publish(store, 0, ROWS, "run-1")
     store.close()
     if not saved:

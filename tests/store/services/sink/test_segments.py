@@ -1,4 +1,4 @@
-"""Many rows are staged in several files, which go one by one as they are published."""
+"""Many rows are staged in several files, which are deleted one by one as they are published."""
 
 import pytest
 from pyrocket.disk import io
@@ -127,7 +127,7 @@ def test_a_full_disk_fails_the_task_and_leaves_nothing(path, reader, monkeypatch
 
 
 def test_rows_that_cannot_be_read_again_get_their_entries_from_the_log(path, store, reader):
-    """What was staged is damaged between the copy of its records and that of their places."""
+    """The staged file is damaged between copying its records and reading its columns."""
     one = numbered(0)
     staged = staged_in_pieces(reader, one)
     file = path / "pyrocket" / "staging" / staged.name

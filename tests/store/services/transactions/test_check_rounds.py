@@ -1,4 +1,4 @@
-"""Rounds of checks: their size, their failures, the process that runs them, what they leave."""
+"""Rounds of checks: their size, failures, process, and saved cursors."""
 
 import threading
 import time
@@ -34,7 +34,7 @@ def test_round_asks_no_more_than_producers_accept(store, one, clock):
     assert MAX_REQUESTS == 2000
 
 
-def test_many_are_asked_in_parts(store, one, listener, clock):
+def test_many_messages_are_checked_in_parts(store, one, listener, clock):
     inner(store).transaction_bridge.policy = CheckPolicy(max_messages=4)
     for n in range(10):
         one.send(message(b"%d" % n))
@@ -60,7 +60,7 @@ def test_the_cursors_follow(path, store, one, listener, clock):
 
 
 def test_message_is_not_checked_again_before_the_first_answer(store, one, listener, clock):
-    """A listener that takes long must not bring the message nearer to its end."""
+    """A slow listener must not use up the message's checks."""
     one.send(message())
     clock.now += MINUTE
     for _ in range(20):
@@ -73,7 +73,7 @@ def test_message_is_not_checked_again_before_the_first_answer(store, one, listen
 
 
 def test_thread_runs_checks(store):
-    """With real time, and the least of it."""
+    """With real time, as short as possible."""
     held = Held(store, timeout_ms=0, interval_ms=0)
     inner(store).engine.clock.now += 1
     listener = Listener(UNKNOWN)
@@ -104,7 +104,7 @@ def test_the_thread_ends_with_the_store(open_store):
 
 
 def test_cursors_are_saved_for_rocketmq_after_each_round(store, one, clock):
-    """A broker that comes after a kill must not see originals beside their copies."""
+    """A broker started after a kill must not see originals beside their copies."""
     one.send(message())
     rounds(one, clock)
     assert store.groups.committed("CID_RMQ_SYS_TRANS", HALF_TOPIC) == {0: 1}

@@ -1,4 +1,4 @@
-"""When producers are asked about undecided half messages, how often, and what becomes of them."""
+"""When and how often undecided half messages are checked, and when they are discarded."""
 
 import pytest
 from support.halves import (

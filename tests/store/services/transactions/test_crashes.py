@@ -101,7 +101,7 @@ def prepare_with(state):
 
 
 def test_check_after_another_groups_message(tmp_path, monkeypatch, clock):
-    """The put-back copies, the ops for their originals and the cursors come together."""
+    """The copies, the op messages for their originals and the cursors are written together."""
 
     def prepare(store):
         with producer(Held(store), "other", Listener(None)) as other:

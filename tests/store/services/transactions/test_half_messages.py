@@ -114,7 +114,7 @@ def test_without_an_id_every_record_is_a_message_of_its_own(store):
 
 
 def test_op_for_first_offset_of_immune_message_ends_its_copy(store, clock):
-    """RocketMQ's rule, for a broker that put it back while its producer decided."""
+    """RocketMQ's rule, for a broker that re-appended it while its producer decided."""
     put_half(store, 9)
     put_half(store, 0, CHECK_IMMUNITY_TIME_IN_SECONDS="300")
     more = {"TRAN_PREPARED_QUEUE_OFFSET": "1", "TRANSACTION_CHECK_TIMES": "1"}
@@ -165,7 +165,7 @@ def test_numbers_are_read_as_java_does(text, number):
     assert parse_java_long(text) == number
 
 
-def test_only_what_is_changed_changes():
+def test_only_changed_properties_differ():
     block = b"a\x01\xff\x02NAME\x01x\x02NAMES\x01y\x02z\x01w\x01w"
     changed = change_properties(block, {"NAME": "new"}, without=("z",))
     assert changed == b"a\x01\xff\x02NAMES\x01y\x02NAME\x01new\x02"

@@ -38,7 +38,7 @@ FIELDS = (
 
 
 def shown(record, without=()):
-    """A record without its places, times of storing and the order of its properties."""
+    """A record without offsets, store times and the order of its properties."""
     properties = decode_properties(record.properties)
     fields = {name: getattr(record, name) for name in FIELDS if name not in without}
     return fields | {"properties": properties}

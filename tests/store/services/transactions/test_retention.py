@@ -2,13 +2,12 @@
 
 import pytest
 from pyrocket import Retention
-from pyrocket.disk import machine
 from pyrocket.disk.shared_state import HALF_CURSOR
 from pyrocket.errors import TransactionError
 from pyrocket.services.transactions.model import CheckPolicy, HalfMessageRef
 from support.halves import COMMIT, MINUTE, ROLLBACK, UNKNOWN, Held, Listener, halves, ops, producer
 from support.inner import inner
-from support.stores import SMALL, batch, bodies, log_files, message, numbered, words
+from support.stores import SMALL, batch, bodies, log_files, message, numbered, set_disk_usage, words
 
 HOUR = 60 * MINUTE
 
@@ -108,16 +107,12 @@ def test_many_messages_are_appended_again_in_parts(path, store, held, clock):
     assert min(half.physical_offset for half in left) >= int(log_files(path)[0].name)
 
 
-def full_disk(monkeypatch):
-    monkeypatch.setattr(machine, "_usage", lambda folder: machine.DiskUsage(990, 1000))
-
-
 def test_decisions_are_accepted_on_a_full_disk(store, held, clock, monkeypatch):
     """Cleaning in the middle of a decision would re-append the very message."""
 
     def while_it_is_full(message, arg):
         fill(store)
-        full_disk(monkeypatch)
+        set_disk_usage(monkeypatch, 990)
         clock.now += 73 * HOUR
         return COMMIT
 
@@ -135,7 +130,7 @@ def test_full_disk_is_cleaned_and_undecided_messages_are_kept(
         fill(store)
         fill(store)
         files = len(log_files(path))
-        monkeypatch.setattr(machine, "_usage", lambda folder: machine.DiskUsage(800, 1000))
+        set_disk_usage(monkeypatch, 800)
         clock.now += 70 * HOUR
         store.append(message(b"late"))
         clock.now += 3 * HOUR

@@ -1,4 +1,4 @@
-"""What the key index lacks is found, and the file is named in which it should be."""
+"""Keys missing in the index are found, and the file that should have them is named."""
 
 import shutil
 from dataclasses import replace

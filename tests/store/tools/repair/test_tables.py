@@ -1,4 +1,4 @@
-"""What is wrong with topics and groups is found, and each way out leads out."""
+"""Damage to topics and groups is found, and each remedy works."""
 
 import json
 import shutil

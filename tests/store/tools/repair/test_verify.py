@@ -39,7 +39,7 @@ def test_verify_finds_nothing_in_java_stores(tmp_path, name):
 
 
 def test_tags_indexed_by_java_5_5_are_allowed_and_not_required(tmp_path):
-    """RocketMQ 5.5 indexes `topic#T#tag`; we go on in its file without that, and so we rebuild."""
+    """RocketMQ 5.5 indexes `topic#T#tag`; we never write such items."""
     root = shutil.copytree(GOLDEN / JAVA5, tmp_path / JAVA5)
     before = listing(root)
     assert set(verify(root).counts) == {"CHECKPOINT_BEHIND"}
@@ -188,7 +188,7 @@ def test_progress_adds_up(path, clock):
 
 
 def test_a_writer_that_opens_the_store_during_a_check_is_not_damage(path):
-    """Nor is what it has written of an append that is not published yet."""
+    """Nor are its records of an append that is not published yet."""
     filled(path).close()
     came = []
 

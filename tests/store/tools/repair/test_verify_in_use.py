@@ -1,4 +1,4 @@
-"""A store that others use, clean or delete from while it is looked at is not called damaged."""
+"""A store that is used, cleaned or changed during a check is not reported as damaged."""
 
 from pathlib import Path
 
