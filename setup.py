@@ -81,6 +81,7 @@ setup(
         "console_scripts": ["pyrocket = pyrocket.tools.cli:main"],
         "pytest11": ["pyrocket.tools.pytest_plugin = pyrocket.tools.pytest_plugin"],
         "pyrocket.commands": [
+            "broker = pyrocket.tools.cli.broker:broker",
             "checkpoint = pyspark_pyrocket.tools.checkpoints.commands:checkpoint",
             "clean = pyrocket.tools.cli.clean:clean",
             "doctor = pyspark_pyrocket.tools.doctor:doctor",

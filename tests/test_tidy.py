@@ -46,6 +46,7 @@ PATH_OPERATIONS = (
     *("unlink", "rename", "rmdir", "mkdir", "touch", "chmod", "symlink_to", "hardlink_to"),
 )
 PATHS_OUTSIDE_DISK = {
+    "broker.files": ".read_bytes",
     "rpc.descriptors": ".read_bytes",
     "rpc.proto.__main__": ".glob",
     "tools.verify.files": "os.scandir",

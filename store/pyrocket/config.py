@@ -151,13 +151,14 @@ class StoreConfig:
     flush_least_pages (4096 bytes each) are dirty, and any dirty page after
     flush_thorough_interval_ms. flush_timeout_ms: how long a "sync" append waits for others' fsyncs
     before it returns with the status FLUSH_DISK_TIMEOUT: stored, but perhaps not durable.
-    lock_timeout_ms: how long to wait for the write lock. delay_levels: RocketMQ's
-    messageDelayLevel, fixed when a directory is created: different ones are refused later. None:
-    the directory's, and RocketMQ's 18 for a new one. timer_max_delay_ms: how far ahead a message's
-    own due time may lie. retention: how long messages are kept. If given when a directory is
-    created, it is saved there and applied by every writer (`Store.set_retention` changes it);
-    without one everything is kept until `Store.clean` is called. If given later, it replaces the
-    directory's for this process.
+    lock_timeout_ms: how long to wait for the write lock. exclusive: whether no other process may
+    open the store for writing meanwhile, as for a broker; readers are not affected. delay_levels:
+    RocketMQ's messageDelayLevel, fixed when a directory is created: different ones are refused
+    later. None: the directory's, and RocketMQ's 18 for a new one. timer_max_delay_ms: how far ahead
+    a message's own due time may lie. retention: how long messages are kept. If given when a
+    directory is created, it is saved there and applied by every writer (`Store.set_retention`
+    changes it); without one everything is kept until `Store.clean` is called. If given later, it
+    replaces the directory's for this process.
     """
 
     log_file_bytes: int = 1024 * 1024 * 1024
@@ -176,6 +177,7 @@ class StoreConfig:
     flush_thorough_interval_ms: int = 10_000
     flush_timeout_ms: int = 5000
     lock_timeout_ms: int = 30_000
+    exclusive: bool = False
     delay_levels: str | None = None
     timer_max_delay_ms: int = 40 * 86_400_000
     retention: Retention | None = None

@@ -19,6 +19,7 @@ VERSIONS = {
     "epochs.json": 1,
     "cursors.json": 1,
     "retention.json": 1,
+    "broker.json": 1,
     "sink.json": 2,
     "empty.json": 1,
     "unclean.json": 1,
@@ -28,7 +29,7 @@ VERSIONS = {
 }
 """The version of each file that this release writes, which is also the latest that it reads."""
 
-HINTS = frozenset({"ends.json", "handed.json", "empty.json", "unclean.json"})
+HINTS = frozenset({"broker.json", "ends.json", "handed.json", "empty.json", "unclean.json"})
 """Files that are ignored if they have a later version: the store works without them."""
 
 

@@ -28,6 +28,7 @@ OPENINGS = {
 IN_FOLDERS = {
     "empty.json": f"sink/{'0' * 32}",
     "unclean.json": "sink/unclean.json",
+    "broker.json": "broker.json",
     "retention.json": "retention.json",
 }
 """Files that the golden store lacks, and where they lie below `pyrocket/`."""

@@ -1,6 +1,7 @@
 """`Broker`: one store, served."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
@@ -51,6 +52,11 @@ class Broker:
         self._store = store
         self.source, self.sink = StoreSource(store), StoreSink(store)
         self._services = store.run_services()
+
+    @property
+    def path(self) -> Path:
+        """The directory of the store."""
+        return self._store.path
 
     def hello(self) -> Hello:
         """Return who this is."""

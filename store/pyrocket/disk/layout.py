@@ -11,6 +11,7 @@
     pyrocket/checkpoint                           a copy of ours
     pyrocket/cursors.json                         the services' cursors
     pyrocket/retention.json                       how long messages are kept
+    pyrocket/broker.json                          the process that serves the store, while it runs
     pyrocket/sink.json                            what sinks have published
     pyrocket/sink/<32 hex digits>                 batches of a query without rows
     pyrocket/sink/unclean.json                    when the machine last stopped with it in use
@@ -144,6 +145,11 @@ class Layout:
     def retention(self) -> Path:
         """How long messages are kept."""
         return self.own / "retention.json"
+
+    @cached_property
+    def broker(self) -> Path:
+        """The broker that serves the store, while it runs."""
+        return self.own / "broker.json"
 
     @cached_property
     def sink_ledger(self) -> Path:

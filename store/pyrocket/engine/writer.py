@@ -49,8 +49,7 @@ class Writer:
         """Open the directory; `hooks` returns the services' hooks, called when first needed."""
         self._layout, self._clock = layout, clock
         self._recovery_hooks, self._hooks = recovery, hooks
-        self._timeout_ms = config.lock_timeout_ms
-        self._appended = False
+        self._timeout_ms, self._appended = config.lock_timeout_ms, False
         try:
             with translating_os_errors(layout.root, "open it again"):
                 self._open(config)
@@ -82,6 +81,7 @@ class Writer:
             if SealedLog(layout).settle(self.page[PUBLISHED], self.identity.config.property_crc):
                 self.structure_changed()
             self._structure = self.page[STRUCTURE]
+            self._session.exclude_others(config.exclusive)
 
     def _wire(self, topics: Topics) -> None:
         config, layout = self.identity.config, self._layout

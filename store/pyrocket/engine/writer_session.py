@@ -15,6 +15,7 @@ from pyrocket.disk.machine import refuse_network_file_system
 from pyrocket.disk.root_checks import check_fixed_names
 from pyrocket.disk.shared_state import FAILED, HOLDER, NEXT_DUE, PUBLISHED, SharedState
 from pyrocket.errors import StoreFailedError, StoreLockedError
+from pyrocket.metadata.broker_file import BrokerFile
 
 
 class WriterSession:
@@ -25,16 +26,23 @@ class WriterSession:
         SharedState.create(layout.state, layout.scratch)
         self.page = SharedState(layout.state, writable=True)
         self._lock = FileLock(layout.lock, content=b"lock")
+        self._last_holder = self.page[HOLDER]
         if not self._lock.try_lock(shared=True):
             self.close()
-            raise StoreLockedError(
-                f"another process, such as a Java broker, has locked {layout.lock} exclusively.",
-                remedy="Stop it, or open the store read-only: that works at any time.",
-            )
+            raise _locked_error(layout)
 
     def sign(self) -> None:
         """Record this process as the holder of the write lock."""
         self.page[HOLDER] = self._process
+
+    def exclude_others(self, wanted: bool) -> None:
+        """If wanted, keep other writers out until the session ends. Raises StoreLockedError."""
+        if wanted and not self.claim():
+            raise StoreLockedError(
+                f"{self._layout.root} is open for writing in another process; process"
+                f" {self._last_holder} took the write lock last.",
+                remedy="Close it there, or wait until it is closed.",
+            )
 
     def check_place(self) -> None:
         """Raise StoreFailedError (STORE_REPLACED) if the directory is no longer this store."""
@@ -106,6 +114,20 @@ class WriterSession:
 
     def _lock_identity(self) -> tuple[int, int]:
         return lock_identity(self._layout.lock) or (0, 0)
+
+
+def _locked_error(layout: Layout) -> StoreLockedError:
+    broker = BrokerFile(layout).read()
+    if broker is None:
+        return StoreLockedError(
+            f"another process, such as a Java broker, has locked {layout.lock} exclusively.",
+            remedy="Stop it, or open the store read-only: that works at any time.",
+        )
+    return StoreLockedError(
+        f"{layout.root} is held by {broker}.",
+        remedy="Write through the broker: name its address as `endpoint` in place of `path`."
+        " Reading by `path` works at any time.",
+    )
 
 
 def make_folders(layout: Layout, mode: int | None) -> None:

@@ -14,6 +14,7 @@ from pyrocket.errors import PyrocketError
 from pyrocket.rpc.allocator import keep_blocks
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.errors import status_of
+from pyrocket.rpc.health import Health
 from pyrocket.rpc.messages import put
 from pyrocket.rpc.service import SERVICE, BulkService, Call
 
@@ -53,7 +54,10 @@ class Server:
         handlers = {call.name: self._handler(call) for call in calls}
         handlers["Watch"] = grpc.unary_stream_rpc_method_handler(self._watch)
         self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE, handlers),)
+            (
+                grpc.method_handlers_generic_handler(SERVICE, handlers),
+                Health(lambda: not self._stopping.is_set()).handlers(),
+            )
         )
 
     def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:

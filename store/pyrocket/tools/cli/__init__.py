@@ -26,6 +26,7 @@ from pyrocket.tools.cli.frame import (
 
 GROUP = "pyrocket.commands"
 _OWN_COMMANDS = {
+    "broker": "pyrocket.tools.cli.broker:broker",
     "checkpoint": "pyspark_pyrocket.tools.checkpoints.commands:checkpoint",
     "clean": "pyrocket.tools.cli.clean:clean",
     "doctor": "pyspark_pyrocket.tools.doctor:doctor",

@@ -1,0 +1,82 @@
+"""Files that an administrator gives a broker: certificates, users, settings."""
+
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pyrocket.errors import OptionError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_Value = TypeVar("_Value")
+
+
+def read_file(path: str, *, code: str) -> bytes:
+    """Return the bytes of a file. Raises OptionError with the code."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise OptionError(
+            f"{path} cannot be read: {error.strerror}.", remedy="Name a file.", code=code
+        ) from None
+
+
+def read_toml(path: str, *, code: str) -> dict[str, Any]:
+    """Return the tables of a TOML file. Raises OptionError with the code."""
+    try:
+        return tomllib.loads(read_file(path, code=code).decode())
+    except ValueError as error:
+        raise OptionError(f"{path} is no TOML: {error}.", remedy="Correct it.", code=code) from None
+
+
+def refuse_if_others_can_read(path: str, *, code: str) -> None:
+    """Raise OptionError if the permissions of a file with secrets are not the owner's alone."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return  # Reading it fails with the reason.
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise OptionError(
+            f"{path} holds secrets, and every user of this machine may read or change it.",
+            remedy=f"Run: chmod 600 {path}",
+            code=code,
+        )
+
+
+class WatchedFiles(Generic[_Value]):
+    """What some files hold, read again when one of them has changed."""
+
+    def __init__(self, paths: list[str], read: Callable[[], _Value]) -> None:
+        """Read the files. Raises what `read` raises."""
+        self._paths, self._read = paths, read
+        self._seen = self._look()
+        self.value = read()
+
+    def refresh(self) -> bool:
+        """Read the files again if they have changed; return whether there is a new value.
+
+        Raises what `read` raises, once for each change; the old value stays.
+        """
+        now = self._look()
+        if now == self._seen:
+            return False
+        self._seen = now
+        self.value = self._read()
+        return True
+
+    def _look(self) -> list[tuple[int, ...] | None]:
+        return [_fingerprint(path) for path in self._paths]
+
+
+def _fingerprint(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size, found.st_mode

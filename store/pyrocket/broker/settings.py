@@ -1,0 +1,311 @@
+"""Every setting of a broker, in one table: flags, environment, TOML and RocketMQ's broker.conf.
+
+A flag wins over the environment, the environment over the file. A setting `tls_key` is the flag
+`--tls-key`, the variable PYROCKET_BROKER_TLS_KEY, and the key `tls_key` of a TOML file; some also
+have a name in RocketMQ's broker.conf, which is any file whose name does not end in `.toml`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any
+
+from pyrocket.arguments import parse_size
+from pyrocket.broker.files import read_file, read_toml
+from pyrocket.config import Retention, StoreConfig, parse_duration
+from pyrocket.errors import OptionError
+
+CODE = "BROKER_SETTING"
+ENVIRONMENT = "PYROCKET_BROKER_"
+
+WITHOUT_EFFECT = frozenset(
+    [
+        *("brokerClusterName", "brokerId", "brokerRole", "brokerIP1", "namesrvAddr"),
+        *("storePathRootDir", "storePathCommitLog", "mapedFileSizeConsumeQueue"),
+        *("mappedFileSizeConsumeQueue", "warmMapedFileEnable", "autoCreateSubscriptionGroup"),
+    ]
+)
+"""Keys of broker.conf that are common, and that this broker has no use for."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a setting is written: its parser, which raises ValueError, and a name for people."""
+
+    name: str
+    parse: Callable[[str], Any]
+    show: Callable[[Any], str] = str
+
+
+def _whole(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _flag(text: str) -> bool:
+    return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
+
+
+def _seconds(text: str) -> float:
+    found = 0 if text == "0" else parse_duration(text)
+    if found is None:
+        raise ValueError
+    return found / 1000
+
+
+def _size(text: str) -> int:
+    found = parse_size(text)
+    if not found:
+        raise ValueError
+    return found
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part for each in text.split(",") if (part := each.strip()))
+
+
+def _one_of(*choices: str) -> Kind:
+    def choose(text: str) -> str:
+        return {choice: choice for choice in choices}[text]
+
+    return Kind(" or ".join(choices), choose)
+
+
+def _hours_of_day(text: str) -> tuple[int, ...]:
+    hours = tuple(int(part) for part in text.replace(";", ",").split(","))
+    if not set(hours) <= set(range(24)):
+        raise ValueError
+    return hours
+
+
+def _show_seconds(value: float) -> str:
+    return f"{value / 60:g}m" if value >= 60 and value % 60 == 0 else f"{value:g}s"
+
+
+def _show_size(value: int) -> str:
+    power = next(power for power in (3, 2, 1, 0) if value % 1024**power == 0)
+    return f"{value // 1024**power}{' kmg'[power].strip()}"
+
+
+TEXT = Kind("text", str)
+NUMBER = Kind("a number from 1 on", _whole)
+HOURS = Kind("a number of hours", float, lambda value: "" if value is None else f"{value:g}")
+FLAG = Kind("true or false", _flag, lambda value: str(value).lower())
+DURATION = Kind("a duration such as 30s or 5m", _seconds, _show_seconds)
+SIZE = Kind("a size such as 4m", _size, _show_size)
+LIST = Kind("texts between commas", _list, ", ".join)
+HOURS_OF_DAY = Kind(
+    "hours of the day such as 4 or 4,16", _hours_of_day, lambda value: ",".join(map(str, value))
+)
+
+
+def _setting(
+    default: Any, kind: Kind, text: str, java: str = "", translate: Callable[[str], str] = str
+) -> Any:
+    about = {"kind": kind, "text": text, "java": java, "translate": translate}
+    return field(default=default, metadata=about)
+
+
+def _flush(text: str) -> str:
+    return {"ASYNC_FLUSH": "async", "SYNC_FLUSH": "sync"}.get(text, text)
+
+
+_MS = "{}ms".format
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of one broker."""
+
+    listen: tuple[str, ...] = _setting(
+        ("127.0.0.1:8081",),
+        LIST,
+        "Addresses for clients. With a certificate they use TLS; `plain://HOST:PORT` does not.",
+        "listenPort",
+        "127.0.0.1:{}".format,
+    )
+    wait: float = _setting(0.0, DURATION, "How long to wait for a store that others write to.")
+    tls_certificate: str = _setting("", TEXT, "PEM file: the certificate, and those that sign it.")
+    tls_key: str = _setting("", TEXT, "PEM file with the key of the certificate.")
+    users: str = _setting("", TEXT, "TOML file with the users, their secrets and their rights.")
+    insecure: bool = _setting(
+        False, FLAG, "Listen on other addresses than loopback without users or without TLS."
+    )
+    metrics: str = _setting("", TEXT, "Address of /metrics and /health, such as 127.0.0.1:5557.")
+    log_format: str = _setting("text", _one_of("text", "json"), "How log lines are written.")
+    log_level: str = _setting(
+        "info", _one_of("debug", "info", "warning", "error"), "The least severe lines to write."
+    )
+    broker_name: str = _setting(
+        "broker-a", TEXT, "Name of the broker; kept by a new store.", "brokerName"
+    )
+    flush: str = _setting(
+        "async",
+        _one_of("async", "sync"),
+        "Whether an append is answered before or after it is durable.",
+        "flushDiskType",
+        _flush,
+    )
+    flush_timeout: float = _setting(
+        5.0, DURATION, "How long an append waits to be durable.", "syncFlushTimeout", _MS
+    )
+    log_file_bytes: int = _setting(
+        1 << 30, SIZE, "Size of the files of a new log.", "mappedFileSizeCommitLog"
+    )
+    auto_create_topics: bool = _setting(
+        True, FLAG, "Whether the first send creates a topic.", "autoCreateTopicEnable"
+    )
+    default_queues: int = _setting(4, NUMBER, "Its queues then.", "defaultTopicQueueNums")
+    delay_levels: str = _setting(
+        "", TEXT, "Delays of the levels of a new store.", "messageDelayLevel"
+    )
+    retention_hours: float | None = _setting(
+        None, HOURS, "How long messages are kept; the store's own rule if missing.",
+        "fileReservedTime",
+    )  # fmt: skip
+    clean_time: tuple[int, ...] = _setting(
+        (4,), HOURS_OF_DAY, "When expired messages are deleted.", "deleteWhen"
+    )
+    message_bytes: int = _setting(4 << 20, SIZE, "The longest body of a message.", "maxMessageSize")
+    connection_bytes: int = _setting(
+        64 << 20, SIZE, "Requests and replies in memory for one connection."
+    )
+    total_bytes: int = _setting(512 << 20, SIZE, "Requests and replies in memory in all.")
+    streams_per_client: int = _setting(100, NUMBER, "Calls of one connection at the same time.")
+    parked_polls: int = _setting(10_000, NUMBER, "Clients that wait for changes.")
+    read_threads: int = _setting(8, NUMBER, "Calls that are answered at the same time.")
+    stream_stalled: float = _setting(
+        60.0, DURATION, "After so long without progress a stream is cancelled."
+    )
+    connection_idle: float = _setting(
+        1800.0, DURATION, "After so long without a call a connection is closed."
+    )
+    drain: float = _setting(30.0, DURATION, "How long calls may run on when the broker stops.")
+
+    def store_config(self) -> StoreConfig:
+        """Return how the broker opens its store."""
+        retention = None
+        if self.retention_hours is not None:
+            retention = Retention(hours=self.retention_hours, at_hours=self.clean_time)
+        return StoreConfig(
+            broker_name=self.broker_name,
+            flush=self.flush,
+            flush_timeout_ms=int(1000 * self.flush_timeout),
+            log_file_bytes=self.log_file_bytes,
+            auto_create_topics=self.auto_create_topics,
+            default_queues=self.default_queues,
+            delay_levels=self.delay_levels or None,
+            retention=retention,
+            exclusive=True,
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """A setting as a row of the table."""
+
+    name: str
+    default: str
+    kind: Kind
+    text: str
+    java: str
+    translate: Callable[[str], str]
+
+    @property
+    def flag(self) -> str:
+        """Its option on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return ENVIRONMENT + self.name.upper()
+
+    def parse(self, text: str, source: str) -> Any:
+        """Return the value of a text. Raises OptionError, which names its source."""
+        try:
+            return self.kind.parse(text)
+        except (KeyError, ValueError):
+            raise OptionError(
+                f"{source} is {text!r}.", remedy=f"Use {self.kind.name}.", code=CODE
+            ) from None
+
+
+def table() -> dict[str, Row]:
+    """Return every setting by name, in the order of the documentation."""
+    return {
+        each.name: Row(
+            each.name,
+            each.metadata["kind"].show(each.default),
+            each.metadata["kind"],
+            each.metadata["text"],
+            each.metadata["java"],
+            each.metadata["translate"],
+        )
+        for each in fields(Settings)
+    }
+
+
+def load(
+    flags: Mapping[str, str], environment: Mapping[str, str], path: str | None = None
+) -> Settings:
+    """Return the settings of a start; flags are given by the names of settings.
+
+    Raises OptionError (BROKER_SETTING), which names the nearest setting.
+    """
+    rows = table()
+    found = {} if path is None else _from_file(rows, path)
+    by_variable = {row.variable: row for row in rows.values()}
+    for variable, text in environment.items():
+        if variable.startswith(ENVIRONMENT):
+            row = _known(by_variable, variable, "the environment")
+            found[row.name] = row.parse(text, variable)
+    for name, text in flags.items():
+        found[name] = rows[name].parse(text, rows[name].flag)
+    return Settings(**found)
+
+
+def _from_file(rows: Mapping[str, Row], path: str) -> dict[str, Any]:
+    if not path.endswith(".toml"):
+        return _from_java(rows, path)
+    found = {}
+    for name, value in read_toml(path, code=CODE).items():
+        row = _known(rows, name, path)
+        found[name] = row.parse(_as_text(value), f"{name} in {path}")
+    return found
+
+
+def _from_java(rows: Mapping[str, Row], path: str) -> dict[str, Any]:
+    by_key = {row.java: row for row in rows.values() if row.java}
+    found = {}
+    for line in read_file(path, code=CODE).decode(errors="replace").splitlines():
+        key, equals, text = (part.strip() for part in line.partition("="))
+        if not key or key.startswith("#") or key in WITHOUT_EFFECT:
+            continue
+        row = _known(by_key, key, path)
+        if not equals:
+            raise OptionError(f"{key} in {path} has no value.", remedy="Write `=`.", code=CODE)
+        found[row.name] = row.parse(row.translate(text), f"{key} in {path}")
+    return found
+
+
+def _known(rows: Mapping[str, Row], name: str, place: str) -> Row:
+    if name not in rows:
+        raise OptionError(
+            f"{place} has the unknown setting {name}.", remedy=nearest(name, rows), code=CODE
+        )
+    return rows[name]
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return a proposal for a name that is not known."""
+    near = get_close_matches(name, list(names), n=1)
+    return f"Did you mean {near[0]}?" if near else f"The names are {', '.join(sorted(names))}."
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

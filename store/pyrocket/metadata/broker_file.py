@@ -1,0 +1,62 @@
+"""`pyrocket/broker.json`: the process that serves the store, and the addresses that it listens on.
+
+It exists while a broker runs. One that was killed leaves it; the lock on the store, which the
+kernel releases, decides whether the broker is still there.
+"""
+
+import os
+from dataclasses import asdict, dataclass
+
+from pyrocket.disk import io
+from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none, replace_file
+from pyrocket.disk.layout import Layout
+from pyrocket.formats.checked_json import decode_own, encode_own
+from pyrocket.formats.fastjson import PARSE_ERRORS
+
+
+@dataclass(frozen=True)
+class RunningBroker:
+    """A broker: its process, the addresses for clients, and that for metrics, or empty text."""
+
+    pid: int
+    listen: list[str]
+    metrics: str = ""
+
+    def __str__(self) -> str:
+        """Return what an error says of it."""
+        return f"the broker with process {self.pid}, which listens on {', '.join(self.listen)}"
+
+
+class BrokerFile:
+    """The file of one store; it is read again at each call."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._path, self._scratch = layout.broker, layout.scratch
+
+    def read(self) -> RunningBroker | None:
+        """Return the broker; None if there is none, or if its process no longer exists."""
+        try:
+            data = read_or_none(self._path, SMALL_FILE_BYTES)
+            content = None if data is None else decode_own(self._path, data)
+            found = None if content is None else RunningBroker(**content)
+        except (OSError, *PARSE_ERRORS):
+            return None
+        return found if found and _runs(found.pid) else None
+
+    def write(self, broker: RunningBroker) -> None:
+        """Record a broker that begins to serve."""
+        replace_file(self._path, encode_own(self._path, asdict(broker)), self._scratch)
+
+    def delete(self) -> None:
+        """Delete the file of a broker that stops."""
+        io.unlink(self._path)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

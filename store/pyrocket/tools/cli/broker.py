@@ -1,0 +1,73 @@
+"""`pyrocket broker DIR`: serve a store to other machines."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from pyrocket.broker.settings import load, table
+from pyrocket.tools.cli.frame import OK, CommandGroup, exits, fail
+
+
+class _BrokerCommands(CommandGroup):
+    """A group where a directory in the place of a command means `start`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert `start` before anything that is no command."""
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["start", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_BrokerCommands)
+def broker() -> None:
+    """Serve a store to other machines: `pyrocket broker DIRECTORY`.
+
+    A directory with the name of a command is written as ./NAME.
+    """
+
+
+def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each setting; passed as texts."""
+    for row in reversed(table().values()):
+        default = f" Default: {row.default}." if row.default else ""
+        several = row.name == "listen"
+        option = click.option(
+            row.flag,
+            row.name,
+            help=row.text + default,
+            multiple=several,
+            is_flag=row.name == "insecure",
+            flag_value="true" if row.name == "insecure" else None,
+            metavar=None if row.name == "insecure" else row.kind.name.split()[-1].upper(),
+        )
+        command = option(command)
+    return command
+
+
+@broker.command()
+@click.argument("directory", type=click.Path())
+@click.option("-c", "config", metavar="FILE", help="Settings: TOML, or RocketMQ's broker.conf.")
+@_settings
+@exits
+def start(directory: str, config: str | None, **given: Any) -> int:
+    """Serve the store in DIRECTORY, which is created if it is missing, until SIGTERM or Ctrl-C.
+
+    A setting is also read from the environment, as PYROCKET_BROKER_ and its name.
+    """
+    flags = {
+        name: ",".join(value) if isinstance(value, tuple) else value
+        for name, value in given.items()
+        if value not in (None, (), False)
+    }
+    settings = load(flags, os.environ, config)
+    # The library writes the reasons of refused addresses to standard error, over several lines.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        from pyrocket.rpc.process import serve
+    except ModuleNotFoundError as error:
+        remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
+        fail("COMMAND", f"broker needs {error.name}.", remedy, as_json=False)
+    serve(directory, settings)
+    return OK

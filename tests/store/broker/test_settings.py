@@ -1,0 +1,74 @@
+"""The settings of a broker: one table, four ways to write them."""
+
+import pytest
+from pyrocket.broker.settings import LIST, TEXT, Settings, load, table
+from pyrocket.errors import OptionError
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, text):
+        path = tmp_path / name
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def refused(*arguments):
+    with pytest.raises(OptionError) as caught:
+        load(*arguments)
+    assert caught.value.code == "BROKER_SETTING"
+    return str(caught.value)
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(write):
+    path = write("broker.toml", 'drain = "1m"\nflush = "sync"\nread_threads = 3\nlisten = ["a:1"]')
+    environment = {"PYROCKET_BROKER_FLUSH": "async", "PYROCKET_BROKER_READ_THREADS": "4"}
+    found = load({"read_threads": "5"}, {**environment, "PATH": "x"}, path)
+    assert (found.drain, found.flush, found.read_threads) == (60, "async", 5)
+    assert found.listen == ("a:1",)
+    assert load({}, {}) == Settings()
+
+
+def test_the_bounds_are_those_of_the_table():
+    found = Settings()
+    assert (found.message_bytes, found.connection_bytes) == (4 << 20, 64 << 20)
+    assert (found.total_bytes, found.streams_per_client) == (512 << 20, 100)
+    assert (found.parked_polls, found.stream_stalled) == (10_000, 60)
+    assert (found.connection_idle, found.drain) == (1800, 30)
+
+
+def test_a_broker_conf_of_rocketmq_is_read(write):
+    lines = [
+        *("brokerName = east", "# a comment", "flushDiskType=SYNC_FLUSH", "listenPort=9081"),
+        *("fileReservedTime=48", "deleteWhen=04", "namesrvAddr=a:9876", ""),
+    ]
+    found = load({}, {}, write("broker.conf", "\n".join(lines)))
+    assert (found.broker_name, found.flush, found.listen) == ("east", "sync", ("127.0.0.1:9081",))
+    config = found.store_config()
+    assert (config.retention.hours, config.retention.at_hours) == (48, (4,))
+    assert config.exclusive
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_name(write):
+    assert "Did you mean drain?" in refused({}, {}, write("b.toml", "drian = 1"))
+    assert "PYROCKET_BROKER_FLUSH?" in refused({}, {"PYROCKET_BROKER_FLUHS": "sync"})
+    assert "flushDiskType?" in refused({}, {}, write("b.conf", "flushDiskTyp=SYNC_FLUSH"))
+    assert "has no value" in refused({}, {}, write("b.conf", "brokerName"))
+    assert "no TOML" in refused({}, {}, write("b.toml", "drain = "))
+    assert "cannot be read" in refused({}, {}, "missing.toml")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, row in table().items() if row.kind not in (TEXT, LIST)]
+)
+def test_a_wrong_value_is_refused_by_the_name_of_its_flag(name):
+    row = table()[name]
+    assert row.flag in refused({name: "?"}, {})
+
+
+def test_every_default_is_written_as_its_kind_is_read():
+    for name, row in table().items():
+        if row.default:
+            assert getattr(load({name: row.default}, {}), name) == getattr(Settings(), name)
