@@ -136,6 +136,8 @@ class StoreSource:
         tally: ScanTally | None = None,
     ) -> RecordSlice | None:
         """Return small ranges of one topic as one slice; None if they are too large together."""
+        if not ranges:
+            return None
         places = [(each.queue.queue_id, each.start, each.end) for each in ranges]
         topic = ranges[0].queue.topic
         return self.store.raw.slice_of_ranges(topic, places, where=where, tally=tally)

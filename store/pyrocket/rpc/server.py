@@ -1,6 +1,7 @@
 """The broker behind an address: the event loop parses, waits and answers; threads do the work."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -10,13 +11,15 @@ import grpc
 import grpc.aio
 
 from pyrocket.broker.broker import Broker
-from pyrocket.errors import PyrocketError
+from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.rpc.allocator import keep_blocks
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.errors import status_of
 from pyrocket.rpc.health import Health
 from pyrocket.rpc.messages import put
 from pyrocket.rpc.service import SERVICE, BulkService, Call
+
+_LOG = logging.getLogger("pyrocket")
 
 _VERSION_SECONDS = 0.01
 """Versions are sent at most so often."""
@@ -110,8 +113,11 @@ class Server:
         try:
             return await work()
         except PyrocketError as error:
-            code, text, metadata = status_of(error)
-            await context.abort(code, text, metadata)
+            await context.abort(*status_of(error))
+            raise
+        except Exception as error:
+            _LOG.exception("a call has failed unexpectedly")
+            await context.abort(*status_of(_unexpected(error)))
             raise
 
     def _run(self, work: Callable[[], _Value]) -> Awaitable[_Value]:
@@ -133,7 +139,25 @@ class Server:
 
 
 def _answer(call: Call, request: bytes) -> Any:
-    return call.answer(**call.arguments(request))
+    try:
+        arguments = call.arguments(request)
+    except PyrocketError:
+        raise
+    except Exception as error:
+        raise InvalidInputError(
+            f"the request of {call.name} is malformed: {error}.",
+            remedy="Use a client of this release.",
+            code="REQUEST_MALFORMED",
+        ) from error
+    return call.answer(**arguments)
+
+
+def _unexpected(error: Exception) -> PyrocketError:
+    return PyrocketError(
+        f"the broker has failed unexpectedly: {type(error).__name__}.",
+        remedy="Its log has the whole error; please report it.",
+        code="BROKER_FAILED",
+    )
 
 
 def _close(replies: Iterator[Any]) -> None:

@@ -1,0 +1,78 @@
+"""Requests that no client of ours sends: each gets a named code, and the server lives."""
+
+import random
+
+import grpc
+import pytest
+from pyrocket import Store
+from pyrocket.rpc.client import Connection
+from pyrocket.rpc.descriptors import message_class, service
+from pyrocket.rpc.errors import METADATA_KEY
+from support.broker import served
+
+CALLS = [method for method in service("pyrocket.v1.Broker").methods if method.name != "Watch"]
+VALID = {
+    "Bounds": {"topics": ["t"]},
+    "Slices": {"ranges": [{"queue": {"topic": "t", "broker": "b", "queue_id": 0}, "end": 9}]},
+    "Locate": {"request": {"topics": ["t"], "keys": ["k"], "end_ms": 2**62}},
+    "SlicesAt": {"locations": {"topic": "t", "offsets": bytes(8), "sizes": bytes(8)}},
+    "ReadView": {"part": {"log_part": {"end": 100}}, "columns": ["body"]},
+    "Commit": {"group": "g", "offsets": [{"key": {"topic": "t", "broker": "b"}, "value": 1}]},
+    "PlanView": {"view": "commitlog"},
+    "Hello": {"release": "0", "protocol": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory):
+    store = Store.open(tmp_path_factory.mktemp("store"), create=True)
+    store.topics.create("t")
+    with served(store) as address:
+        connection = Connection(address)
+        yield connection.channel
+        connection.close()
+
+
+def request_of(method, rng):
+    """A request with plausible fields, some bytes of which are changed, cut or added."""
+    fields = VALID.get(method.name, {})
+    data = bytearray(message_class(method.input_type.full_name)(**fields).SerializeToString())
+    for _ in range(rng.randrange(4)):
+        at = rng.randrange(len(data) + 1)
+        data[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(4))
+    return bytes(data)
+
+
+def outcome(channel, method, data):
+    """None for an answer, or the status."""
+    path = f"/pyrocket.v1.Broker/{method.name}"
+    try:
+        if method.client_streaming:
+            channel.stream_unary(path)(iter([data]), timeout=20)
+        elif method.server_streaming:
+            list(channel.unary_stream(path)(data, timeout=20))
+        else:
+            channel.unary_unary(path)(data, timeout=20)
+    except grpc.RpcError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.heavy)])
+def test_a_malformed_request_is_answered_with_a_named_code(channel, count):
+    rng = random.Random(7)
+    for method in CALLS:
+        for _ in range(count):
+            data = request_of(method, rng)
+            error = outcome(channel, method, data)
+            if error is None:
+                continue
+            known = dict(error.trailing_metadata() or ())
+            assert METADATA_KEY in known, (method.name, data, error)
+            assert b"BROKER_FAILED" not in known[METADATA_KEY], (method.name, data, error)
+
+
+def test_a_request_that_is_no_message_is_named(channel):
+    error = outcome(channel, service("pyrocket.v1.Broker").methods_by_name["Bounds"], b"\xff" * 9)
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "REQUEST_MALFORMED" in error.details()
