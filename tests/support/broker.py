@@ -9,14 +9,15 @@ from pyrocket.rpc.server import Server
 
 
 @contextmanager
-def served(store):
+def served(store, port=0):
     """Serve an open store, which is closed at the end; the value is its address."""
     loop, ready, address = asyncio.new_event_loop(), threading.Event(), []
     broker = Broker(store)
 
     async def serve():
         server = Server(broker)
-        address.append(f"127.0.0.1:{server.listen('127.0.0.1:0')}")
+        found = server.listen(f"127.0.0.1:{port}")
+        address.append(f"127.0.0.1:{found}")
         await server.start()
         stop = asyncio.Event()
         address.append(lambda: loop.call_soon_threadsafe(stop.set))

@@ -11,7 +11,10 @@ from pyrocket.versions import RELEASE
 PROTOCOL = 1
 """The version of the bulk interface; it grows when old clients could misunderstand a reply."""
 
-CAPABILITIES = ("look-ups by key or id", "views", "offsets of consumer groups")
+CAPABILITIES = (
+    *("look-ups by key or id", "views", "offsets of consumer groups"),
+    *("exactly-once writes", "creating topics"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from pyrocket.broker.append_queue import AppendQueue
+from pyrocket.config import Retention
 from pyrocket.message import AppendResult
 from pyrocket.metadata.topics import TopicConfig
+from pyrocket.services.sink.batch import Published, SinkBatch, Staged
+from pyrocket.services.sink.staging import check_staged_name
 from pyrocket.store import Store
 
 
@@ -14,7 +17,7 @@ class StoreSink:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._appends = AppendQueue(store.sink.intake.append)
+        self._appends = AppendQueue(store.sink.receiver.append)
 
     def prepare(self, topic: str, create: bool = True, queues: int | None = None) -> TopicConfig:
         """Return the topic, created if it is missing and `create`. Raises TopicNotFoundError."""
@@ -34,7 +37,45 @@ class StoreSink:
             nothing: Future[AppendResult] = Future()
             nothing.set_result(AppendResult(0, 0, self._store.position().published))
             return nothing
-        return self._appends.put(self._store.sink.intake.check(topics, runs))
+        return self._appends.put(self._store.sink.receiver.check(topics, runs))
+
+    def stage(
+        self, name: str, number: int, topics: Mapping[str, int], runs: Sequence[bytes]
+    ) -> None:
+        """Write block `number` of a staged file, whose name the client has made.
+
+        A repeat changes nothing. Raises as `append`, SinkError (UPLOAD_LOST), StoreUnavailableError
+        (STAGING_FULL).
+        """
+        receiver = self._store.sink.receiver
+        receiver.stage(name, number, receiver.check(topics, runs))
+
+    def finish_staging(self, name: str, blocks: int) -> tuple[int, int]:
+        """Complete a staged file; return its length and checksum. A repeat changes nothing."""
+        return self._store.sink.receiver.finish_staging(name, blocks)
+
+    def publish(
+        self,
+        batch: SinkBatch,
+        staged: Sequence[Staged],
+        on_difference: str,
+        on_gap: str,
+        create_topics: bool,
+    ) -> Published:
+        """Make staged rows visible, all together and durably; a repeat changes nothing."""
+        _check_names(staged)
+        return self._store.sink.publish(
+            batch, staged, on_difference=on_difference, on_gap=on_gap, create_topics=create_topics
+        )
+
+    def discard(self, staged: Sequence[Staged]) -> None:
+        """Delete staged rows that will not be published."""
+        _check_names(staged)
+        self._store.sink.discard(staged)
+
+    def retention(self) -> Retention | None:
+        """Return how long messages are kept; None: for ever."""
+        return self._store.retention
 
     def flush(self) -> None:
         """Return when everything appended before is durable."""
@@ -43,3 +84,9 @@ class StoreSink:
     def close(self) -> None:
         """Append what waits."""
         self._appends.close()
+
+
+def _check_names(staged: Sequence[Staged]) -> None:
+    for one in staged:
+        if one.name:
+            check_staged_name(one.name)

@@ -29,6 +29,9 @@ _OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
 ]
 
+_LONG = frozenset(["Publish", "Flush", "Clean", "DeleteTopic"])
+"""Calls that may take as long as all repeats together: how long depends on what is in the store."""
+
 _Reply = TypeVar("_Reply")
 
 
@@ -104,7 +107,7 @@ class Client:
         """Return the pauses of a call that is made now."""
         return Pauses(self.timeouts.total)
 
-    def call(self, name: str, **arguments: Any) -> Any:
+    def call(self, name: str, /, **arguments: Any) -> Any:
         """Make a call with one reply, and return the message.
 
         Raises the error that the broker reports, and TransportError.
@@ -118,7 +121,7 @@ class Client:
 
         return self._repeating(name, once)
 
-    def stream(self, name: str, **arguments: Any) -> Iterator[bytes]:
+    def stream(self, name: str, /, **arguments: Any) -> Iterator[bytes]:
         """Make a call with many replies, and yield each as bytes. Closing the iterator cancels it.
 
         Raises as `call`, but repeats nothing: the caller knows where to resume.
@@ -141,7 +144,7 @@ class Client:
         pauses = self.pauses()
         while True:
             try:
-                return once(min(pauses.left, self.timeouts.call))
+                return once(pauses.left if name in _LONG else min(pauses.left, self.timeouts.call))
             except grpc.RpcError as error:  # noqa: PERF203 - the loop is for the errors
                 if not _may_repeat(error) or not pauses.wait():
                     raise self._error(name, error) from None

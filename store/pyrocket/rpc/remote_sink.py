@@ -1,10 +1,14 @@
 """`RemoteSink`: writes to a store through its broker."""
 
+import copy
 import random
+import uuid
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from pyrocket.config import StoreConfig
+from pyrocket.arguments import check_type, check_whole
+from pyrocket.config import Retention, StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.errors import MessageError, TopicNotFoundError
 from pyrocket.formats.send_columns import check_send_batch
@@ -13,6 +17,12 @@ from pyrocket.metadata.topics import TopicConfig, check_topic_name
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.remote_source import RemoteSource
+from pyrocket.rpc.upload import BrokerStaging, runs_of
+from pyrocket.services.sink.batch import FAIL, Published, SinkBatch, Staged
+from pyrocket.services.sink.staging import Stager
+
+MAX_APPEND_BYTES = 8 << 20
+"""Larger batches are staged and published, so that the broker need not hold them in memory."""
 
 
 class RemoteSink:
@@ -21,8 +31,7 @@ class RemoteSink:
     def __init__(self, client: Client, config: StoreConfig | None = None) -> None:
         """Of `config` count `auto_create_topics` and `timer_max_delay_ms`."""
         self._client, self._source = client, RemoteSource(client)
-        self._config = config or StoreConfig()
-        self._routes: dict[str, int] = {}
+        self._config, self._name = config or StoreConfig(), uuid.uuid4().hex
         hello = self._source.hello
         encoding = StoreConfig(
             delay_levels=hello.delay_levels,
@@ -30,11 +39,23 @@ class RemoteSink:
             timer_max_delay_ms=self._config.timer_max_delay_ms,
         )
         self._encoder = MessageEncoder(encoding, self._source.now_ms)
+        self._known: dict[str, TopicConfig] = {}
+
+    def within(self, seconds: float) -> "RemoteSink":
+        """Return a sink of the same broker whose calls end after so long at most."""
+        sink = copy.copy(self)
+        sink._client = self._client.within(seconds)
+        return sink
 
     @property
     def store_id(self) -> str:
         """The uuid of the store."""
         return self._source.store_id
+
+    @property
+    def retention(self) -> Retention | None:
+        """How long messages are kept; None: for ever."""
+        return values_of(self._client.call("Retention"), {"value": Retention | None})["value"]
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
         """Return the topic, created if it is missing and `create`. Raises TopicNotFoundError."""
@@ -49,13 +70,19 @@ class RemoteSink:
         first_queue: int | None = None,
         repeat_id: str = "",
     ) -> AppendResult:
-        """Append all rows, or none."""
+        """Append all rows, or none.
+
+        With a `repeat_id` they are appended once, however often this is called with it. Without one
+        a lost reply makes the client send them again, with the same UNIQ_KEYs.
+        """
+        if repeat_id:
+            return self._append_once(batch, topic, first_queue, f"{self._name}:{repeat_id}")
         try:
             return self._append(batch, topic, first_queue)
         except TopicNotFoundError as error:
             if error.code != "TOPIC_CHANGED":
                 raise
-            self._routes.clear()
+            self._known.clear()
             return self._append(batch, topic, first_queue)
 
     def _append(
@@ -63,26 +90,87 @@ class RemoteSink:
     ) -> AppendResult:
         columns = check_send_batch(batch)
         start = random.randrange(1024) if first_queue is None else first_queue
-        used: dict[str, int] = {}
-
-        def route(name: str) -> TopicRoute:
-            used[name] = self._write_queues(name)
-            return TopicRoute(name, used[name])
-
-        encoded = self._encoder.encode_rows(batch, columns, topic, start, route)
-        reply = self._client.call(
-            "Append", topics=used, runs=[one.data.to_pybytes() for one in encoded]
-        )
+        routes = _Routes(self._existing)
+        encoded = self._encoder.encode_rows(batch, columns, topic, start, routes)
+        if sum(one.data.size for one in encoded) > MAX_APPEND_BYTES:
+            return self._append_once(batch, topic, first_queue, uuid.uuid4().hex)
+        runs = [run for one in encoded for run in runs_of(one)]
+        reply = self._client.call("Append", topics=routes.used, runs=runs)
         return AppendResult(reply.rows, reply.bytes, reply.log_end, SendStatus(reply.status))
 
-    def _write_queues(self, name: str) -> int:
+    def _append_once(
+        self, batch: pa.RecordBatch, topic: str | None, first_queue: int | None, identity: str
+    ) -> AppendResult:
+        named = SinkBatch(identity=identity, target="", batch=0)
+        with self.stage(named, partition=0, attempt=0) as stager:
+            stager.append(batch, topic=topic, first_queue=first_queue)
+            staged = stager.finish()
+        published = self.publish(named, [staged])
+        return AppendResult(staged.rows, staged.bytes, published.log_end)
+
+    def _existing(self, name: str) -> TopicRoute:
+        """Return the queues for rows of a topic, which is created if the writer wants that."""
+        return self._route(name) or _route_to(
+            self._keep(self.prepare(name, create=self._config.auto_create_topics))
+        )
+
+    def _planned(self, name: str) -> TopicRoute:
+        """Return the same; but publishing creates the topic if it is missing."""
+        route = self._route(name)
+        if route is None and not self._config.auto_create_topics:
+            self._source.topic(name)
+        return route or TopicRoute(name, self._source.hello.default_queues)
+
+    def _route(self, name: str) -> TopicRoute | None:
+        """Return the queues of a topic that exists; None if it does not."""
         check_topic_name(name)
-        if name not in self._routes:
-            topic = self.prepare(name, create=self._config.auto_create_topics)
-            if not topic.writable:
-                raise MessageError(f"topic {name!r} is not writable.", code="TOPIC_NOT_WRITABLE")
-            self._routes[name] = topic.write_queues
-        return self._routes[name]
+        if name not in self._known:
+            try:
+                self._keep(self._source.topic(name))
+            except TopicNotFoundError:
+                return None
+        return _route_to(self._known[name])
+
+    def _keep(self, topic: TopicConfig) -> TopicConfig:
+        self._known[topic.name] = topic
+        return topic
+
+    def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
+        """Return a `Stager` for the rows of one task, to be used in a `with` block."""
+        check_type(SinkBatch, "Use a pyrocket.SinkBatch(identity=…).", batch=batch)
+        check_whole("partition", partition)
+        check_whole("attempt", attempt)
+        self._known.clear()
+        place = BrokerStaging(self._client, self.store_id, lambda name: self._planned(name).queues)
+        return Stager(place, self._encoder, batch, (partition, attempt))
+
+    def publish(
+        self,
+        batch: SinkBatch,
+        staged: Sequence[Staged],
+        *,
+        anonymous: bool = False,
+        on_difference: str = FAIL,
+        on_gap: str = FAIL,
+    ) -> Published:
+        """Make staged rows visible, all together and durably; a repeat changes nothing.
+
+        The broker remembers the identity of an `anonymous` batch, too: a lost reply is repeated.
+        """
+        reply = self._client.call(
+            "Publish",
+            batch=batch,
+            staged=staged,
+            on_difference=on_difference,
+            on_gap=on_gap,
+            create_topics=self._config.auto_create_topics,
+        )
+        return Published(reply.rows, reply.bytes, reply.dropped, reply.log_end, reply.left_out)
+
+    def discard(self, staged: Sequence[Staged]) -> None:
+        """Delete staged rows that will not be published."""
+        if any(one.name for one in staged):
+            self._client.call("Discard", staged=staged)
 
     def flush(self) -> None:
         """Return when everything appended before is durable."""
@@ -91,3 +179,25 @@ class RemoteSink:
     def close(self, *, clean: bool = True) -> None:
         """Close the connection."""
         self._source.close()
+
+
+class _Routes:
+    """Routes rows to topics, and keeps which topics were used, with their write queues."""
+
+    def __init__(self, route: Callable[[str], TopicRoute]) -> None:
+        self._route, self.used = route, dict[str, int]()
+
+    def __call__(self, name: str) -> TopicRoute:
+        route = self._route(name)
+        self.used[name] = route.queues
+        return route
+
+
+def _route_to(topic: TopicConfig) -> TopicRoute:
+    if not topic.writable:
+        raise MessageError(
+            f"topic {topic.name!r} is not writable.",
+            remedy="Its permission forbids it; change it at the broker.",
+            code="TOPIC_NOT_WRITABLE",
+        )
+    return TopicRoute(topic.name, topic.write_queues)

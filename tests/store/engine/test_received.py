@@ -69,7 +69,7 @@ def changed(data, at, raw):
 def code_of(store, *runs, routes=ROUTES):
     end = store.position().published
     with pytest.raises(PyrocketError) as caught:
-        store.sink.intake.check(routes, runs)
+        store.sink.receiver.check(routes, runs)
     assert store.position().published == end
     return caught.value.code
 
@@ -85,7 +85,7 @@ def code_of(store, *runs, routes=ROUTES):
 )
 def test_the_derived_columns_are_those_of_the_encoder(store, columns):
     batch = three(**columns)
-    (found,) = store.sink.intake.check(ROUTES, [batch.data.to_pybytes()]).batches
+    (found,) = store.sink.receiver.check(ROUTES, [batch.data.to_pybytes()]).batches
     assert found.topic == batch.topic
     assert found.due == batch.due
     for name in ("bounds", "queue_ids", "sizes", "delays"):
@@ -100,7 +100,7 @@ def test_offsets_and_store_time_of_a_client_are_not_taken(store):
     data = bytearray(three().data.to_pybytes())
     struct.pack_into(">qq", data, 20, 77, 88)
     struct.pack_into(">q", data, 56, 99)
-    store.sink.intake.append([store.sink.intake.check(ROUTES, [bytes(data)])])
+    store.sink.receiver.append([store.sink.receiver.check(ROUTES, [bytes(data)])])
     stored = [message for message in store.messages("orders") if message.body == b"one"]
     assert stored[0].queue_offset == 0
     assert stored[0].store_timestamp > NOW
@@ -173,18 +173,18 @@ def test_a_store_with_checksums_of_whole_records_adds_them(tmp_path):
     config = StoreConfig(property_crc=True)
     with Store.open(tmp_path / "sealed", create=True, config=config) as store:
         store.topics.create("orders")
-        records = store.sink.intake.check(ROUTES, [three().data.to_pybytes()])
-        (result,) = store.sink.intake.append([records])
+        records = store.sink.receiver.check(ROUTES, [three().data.to_pybytes()])
+        (result,) = store.sink.receiver.append([records])
         assert result.rows == 3
         assert {message.body for message in store.messages("orders")} >= {b"one", b"three"}
 
 
 def test_each_request_of_a_group_succeeds_or_fails_on_its_own(store):
-    check, good = store.sink.intake.check, three().data.to_pybytes()
+    check, good = store.sink.receiver.check, three().data.to_pybytes()
     store.topics.create("bills", read_queues=1, write_queues=1)
     gone = check({"gone": 1}, [record(topic="gone")])
     shrunk = check({"bills": 2}, [record(topic="bills", queue_id=1)])
-    first, second, third, last = store.sink.intake.append(
+    first, second, third, last = store.sink.receiver.append(
         [check(ROUTES, [good]), gone, shrunk, check(ROUTES, [good])]
     )
     assert (first.rows, last.rows) == (3, 3)

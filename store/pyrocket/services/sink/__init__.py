@@ -16,6 +16,9 @@ A batch, file by file:
    which append nothing.
 5. `sink` recycles the staged files. Files of tasks that failed are deleted after a week.
 
+A broker's clients stage the same way: `receiver` checks the records that they send, and `uploads`
+writes them block by block.
+
 `batch` has the types that applications use, `pyrocket.formats.publish_record` and `staged_block`
 the bytes.
 """

@@ -11,6 +11,7 @@ from pyrocket.errors import PyrocketError, SinkError, StoreNotSharedError
 from pyrocket.formats.content_sum import ContentSum
 from pyrocket.formats.publish_record import BEGIN, FENCE, SinkRecord, encode_sink_record
 from pyrocket.formats.record_batch import Chunk
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.metadata.topics import TopicConfig, lacking_topics
 from pyrocket.services.sink.batch import Published, PublishPolicy, SinkBatch, Staged
 from pyrocket.services.sink.decision import Decisions
@@ -29,11 +30,13 @@ class Publisher:
         ledger: SinkLedger,
         decisions: Decisions,
         delays: DelayRouter,
+        *,
+        create_topics: bool,
     ) -> None:
-        """Raises StoreReadOnlyError."""
+        """Without `create_topics`, a missing topic is an error. Raises StoreReadOnlyError."""
         self._writer, self._clock = engine.writer, engine.clock
         self._area, self._ledger, self._decisions = area, ledger, decisions
-        self._topics = _BatchTopics(engine, delays)
+        self._topics = _BatchTopics(engine, delays, create=create_topics)
 
     def publish(
         self, batch: SinkBatch, staged: Sequence[Staged], policy: PublishPolicy
@@ -94,7 +97,7 @@ class Publisher:
     ) -> Streamed:
         chunks = _Chunks(files)
         self._topics.ensure(staged, chunks.topics())
-        total = sum(one.bytes for one in staged)
+        total = sum(block.data_bytes for file in files for block in file.blocks)
         return self._writer.append_streamed(chunks, preface, total_bytes=total)
 
     def _open(self, staged: Sequence[Staged], stack: ExitStack) -> list[StagedReader]:
@@ -110,6 +113,7 @@ class Publisher:
                 raise _not_shared(f"the staged file {path} is missing") from None
             files.append(stack.enter_context(file))
             file.check()
+            _check_routes(one, file)
         self._topics.create_missing(staged, _Chunks(files).topics())
         return files
 
@@ -135,10 +139,9 @@ class _BatchTopics:
     In its methods, `used` are the topics of the staged records.
     """
 
-    def __init__(self, engine: Engine, delays: DelayRouter) -> None:
-        """Without `auto_create_topics`, a missing topic is an error."""
+    def __init__(self, engine: Engine, delays: DelayRouter, *, create: bool) -> None:
         self._topics, self._writer, self._delays = engine.reader.topics, engine.writer, delays
-        self._create = engine.config.auto_create_topics
+        self._create = create
 
     def create_missing(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
         """Create missing topics before the append, which holds the write lock long enough.
@@ -219,6 +222,29 @@ def _fence(record: SinkRecord) -> SinkRecord:
 
 def _published(rows: int, streamed: Streamed) -> Published:
     return Published(rows, streamed.end - streamed.start, False, streamed.end)
+
+
+def _check_routes(staged: Staged, file: StagedReader) -> None:
+    """Check that the rows are those that were routed. Raises SinkError (STAGED_BROKEN).
+
+    A broker has checked the destinations of delayed rows when it received them.
+    """
+    rows = 0
+    for chunk in file.chunks():
+        rows += len(chunk)
+        is_delayed = chunk.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
+        if not is_delayed and int(chunk.queue_ids.max()) >= staged.topics.get(chunk.topic, 0):
+            raise _not_routed(staged, f"it has rows for other queues of {chunk.topic!r}")
+    if rows != staged.rows:
+        raise _not_routed(staged, f"it has {rows} rows, not {staged.rows}")
+
+
+def _not_routed(staged: Staged, what: str) -> SinkError:
+    return SinkError(
+        f"the staged file {staged.name} is not what its task has staged: {what}.",
+        remedy="Run the write again: nothing of it has been published.",
+        code="STAGED_BROKEN",
+    )
 
 
 def _not_shared(what: str) -> StoreNotSharedError:

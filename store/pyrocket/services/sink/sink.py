@@ -12,10 +12,10 @@ from pyrocket.engine.message_encoder import MessageEncoder
 from pyrocket.services.sink.batch import FAIL, Published, PublishPolicy, SinkBatch, Staged
 from pyrocket.services.sink.decision import Decisions
 from pyrocket.services.sink.empty_batches import EmptyBatches
-from pyrocket.services.sink.intake import Intake
 from pyrocket.services.sink.ledger import FORGET_AFTER_MS, SinkLedger
 from pyrocket.services.sink.publisher import Publisher, publish_record
-from pyrocket.services.sink.staging import Leftovers, Stager, StagingArea
+from pyrocket.services.sink.receiver import Receiver
+from pyrocket.services.sink.staging import Leftovers, Stager, StagingArea, StoreStaging
 
 
 @translating_methods
@@ -31,16 +31,17 @@ class Sink:
         self._empty = EmptyBatches(layout, clock)
 
     @lazy_property
-    def intake(self) -> Intake:
+    def receiver(self) -> Receiver:
         """What a broker needs to append and stage records that its clients have encoded."""
-        return Intake(self._engine)
+        return Receiver(self._engine, self._area)
 
     def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
         """Return a `Stager` for the rows of one task, to be used in a `with` block."""
         check_type(SinkBatch, "Use a pyrocket.SinkBatch(identity=…).", batch=batch)
         check_whole("partition", partition)
         check_whole("attempt", attempt)
-        return Stager(self._engine, self._area, self._encoder, batch, (partition, attempt))
+        place = StoreStaging(self._engine, self._area)
+        return Stager(place, self._encoder, batch, (partition, attempt))
 
     def publish(
         self,
@@ -49,11 +50,13 @@ class Sink:
         *,
         on_difference: str = FAIL,
         on_gap: str = FAIL,
+        create_topics: bool | None = None,
     ) -> Published:
         """Publish all rows together, durably, unless the batch was published before.
 
         The rows keep the order of `staged`. A batch without rows appends nothing, and works on a
         read-only store, too; it is only noted. `on_difference`, `on_gap`: see `PublishPolicy`.
+        `create_topics`: whether missing topics are created; by default as the store's settings say.
 
         Raises SinkError (SINK_FENCED, SINK_BATCH_BEHIND, SINK_BATCH_DIFFERS, SINK_BATCH_GAP,
         SINK_STORE_CHANGED, TOPIC_CHANGED, STAGED_BROKEN), OptionError, TopicNotFoundError,
@@ -67,7 +70,7 @@ class Sink:
         if not with_rows:
             published = self._publish_empty(batch, policy)
             return replace(published, left_out=_left_out(staged))
-        published = self._publisher().publish(batch, with_rows, policy)
+        published = self._publisher(create_topics).publish(batch, with_rows, policy)
         self._tidy_up(with_rows)
         return replace(published, left_out=_left_out(staged))
 
@@ -129,9 +132,13 @@ class Sink:
         )
         hooks.before_clean_shutdown.append(self._empty.sync)
 
-    def _publisher(self) -> Publisher:
-        delays = self._encoder.delays
-        return Publisher(self._engine, self._area, self._ledger, self._decisions(), delays)
+    def _publisher(self, create_topics: bool | None = None) -> Publisher:
+        if create_topics is None:
+            create_topics = self._engine.config.auto_create_topics
+        decisions, delays = self._decisions(), self._encoder.delays
+        return Publisher(
+            self._engine, self._area, self._ledger, decisions, delays, create_topics=create_topics
+        )
 
     def _tidy_up(self, staged: Sequence[Staged]) -> None:
         """Recycle the published files, and delete those of failed attempts.

@@ -8,7 +8,7 @@ never holds both.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
 
@@ -44,11 +44,16 @@ def segment_path(path: Path, segment: int) -> Path:
 class StagedWriter:
     """Writes one file and its segments. It owns the descriptor."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, descriptor: int, blocks: Sequence[BlockIndex] = ()) -> None:
+        """Continue after `blocks`, which an earlier writer has written. Raises OSError."""
         self._path, self._file = path, descriptor
         self._segment, self._data, self._data_end = 0, descriptor, 0
         self._end = 0
-        self._blocks: list[BlockIndex] = []
+        self.blocks = [*blocks]
+        if blocks:
+            self._data_end = aligned(blocks[-1].data_at + blocks[-1].data_bytes)
+            self._end = aligned(blocks[-1].columns_at + blocks[-1].columns_bytes)
+            self._open_segment(blocks[-1].segment)
 
     def add(self, batch: EncodedBatch) -> None:
         """Write a batch at the end. Raises OSError."""
@@ -60,18 +65,23 @@ class StagedWriter:
         columns_at = self._end if self._segment else data_end
         io.write_at(self._data, memoryview(batch.data), data_at)
         io.write_at(self._file, columns, columns_at)
-        self._blocks.append(index_block(batch, columns, self._segment, data_at, columns_at))
+        self.blocks.append(index_block(batch, columns, self._segment, data_at, columns_at))
         self._data_end, self._end = data_end, aligned(columns_at + len(columns))
 
     def _begin_segment(self) -> None:
         self._close_segment()
-        self._segment, self._data_end = self._segment + 1, 0
-        path = segment_path(self._path, self._segment)
-        self._data = io.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        self._open_segment(self._segment + 1)
+        self._data_end = 0
+
+    def _open_segment(self, segment: int) -> None:
+        self._segment = segment
+        if segment:
+            path = segment_path(self._path, segment)
+            self._data = io.open_file(path, os.O_WRONLY | os.O_CREAT)
 
     def finish(self) -> tuple[int, int]:
         """Write the index and close the files; return length and checksum. Raises OSError."""
-        index, checksum = encode_index(self._blocks)
+        index, checksum = encode_index(self.blocks)
         tail = index + len(index).to_bytes(INDEX_LENGTH_BYTES, "little")
         io.write_at(self._file, tail, self._end)
         self.close()

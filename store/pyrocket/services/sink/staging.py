@@ -8,13 +8,14 @@ for the next tasks: overwriting one that is in memory costs a tenth of creating 
 
 import os
 import random
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -24,7 +25,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
-from pyrocket.errors import MessageError
+from pyrocket.errors import MessageError, SinkError
 from pyrocket.formats.content_sum import ContentSum, content_sum
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
@@ -36,12 +37,13 @@ LEFTOVERS_MS = 7 * 24 * 3_600_000
 """Age after which a staged file counts as left over."""
 
 CLEAN_EVERY_MS = 3_600_000
+_NAME = re.compile(r"[0-9a-f]{32}/[0-9]{20}-[0-9]{5,20}-[0-9]{1,20}-[0-9a-f]{32}", re.ASCII)
 _RECYCLED = "free"
 _CLEANED = "cleaned"
 _MAX_RECYCLED_FILES = 16
 _MAX_RECYCLED_BYTES = 1024 * 1024 * 1024
 
-_failing_whole = partial(
+failing_whole = partial(
     translating_os_errors,
     then="run the write again",
     what="rows could not be staged in {root}: {error}. Nothing of this write is visible.",
@@ -64,13 +66,16 @@ class StagingArea:
 
     def create(self, batch: SinkBatch, partition: int, attempt: int) -> tuple[str, StagedWriter]:
         """Create or reuse a file; return its name relative to the folder, and its writer."""
-        name = f"{batch.batch:020d}-{partition:05d}-{attempt}-{uuid.uuid4().hex}"
-        folder = self.root / batch.key
+        name = staged_name(batch, partition, attempt)
+        return name, StagedWriter(self.path(name), self.open(name))
+
+    def open(self, name: str) -> int:
+        """Return the descriptor of a staged file, which is created or reused if it is missing."""
+        path = self.path(name)
         while True:
-            io.make_directory(folder)
+            io.make_directory(path.parent)
             with suppress(FileNotFoundError):  # Another process deleted the empty folder.
-                writer = StagedWriter(folder / name, self._open_new(folder / name))
-                return f"{batch.key}/{name}", writer
+                return io.open_file(path, os.O_RDWR) if path.exists() else self._open_new(path)
 
     def _open_new(self, path: Path) -> int:
         if self._reuse(path):
@@ -83,6 +88,16 @@ class StagingArea:
                 io.rename(file, path)
                 return True
         return False
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on disk of the files that are not published yet."""
+        return sum(
+            status.st_blocks * 512
+            for folder in self._folders()
+            if folder.name != _RECYCLED
+            for status in _statuses(folder)
+        )
 
     def path(self, name: str) -> Path:
         """Return the path of a staged file. Raises ValueError if it is not the name of one."""
@@ -181,6 +196,73 @@ class StagingArea:
         return [path for path in _files(self.root) if path.is_dir()]
 
 
+class StagedOutput(Protocol):
+    """A file that one task stages its rows in."""
+
+    def add(self, batch: EncodedBatch) -> None:
+        """Write a batch at the end."""
+
+    def finish(self) -> tuple[int, int]:
+        """Complete and close the file; return its length and checksum."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class StagingPlace(Protocol):
+    """A store in which rows are staged, here or at a broker."""
+
+    @property
+    def root(self) -> Path:
+        """The folder or the address, for errors."""
+
+    @property
+    def store_id(self) -> str:
+        """The uuid of the store."""
+
+    def queues_of(self, topic: str) -> int:
+        """Return the write queues of a topic; publishing creates the topic if it is missing."""
+
+    def create(self, batch: SinkBatch, partition: int, attempt: int) -> tuple[str, StagedOutput]:
+        """Create a file; return its name and what writes it."""
+
+    def completed(self, name: str) -> None:
+        """Let the file's age count from now on."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file that will not be published."""
+
+
+class StoreStaging:
+    """An open store as the place to stage rows in."""
+
+    def __init__(self, engine: Engine, area: StagingArea) -> None:
+        self._engine, self._area, self.root = engine, area, area.root
+        self.create, self.remove = area.create, area.remove
+
+    @property
+    def store_id(self) -> str:
+        """The uuid of the store."""
+        return self._engine.reader.identity.store_id
+
+    def completed(self, name: str) -> None:
+        """Let the file's age count from now on."""
+        self._area.set_time(name, self._engine.clock())
+
+    def queues_of(self, topic: str) -> int:
+        """Return the write queues of a topic; publishing creates the topic if it is missing."""
+        check_topic_name(topic)
+        topics, config = self._engine.reader.topics, self._engine.config
+        known = topics.all().get(topic)
+        if known is None:
+            if not config.auto_create_topics:
+                topics.get(topic)
+            return config.default_queues
+        if not known.writable:
+            raise MessageError(f"topic {topic!r} is not writable.", code="TOPIC_NOT_WRITABLE")
+        return known.write_queues
+
+
 @translating_methods
 class Stager:
     """Stages the rows of one task. Leaving the `with` block without `finish` deletes the file.
@@ -194,18 +276,17 @@ class Stager:
 
     def __init__(
         self,
-        engine: Engine,
-        area: StagingArea,
+        place: StagingPlace,
         encoder: MessageEncoder,
         batch: SinkBatch,
         task: tuple[int, int],
     ) -> None:
         """`task` has the partition and the attempt. The first rows create the file."""
-        self._engine, self._area, self._encoder = engine, area, encoder
+        self._place, self._encoder = place, encoder
         self._batch, self._task = batch, task
         self._routes: dict[str, int] = {}
         self._name = ""
-        self._file: StagedWriter | None = None
+        self._file: StagedOutput | None = None
         self._rows = self._bytes = self._left_out = 0
         self._content = ContentSum()
 
@@ -221,7 +302,7 @@ class Stager:
         file, self._file = self._file, None
         if file is not None:
             file.close()
-            self._area.remove(self._name)
+            self._place.remove(self._name)
 
     @property
     def rows(self) -> int:
@@ -251,7 +332,7 @@ class Stager:
         topics = batch.column("topic") if topic is None and "topic" in batch.schema.names else None
         content, columns = content_sum(columns, topics)
         encoded = self._encoder.encode_rows(batch, columns, topic, start, self._route)
-        with _failing_whole(self._area.root):
+        with failing_whole(self._place.root):
             for one in encoded:
                 self._add(one)
         self._content = self._content.plus(content)
@@ -265,25 +346,12 @@ class Stager:
     def _route(self, topic: str) -> TopicRoute:
         """Return the queues of a topic: the same ones for all rows of the task."""
         if topic not in self._routes:
-            self._routes[topic] = self._queues_of(topic)
+            self._routes[topic] = self._place.queues_of(topic)
         return TopicRoute(topic, self._routes[topic])
-
-    def _queues_of(self, name: str) -> int:
-        """Return the write queues of a topic; publishing creates the topic if it is missing."""
-        check_topic_name(name)
-        topics, config = self._engine.reader.topics, self._engine.config
-        known = topics.all().get(name)
-        if known is None:
-            if not config.auto_create_topics:
-                topics.get(name)
-            return config.default_queues
-        if not known.writable:
-            raise MessageError(f"topic {name!r} is not writable.", code="TOPIC_NOT_WRITABLE")
-        return known.write_queues
 
     def _add(self, encoded: EncodedBatch) -> None:
         if self._file is None:
-            self._name, self._file = self._area.create(self._batch, *self._task)
+            self._name, self._file = self._place.create(self._batch, *self._task)
         self._file.add(encoded)
         self._bytes += encoded.data.size
 
@@ -291,9 +359,9 @@ class Stager:
         """Close the file and return what `Sink.publish` needs; without rows there is no file."""
         length = checksum = 0
         if self._file is not None:
-            with _failing_whole(self._area.root):
+            with failing_whole(self._place.root):
                 length, checksum = self._file.finish()
-                self._area.set_time(self._name, self._engine.clock())
+                self._place.completed(self._name)
             self._file = None
         return Staged(
             name=self._name,
@@ -302,15 +370,32 @@ class Stager:
             file_bytes=length,
             checksum=checksum,
             content=self._content,
-            store=self._engine.reader.identity.store_id,
+            store=self._place.store_id,
             topics=dict(self._routes),
             left_out=self._left_out,
         )
 
 
+def staged_name(batch: SinkBatch, partition: int, attempt: int) -> str:
+    """Return a new name for the file of a task: the folder of its query, and the file in it."""
+    return f"{batch.key}/{batch.batch:020d}-{partition:05d}-{attempt}-{uuid.uuid4().hex}"
+
+
+def check_staged_name(name: str) -> None:
+    """Raise SinkError (STAGED_BROKEN) unless `staged_name` may have made this name."""
+    if not _NAME.fullmatch(name):
+        raise SinkError(f"{name!r} is not the name of a staged file.", code="STAGED_BROKEN")
+
+
 def _files(folder: Path) -> Iterator[Path]:
     with suppress(FileNotFoundError):
         yield from list(folder.iterdir())
+
+
+def _statuses(folder: Path) -> Iterator[os.stat_result]:
+    for path in _files(folder):
+        with suppress(FileNotFoundError):  # Published or deleted meanwhile.
+            yield path.stat()
 
 
 def _sum(files: Sequence[tuple[Path, int]]) -> Leftovers:

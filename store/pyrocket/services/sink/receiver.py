@@ -1,4 +1,4 @@
-"""`Sink.intake`: takes in records that clients of a broker have encoded."""
+"""`Sink.receiver`: takes in records that clients of a broker have encoded."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,14 +7,21 @@ from pyrocket.engine.engine import Engine
 from pyrocket.engine.received import ReceivedRecords, RecordCheck
 from pyrocket.engine.sender import Sender
 from pyrocket.message import AppendResult
+from pyrocket.services.sink.staging import StagingArea, failing_whole
+from pyrocket.services.sink.uploads import Uploads
 
 
 @translating_methods
-class Intake:
+class Receiver:
     """Checks encoded records and appends them. Safe to share between threads."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, area: StagingArea) -> None:
         self._sender, self._check = Sender(engine), RecordCheck(engine.config, engine.clock)
+        self._area, self._uploads, self._clock = area, Uploads(area), engine.clock
+
+    def limit_staging(self, max_bytes: int) -> None:
+        """Set how many bytes of rows may be staged; by default a tenth of the disk."""
+        self._uploads = Uploads(self._area, max_bytes)
 
     def check(self, routes: Mapping[str, int], runs: Sequence[bytes]) -> ReceivedRecords:
         """Return runs of records, each of one topic, if they may be appended.
@@ -30,3 +37,15 @@ class Intake:
         They share one exclusive section and one flush. Returns the result or error of each.
         """
         return self._sender.append_received(requests)
+
+    def stage(self, name: str, number: int, records: ReceivedRecords) -> None:
+        """Write block `number` of a staged file; see `Uploads.add`."""
+        with failing_whole(self._area.root):
+            self._uploads.add(name, number, records.batches)
+
+    def finish_staging(self, name: str, blocks: int) -> tuple[int, int]:
+        """Complete a staged file of so many blocks; return its length and checksum."""
+        with failing_whole(self._area.root):
+            length, checksum = self._uploads.finish(name, blocks)
+            self._area.set_time(name, self._clock())
+        return length, checksum

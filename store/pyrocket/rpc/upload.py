@@ -1,0 +1,104 @@
+"""Uploads of staged files: the staging area of a broker, for the store's own `Stager`."""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from pyrocket.formats.content_sum import ContentSum
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.rpc.client import Client
+from pyrocket.services.sink.batch import SinkBatch, Staged
+from pyrocket.services.sink.staging import staged_name
+
+BLOCK_BYTES = 3 << 20
+"""Records of about this many bytes travel together: while one block is sent, the next is filled."""
+
+
+class BrokerStaging:
+    """A store behind a broker as the place to stage rows in."""
+
+    def __init__(self, client: Client, store_id: str, queues_of: Callable[[str], int]) -> None:
+        """`queues_of` returns the write queues of a topic; publishing creates a missing one."""
+        self._client, self.store_id, self._queues_of = client, store_id, queues_of
+        self._routes: dict[str, int] = {}
+        self.root = Path(client.connection.address)
+
+    def create(self, batch: SinkBatch, partition: int, attempt: int) -> tuple[str, "Upload"]:
+        """Return a new name, and what uploads the file."""
+        name = staged_name(batch, partition, attempt)
+        return name, Upload(self._client, name, self._routes)
+
+    def queues_of(self, topic: str) -> int:
+        """Return the write queues of a topic."""
+        self._routes[topic] = self._queues_of(topic)
+        return self._routes[topic]
+
+    def completed(self, name: str) -> None:
+        """Do nothing: the broker has noted the time."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file that will not be published."""
+        self._client.call("Discard", staged=[_named(name, self.store_id)])
+
+
+class Upload:
+    """One staged file on its way. At most one block is being sent, and one is being filled."""
+
+    def __init__(self, client: Client, name: str, routes: Mapping[str, int]) -> None:
+        self._client, self._name, self._routes = client, name, routes
+        self._thread = ThreadPoolExecutor(1, "pyrocket-upload")
+        self._sent: Future[object] | None = None
+        self._runs: list[bytes] = []
+        self._size = self._blocks = 0
+
+    def add(self, batch: EncodedBatch) -> None:
+        """Upload a batch. Raises the error of a block that was refused."""
+        for run in runs_of(batch):
+            if self._size and self._size + len(run) > BLOCK_BYTES:
+                self._send()
+            self._runs.append(run)
+            self._size += len(run)
+
+    def _send(self) -> None:
+        self._wait()
+        self._sent = self._thread.submit(
+            self._client.call,
+            "Stage",
+            name=self._name,
+            number=self._blocks,
+            topics=dict(self._routes),
+            runs=self._runs,
+        )
+        self._runs, self._size, self._blocks = [], 0, self._blocks + 1
+
+    def _wait(self) -> None:
+        sent, self._sent = self._sent, None
+        if sent is not None:
+            sent.result()
+
+    def finish(self) -> tuple[int, int]:
+        """Upload the rest; return the length and checksum of the broker's file."""
+        self._send()
+        self._wait()
+        self.close()
+        reply = self._client.call("FinishStaging", name=self._name, blocks=self._blocks)
+        return reply.value.length, reply.value.checksum
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._thread.shutdown(cancel_futures=True)
+
+
+def _named(name: str, store: str) -> Staged:
+    return Staged(name, 0, 0, 0, 0, ContentSum(), store)
+
+
+def runs_of(batch: EncodedBatch) -> Iterator[bytes]:
+    """Yield the records in runs of about BLOCK_BYTES."""
+    first = 0
+    while first < len(batch):
+        start = int(batch.bounds[first])
+        last = int(batch.bounds.searchsorted(start + BLOCK_BYTES, side="right")) - 1
+        last = max(last, first + 1)
+        yield batch.data.slice(start, int(batch.bounds[last]) - start).to_pybytes()
+        first = last

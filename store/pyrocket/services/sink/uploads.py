@@ -1,0 +1,145 @@
+"""Staged files that clients of a broker upload block by block.
+
+Beside a file lies its journal, `name.uploaded`: for each block that was written one line with the
+index entries of its records, as JSON. A client that gets no reply sends the block again, to the
+same broker or to one that was restarted: a block in the journal is not written twice.
+"""
+
+import json
+import os
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from pyrocket.disk import io
+from pyrocket.errors import SinkError, StoreUnavailableError
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.staged_block import BlockIndex
+from pyrocket.services.sink.staged_file import StagedWriter
+from pyrocket.services.sink.staging import StagingArea, check_staged_name
+
+_JOURNAL = ".uploaded"
+_MAX_KNOWN = 1000
+_LOCKS = 64
+_SIZE_SECONDS = 1.0
+_SHARE_OF_DISK = 10
+
+
+class _Journal:
+    """The blocks of one file that have been written: for each the index entries of its records."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.blocks, self._end = path, list[list[BlockIndex]](), 0
+        # A line without its end was not confirmed.
+        for line in re.findall(rb"[^\n]*\n", io.read_or_none(path) or b""):
+            self.blocks.append([BlockIndex(**entry) for entry in json.loads(line)])
+            self._end += len(line)
+
+    @property
+    def entries(self) -> list[BlockIndex]:
+        """The index entries of all records."""
+        return [entry for block in self.blocks for entry in block]
+
+    def add(self, entries: Sequence[BlockIndex]) -> None:
+        """Write the line of a block. Raises OSError."""
+        line = json.dumps([asdict(entry) for entry in entries]).encode() + b"\n"
+        descriptor = io.open_file(self._path, os.O_WRONLY | os.O_CREAT)
+        try:
+            io.write_at(descriptor, line, self._end)
+        finally:
+            os.close(descriptor)
+        self._end += len(line)
+        self.blocks.append([*entries])
+
+
+class Uploads:
+    """The uploads into one staging area. Safe to share between threads."""
+
+    def __init__(self, area: StagingArea, max_bytes: int | None = None) -> None:
+        """`max_bytes` of rows are staged at most; a tenth of the disk by default."""
+        self._area, self._max_bytes = area, max_bytes
+        self._locks = [threading.Lock() for _ in range(_LOCKS)]
+        self._known = OrderedDict[str, _Journal]()
+        self._staged, self._measured_at = 0, 0.0
+
+    def add(self, name: str, number: int, batches: Sequence[EncodedBatch]) -> None:
+        """Write block `number` of a file; 0 creates it. A block that was written is left alone.
+
+        Raises SinkError (UPLOAD_LOST) if the blocks before it are missing, StoreUnavailableError
+        (STAGING_FULL), OSError.
+        """
+        with self._lock(name):
+            journal = self._journal(name)
+            if number < len(journal.blocks):
+                return
+            if number > len(journal.blocks):
+                raise _lost(name)
+            self._check_room(sum(batch.data.size for batch in batches))
+            writer = self._writer(name, journal)
+            try:
+                before = len(writer.blocks)
+                for batch in batches:
+                    writer.add(batch)
+            finally:
+                writer.close()
+            journal.add(writer.blocks[before:])
+
+    def finish(self, name: str, blocks: int) -> tuple[int, int]:
+        """Complete a file of so many blocks; return its length and checksum. May be repeated."""
+        with self._lock(name):
+            journal = self._journal(name)
+            if not blocks or blocks != len(journal.blocks):
+                raise _lost(name)
+            writer = self._writer(name, journal)
+            try:
+                return writer.finish()
+            finally:
+                writer.close()
+
+    def _lock(self, name: str) -> threading.Lock:
+        check_staged_name(name)
+        return self._locks[hash(name) % _LOCKS]
+
+    def _journal(self, name: str) -> _Journal:
+        path = self._area.path(name)
+        journal = self._known.pop(name, None)
+        if journal is None or not path.exists():
+            journal = _Journal(path.with_name(path.name + _JOURNAL))
+        if journal.blocks and not path.exists():
+            raise _lost(name)
+        self._known[name] = journal
+        while len(self._known) > _MAX_KNOWN:
+            self._known.popitem(last=False)
+        return journal
+
+    def _writer(self, name: str, journal: _Journal) -> StagedWriter:
+        return StagedWriter(self._area.path(name), self._area.open(name), journal.entries)
+
+    def _check_room(self, size: int) -> None:
+        if time.monotonic() - self._measured_at > _SIZE_SECONDS:
+            self._staged, self._measured_at = self._area.bytes, time.monotonic()
+        if self._max_bytes is None:
+            io.make_directory(self._area.root)
+            disk = os.statvfs(self._area.root)
+            self._max_bytes = disk.f_blocks * disk.f_frsize // _SHARE_OF_DISK
+        if self._staged + size > self._max_bytes:
+            raise StoreUnavailableError(
+                f"{self._staged} bytes of rows are staged and not published; the maximum is"
+                f" {self._max_bytes}.",
+                remedy="Write smaller batches or fewer at a time, or raise the broker's limit.",
+                code="STAGING_FULL",
+            )
+        self._staged += size
+
+
+def _lost(name: str) -> SinkError:
+    return SinkError(
+        f"the broker does not have the rows that were staged before in {name}: they were deleted,"
+        " or lost by a crash of its machine.",
+        remedy="Run the write again: nothing of it has been published.",
+        code="UPLOAD_LOST",
+    )

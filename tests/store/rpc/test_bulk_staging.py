@@ -1,0 +1,331 @@
+"""Batches are staged at a broker and published once, whatever is repeated, lost or cut off."""
+
+import itertools
+import os
+import shutil
+
+import grpc
+import pyarrow as pa
+import pytest
+from pyrocket import SinkBatch, Store, StoreConfig
+from pyrocket.errors import (
+    MessageError,
+    SinkError,
+    StoreUnavailableError,
+    TopicNotFoundError,
+    TransportError,
+)
+from pyrocket.rpc import upload
+from pyrocket.rpc.client import Client, Connection, Timeouts
+from pyrocket.rpc.remote_sink import RemoteSink
+from pyrocket.tools.verify.verify import verify
+from support.broker import served
+
+BATCH = SinkBatch(identity="query", target="orders", batch=0, run="first")
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(tmp_path / "store", create=True) as store:
+        yield store
+
+
+@pytest.fixture
+def sink(store):
+    with served(store) as address:
+        client = Client(Connection(address), Timeouts(total=5))
+        yield RemoteSink(client)
+        client.close()
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(upload, "BLOCK_BYTES", 2000)
+
+
+def rows(first=0, count=50, **more):
+    bodies = [b"%d" % row + b" " * (row % 7 * 100) for row in range(first, first + count)]
+    return pa.record_batch({"body": pa.array(bodies, pa.binary()), **more})
+
+
+def staged(sink, batch=BATCH, *, first=0, partition=0, topic="orders", times=2):
+    with sink.stage(batch, partition=partition, attempt=0) as stager:
+        for each in range(times):
+            stager.append(rows(first + 50 * each), topic=topic)
+        return stager.finish()
+
+
+def bodies(store, topic="orders"):
+    return sorted(int(message.body) for message in store.messages(topic))
+
+
+def files(store):
+    folder = store.path / "pyrocket" / "staging"
+    return [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.parent.name != "free" and path.name != "cleaned"
+    ]
+
+
+def test_a_published_batch_is_what_a_local_one_would_be(store, sink, tmp_path):
+    parts = [staged(sink, partition=0), staged(sink, first=100, partition=1)]
+    assert "orders" not in store.topics.all()
+    published = sink.publish(BATCH, parts)
+    assert (published.rows, published.dropped) == (200, False)
+    assert bodies(store) == [*range(200)]
+    assert set(verify(store.path).counts) <= {"NOT_CLOSED"}
+    with Store.open(tmp_path / "local", create=True) as local:
+        own = local.sink
+        again = own.publish(BATCH, [staged(own, partition=0), staged(own, first=100, partition=1)])
+        assert (again.rows, again.bytes) == (published.rows, published.bytes)
+        assert sorted(local.offsets("orders")) == sorted(store.offsets("orders"))
+
+
+def test_a_published_batch_is_dropped_when_it_is_repeated(store, sink):
+    part = staged(sink)
+    sink.publish(BATCH, [part])
+    assert sink.publish(BATCH, [part]).dropped
+    assert sink.publish(BATCH, [staged(sink)]).dropped
+    with pytest.raises(SinkError) as caught:
+        sink.publish(BATCH, [staged(sink, first=7)])
+    assert caught.value.code == "SINK_BATCH_DIFFERS"
+    assert sink.publish(BATCH, [staged(sink, first=7)], on_difference="drop").dropped
+    assert bodies(store) == [*range(100)]
+
+
+def test_an_older_run_is_fenced(store, sink):
+    sink.publish(BATCH, [staged(sink)])
+    later = SinkBatch(identity="query", target="orders", batch=1, run="second")
+    sink.publish(later, [staged(sink, later, first=100)])
+    older = SinkBatch(identity="query", target="orders", batch=2, run="first")
+    with pytest.raises(SinkError) as caught:
+        sink.publish(older, [staged(sink, older)])
+    assert caught.value.code == "SINK_FENCED"
+    assert bodies(store) == [*range(200)]
+
+
+def test_an_empty_batch_is_noted(store, sink):
+    with sink.stage(BATCH, partition=0, attempt=0) as stager:
+        stager.leave_out(3)
+        nothing = stager.finish()
+    published = sink.publish(BATCH, [nothing])
+    assert (published.rows, published.left_out) == (0, 3)
+    after = SinkBatch(identity="query", target="orders", batch=2, run="first")
+    with pytest.raises(SinkError) as caught:
+        sink.publish(after, [staged(sink, after)])
+    assert caught.value.code == "SINK_BATCH_GAP"
+    sink.publish(after, [staged(sink, after)], on_gap="accept")
+
+
+class Lost(grpc.RpcError):
+    """The error of a call whose connection was cut."""
+
+    def code(self):
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self):
+        return "cut"
+
+    def trailing_metadata(self):
+        return ()
+
+
+class Cut:
+    """A channel that loses every other call, before or after the broker has answered it."""
+
+    def __init__(self, channel, *, after):
+        self.channel, self.after, self.count = channel, after, itertools.count(1)
+
+    def unary_unary(self, method):
+        call = self.channel.unary_unary(method)
+
+        def cut(request, timeout):
+            lost = next(self.count) % 2 == 0
+            if lost and not self.after:
+                raise Lost
+            reply = call(request, timeout=timeout)
+            if lost:
+                raise Lost
+            return reply
+
+        return cut
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_lost_calls_and_replies_change_nothing(store, sink, monkeypatch, after):
+    channel = Cut(sink._client.connection.channel, after=after)
+    monkeypatch.setattr(Connection, "channel", channel)
+    monkeypatch.setattr("pyrocket.rpc.client._FIRST_PAUSE_S", 0.001)
+    for number in range(3):
+        batch = SinkBatch(identity="query", target="orders", batch=number, run="first")
+        parts = [
+            staged(sink, batch, first=200 * number + 100 * each, partition=each) for each in (0, 1)
+        ]
+        sink.publish(batch, parts)
+    assert bodies(store) == [*range(600)]
+    for name in ("a", "b"):
+        result = sink.append(rows(1000), topic="once", repeat_id=name)
+        assert sink.append(rows(1000), topic="once", repeat_id=name).rows == result.rows == 50
+    assert bodies(store, "once") == sorted([*range(1000, 1050)] * 2)
+
+
+def test_an_upload_goes_on_at_a_restarted_broker(tmp_path, monkeypatch):
+    monkeypatch.setattr("pyrocket.services.sink.staged_file.SEGMENT_BYTES", 10_000)
+    with Store.open(tmp_path / "store", create=True) as store, served(store) as address:
+        client = Client(Connection(address), Timeouts(total=20))
+        sink = RemoteSink(client)
+        stager = sink.stage(BATCH, partition=0, attempt=0).__enter__()
+        stager.append(rows(count=100), topic="orders")
+        stager._file._wait()
+        port = int(address.rpartition(":")[2])
+    with Store.open(tmp_path / "store") as store, served(store, port=port):
+        stager.append(rows(100, count=100), topic="orders")
+        assert sink.publish(BATCH, [stager.finish()]).rows == 200
+        assert bodies(store) == [*range(200)]
+        assert not files(store)
+        client.close()
+
+
+def test_blocks_are_written_once_and_in_order(store, sink, monkeypatch):
+    calls = []
+    call = Client.call
+
+    def recorded(client, name, /, **arguments):
+        calls.append((name, arguments))
+        return call(client, name, **arguments)
+
+    monkeypatch.setattr(Client, "call", recorded)
+    part = staged(sink)
+    blocks = [arguments for name, arguments in calls if name == "Stage"]
+    assert [block["number"] for block in blocks] == [*range(len(blocks))]
+    assert len(blocks) > 5
+    for block in (*blocks, blocks[0]):
+        sink._client.call("Stage", **block)
+    with pytest.raises(SinkError) as caught:
+        sink._client.call("Stage", **{**blocks[0], "number": len(blocks) + 1})
+    assert caught.value.code == "UPLOAD_LOST"
+    with pytest.raises(SinkError):
+        sink._client.call("FinishStaging", name=part.name, blocks=len(blocks) - 1)
+    sink._client.call("FinishStaging", name=part.name, blocks=len(blocks))
+    sink.publish(BATCH, [part])
+    assert bodies(store) == [*range(100)]
+
+
+@pytest.mark.parametrize("name", ["", "x", "free/x", "../x", "a" * 32 + "/../" + "0" * 20])
+def test_no_other_file_can_be_named(store, sink, name):
+    part = staged(sink)
+    block = {"topics": {}, "runs": []}
+    bad = type(part)(**{**vars(part), "name": name or "/"})
+    for call in (
+        lambda: sink._client.call("Stage", name=name, number=0, **block),
+        lambda: sink._client.call("FinishStaging", name=name, blocks=1),
+        lambda: sink.publish(BATCH, [bad]),
+        lambda: sink.discard([bad]),
+    ):
+        with pytest.raises(SinkError) as caught:
+            call()
+        assert caught.value.code == "STAGED_BROKEN"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"topics": {}},
+        {"topics": {"orders": 1}},
+        {"topics": {"bills": 4}},
+        {"rows": 99},
+        {"checksum": 1},
+        {"file_bytes": 100},
+    ],
+)
+def test_a_batch_that_claims_other_rows_than_were_staged_is_refused(store, sink, change):
+    part = staged(sink)
+    with pytest.raises((SinkError, TopicNotFoundError)):
+        sink.publish(BATCH, [type(part)(**{**vars(part), **change})])
+    assert not any(bodies(store, topic) for topic in store.topics.all())
+    sink.publish(BATCH, [part])
+    assert bodies(store) == [*range(100)]
+
+
+def test_a_refused_block_stops_the_upload(store, sink):
+    part = staged(sink)
+    with pytest.raises(MessageError):
+        sink._client.call("Stage", name=part.name, number=0, topics={"orders": 4}, runs=[b"x"])
+
+
+def test_an_abandoned_upload_is_deleted(store, sink):
+    with sink.stage(BATCH, partition=0, attempt=0) as stager:
+        stager.append(rows(count=100), topic="orders")
+        stager._file._wait()
+        assert files(store)
+    assert not files(store)
+    part = staged(sink)
+    assert files(store)
+    sink.discard([part])
+    sink.discard([part])
+    assert not files(store)
+    with pytest.raises(StoreUnavailableError):
+        sink.publish(BATCH, [part])
+
+
+def test_staged_files_that_were_deleted_are_missed(store, sink):
+    with sink.stage(BATCH, partition=0, attempt=0) as stager:
+        stager.append(rows(count=100), topic="orders")
+        stager._file._wait()
+        for path in files(store):
+            os.unlink(path)
+        with pytest.raises(SinkError) as caught:
+            stager.finish()
+    assert caught.value.code == "UPLOAD_LOST"
+
+
+def test_staged_rows_are_bounded(store, sink):
+    store.sink.receiver.limit_staging(20_000)
+    with pytest.raises(StoreUnavailableError) as caught:
+        staged(sink, times=20)
+    assert caught.value.code == "STAGING_FULL"
+    assert not files(store)
+
+
+def test_a_missing_topic_is_an_error_if_the_writer_says_so(store, sink):
+    strict = RemoteSink(sink._client, StoreConfig(auto_create_topics=False))
+    with pytest.raises(TopicNotFoundError):
+        staged(strict)
+    part = staged(sink)
+    with pytest.raises(TopicNotFoundError):
+        strict.publish(BATCH, [part])
+    sink.publish(BATCH, [part])
+    assert len(bodies(store)) == 100
+
+
+def test_delayed_rows_are_staged_and_large_appends_too(store, sink, monkeypatch):
+    delayed = rows(delayLevel=pa.array([row % 3 for row in range(50)], pa.int32()))
+    with sink.stage(BATCH, partition=0, attempt=0) as stager:
+        stager.append(delayed, topic="orders")
+        part = stager.finish()
+    assert sink.publish(BATCH, [part]).rows == 50
+    assert len(bodies(store)) == 17
+    monkeypatch.setattr("pyrocket.rpc.remote_sink.MAX_APPEND_BYTES", 1000)
+    assert sink.append(rows(), topic="large").rows == 50
+    assert bodies(store, "large") == [*range(50)]
+
+
+def test_a_store_with_checksums_of_whole_records_publishes(tmp_path):
+    config = StoreConfig(property_crc=True)
+    path = tmp_path / "sealed"
+    with Store.open(path, create=True, config=config) as store, served(store) as address:
+        sink = RemoteSink(Client(Connection(address)))
+        sink.publish(BATCH, [staged(sink)])
+        assert bodies(store) == [*range(100)]
+        assert set(verify(path).counts) <= {"NOT_CLOSED"}
+        sink.close()
+
+
+def test_a_broker_that_is_gone_is_named(tmp_path):
+    with Store.open(tmp_path / "store", create=True) as store, served(store) as address:
+        sink = RemoteSink(Client(Connection(address)))
+    with pytest.raises(TransportError, match=address):
+        sink.within(0.3).publish(BATCH, [])
+    shutil.rmtree(tmp_path / "store")
+    sink.close()
