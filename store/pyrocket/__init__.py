@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from pyrocket.rpc.client import Client as Client
     from pyrocket.rpc.client import Connection as Connection
     from pyrocket.rpc.client import Timeouts as Timeouts
+    from pyrocket.rpc.remote_sink import RemoteSink as RemoteSink
     from pyrocket.rpc.remote_source import RemoteSource as RemoteSource
     from pyrocket.rpc.version_watch import VersionWatch as VersionWatch
     from pyrocket.services.sink.batch import Published as Published
@@ -104,6 +105,7 @@ _NAMES = {
     "metadata.groups": "GroupConfig check_group_name",
     "metadata.topics": "TopicConfig check_topic_name is_system_topic",
     "rpc.client": "Client Connection Timeouts",
+    "rpc.remote_sink": "RemoteSink",
     "rpc.remote_source": "RemoteSource",
     "rpc.version_watch": "VersionWatch",
     "services.sink.batch": "Published SinkBatch Staged",

@@ -99,7 +99,11 @@ def test_the_version_changes_with_the_first_new_message(source, sink):
     assert source.version() == source.version()
     before = source.version()
     sink.append(batch([b"new"], 0), topic="t")
-    assert source.version() != before
+    # Over a network the notice of a change needs some time.
+    patience = time.monotonic() + 10
+    while source.version() == before:
+        assert time.monotonic() < patience
+        time.sleep(0.001)
 
 
 def test_slices_can_be_closed_early_and_resumed_at_an_offset(source):
@@ -315,8 +319,9 @@ def test_a_connection_that_is_lost_while_a_task_reads_is_an_error_and_no_loss(
     task = ReadPartition(source.target, Ranges(tuple(whole(source)[:ranges])))
     asked = as_asked(loss=LossPolicy(policy=policy))
     made.fail(call, after=True)
-    with pytest.raises(TransportError):
-        list(rows_of(task, ("body",), asked))
+    if not made.resumes:
+        with pytest.raises(TransportError):
+            list(rows_of(task, ("body",), asked))
     assert "has lost" not in caplog.text
     rows = [body for each in rows_of(task, ("body",), asked) for body in each.column(0).to_pylist()]
     assert rows == [f"{queue}-{at}".encode() for queue in range(ranges) for at in range(4)]

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import WriteLock
+from pyspark_pyrocket.options.endpoint import Endpoint
+from pyspark_pyrocket.transport.endpoint import EndpointTarget
 from pyspark_pyrocket.transport.interface import Target
 from pyspark_pyrocket.transport.path import PathTarget
 
+from support.broker import served
 from support.memory import Fault, MemoryBroker, MemoryTarget
 
 
@@ -24,13 +27,14 @@ class Made:
 
     busy: a context in which calls that write are late. fail: lets the next call of a name fail,
     before its effect or after it; None where a call cannot be lost. other: the target of another
-    store.
+    store. resumes: whether a read goes on by itself where a lost connection stopped it.
     """
 
     target: Target
     other: Target
     busy: Callable
     fail: Callable | None = None
+    resumes: bool = False
 
 
 @contextmanager
@@ -71,6 +75,32 @@ def memory_transport(folder) -> Iterator[Made]:
     yield Made(MemoryTarget("memory"), MemoryTarget("other"), busy, fail)
 
 
-TRANSPORTS = {"path": path_transport, "memory": memory_transport}
-UNRELIABLE = ["memory"]
+@contextmanager
+def endpoint_transport(folder) -> Iterator[Made]:
+    """The broker of a store, in a thread of this process; faults lie between both ends."""
+    stores = [Store.open(folder / name, create=True) for name in ("store", "other")]
+    faults: list[Fault] = []
+    with served(stores[0], faults=faults) as address, served(stores[1]) as elsewhere:
+        targets = [EndpointTarget(Endpoint(addresses=(at,))) for at in (address, elsewhere)]
+
+        @contextmanager
+        def busy():
+            faults.extend(Fault(call, seconds=5) for call in ("append", "prepare"))
+            yield
+            faults.clear()
+
+        def fail(call, *, after=False):
+            faults.append(Fault(call, after))
+
+        yield Made(*targets, busy, fail, resumes=True)
+        for target in targets:
+            target.close_source()
+
+
+TRANSPORTS = {
+    "path": path_transport,
+    "memory": memory_transport,
+    "endpoint": endpoint_transport,
+}
+UNRELIABLE = ["memory", "endpoint"]
 """Those whose calls can be lost."""

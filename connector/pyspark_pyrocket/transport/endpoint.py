@@ -1,4 +1,4 @@
-"""The broker of a store as a target and a source.
+"""The broker of a store as a target, a source and a sink.
 
 Connections stay open, one per broker and process. Spark forks its Python workers, and neither
 connections nor the thread that follows versions survive a fork: each process opens its own.
@@ -7,16 +7,20 @@ connections nor the thread that follows versions survive a fork: each process op
 import os
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pyrocket import Client, Connection, RemoteSource, StoreConfig, Timeouts, VersionWatch
+from pyrocket import (
+    Client,
+    Connection,
+    RemoteSink,
+    RemoteSource,
+    StoreConfig,
+    Timeouts,
+    VersionWatch,
+)
 from pyrocket.errors import StoreNotSharedError
 
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.interface import Capability
-
-if TYPE_CHECKING:
-    from pyspark_pyrocket.transport.interface import MessageSink
 
 _open: dict[tuple[int, Endpoint], "EndpointSource"] = {}
 """Process and broker → its source."""
@@ -35,7 +39,7 @@ class EndpointTarget:
     endpoint: Endpoint
     store_id: str | None = None
 
-    capabilities = frozenset({Capability.LOOKUP, Capability.VIEWS, Capability.GROUPS})
+    capabilities = frozenset(Capability)
 
     @property
     def options(self) -> dict[str, str]:
@@ -80,9 +84,9 @@ class EndpointTarget:
 
     def open_sink(
         self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
-    ) -> "MessageSink":
-        """Refuse: this release writes through `path` only."""
-        raise NotImplementedError
+    ) -> "EndpointSink":
+        """Return a sink over the connection of this process; the broker always has a store."""
+        return EndpointSink(self.open_source().client, config)
 
     def _checked(self, source: "EndpointSource") -> "EndpointSource":
         """Return the source. Raises StoreNotSharedError if a task has reached another store."""
@@ -123,3 +127,10 @@ class EndpointSource(RemoteSource):
     def within(self, seconds: float) -> "EndpointSource":
         """Return a source of the same connection whose calls end after so long at most."""
         return EndpointSource(self._endpoint, self.client.within(seconds), self.watch)
+
+
+class EndpointSink(RemoteSink):
+    """A connection to a broker, for writing."""
+
+    def close(self, *, clean: bool = True) -> None:
+        """Leave the connection open: the next task of this process uses it."""

@@ -21,6 +21,9 @@ from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
 
 SERVICE = "pyrocket.v1.Broker"
+_ONCE = ("Append",)
+"""Calls that append again when they are repeated; so a lost reply may leave rows twice."""
+
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 5.0
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -157,7 +160,7 @@ class Client:
             f"The broker at {self.connection.address} did not answer {name}:"
             f" {error.code().name}, {error.details()}.",
             remedy="Look whether it runs and can be reached: `pyrocket doctor --endpoint`.",
-            repeat_is_safe=_may_repeat(error),
+            repeat_is_safe=name not in _ONCE,
         )
 
 

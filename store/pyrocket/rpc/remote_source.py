@@ -31,6 +31,8 @@ from pyrocket.versions import RELEASE
 
 PROTOCOL = 1
 
+_NO_END = 2**63 - 1
+
 _Offsets = dict[MessageQueue, int]
 _Bounds = dict[MessageQueue, QueueOffsets]
 
@@ -185,13 +187,24 @@ class RemoteSource:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Yield the raw records at these locations."""
+        """Yield the raw records at these locations; a lost connection is resumed."""
         queue = MessageQueue(locations.topic, self.hello.broker, locations.queue_id)
-        everywhere = [QueueRange(queue, 0, 2**63 - 1)]
-        blocks = self._blocks(
-            "SlicesAt", everywhere, tally or ScanTally(), locations=locations, where=where
-        )
-        return (part for _, part in blocks)
+        everywhere = [QueueRange(queue, 0, _NO_END)]
+        left, pauses, tally = locations, self.client.pauses(), tally or ScanTally()
+        first = tally.entries
+        while True:
+            try:
+                for _, part in self._blocks(
+                    "SlicesAt", everywhere, tally, locations=left, where=where
+                ):
+                    yield part
+                    left = left.within(part.next_offset, _NO_END)
+                    pauses = self.client.pauses()
+                return
+            except TransportError as error:  # noqa: PERF203 - the loop is for the errors
+                if not error.repeat_is_safe or not pauses.wait():
+                    raise
+                tally.entries = first + len(locations) - len(left)
 
     def plan_view(
         self, view: str, *, topics: Sequence[str] = (), group: str = "", skips_damage: bool = False

@@ -46,7 +46,9 @@ class VersionWatch:
             try:
                 for reply in self._client.stream("Watch"):
                     version = kind.FromString(reply)
-                    self._set(tuple(value for _, value in version.ListFields()))
+                    self._set(
+                        tuple(getattr(version, name) for name in kind.DESCRIPTOR.fields_by_name)
+                    )
                     if self._closed:
                         return
                     pauses = Pauses(_FOREVER_S)
