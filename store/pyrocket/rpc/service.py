@@ -1,4 +1,4 @@
-"""The calls of `pyrocket.v1.Broker`: methods of the broker's source or sink, or one of these."""
+"""The calls of `pyrocket.v1.Broker`: methods of the broker's parts, or one of these."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -108,7 +108,7 @@ class BulkService:
         name = re.sub("(?<=[a-z])(?=[A-Z])", "_", method.name).lower()
         answer = next(
             getattr(one, name)
-            for one in (self, self._source, self._broker.sink)
+            for one in (self, self._source, self._broker.sink, self._broker.admin)
             if hasattr(one, name)
         )
         request = message_class(method.input_type.full_name)
