@@ -62,8 +62,9 @@ if TYPE_CHECKING:
     from pyrocket.metadata.topics import check_topic_name as check_topic_name
     from pyrocket.metadata.topics import is_system_topic as is_system_topic
     from pyrocket.rpc.client import Client as Client
-    from pyrocket.rpc.client import Connection as Connection
     from pyrocket.rpc.client import Timeouts as Timeouts
+    from pyrocket.rpc.connection import Connection as Connection
+    from pyrocket.rpc.connection import Credentials as Credentials
     from pyrocket.rpc.remote_source import RemoteSource as RemoteSource
     from pyrocket.rpc.version_watch import VersionWatch as VersionWatch
     from pyrocket.services.sink.batch import Published as Published
@@ -103,7 +104,8 @@ _NAMES = {
     " QueueRange SendResult SourceIdentity StoredMessage",
     "metadata.groups": "GroupConfig check_group_name",
     "metadata.topics": "TopicConfig check_topic_name is_system_topic",
-    "rpc.client": "Client Connection Timeouts",
+    "rpc.client": "Client Timeouts",
+    "rpc.connection": "Connection Credentials",
     "rpc.remote_source": "RemoteSource",
     "rpc.version_watch": "VersionWatch",
     "services.sink.batch": "Published SinkBatch Staged",

@@ -5,18 +5,20 @@ import threading
 from contextlib import contextmanager
 
 from pyrocket.broker.broker import Broker
+from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.server import Server
 
 
 @contextmanager
-def served(store, port=0):
+def served(store, port=0, access=None, certificate=None):
     """Serve an open store, which is closed at the end; the value is its address."""
     loop, ready, address = asyncio.new_event_loop(), threading.Event(), []
     broker = Broker(store)
 
     async def serve():
-        server = Server(broker)
-        found = server.listen(f"127.0.0.1:{port}")
+        server = Server(broker, Gate(access, lambda: broker.source.topics()))
+        credentials = certificate and certificate.credentials()
+        found = server.listen(f"127.0.0.1:{port}", credentials)
         address.append(f"127.0.0.1:{found}")
         await server.start()
         stop = asyncio.Event()

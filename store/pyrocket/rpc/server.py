@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -14,6 +15,7 @@ from pyrocket.errors import PyrocketError
 from pyrocket.rpc.allocator import keep_blocks
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.errors import status_of
+from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.health import Health
 from pyrocket.rpc.messages import put
 from pyrocket.rpc.service import SERVICE, BulkService, Call
@@ -44,8 +46,8 @@ _Context = Any
 class Server:
     """Serves one broker. Made and used inside an event loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, gate: Gate | None = None) -> None:
+        self._broker, self._gate = broker, gate or Gate()
         keep_blocks()
         self._pool = ThreadPoolExecutor(READ_THREADS, "pyrocket-call")
         self._server = grpc.aio.server(options=OPTIONS)
@@ -81,7 +83,9 @@ class Server:
 
     def _handler(self, call: Call) -> grpc.RpcMethodHandler:
         async def unary(request: bytes, context: _Context) -> bytes:
-            reply = await self._guarded(context, lambda: self._run(lambda: _answer(call, request)))
+            reply = await self._guarded(
+                context, lambda: self._run(lambda: self._answer(call, request, context))
+            )
             if isinstance(reply, Future):
                 waiting = asyncio.wrap_future(reply)
                 reply = await self._guarded(context, lambda: waiting)
@@ -89,7 +93,7 @@ class Server:
 
         async def stream(request: bytes, context: _Context) -> AsyncIterator[bytes]:
             replies: Iterator[Any] = await self._guarded(
-                context, lambda: self._run(lambda: iter(_answer(call, request)))
+                context, lambda: self._run(lambda: iter(self._answer(call, request, context)))
             )
             try:
                 while (
@@ -105,6 +109,12 @@ class Server:
             return grpc.unary_stream_rpc_method_handler(stream)
         return grpc.unary_unary_rpc_method_handler(unary)
 
+    def _answer(self, call: Call, request: bytes, context: _Context) -> Any:
+        user = self._gate.user(context.invocation_metadata() or ())
+        arguments = call.arguments(request)
+        visible = self._gate.admit(user, call.name, arguments)
+        return visible(call.answer(**arguments))
+
     async def _guarded(self, context: _Context, work: Callable[[], Awaitable[_Value]]) -> _Value:
         """Await `work`; its error ends the call."""
         try:
@@ -119,6 +129,8 @@ class Server:
 
     async def _watch(self, request: bytes, context: _Context) -> AsyncIterator[bytes]:
         """Send versions as they change, until the client or the server ends."""
+        admit = partial(self._gate.user, context.invocation_metadata() or ())
+        await self._guarded(context, lambda: self._run(admit))
         kind = message_class("pyrocket.v1.Version")
         sent = None
         while not self._stopping.is_set():
@@ -130,10 +142,6 @@ class Server:
                 sent = version
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), _VERSION_SECONDS)
-
-
-def _answer(call: Call, request: bytes) -> Any:
-    return call.answer(**call.arguments(request))
 
 
 def _close(replies: Iterator[Any]) -> None:
