@@ -62,8 +62,9 @@ if TYPE_CHECKING:
     from pyrocket.metadata.topics import check_topic_name as check_topic_name
     from pyrocket.metadata.topics import is_system_topic as is_system_topic
     from pyrocket.rpc.client import Client as Client
-    from pyrocket.rpc.client import Connection as Connection
     from pyrocket.rpc.client import Timeouts as Timeouts
+    from pyrocket.rpc.connection import Connection as Connection
+    from pyrocket.rpc.connection import Credentials as Credentials
     from pyrocket.rpc.remote_sink import RemoteSink as RemoteSink
     from pyrocket.rpc.remote_source import RemoteSource as RemoteSource
     from pyrocket.rpc.version_watch import VersionWatch as VersionWatch
@@ -104,7 +105,8 @@ _NAMES = {
     " QueueRange SendResult SourceIdentity StoredMessage",
     "metadata.groups": "GroupConfig check_group_name",
     "metadata.topics": "TopicConfig check_topic_name is_system_topic",
-    "rpc.client": "Client Connection Timeouts",
+    "rpc.client": "Client Timeouts",
+    "rpc.connection": "Connection Credentials",
     "rpc.remote_sink": "RemoteSink",
     "rpc.remote_source": "RemoteSource",
     "rpc.version_watch": "VersionWatch",

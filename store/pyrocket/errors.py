@@ -33,6 +33,7 @@ PyrocketError                      code, what happened, remedy
     ├── StoreNotSharedError        STORE_NOT_SHARED: another machine sees another store
     ├── StoreReadOnlyError         STORE_READ_ONLY
     ├── StorePermissionError       PERMISSION_DENIED: this user may not; a PermissionError, too
+    │   └── NotAuthenticatedError  UNAUTHENTICATED: a broker does not know the user
     ├── StoreFailedError           STORE_FAILED: a write or fsync failed; open it again
     ├── TransportError             TRANSPORT_FAILED: a broker cannot be reached, or is late
     └── UnsupportedError           UNSUPPORTED_*: a version or platform that cannot work;
@@ -256,6 +257,12 @@ class StorePermissionError(StoreUnavailableError, PermissionError):
     """The user may not use a file or folder of the store."""
 
     default_code = "PERMISSION_DENIED"
+
+
+class NotAuthenticatedError(StorePermissionError):
+    """A broker does not know the caller: the credentials are missing or wrong."""
+
+    default_code = "UNAUTHENTICATED"
 
 
 class StoreFailedError(StoreUnavailableError):

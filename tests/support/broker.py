@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import grpc
 from pyrocket.broker.broker import Broker
+from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.server import Server
 
 
@@ -66,14 +67,16 @@ def snake(name):
 
 
 @contextmanager
-def served(store, port=0, faults=None):
+def served(store, port=0, access=None, certificate=None, faults=None):
     """Serve an open store, which is closed at the end; the value is its address."""
     loop, ready, address = asyncio.new_event_loop(), threading.Event(), []
     broker = Broker(store)
 
     async def serve():
-        server = Server(broker) if faults is None else FaultyServer(broker, faults)
-        found = server.listen(f"127.0.0.1:{port}")
+        gate = Gate(access, lambda: broker.source.topics())
+        server = Server(broker, gate) if faults is None else FaultyServer(broker, faults)
+        credentials = certificate and certificate.credentials()
+        found = server.listen(f"127.0.0.1:{port}", credentials)
         address.append(f"127.0.0.1:{found}")
         await server.start()
         stop = asyncio.Event()

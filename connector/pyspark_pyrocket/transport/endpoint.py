@@ -116,7 +116,7 @@ class EndpointSource(RemoteSource):
     def connect(cls, endpoint: Endpoint) -> "EndpointSource":
         """Return a source that connects when it is first asked."""
         timeouts = Timeouts(total=endpoint.timeout_ms / 1000)
-        client = Client(Connection(endpoint.addresses[0]), timeouts)
+        client = Client(Connection(endpoint.addresses), timeouts)
         return cls(endpoint, client, VersionWatch(client))
 
     @property

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyrocket.broker.admin import StoreAdmin
 from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
 from pyrocket.store import Store
@@ -53,7 +54,7 @@ class Broker:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.source, self.sink = StoreSource(store), StoreSink(store)
+        self.source, self.sink, self.admin = StoreSource(store), StoreSink(store), StoreAdmin(store)
         self._services = store.run_services()
 
     @property

@@ -1,18 +1,24 @@
 """Files that an administrator gives a broker: certificates, users, settings."""
 
+import logging
 import os
 import stat
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pyrocket.errors import OptionError
+from pyrocket.errors import OptionError, PyrocketError
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+_log = logging.getLogger(__name__)
+_LOOK_S = 1.0
 
 _Value = TypeVar("_Value")
 
@@ -55,20 +61,31 @@ class WatchedFiles(Generic[_Value]):
     def __init__(self, paths: list[str], read: Callable[[], _Value]) -> None:
         """Read the files. Raises what `read` raises."""
         self._paths, self._read = paths, read
+        self._lock, self._looked = threading.Lock(), time.monotonic()
         self._seen = self._look()
         self.value = read()
 
-    def refresh(self) -> bool:
-        """Read the files again if they have changed; return whether there is a new value.
+    def current(self) -> _Value:
+        """Return the value; looks at most once a second whether the files have changed.
 
-        Raises what `read` raises, once for each change; the old value stays.
+        If they can't be used any more, the old value stays, and the reason is logged.
         """
-        now = self._look()
+        with self._lock:
+            if time.monotonic() - self._looked > _LOOK_S:
+                self._refresh()
+            return self.value
+
+    def _refresh(self) -> None:
+        self._looked, now = time.monotonic(), self._look()
         if now == self._seen:
-            return False
+            return
         self._seen = now
-        self.value = self._read()
-        return True
+        try:
+            self.value = self._read()
+        except PyrocketError as error:
+            _log.error("what was read before stays in use: %s", error)
+        else:
+            _log.info("read again: %s", ", ".join(self._paths))
 
     def _look(self) -> list[tuple[int, ...] | None]:
         return [_fingerprint(path) for path in self._paths]

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from pyrocket.broker.append_queue import AppendQueue
-from pyrocket.config import Retention
 from pyrocket.message import AppendResult
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.sink.batch import Published, SinkBatch, Staged
@@ -60,22 +59,21 @@ class StoreSink:
         staged: Sequence[Staged],
         on_difference: str,
         on_gap: str,
-        create_topics: bool,
+        create: bool,
     ) -> Published:
-        """Make staged rows visible, all together and durably; a repeat changes nothing."""
+        """Make staged rows visible, all together and durably; a repeat changes nothing.
+
+        Missing topics are created with `create`. Raises as `Sink.publish`.
+        """
         _check_names(staged)
         return self._store.sink.publish(
-            batch, staged, on_difference=on_difference, on_gap=on_gap, create_topics=create_topics
+            batch, staged, on_difference=on_difference, on_gap=on_gap, create_topics=create
         )
 
     def discard(self, staged: Sequence[Staged]) -> None:
         """Delete staged rows that will not be published."""
         _check_names(staged)
         self._store.sink.discard(staged)
-
-    def retention(self) -> Retention | None:
-        """Return how long messages are kept; None: for ever."""
-        return self._store.retention
 
     def flush(self) -> None:
         """Return when everything appended before is durable."""

@@ -4,9 +4,7 @@ A call that a lost connection has interrupted is repeated, after a pause that do
 time of the call is over: `pyrocket.proto` says what makes a repeat of each call harmless.
 """
 
-import os
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,22 +13,14 @@ from typing import Any, TypeVar
 import grpc
 
 from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
-from pyrocket.rpc.allocator import keep_blocks
-from pyrocket.rpc.descriptors import message_class, service
+from pyrocket.rpc.connection import Connection, method_of, unreachable
 from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
 
-SERVICE = "pyrocket.v1.Broker"
 _ONCE = ("Append",)
 """Calls that append again when they are repeated; so a lost reply may leave rows twice."""
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 5.0
-_OPTIONS = [
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-]
 
 _LONG = frozenset(["Publish", "Flush", "Clean", "DeleteTopic"])
 """Calls that may take as long as all repeats together: how long depends on what is in the store."""
@@ -38,40 +28,19 @@ _LONG = frozenset(["Publish", "Flush", "Clean", "DeleteTopic"])
 _Reply = TypeVar("_Reply")
 
 
-class Connection:
-    """The channel of this process to one address. Safe to share between threads."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self._lock = threading.Lock()
-        self._channel: Any = None
-        self._pid = 0
-
-    @property
-    def channel(self) -> Any:
-        """The channel, which connects when it is first used."""
-        with self._lock:
-            if self._channel is None or self._pid != os.getpid():
-                keep_blocks()
-                self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
-                self._pid = os.getpid()
-            return self._channel
-
-    def close(self) -> None:
-        """Close the channel; a later call connects again."""
-        with self._lock:
-            channel, self._channel = self._channel, None
-        if channel is not None and self._pid == os.getpid():
-            channel.close()
-
-
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds: to connect, for one call, and for a call with all its repeats."""
+    """Seconds: to connect, for one call, and for a call with all its repeats.
+
+    Attributes:
+        first: For a call with its repeats as long as the broker has never answered: who has given
+            a wrong address should not have to wait.
+    """
 
     connect: float = 5
     call: float = 30
     total: float = 60
+    first: float = 8
 
 
 class Pauses:
@@ -108,19 +77,20 @@ class Client:
 
     def pauses(self) -> Pauses:
         """Return the pauses of a call that is made now."""
-        return Pauses(self.timeouts.total)
+        known, times = self.connection.was_greeted, self.timeouts
+        return Pauses(times.total if known else min(times.first, times.total))
 
     def call(self, name: str, /, **arguments: Any) -> Any:
         """Make a call with one reply, and return the message.
 
         Raises the error that the broker reports, and TransportError.
         """
-        method, request, reply = _method(name)
+        method, request, reply = method_of(name)
         sent = fill(request(), arguments).SerializeToString()
 
-        def once(seconds: float) -> Any:
-            function = self.connection.channel.unary_unary(method)
-            return reply.FromString(function(sent, timeout=seconds))
+        def once(channel: Any, seconds: float) -> Any:
+            function, metadata = channel.unary_unary(method), self.connection.metadata
+            return reply.FromString(function(sent, timeout=seconds, metadata=metadata))
 
         return self._repeating(name, once)
 
@@ -129,49 +99,59 @@ class Client:
 
         Raises as `call`, but repeats nothing: the caller knows where to resume.
         """
-        method, request, _ = _method(name)
+        method, request, _ = method_of(name)
         sent = fill(request(), arguments).SerializeToString()
-        replies = self.connection.channel.unary_stream(method)(sent)
+        connection, replies = self.connection, None
+        channel = connection.channel
         try:
+            channel = connection.greeted(self.timeouts.connect)
+            replies = channel.unary_stream(method)(sent, metadata=connection.metadata)
             yield from replies
         except grpc.RpcError as error:
-            raise self._error(name, error) from None
+            failure = self._error(name, error)
+            if _may_repeat(error):
+                connection.try_next(channel)
+            raise failure from None
         finally:
-            replies.cancel()
+            if replies is not None:
+                replies.cancel()
 
     def close(self) -> None:
         """Close the connection, for all clients of it."""
         self.connection.close()
 
-    def _repeating(self, name: str, once: Callable[[float], _Reply]) -> _Reply:
+    def _repeating(self, name: str, once: Callable[[Any, float], _Reply]) -> _Reply:
         pauses = self.pauses()
         while True:
+            channel = self.connection.channel
             try:
-                return once(pauses.left if name in _LONG else min(pauses.left, self.timeouts.call))
-            except grpc.RpcError as error:  # noqa: PERF203 - the loop is for the errors
-                if not _may_repeat(error) or not pauses.wait():
-                    raise self._error(name, error) from None
+                channel = self.connection.greeted(min(pauses.left, self.timeouts.connect))
+                longest = pauses.left if name in _LONG else self.timeouts.call
+                return once(channel, min(pauses.left, longest))
+            except (grpc.RpcError, TransportError) as error:
+                failure = self._error(name, error)
+                is_last = not _may_repeat(error)
+                if is_last or not (self.connection.try_next(channel) or pauses.wait()):
+                    raise failure from None
 
     def _error(self, name: str, error: Any) -> PyrocketError:
+        if isinstance(error, PyrocketError):
+            return error
         carried = carried_error(error)
         if carried is not None:
             return carried
-        return TransportError(
-            f"The broker at {self.connection.address} did not answer {name}:"
-            f" {error.code().name}, {error.details()}.",
-            remedy="Look whether it runs and can be reached: `pyrocket doctor --endpoint`.",
-            repeat_is_safe=name not in _ONCE,
-        )
+        address = self.connection.address
+        return unreachable(address, name, error, repeat_is_safe=name not in _ONCE)
 
 
 def _may_repeat(error: Any) -> bool:
-    """Whether a repeat may succeed: the connection was lost, or the broker has too much to do."""
+    """Whether a repeat may succeed: the connection was lost, or the broker has too much to do.
+
+    A certificate that is not trusted stays so.
+    """
+    if isinstance(error, TransportError):
+        return error.repeat_is_safe
     if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return isinstance(carried_error(error), BrokerBusyError)
-    return bool(error.code() == grpc.StatusCode.UNAVAILABLE)
-
-
-def _method(name: str) -> tuple[str, type[Any], type[Any]]:
-    found = service(SERVICE).methods_by_name[name]
-    request = message_class(found.input_type.full_name)
-    return f"/{SERVICE}/{name}", request, message_class(found.output_type.full_name)
+    is_lost = error.code() == grpc.StatusCode.UNAVAILABLE
+    return is_lost and "CERTIFICATE_VERIFY_FAILED" not in (error.details() or "")

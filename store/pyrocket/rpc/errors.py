@@ -30,6 +30,7 @@ _STATUSES: list[tuple[type[PyrocketError], grpc.StatusCode]] = [
     (InvalidInputError, grpc.StatusCode.INVALID_ARGUMENT),
     (DataLossError, grpc.StatusCode.OUT_OF_RANGE),
     (StoreDamagedError, grpc.StatusCode.DATA_LOSS),
+    (errors.NotAuthenticatedError, grpc.StatusCode.UNAUTHENTICATED),
     (errors.StorePermissionError, grpc.StatusCode.PERMISSION_DENIED),
     (errors.UnsupportedError, grpc.StatusCode.UNIMPLEMENTED),
     (errors.BrokerBusyError, grpc.StatusCode.RESOURCE_EXHAUSTED),

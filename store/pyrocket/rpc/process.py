@@ -6,13 +6,17 @@ import os
 import signal
 import time
 from contextlib import suppress
+from ipaddress import ip_address
 
+from pyrocket.broker.access import watch_access
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.settings import Settings
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreLockedError
 from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
+from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.server import Server
+from pyrocket.rpc.tls import Certificate
 from pyrocket.store import Store
 
 _log = logging.getLogger(__name__)
@@ -41,6 +45,9 @@ def _open(directory: str, settings: Settings) -> Store:
 
 def serve(directory: str, settings: Settings) -> None:
     """Serve the store until SIGTERM or SIGINT. Raises before anything is served."""
+    check_exposure(settings)
+    access = watch_access(settings.users) if settings.users else None
+    certificate = _certificate(settings)
     store = open_store(directory, settings)
     try:
         broker = Broker(store)
@@ -48,22 +55,27 @@ def serve(directory: str, settings: Settings) -> None:
         store.close()
         raise
     try:
-        asyncio.run(_serve(broker, BrokerFile(Layout(store.path)), settings))
+        gate = Gate(access.current if access else None, lambda: broker.source.topics())
+        asyncio.run(_serve(broker, gate, certificate, settings))
     finally:
         broker.close()
         _log.info("the store is closed")
 
 
-async def _serve(broker: Broker, note: BrokerFile, settings: Settings) -> None:
+async def _serve(
+    broker: Broker, gate: Gate, certificate: Certificate | None, settings: Settings
+) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    server = Server(broker)
-    listens = [_listen(server, address) for address in settings.listen]
+    server, note = Server(broker, gate), BrokerFile(Layout(broker.path))
+    listens = [_listen(server, address, certificate) for address in settings.listen]
     await server.start()
     note.write(RunningBroker(os.getpid(), listens))
     try:
         _log.info("serving %s at %s", broker.path, ", ".join(listens))
+        if not settings.users:
+            _log.warning("without users every program that reaches the address may do anything")
         await stopping.wait()
         _log.info("stopping: calls have %g s to end", settings.drain)
     finally:
@@ -71,16 +83,51 @@ async def _serve(broker: Broker, note: BrokerFile, settings: Settings) -> None:
         note.delete()
 
 
-def _listen(server: Server, address: str) -> str:
-    plain = address.removeprefix(PLAIN)
-    host = plain.rpartition(":")[0]
+def check_exposure(settings: Settings) -> None:
+    """Refuse addresses that other machines reach without users or without TLS."""
+    if settings.insecure or (settings.users and settings.tls_certificate):
+        reachable = [] if settings.insecure else [a for a in settings.listen if PLAIN in a]
+    else:
+        reachable = [*settings.listen]
+    for address in reachable:
+        host = address.removeprefix(PLAIN).rpartition(":")[0].strip("[]")
+        if not _is_loopback(host):
+            raise OptionError(
+                f"the address {address} is reachable from other machines.",
+                remedy="Give --users, --tls-certificate and --tls-key, or --insecure.",
+                code="BROKER_EXPOSED",
+            )
+
+
+def _is_loopback(host: str) -> bool:
     try:
-        port = server.listen(plain)
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _certificate(settings: Settings) -> Certificate | None:
+    if bool(settings.tls_certificate) != bool(settings.tls_key):
+        raise OptionError(
+            "a certificate needs its key.",
+            remedy="Give --tls-certificate and --tls-key.",
+            code="BROKER_CERTIFICATE",
+        )
+    if not settings.tls_certificate:
+        return None
+    return Certificate(settings.tls_certificate, settings.tls_key)
+
+
+def _listen(server: Server, address: str, certificate: Certificate | None) -> str:
+    bare = address.removeprefix(PLAIN)
+    credentials = certificate.credentials() if certificate and bare == address else None
+    try:
+        port = server.listen(bare, credentials)
     except RuntimeError:
         raise OptionError(
-            f"the address {plain} cannot be used: the port is in use, or the host is not one of"
+            f"the address {bare} cannot be used: the port is in use, or the host is not one of"
             " this machine.",
             remedy="Choose another --listen, or stop the process that uses the port.",
             code="BROKER_ADDRESS",
         ) from None
-    return f"{host}:{port}"
+    return f"{bare.rpartition(':')[0]}:{port}"

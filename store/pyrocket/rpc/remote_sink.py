@@ -163,7 +163,7 @@ class RemoteSink:
             staged=staged,
             on_difference=on_difference,
             on_gap=on_gap,
-            create_topics=self._config.auto_create_topics,
+            create=self._config.auto_create_topics,
         )
         return Published(reply.rows, reply.bytes, reply.dropped, reply.log_end, reply.left_out)
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -15,6 +16,7 @@ from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.rpc.allocator import keep_blocks
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.errors import status_of
+from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.health import Health
 from pyrocket.rpc.messages import put
 from pyrocket.rpc.service import SERVICE, BulkService, Call
@@ -47,8 +49,8 @@ _Context = Any
 class Server:
     """Serves one broker. Made and used inside an event loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, gate: Gate | None = None) -> None:
+        self._broker, self._gate = broker, gate or Gate()
         keep_blocks()
         self._pool = ThreadPoolExecutor(READ_THREADS, "pyrocket-call")
         self._server = grpc.aio.server(options=OPTIONS)
@@ -84,7 +86,9 @@ class Server:
 
     def _handler(self, call: Call) -> grpc.RpcMethodHandler:
         async def unary(request: bytes, context: _Context) -> bytes:
-            reply = await self._guarded(context, lambda: self._run(lambda: _answer(call, request)))
+            reply = await self._guarded(
+                context, lambda: self._run(lambda: self._answer(call, request, context))
+            )
             if isinstance(reply, Future):
                 waiting = asyncio.wrap_future(reply)
                 reply = await self._guarded(context, lambda: waiting)
@@ -92,7 +96,7 @@ class Server:
 
         async def stream(request: bytes, context: _Context) -> AsyncIterator[bytes]:
             replies: Iterator[Any] = await self._guarded(
-                context, lambda: self._run(lambda: iter(_answer(call, request)))
+                context, lambda: self._run(lambda: iter(self._answer(call, request, context)))
             )
             try:
                 while (
@@ -107,6 +111,12 @@ class Server:
         if call.streams:
             return grpc.unary_stream_rpc_method_handler(stream)
         return grpc.unary_unary_rpc_method_handler(unary)
+
+    def _answer(self, call: Call, request: bytes, context: _Context) -> Any:
+        user = self._gate.user(context.invocation_metadata() or ())
+        arguments = _arguments(call, request)
+        visible = self._gate.admit(user, call.name, arguments)
+        return visible(call.answer(**arguments))
 
     async def _guarded(self, context: _Context, work: Callable[[], Awaitable[_Value]]) -> _Value:
         """Await `work`; its error ends the call."""
@@ -125,6 +135,8 @@ class Server:
 
     async def _watch(self, request: bytes, context: _Context) -> AsyncIterator[bytes]:
         """Send versions as they change, until the client or the server ends."""
+        admit = partial(self._gate.user, context.invocation_metadata() or ())
+        await self._guarded(context, lambda: self._run(admit))
         kind = message_class("pyrocket.v1.Version")
         sent = None
         while not self._stopping.is_set():
@@ -138,9 +150,9 @@ class Server:
                 await asyncio.wait_for(self._stopping.wait(), _VERSION_SECONDS)
 
 
-def _answer(call: Call, request: bytes) -> Any:
+def _arguments(call: Call, request: bytes) -> dict[str, Any]:
     try:
-        arguments = call.arguments(request)
+        return call.arguments(request)
     except PyrocketError:
         raise
     except Exception as error:
@@ -149,7 +161,6 @@ def _answer(call: Call, request: bytes) -> Any:
             remedy="Use a client of this release.",
             code="REQUEST_MALFORMED",
         ) from error
-    return call.answer(**arguments)
 
 
 def _unexpected(error: Exception) -> PyrocketError:

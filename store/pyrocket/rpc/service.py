@@ -1,4 +1,4 @@
-"""The calls of `pyrocket.v1.Broker`: methods of the broker's source or sink, or one of these."""
+"""The calls of `pyrocket.v1.Broker`: methods of the broker's parts, or one of these."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 import pyarrow as pa
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from pyrocket.broker.broker import Broker, Hello
 from pyrocket.broker.source import Part
+from pyrocket.errors import InvalidInputError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.index.queues.message_locations import MessageLocations
 from pyrocket.message import QueueRange
@@ -20,6 +21,7 @@ from pyrocket.rpc.messages import fill, put, values_of
 
 SERVICE = "pyrocket.v1.Broker"
 BYTES = "pyrocket.v1.Bytes"
+_MALFORMED = (DecodeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,15 @@ class Call:
     hints: Mapping[str, Any]
 
     def arguments(self, request: bytes) -> dict[str, Any]:
-        """Return what a request asks for."""
-        return values_of(self.request.FromString(request), self.hints)
+        """Return what a request asks for. Raises InvalidInputError (REQUEST_MALFORMED)."""
+        try:
+            return values_of(self.request.FromString(request), self.hints)
+        except _MALFORMED as error:
+            raise InvalidInputError(
+                f"the request of {self.name} is malformed: {type(error).__name__}.",
+                remedy="Use a client of the same release as the broker.",
+                code="REQUEST_MALFORMED",
+            ) from None
 
     def encode(self, value: Any) -> bytes:
         """Return a reply as bytes."""
@@ -108,7 +117,7 @@ class BulkService:
         name = re.sub("(?<=[a-z])(?=[A-Z])", "_", method.name).lower()
         answer = next(
             getattr(one, name)
-            for one in (self, self._source, self._broker.sink)
+            for one in (self, self._source, self._broker.sink, self._broker.admin)
             if hasattr(one, name)
         )
         request = message_class(method.input_type.full_name)

@@ -9,7 +9,8 @@ from pyrocket import MessageFilter, Store, StoreConfig
 from pyrocket.broker.append_queue import AppendQueue
 from pyrocket.errors import BrokerBusyError, MessageError, SchemaError, TopicNotFoundError
 from pyrocket.formats.record import encode_record
-from pyrocket.rpc.client import Client, Connection, Timeouts
+from pyrocket.rpc.client import Client, Timeouts
+from pyrocket.rpc.connection import Connection
 from pyrocket.rpc.remote_sink import RemoteSink
 from pyrocket.tools.verify.verify import verify
 from support.broker import served

@@ -14,7 +14,8 @@ from pyrocket import (
 from pyrocket.broker.source import Part
 from pyrocket.errors import TopicNotFoundError, TransportError, UnsupportedError
 from pyrocket.formats.wire_block import decode_block, encode_block
-from pyrocket.rpc.client import Client, Connection, Timeouts
+from pyrocket.rpc.client import Client, Timeouts
+from pyrocket.rpc.connection import Connection
 from pyrocket.rpc.messages import fill, values_of
 from pyrocket.rpc.remote_source import RemoteSource
 from support.broker import served

@@ -1,13 +1,16 @@
 """`pyrocket broker`: its start, its end, and what it refuses."""
 
 import socket
+from dataclasses import replace
 
 import pytest
 from pyrocket import Message, Store
-from pyrocket.errors import StoreLockedError
-from pyrocket.rpc.client import Client, Connection
+from pyrocket.errors import NotAuthenticatedError, StoreLockedError
+from pyrocket.rpc.client import Client
+from pyrocket.rpc.connection import Connection, Credentials
 from pyrocket.rpc.descriptors import message_class
 from support.broker_process import ending, running, start
+from support.certificates import write_certificate
 from support.commands import run
 
 
@@ -81,3 +84,62 @@ def test_a_wrong_setting_is_refused_before_the_store_is_made(tmp_path):
     done = run("broker", tmp_path / "store", PYROCKET_BROKER_DRIAN="1s")
     assert "PYROCKET_BROKER_DRAIN?" in done.stderr
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        ["--users", "users.toml"],
+        ["--tls-certificate", "broker.pem", "--tls-key", "broker.key"],
+        ["--listen", "0.0.0.0:8081", "--listen", "127.0.0.1:8082"],
+    ],
+)
+def test_other_addresses_than_loopback_need_users_and_tls(tmp_path, given):
+    done = run("broker", tmp_path / "store", "--listen", "0.0.0.0:8081", *given)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error [BROKER_EXPOSED]: the address 0.0.0.0:8081 is reachable")
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_bad_certificate_or_users_file_is_refused_before_the_store_is_made(tmp_path):
+    pem, key = write_certificate(tmp_path)
+    _, other = write_certificate(tmp_path, "other")
+    key.chmod(0o644)
+    users = tmp_path / "users.toml"
+    users.touch(0o600)
+    users.write_text("[users.a]\nsecert = 'long enough'")
+    for given, says in (
+        (["--tls-certificate", pem], "a certificate needs its key"),
+        (["--tls-certificate", pem, "--tls-key", other], "are no certificate with its key"),
+        (["--tls-certificate", pem, "--tls-key", key], f"chmod 600 {key}"),
+        (["--tls-certificate", tmp_path / "no", "--tls-key", other], "cannot be read"),
+    ):
+        done = run("broker", tmp_path / "store", "--listen", "127.0.0.1:0", *given)
+        assert done.exit_code == 2
+        assert done.stderr.startswith("Error [BROKER_CERTIFICATE]")
+        assert says in done.stderr
+    done = run("broker", tmp_path / "store", "--users", users)
+    assert done.stderr.startswith("Error [BROKER_USERS]")
+    assert "Did you mean secret?" in done.stderr
+    assert not (tmp_path / "store").exists()
+
+
+def test_tls_and_users_serve_beside_a_plain_address(tmp_path):
+    pem, key = write_certificate(tmp_path)
+    users = tmp_path / "users.toml"
+    users.touch(0o600)
+    users.write_text(
+        '[users.a]\nsecret = "long enough"\n'
+        '[[rules]]\nusers = ["a"]\ntopics = ["*"]\nallow = ["admin"]\n'
+    )
+    given = ["--listen", "127.0.0.1:0", "--listen", "plain://127.0.0.1:0", "--users", users]
+    given += ["--tls-certificate", pem, "--tls-key", key]
+    with running(tmp_path / "store", *given) as (_, found):
+        known = Credentials(tls=True, ca=pem.read_bytes(), access_key="a", secret_key="long enough")
+        for address, tls in zip(found.listen, (True, False), strict=True):
+            client = Client(Connection(address, replace(known, tls=tls)))
+            client.call("Topics")
+            client.close()
+        with pytest.raises(NotAuthenticatedError):
+            Client(Connection(found.listen[1])).call("Topics")

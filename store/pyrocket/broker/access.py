@@ -1,0 +1,176 @@
+"""Users, their secrets and their rights, from one TOML file.
+
+    [users.spark]
+    secret = "at least eight characters"
+
+    [[rules]]
+    users = ["spark"]
+    topics = ["orders", "clicks-*"]
+    groups = ["etl-*"]
+    allow = ["subscribe"]
+
+A rule allows or denies rights on the topics and groups that it names; `*` stands for any text. What
+no rule allows is denied, and a rule that denies wins. The right `admin` includes the other two.
+What concerns the whole store needs `admin` on the topics "*", and no rule that denies anything.
+"""
+
+import hmac
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pyrocket.broker.files import WatchedFiles, read_toml, refuse_if_others_can_read
+from pyrocket.broker.settings import nearest
+from pyrocket.errors import NotAuthenticatedError, OptionError, StorePermissionError
+
+CODE = "BROKER_USERS"
+SUBSCRIBE, PUBLISH, ADMIN = "subscribe", "publish", "admin"
+RIGHTS = (SUBSCRIBE, PUBLISH, ADMIN)
+TOPIC, GROUP, STORE = "topic", "group", "store"
+_RULE_KEYS = ("users", "topics", "groups", "allow", "deny")
+_LEAST_SECRET = 8
+
+_NO_SECRET = secrets.token_bytes(32)
+"""Compared for users that do not exist, so that an answer takes as long as for those that do."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """A right on one topic or group, or on the whole store."""
+
+    right: str
+    kind: str
+    name: str = "*"
+
+    def __str__(self) -> str:
+        """Return what an error says of it."""
+        place = "the whole store" if self.kind == STORE else f"the {self.kind} {self.name}"
+        return f"{self.right} on {place}"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What some users may do, or may not do, with some topics and groups."""
+
+    users: Sequence[str] = ()
+    topics: Sequence[str] = ()
+    groups: Sequence[str] = ()
+    allow: Sequence[str] = ()
+    deny: Sequence[str] = ()
+
+    def concerns(self, user: str, kind: str, name: str) -> bool:
+        """Whether it says anything of this user and topic or group."""
+        named = self.topics if kind == TOPIC else self.groups
+        return _matches(user, self.users) and _matches(name, named)
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may do what. The secrets are in no text of it."""
+
+    secrets: Mapping[str, bytes] = field(repr=False)
+    rules: Sequence[Rule] = ()
+
+    def check_signature(self, user: str, signed: bytes, signature: bytes) -> None:
+        """Raise NotAuthenticatedError unless the user's secret has signed this: HMAC-SHA1."""
+        expected = hmac.digest(self.secrets.get(user, _NO_SECRET), signed, "sha1")
+        if not hmac.compare_digest(expected, signature):
+            raise not_authenticated("the access key or the signature is wrong")
+
+    def check(self, user: str, need: Need) -> None:
+        """Raise StorePermissionError unless the user has the right."""
+        if not self.has(user, need):
+            raise StorePermissionError(
+                f"the user {user} does not have the right {need}.",
+                remedy="Let an administrator of the broker add a rule to its file of users.",
+            )
+
+    def has(self, user: str, need: Need) -> bool:
+        """Whether the user has the right."""
+        if need.kind == STORE:
+            mine = [rule for rule in self.rules if _matches(user, rule.users)]
+            allowed = any(ADMIN in rule.allow and "*" in rule.topics for rule in mine)
+            return allowed and not any(rule.deny for rule in mine)
+        found = [rule for rule in self.rules if rule.concerns(user, need.kind, need.name)]
+        allowed = any(need.right in rule.allow or ADMIN in rule.allow for rule in found)
+        return allowed and not any(need.right in rule.deny or ADMIN in rule.deny for rule in found)
+
+    def has_any(self, user: str, topic: str) -> bool:
+        """Whether the user may do anything with the topic, and so learn of it."""
+        return any(self.has(user, Need(right, TOPIC, topic)) for right in RIGHTS)
+
+
+def not_authenticated(reason: str) -> NotAuthenticatedError:
+    """Return the error of a call without credentials, or with wrong ones."""
+    return NotAuthenticatedError(
+        f"The broker does not know the caller: {reason}.",
+        remedy="Give `accessKey` and `secretKey` of a user in the broker's file of users.",
+    )
+
+
+def watch_access(path: str) -> WatchedFiles[Access]:
+    """Return the users and rights of a file, read again when it changes. Raises OptionError."""
+    return WatchedFiles([path], lambda: read_access(path))
+
+
+def read_access(path: str) -> Access:
+    """Return the users and rights of a file. Raises OptionError (BROKER_USERS)."""
+    refuse_if_others_can_read(path, code=CODE)
+    tables = read_toml(path, code=CODE)
+    _check_keys(path, "the file", tables, ("users", "rules"))
+    users = tables.get("users", {})
+    if not isinstance(users, dict) or not users:
+        raise _wrong(f"{path} has no table of users", "Write [users.NAME] with a secret.")
+    rules = tables.get("rules", [])
+    return Access(
+        {name: _secret(path, name, entry) for name, entry in users.items()},
+        [_rule(path, number, entry, users) for number, entry in enumerate(rules, 1)],
+    )
+
+
+def _secret(path: str, name: str, entry: Any) -> bytes:
+    where = f"users.{name}"
+    _check_keys(path, where, entry, ("secret",))
+    secret = entry.get("secret")
+    if not isinstance(secret, str) or len(secret) < _LEAST_SECRET:
+        raise _wrong(
+            f"{where} in {path} has no secret of {_LEAST_SECRET} characters or more",
+            "Write one such as `openssl rand -hex 20` prints.",
+        )
+    return secret.encode()
+
+
+def _rule(path: str, number: int, entry: Any, users: Collection[str]) -> Rule:
+    where = f"rule {number}"
+    _check_keys(path, where, entry, _RULE_KEYS)
+    for key, value in entry.items():
+        if not (isinstance(value, list) and value and all(isinstance(one, str) for one in value)):
+            raise _wrong(f"{key} of {where} in {path} is {value!r}", "Use a list of texts.")
+    rule = Rule(**entry)
+    for right in (*rule.allow, *rule.deny):
+        if right not in RIGHTS:
+            raise _wrong(f"{where} in {path} names the right {right!r}", nearest(right, RIGHTS))
+    for user in rule.users:
+        if not any(fnmatchcase(one, user) for one in users):
+            raise _wrong(f"{where} in {path} names the user {user!r}", nearest(user, users))
+    if not (rule.users and (rule.topics or rule.groups) and (rule.allow or rule.deny)):
+        raise _wrong(f"{where} in {path} is not whole", "Name users, topics or groups, and rights.")
+    return rule
+
+
+def _check_keys(path: str, where: str, entry: Any, known: Collection[str]) -> None:
+    if not isinstance(entry, dict):
+        raise _wrong(f"{where} in {path} is not a table", "See store/BROKER.md for an example.")
+    for key in entry:
+        if key not in known:
+            raise _wrong(f"{where} in {path} has the unknown key {key!r}", nearest(key, known))
+
+
+def _wrong(what: str, remedy: str) -> OptionError:
+    return OptionError(f"{what}.", remedy=remedy, code=CODE)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,181 @@
+"""The channel to a broker: addresses, TLS, credentials, and the first call."""
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from pyrocket.clock import system_clock
+from pyrocket.errors import StoreNotSharedError, TransportError, UnsupportedError
+from pyrocket.rpc.allocator import keep_blocks
+from pyrocket.rpc.descriptors import message_class, service
+from pyrocket.rpc.signature import Metadata, sign
+from pyrocket.versions import RELEASE
+
+SERVICE = "pyrocket.v1.Broker"
+PROTOCOL = 1
+"""The version of the interface that this release speaks."""
+
+_CLOCK_DIFFERENCE_S = 5
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """How a client proves who it is, and whom it trusts.
+
+    Attributes:
+        tls: Whether the connection is encrypted.
+        ca: PEM of the certificates that may sign the broker's; None: those of the system.
+        access_key: The user; empty without credentials.
+        secret_key: The user's secret; in no text of this.
+    """
+
+    tls: bool = False
+    ca: bytes | None = field(default=None, repr=False)
+    access_key: str = ""
+    secret_key: str = field(default="", repr=False)
+
+    def open(self, address: str) -> Any:
+        """Return a new channel."""
+        if not self.tls:
+            return grpc.insecure_channel(address, options=_OPTIONS)
+        trust = grpc.ssl_channel_credentials(root_certificates=self.ca)
+        return grpc.secure_channel(address, trust, options=_OPTIONS)
+
+    def metadata(self) -> Metadata:
+        """Return what a call carries."""
+        return sign(self.access_key, self.secret_key) if self.access_key else ()
+
+
+class Connection:
+    """The channel of this process to the first of some addresses that works. Safe to share.
+
+    The first call on a channel is Hello: every address has to lead to the same store.
+    """
+
+    def __init__(
+        self, addresses: str | Sequence[str], credentials: Credentials = Credentials()
+    ) -> None:
+        self._addresses = [addresses] if isinstance(addresses, str) else [*addresses]
+        self._credentials = credentials
+        self._lock = threading.RLock()
+        self._channel: Any = None
+        self._pid = self._at = 0
+        self._greeted = self.was_greeted = False
+        self._store: str | None = None
+        keep_blocks()
+
+    @property
+    def address(self) -> str:
+        """The address in use."""
+        return self._addresses[self._at]
+
+    @property
+    def channel(self) -> Any:
+        """The channel, which connects when it is first used."""
+        with self._lock:
+            if self._channel is None or self._pid != os.getpid():
+                self._channel = self._credentials.open(self.address)
+                self._pid, self._greeted = os.getpid(), False
+            return self._channel
+
+    @property
+    def metadata(self) -> Metadata:
+        """What each call carries."""
+        return self._credentials.metadata()
+
+    def greeted(self, seconds: float) -> Any:
+        """Return the channel after its first call.
+
+        Raises grpc.RpcError, TransportError, UnsupportedError, StoreNotSharedError.
+        """
+        with self._lock:
+            channel = self.channel
+            if not self._greeted:
+                self._greet(channel, seconds)
+                self._greeted = self.was_greeted = True
+            return channel
+
+    def try_next(self, failed: Any) -> bool:
+        """After a channel has failed, go on with the next address; the first call comes again.
+
+        Returns whether there is one that follows in the order of the addresses.
+        """
+        with self._lock:
+            if failed is not self._channel:
+                return False
+            self._greeted = False
+            if len(self._addresses) == 1:
+                return False
+            self.close()
+            self._at = (self._at + 1) % len(self._addresses)
+            return self._at != 0
+
+    def close(self) -> None:
+        """Close the channel; a later call connects again."""
+        with self._lock:
+            channel, self._channel = self._channel, None
+        if channel is not None and self._pid == os.getpid():
+            channel.close()
+
+    def _greet(self, channel: Any, seconds: float) -> None:
+        method, request, reply = method_of("Hello")
+        sent = request(release=RELEASE, protocol=PROTOCOL).SerializeToString()
+        try:
+            data = channel.unary_unary(method)(sent, timeout=seconds, metadata=self.metadata)
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise
+            raise unreachable(self.address, "Hello", error, repeat_is_safe=True) from None
+        hello = reply.FromString(data)
+        self._check(hello)
+        behind = (system_clock() - hello.now_ms) / 1000
+        if abs(behind) > _CLOCK_DIFFERENCE_S:
+            _log.warning(
+                "the clock of the broker at %s differs by %.0f s; its times are used",
+                self.address,
+                behind,
+            )
+
+    def _check(self, hello: Any) -> None:
+        if hello.protocol != PROTOCOL:
+            raise UnsupportedError(
+                f"The broker at {self.address} is pyrocket {hello.release} with protocol"
+                f" {hello.protocol}; this is {RELEASE} with protocol {PROTOCOL}.",
+                remedy="Use the same release on both sides.",
+                code="PROTOCOL_NEWER",
+            )
+        if self._store not in (None, hello.store):
+            raise StoreNotSharedError(
+                f"The broker at {self.address} serves the store {hello.store or 'without an id'},"
+                f" another one than before: {self._store}.",
+                remedy="Name addresses of one broker only.",
+            )
+        self._store = hello.store
+
+
+def method_of(name: str) -> tuple[str, type[Any], type[Any]]:
+    """Return the path of a call, and the classes of its request and its reply."""
+    found = service(SERVICE).methods_by_name[name]
+    request = message_class(found.input_type.full_name)
+    return f"/{SERVICE}/{name}", request, message_class(found.output_type.full_name)
+
+
+def unreachable(address: str, call: str, error: Any, *, repeat_is_safe: bool) -> TransportError:
+    """Return the error of a call that no broker has answered."""
+    return TransportError(
+        f"The broker at {address} did not answer {call}: {error.code().name}, {error.details()}.",
+        remedy="Look whether it runs and can be reached: `pyrocket doctor --endpoint`.",
+        repeat_is_safe=repeat_is_safe,
+    )

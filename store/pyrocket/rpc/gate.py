@@ -1,0 +1,169 @@
+"""Who may make which call: one table, and one place that applies it.
+
+    fetch                                    subscribe on the topic
+    append, stage, publish                   publish on each topic
+    offsets of a group                       subscribe on the group
+    create, alter, delete, reset             admin
+    views of the whole log, system topics    admin on the whole store
+
+A call that the table does not name needs `admin` on the whole store.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from pyrocket.broker.access import (
+    ADMIN,
+    GROUP,
+    PUBLISH,
+    STORE,
+    SUBSCRIBE,
+    TOPIC,
+    Access,
+    Need,
+    not_authenticated,
+)
+from pyrocket.engine.key_lookup import LookupRequest
+from pyrocket.errors import StorePermissionError
+from pyrocket.formats.system_topics import (
+    CLOSED_TO_SENDERS,
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SYSTEM_PREFIX,
+)
+from pyrocket.index.queues.message_locations import MessageLocations
+from pyrocket.message import MessageQueue, QueueRange
+from pyrocket.rpc.signature import parse
+from pyrocket.services.sink.batch import Staged
+
+WHOLE_STORE = Need(ADMIN, STORE)
+
+NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "Hello": (),
+    "Watch": (),
+    "Topics": (),
+    "Topic": (("any", TOPIC, "name"),),
+    "Bounds": ((SUBSCRIBE, TOPIC, "topics"),),
+    "QueueBounds": ((SUBSCRIBE, TOPIC, "queues"),),
+    "Retired": ((SUBSCRIBE, TOPIC, "topics"),),
+    "OffsetsAt": ((SUBSCRIBE, TOPIC, "times_ms"),),
+    "Truncations": ((SUBSCRIBE, TOPIC, "queues"),),
+    "Mark": ((SUBSCRIBE, TOPIC, "offsets"),),
+    "Holds": (),
+    "Sizes": ((SUBSCRIBE, TOPIC, "ranges"),),
+    "SplitAtBytes": ((SUBSCRIBE, TOPIC, "splits"),),
+    "Locate": ((SUBSCRIBE, TOPIC, "request"),),
+    "Slices": ((SUBSCRIBE, TOPIC, "ranges"),),
+    "JoinedSlice": ((SUBSCRIBE, TOPIC, "ranges"),),
+    "SlicesAt": ((SUBSCRIBE, TOPIC, "locations"),),
+    "PlanView": ((ADMIN, STORE, ""),),
+    "ReadView": ((ADMIN, STORE, ""),),
+    "Committed": ((SUBSCRIBE, GROUP, "group"),),
+    "Commit": ((SUBSCRIBE, GROUP, "group"),),
+    "Prepare": ((PUBLISH, TOPIC, "topic"), ("create", TOPIC, "topic")),
+    "Append": ((PUBLISH, TOPIC, "topics"),),
+    "Stage": ((PUBLISH, TOPIC, "topics"),),
+    "FinishStaging": (),
+    "Publish": ((PUBLISH, TOPIC, "staged"), ("create", TOPIC, "staged")),
+    "Discard": ((PUBLISH, TOPIC, "staged"),),
+    "Retention": (),
+    "Flush": (),
+}
+"""Call → the rights that it needs: right, kind, and the argument with the names.
+
+`any` is satisfied by any right; `create` is `admin`, unless the topic exists or nothing is created.
+Files of staged rows have names that only their writer knows, and each of their blocks was checked.
+"""
+
+
+class Gate:
+    """Lets calls through, each with its user; without a file of users it lets all through."""
+
+    def __init__(
+        self,
+        access: Callable[[], Access] | None = None,
+        topics: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        """`access` returns the rights of this moment, `topics` the names of those that exist."""
+        self._access, self._topics = access, topics
+
+    def user(self, metadata: Iterable[tuple[str, Any]]) -> str:
+        """Return who makes a call, empty without users. Raises NotAuthenticatedError."""
+        if self._access is None:
+            return ""
+        credentials = parse(metadata)
+        if credentials is None:
+            raise not_authenticated("the call carries no credentials")
+        user, signed, signature = credentials
+        self._access().check_signature(user, signed, signature)
+        return user
+
+    def admit(self, user: str, call: str, arguments: Mapping[str, Any]) -> Callable[[Any], Any]:
+        """Check a call, and return the function that hides from its reply what is not for it.
+
+        Raises StorePermissionError.
+        """
+        if self._access is None:
+            return lambda reply: reply
+        access = self._access()
+        for right, kind, argument in NEEDS.get(call, ((ADMIN, STORE, ""),)):
+            for name in {*_names(arguments.get(argument))} if kind != STORE else [""]:
+                self._check(access, user, right, kind, name, arguments)
+        if call == "Locate" and not arguments["request"].topics:
+            access.check(user, WHOLE_STORE)
+        if call == "Topics":
+            return lambda reply: [one for one in reply if access.has_any(user, one.name)]
+        return lambda reply: reply
+
+    def _check(
+        self,
+        access: Access,
+        user: str,
+        right: str,
+        kind: str,
+        name: str,
+        arguments: Mapping[str, Any],
+    ) -> None:
+        if right == "create":
+            creates = arguments.get("create") or arguments.get("create_topics")
+            if not creates or name in self._topics():
+                return
+            right = ADMIN
+        if right == "any":
+            if not access.has_any(user, name):
+                raise StorePermissionError(
+                    f"the user {user} does not have any right on the topic {name}.",
+                    remedy="Let an administrator of the broker add a rule to its file of users.",
+                )
+            return
+        access.check(user, WHOLE_STORE if kind == STORE else _need(right, kind, name))
+
+
+def _need(right: str, kind: str, name: str) -> Need:
+    """Return the need; the messages of system topics belong to other topics or to groups."""
+    if kind == TOPIC:
+        for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+            if name.startswith(prefix):
+                return Need(right, GROUP, name.removeprefix(prefix))
+        if name in CLOSED_TO_SENDERS or name.lower().startswith(SYSTEM_PREFIX):
+            return WHOLE_STORE
+    return Need(right, kind, name)
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Yield the topics or groups in an argument."""
+    if value is None:
+        return
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, MessageQueue | MessageLocations):
+        yield value.topic
+    elif isinstance(value, QueueRange):
+        yield value.queue.topic
+    elif isinstance(value, LookupRequest | Staged):
+        yield from value.topics
+    elif isinstance(value, tuple) and value and isinstance(value[0], QueueRange):
+        yield value[0].queue.topic
+    else:
+        for each in value:
+            yield from _names(each)

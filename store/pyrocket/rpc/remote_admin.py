@@ -1,0 +1,114 @@
+"""`RemoteAdmin`: administers a store through its broker."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyrocket.config import DEFAULT_QUEUES, Retention
+from pyrocket.engine.group_admin import AtTime, Place
+from pyrocket.engine.retention_rules import CleanReport
+from pyrocket.errors import InvalidInputError
+from pyrocket.metadata.groups import GroupConfig
+from pyrocket.metadata.topics import PERM_READ, PERM_WRITE, TopicConfig
+from pyrocket.rpc.client import Client
+from pyrocket.rpc.messages import values_of
+
+
+class RemoteAdmin:
+    """The topics, groups and retention of a store behind a broker.
+
+    Methods are those of `Store.topics`, `Store.groups` and `Store`, and raise the same errors.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def _value(self, call: str, kind: Any, /, **arguments: Any) -> Any:
+        return values_of(self._client.call(call, **arguments), {"value": kind})["value"]
+
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """Return all topics by name."""
+        return {topic.name: topic for topic in self._value("Topics", list[TopicConfig])}
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        read_queues: int = DEFAULT_QUEUES,
+        write_queues: int = DEFAULT_QUEUES,
+        perm: int = PERM_READ | PERM_WRITE,
+        exist_ok: bool = True,
+    ) -> TopicConfig:
+        """Create a topic; an existing one is returned as it is, or refused without `exist_ok`."""
+        if not exist_ok and name in self.topics():
+            raise InvalidInputError(
+                f"topic {name!r} exists.", remedy="Update it to change it.", code="TOPIC_EXISTS"
+            )
+        return self._value(
+            "CreateTopic",
+            TopicConfig,
+            name=name,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            perm=perm,
+        )
+
+    def update_topic(
+        self,
+        name: str,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int | None = None,
+    ) -> TopicConfig:
+        """Change the given attributes. Raises TopicNotFoundError."""
+        return self._value(
+            "UpdateTopic",
+            TopicConfig,
+            name=name,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            perm=perm,
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, its queues and all groups' offsets in it. Raises TopicNotFoundError."""
+        self._client.call("Topic", name=name)
+        self._client.call("DeleteTopic", name=name)
+
+    def groups(self) -> dict[str, GroupConfig]:
+        """Return all consumer groups by name."""
+        return {group.name: group for group in self._value("Groups", list[GroupConfig])}
+
+    def create_group(self, group: str) -> GroupConfig:
+        """Create a group; an existing one is returned unchanged. Raises GroupNameError."""
+        return self._value("CreateGroup", GroupConfig, group=group)
+
+    def reset_group(self, group: str, topic: str, to: Place) -> dict[int, int]:
+        """Reset a group's offsets in a topic, and return them; see `Groups.reset`."""
+        if isinstance(to, AtTime):
+            place: dict[str, Any] = {"time_ms": to.ms}
+        else:
+            place = {"rule": to} if isinstance(to, str) else {"offsets": to}
+        return self._value("ResetGroup", dict[int, int], group=group, topic=topic, **place)
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group and its offsets in all topics. Raises GroupNotFoundError."""
+        self._client.call("Group", group=group)
+        self._client.call("DeleteGroup", group=group)
+
+    @property
+    def retention(self) -> Retention | None:
+        """How long messages are kept; None: for ever."""
+        return self._value("Retention", Retention | None)
+
+    def set_retention(self, retention: Retention | None) -> None:
+        """Set how long messages are kept from now on; None: for ever."""
+        self._client.call("SetRetention", retention=retention)
+
+    def clean(
+        self, *, hours: float | None = None, total_bytes: int | None = None, dry_run: bool = False
+    ) -> CleanReport:
+        """Delete the oldest log files by age or down to a size; the default is `retention`."""
+        return self._value(
+            "Clean", CleanReport, hours=hours, total_bytes=total_bytes, dry_run=dry_run
+        )

@@ -1,0 +1,45 @@
+"""TLS of the broker: PEM files, which may be replaced while it runs."""
+
+import ssl
+
+import grpc
+
+from pyrocket.broker.files import WatchedFiles, read_file, refuse_if_others_can_read
+from pyrocket.errors import OptionError
+
+CODE = "BROKER_CERTIFICATE"
+
+
+class Certificate:
+    """A certificate and its key; a handshake uses the newest that can be read."""
+
+    def __init__(self, certificate: str, key: str) -> None:
+        """Read both files. Raises OptionError (BROKER_CERTIFICATE)."""
+        self._certificate, self._key = certificate, key
+        self._files = WatchedFiles([certificate, key], self._read)
+        self._used = self._files.value
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Return what a port needs."""
+        return grpc.dynamic_ssl_server_credentials(self._used, self._newer, False)
+
+    def _newer(self) -> grpc.ServerCertificateConfiguration | None:
+        now = self._files.current()
+        if now is self._used:
+            return None
+        self._used = now
+        return now
+
+    def _read(self) -> grpc.ServerCertificateConfiguration:
+        refuse_if_others_can_read(self._key, code=CODE)
+        certificate = read_file(self._certificate, code=CODE)
+        key = read_file(self._key, code=CODE)
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._certificate, self._key)
+        except (OSError, ValueError) as error:
+            raise OptionError(
+                f"{self._certificate} and {self._key} are no certificate with its key: {error}.",
+                remedy="Use PEM files of one pair, the key without a password.",
+                code=CODE,
+            ) from None
+        return grpc.ssl_server_certificate_configuration([(key, certificate)])

@@ -1,0 +1,144 @@
+"""Users and rights: what a file of them allows, and what is refused in it."""
+
+import logging
+
+import pytest
+from pyrocket.broker import files
+from pyrocket.broker.access import (
+    ADMIN,
+    GROUP,
+    PUBLISH,
+    STORE,
+    SUBSCRIBE,
+    TOPIC,
+    Need,
+    read_access,
+    watch_access,
+)
+from pyrocket.errors import NotAuthenticatedError, OptionError, StorePermissionError
+
+USERS = """
+[users.spark]
+secret = "spark's secret"
+
+[users.root]
+secret = "root's secret"
+
+[[rules]]
+users = ["spark"]
+topics = ["orders", "clicks-*"]
+groups = ["etl"]
+allow = ["subscribe"]
+
+[[rules]]
+users = ["spark"]
+topics = ["clicks-secret"]
+deny = ["subscribe"]
+
+[[rules]]
+users = ["root"]
+topics = ["*"]
+allow = ["admin"]
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, mode=0o600):
+        path = tmp_path / "users.toml"
+        path.write_text(text)
+        path.chmod(mode)
+        return str(path)
+
+    return write
+
+
+def test_rights_hold_for_the_topics_and_groups_that_are_named(write):
+    access = read_access(write(USERS))
+    assert access.has("spark", Need(SUBSCRIBE, TOPIC, "orders"))
+    assert access.has("spark", Need(SUBSCRIBE, TOPIC, "clicks-2"))
+    assert access.has("spark", Need(SUBSCRIBE, GROUP, "etl"))
+    assert not access.has("spark", Need(PUBLISH, TOPIC, "orders"))
+    assert not access.has("spark", Need(SUBSCRIBE, TOPIC, "etl"))
+    assert not access.has("spark", Need(SUBSCRIBE, GROUP, "orders"))
+    assert not access.has("stranger", Need(SUBSCRIBE, TOPIC, "orders"))
+    assert access.has_any("spark", "orders")
+    assert not access.has_any("spark", "payments")
+
+
+def test_a_rule_that_denies_wins(write):
+    access = read_access(write(USERS))
+    assert not access.has("spark", Need(SUBSCRIBE, TOPIC, "clicks-secret"))
+    with pytest.raises(StorePermissionError, match="subscribe on the topic clicks-secret"):
+        access.check("spark", Need(SUBSCRIBE, TOPIC, "clicks-secret"))
+
+
+def test_admin_includes_the_other_rights_and_the_whole_store(write):
+    access = read_access(write(USERS))
+    for right in (SUBSCRIBE, PUBLISH, ADMIN):
+        assert access.has("root", Need(right, TOPIC, "orders"))
+    assert access.has("root", Need(ADMIN, STORE))
+    denied = '[[rules]]\nusers = ["root"]\ntopics = ["payments"]\ndeny = ["subscribe"]\n'
+    access = read_access(write(USERS + denied))
+    assert not access.has("root", Need(ADMIN, STORE))
+    assert access.has("root", Need(PUBLISH, TOPIC, "payments"))
+
+
+def test_a_signature_by_another_secret_or_of_an_unknown_user_is_refused(write):
+    import hmac
+
+    access = read_access(write(USERS))
+    right = hmac.digest(b"spark's secret", b"now", "sha1")
+    access.check_signature("spark", b"now", right)
+    for user, signature in (("spark", b""), ("root", right), ("stranger", right)):
+        with pytest.raises(NotAuthenticatedError) as caught:
+            access.check_signature(user, b"now", signature)
+        assert caught.value.code == "UNAUTHENTICATED"
+        assert "secret" not in caught.value.message
+
+
+def test_no_text_of_it_has_a_secret(write):
+    assert "'s secret" not in repr(read_access(write(USERS)))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no table of users"),
+        ("[user.a]\nsecret = 'long enough'", "'users'|users?"),
+        ("[users.a]\nsecret = 'short'", "8 characters"),
+        ("[users.a]\nsecert = 'long enough'", "Did you mean secret?"),
+        ("[users]\na = 1", "is not a table"),
+        ("users = [", "no TOML"),
+        (USERS.replace('"subscribe"', '"subscirbe"', 1), "Did you mean subscribe?"),
+        (USERS.replace('["spark"]', '["sprak"]', 1), "Did you mean spark?"),
+        (USERS.replace("allow", "alow", 1), "Did you mean allow?"),
+        (USERS.replace('["etl"]', '"etl"', 1), "list of texts"),
+        (USERS.replace('deny = ["subscribe"]', "", 1), "is not whole"),
+    ],
+)
+def test_a_typo_is_refused_by_name(write, text, says):
+    with pytest.raises(OptionError) as caught:
+        read_access(write(text))
+    assert caught.value.code == "BROKER_USERS"
+    assert any(each in str(caught.value) for each in says.split("|"))
+
+
+def test_a_file_that_others_can_read_is_refused(write):
+    with pytest.raises(OptionError, match="chmod 600") as caught:
+        read_access(write(USERS, mode=0o644))
+    assert caught.value.code == "BROKER_USERS"
+
+
+def test_a_changed_file_is_read_again_and_a_broken_one_keeps_the_rights(write, monkeypatch, caplog):
+    monkeypatch.setattr(files, "_LOOK_S", -1)
+    watched = watch_access(write(USERS))
+    before = watched.current()
+    write(USERS.replace("orders", "returns"))
+    assert watched.current().has("spark", Need(SUBSCRIBE, TOPIC, "returns"))
+    assert before.has("spark", Need(SUBSCRIBE, TOPIC, "orders"))
+    with caplog.at_level(logging.ERROR):
+        write(USERS.replace("allow", "alow"))
+        assert watched.current().has("spark", Need(SUBSCRIBE, TOPIC, "returns"))
+    assert "stays in use" in caplog.text
+    assert "Did you mean allow?" in caplog.text

@@ -1,0 +1,92 @@
+"""What is administered over the wire is what `Store.topics`, `Store.groups` and `Store` do."""
+
+import os
+
+import pyarrow as pa
+import pytest
+from pyrocket import AtTime, Retention, Store, StoreConfig
+from pyrocket.errors import (
+    GroupNameError,
+    GroupNotFoundError,
+    InvalidInputError,
+    OptionError,
+    TopicNameError,
+    TopicNotFoundError,
+)
+from pyrocket.rpc.client import Client, Connection
+from pyrocket.rpc.remote_admin import RemoteAdmin
+from support.broker import served
+
+
+@pytest.fixture
+def place(tmp_path):
+    config = StoreConfig(log_file_bytes=64 * 1024)
+    path = tmp_path / "store"
+    with Store.open(path, create=True, config=config) as store, served(store) as address:
+        client = Client(Connection(address))
+        yield store, RemoteAdmin(client)
+        client.close()
+
+
+def test_topics(place):
+    store, admin = place
+    made = admin.create_topic("orders", read_queues=2, write_queues=3)
+    assert made == store.topics.get("orders") == admin.create_topic("orders")
+    with pytest.raises(InvalidInputError) as caught:
+        admin.create_topic("orders", exist_ok=False)
+    assert caught.value.code == "TOPIC_EXISTS"
+    assert admin.update_topic("orders", write_queues=2).write_queues == 2
+    assert admin.update_topic("orders", perm=4) == store.topics.get("orders")
+    assert admin.topics() == dict(store.topics.all())
+    admin.delete_topic("orders")
+    assert "orders" not in store.topics.all()
+    for wrong, error in (
+        (lambda: admin.create_topic("rmq_sys_x"), TopicNameError),
+        (lambda: admin.create_topic("a", read_queues=-1), InvalidInputError),
+        (lambda: admin.update_topic("orders", perm=6), TopicNotFoundError),
+        (lambda: admin.delete_topic("orders"), TopicNotFoundError),
+    ):
+        with pytest.raises(error):
+            wrong()
+    # A repeat of a call whose reply was lost.
+    admin._client.call("DeleteTopic", name="orders")
+
+
+def test_groups(place):
+    store, admin = place
+    store.append_batch(pa.record_batch({"body": [b"x"] * 8}), topic="orders", first_queue=0)
+    assert admin.create_group("readers") == store.groups.get("readers")
+    assert admin.groups() == store.groups.all()
+    ends = dict.fromkeys(range(4), 2)
+    assert admin.reset_group("readers", "orders", "latest") == ends
+    assert admin.reset_group("readers", "orders", {1: 0}) == {**ends, 1: 0}
+    assert admin.reset_group("readers", "orders", AtTime(0)) == dict.fromkeys(range(4), 0)
+    assert store.groups.committed("readers", "orders") == dict.fromkeys(range(4), 0)
+    with pytest.raises(OptionError):
+        admin._client.call("ResetGroup", group="readers", topic="orders")
+    with pytest.raises(OptionError):
+        admin._client.call("ResetGroup", group="readers", topic="orders", rule="first", time_ms=0)
+    with pytest.raises(GroupNameError):
+        admin.create_group("a b")
+    admin.delete_group("readers")
+    assert not store.groups.all()
+    with pytest.raises(GroupNotFoundError):
+        admin.delete_group("readers")
+    admin._client.call("DeleteGroup", group="readers")
+
+
+def test_retention_and_cleaning(place):
+    store, admin = place
+    assert admin.retention is None
+    kept = Retention(hours=None, total_bytes=100_000, at_hours=(4, 5))
+    admin.set_retention(kept)
+    assert admin.retention == store.retention == kept
+    admin.set_retention(None)
+    assert admin.retention is None
+    for _ in range(10):
+        store.append_batch(pa.record_batch({"body": [os.urandom(10_000)] * 5}), topic="orders")
+    planned = admin.clean(total_bytes=200_000, dry_run=True)
+    assert planned == store.clean(total_bytes=200_000, dry_run=True)
+    assert planned.removals
+    assert admin.clean(total_bytes=200_000).removals == planned.removals
+    assert not admin.clean(total_bytes=200_000).removals

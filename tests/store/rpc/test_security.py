@@ -1,0 +1,301 @@
+"""Every call, with no, bad, foreign and good credentials; TLS; several addresses."""
+
+import logging
+
+import grpc
+import pytest
+from pyrocket import Message, MessageQueue, QueueRange, Store
+from pyrocket.broker import files
+from pyrocket.broker.access import read_access
+from pyrocket.engine.key_lookup import LookupRequest
+from pyrocket.errors import (
+    NotAuthenticatedError,
+    PyrocketError,
+    StoreNotSharedError,
+    StorePermissionError,
+    TransportError,
+    UnsupportedError,
+)
+from pyrocket.formats.content_sum import ContentSum
+from pyrocket.index.queues.message_locations import MessageLocations
+from pyrocket.message import LogMark
+from pyrocket.rpc.client import Client, Timeouts
+from pyrocket.rpc.connection import Connection, Credentials, method_of
+from pyrocket.rpc.descriptors import service
+from pyrocket.rpc.gate import NEEDS
+from pyrocket.rpc.messages import fill
+from pyrocket.rpc.signature import parse, sign
+from pyrocket.rpc.tls import Certificate
+from pyrocket.services.sink.batch import SinkBatch, Staged
+from pyrocket.views.parts import LogPart
+from support.broker import served
+from support.certificates import write_certificate
+
+USERS = """
+[users.owner]
+secret = "the owner's secret"
+[users.stranger]
+secret = "the stranger's secret"
+[users.root]
+secret = "the root's secret"
+[[rules]]
+users = ["owner"]
+topics = ["orders"]
+groups = ["etl"]
+allow = ["publish", "subscribe"]
+[[rules]]
+users = ["stranger"]
+topics = ["others"]
+groups = ["others"]
+allow = ["admin"]
+[[rules]]
+users = ["root"]
+topics = ["*"]
+groups = ["*"]
+allow = ["admin"]
+"""
+CALLERS = {
+    "no credentials": Credentials(),
+    "a wrong secret": Credentials(access_key="owner", secret_key="the stranger's secret"),
+    "an unknown user": Credentials(access_key="nobody", secret_key="the owner's secret"),
+    "a user of other topics": Credentials(
+        access_key="stranger", secret_key="the stranger's secret"
+    ),
+    "a user with the right": Credentials(access_key="owner", secret_key="the owner's secret"),
+    "an administrator": Credentials(access_key="root", secret_key="the root's secret"),
+}
+QUEUE = MessageQueue("orders", "broker-a", 0)
+RANGE = QueueRange(QUEUE, 0, 1)
+LOCATIONS = MessageLocations("orders", 0, b"", b"", b"")
+STAGED = Staged("", 0, 0, 0, 0, ContentSum(0, 0), "", {"orders": 1}, 0)
+ARGUMENTS = {
+    "Hello": {},
+    "Watch": {},
+    "Topics": {},
+    "Topic": {"name": "orders"},
+    "Bounds": {"topics": ["orders"]},
+    "QueueBounds": {"queues": [QUEUE]},
+    "Retired": {"topics": ["orders"]},
+    "OffsetsAt": {"times_ms": {QUEUE: 0}},
+    "Truncations": {"epochs": {"broker-a": 0}, "queues": [QUEUE]},
+    "Mark": {"offsets": {QUEUE: 0}},
+    "Holds": {"mark": LogMark(0, 0, 0)},
+    "Sizes": {"ranges": [RANGE]},
+    "SplitAtBytes": {"splits": [(RANGE, [1])]},
+    "Locate": {"request": LookupRequest(topics=["orders"], keys=["k"])},
+    "Slices": {"ranges": [RANGE]},
+    "JoinedSlice": {"ranges": [RANGE]},
+    "SlicesAt": {"locations": LOCATIONS},
+    "PlanView": {"view": "commitlog"},
+    "ReadView": {"part": LogPart(0, 0, False, None, False), "columns": ["body"]},
+    "Committed": {"group": "etl"},
+    "Commit": {"group": "etl"},
+    "Prepare": {"topic": "orders"},
+    "Append": {"topics": {"orders": 1}},
+    "Stage": {"name": "x", "topics": {"orders": 1}},
+    "FinishStaging": {"name": "x"},
+    "Publish": {
+        "batch": SinkBatch(identity="x", target="", batch=0),
+        "staged": [STAGED],
+    },
+    "Discard": {"staged": [STAGED]},
+    "Retention": {},
+    "Flush": {},
+}
+FOR_ALL = {"Hello", "Watch", "Topics", "Holds", "Flush", "FinishStaging", "Retention"}
+FOR_ADMINISTRATORS = {"PlanView", "ReadView"}
+NAMES = [method.name for method in service("pyrocket.v1.Broker").methods]
+
+
+@pytest.fixture(scope="module")
+def users(tmp_path_factory):
+    path = tmp_path_factory.mktemp("users") / "users.toml"
+    path.touch(0o600)
+    path.write_text(USERS)
+    return read_access(str(path))
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory, users):
+    with Store.open(tmp_path_factory.mktemp("store"), create=True) as store:
+        store.append(Message(topic="orders", body=b"1", keys=("k",)))
+        store.append(Message(topic="others", body=b"2"))
+        with served(store, access=lambda: users) as address:
+            channel = grpc.insecure_channel(address)
+            yield channel, address
+            channel.close()
+
+
+@pytest.fixture
+def place(serving):
+    return serving[0]
+
+
+@pytest.fixture
+def address(serving):
+    return serving[1]
+
+
+def status(channel, name, metadata):
+    """Return the status of one call; a stream is read up to its first reply."""
+    method, request, _ = method_of(name)
+    sent = fill(request(), ARGUMENTS.get(name, {})).SerializeToString()
+    try:
+        replies = channel.unary_stream(method)(sent, metadata=metadata, timeout=20)
+        next(replies, None)
+        replies.cancel()
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def expected(name, caller):
+    if caller in ("no credentials", "a wrong secret", "an unknown user"):
+        return grpc.StatusCode.UNAUTHENTICATED
+    needs_more = name in FOR_ADMINISTRATORS and caller == "a user with the right"
+    if needs_more or (caller == "a user of other topics" and name not in FOR_ALL):
+        return grpc.StatusCode.PERMISSION_DENIED
+    return None
+
+
+def test_each_call_is_in_the_table_of_rights_and_in_this_matrix():
+    assert set(NAMES) == set(NEEDS) == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_call_is_answered_only_to_those_who_have_the_right(place, name, caller):
+    found, wanted = status(place, name, CALLERS[caller].metadata()), expected(name, caller)
+    refused = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+    if wanted is None:
+        assert found not in (*refused, grpc.StatusCode.UNKNOWN)
+    else:
+        assert found == wanted
+
+
+def test_a_user_sees_the_topics_that_it_has_rights_on(address):
+    def topics(caller):
+        with_client = Client(Connection(address, CALLERS[caller]))
+        return {topic.name for topic in with_client.call("Topics").value}
+
+    assert topics("a user with the right") == {"orders"}
+    assert topics("a user of other topics") == {"others"}
+    assert topics("an administrator") >= {"orders", "others"}
+
+
+def test_a_topic_is_created_by_an_administrator_of_it_only(address):
+    owner = Client(Connection(address, CALLERS["a user with the right"]))
+    owner.call("Prepare", topic="orders", create=True)
+    stranger = Client(Connection(address, CALLERS["a user of other topics"]))
+    for client, topic in ((owner, "others2"), (stranger, "orders2")):
+        with pytest.raises(StorePermissionError) as caught:
+            client.call("Prepare", topic=topic, create=True)
+        assert caught.value.code == "PERMISSION_DENIED"
+    root = Client(Connection(address, CALLERS["an administrator"]))
+    assert root.call("Prepare", topic="made", create=True).value.name == "made"
+
+
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "%RETRY%others"])
+def test_system_topics_and_retries_of_other_groups_are_closed(address, topic):
+    client = Client(Connection(address, CALLERS["a user with the right"]))
+    with pytest.raises(StorePermissionError):
+        client.call("QueueBounds", queues=[MessageQueue(topic, "broker-a", 0)])
+
+
+def test_wrong_credentials_are_not_repeated(address):
+    client = Client(Connection(address, CALLERS["a wrong secret"]), Timeouts(total=60))
+    with pytest.raises(NotAuthenticatedError):
+        client.call("Topics")
+    assert "secret" not in repr(CALLERS["a wrong secret"])
+
+
+def test_a_malformed_request_is_refused_by_name(place):
+    metadata = CALLERS["an administrator"].metadata()
+    for sent in (b"\xff\xff\xff", b"\x0a\x05a", bytes(range(40))):
+        with pytest.raises(grpc.RpcError) as caught:
+            place.unary_unary("/pyrocket.v1.Broker/Bounds")(sent, metadata=metadata)
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "REQUEST_MALFORMED" in caught.value.details()
+
+
+def test_the_signature_is_that_of_rocketmqs_clients():
+    date, secret = "20220101T000000Z", "secret"
+    import hmac
+
+    value = hmac.new(secret.encode(), date.encode(), "sha1").hexdigest().upper()
+    header = (
+        "MQv2-HMAC-SHA1 Credential=ak//Rocketmq, SignedHeaders=x-mq-date-time, Signature=" + value
+    )
+    found = parse([("x-mq-date-time", date), ("authorization", header)])
+    assert found == ("ak", date.encode(), bytes.fromhex(value))
+    assert parse(sign("ak", "s"))[0] == "ak"
+    assert parse([("authorization", "MQv2-HMAC-SHA1 Credential=, Signature=")]) is None
+    assert parse([]) is None
+
+
+def tls_client(address, pem, **timeouts):
+    trust = Credentials(tls=True, ca=pem.read_bytes())
+    return Client(Connection(address, trust), Timeouts(**timeouts))
+
+
+def test_a_replaced_certificate_is_used_by_new_connections(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(files, "_LOOK_S", -1)
+    pem, key = write_certificate(tmp_path)
+    certificate = Certificate(str(pem), str(key))
+    store = Store.open(tmp_path / "store", create=True)
+    with served(store, certificate=certificate) as address:
+        first = tls_client(address, pem)
+        first.call("Topics")
+        other = tmp_path / "other"
+        other.mkdir()
+        new_pem, new_key = write_certificate(other)
+        with pytest.raises(TransportError, match=address):
+            tls_client(address, new_pem).call("Topics")
+        pem.write_bytes(new_pem.read_bytes())
+        with pytest.raises(TransportError), caplog.at_level(logging.ERROR):
+            tls_client(address, new_pem).call("Topics")
+        assert "stays in use" in caplog.text
+        key.write_bytes(new_key.read_bytes())
+        client = tls_client(address, new_pem)
+        client.call("Topics")
+        client.close()
+        first.close()
+
+
+def test_the_first_address_that_works_is_kept(tmp_path):
+    store = Store.open(tmp_path / "store", create=True)
+    with served(store) as address:
+        connection = Connection(["127.0.0.1:1", "127.0.0.1:2", address])
+        client = Client(connection)
+        client.call("Topics")
+        assert connection.address == address
+        client.close()
+
+
+def test_a_first_call_that_does_not_fit_is_refused(tmp_path, monkeypatch, caplog):
+    from pyrocket.rpc import connection as module
+
+    stores = [Store.open(tmp_path / name, create=True) for name in "ab"]
+    with served(stores[0]) as first, served(stores[1]) as second:
+        both = Connection([first, second])
+        client = Client(both)
+        client.call("Topics")
+        both.try_next(both.channel)
+        with pytest.raises(StoreNotSharedError, match=second):
+            client.call("Topics")
+        client.close()
+        monkeypatch.setattr(module, "system_clock", lambda: 0)
+        with caplog.at_level(logging.WARNING):
+            Client(Connection(first)).call("Topics")
+        assert "clock" in caplog.text
+        monkeypatch.setattr(module, "PROTOCOL", 2)
+        with pytest.raises(UnsupportedError) as caught:
+            Client(Connection(first)).call("Topics")
+        assert caught.value.code == "PROTOCOL_NEWER"
+        assert first in caught.value.message
+
+
+def test_an_address_that_was_never_reached_fails_soon():
+    client = Client(Connection("127.0.0.1:1"), Timeouts(total=60, first=0.3))
+    with pytest.raises(PyrocketError, match=r"127\.0\.0\.1:1"):
+        client.call("Topics")
