@@ -1,9 +1,9 @@
 """The options of a store that is read and written through its broker."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from pyspark_pyrocket.options.option import ALL, Kind, Option, duration, invalid
+from pyspark_pyrocket.options.option import ALL, TEXT, Kind, Option, boolean, duration, invalid
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s\[\]:,/]+):([0-9]{1,5})")
 _DEFAULT_TIMEOUT_MS = 60_000
@@ -25,9 +25,14 @@ def _parse_addresses(option: str, text: str) -> tuple[str, ...]:
 ADDRESSES: Kind[tuple[str, ...]] = Kind("host:port[,host:port]", _parse_addresses, ())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Endpoint:
-    """addresses: of one broker, in the order in which they are tried. timeout_ms: of one call."""
+    """How a broker is reached. It travels to tasks, so each field is read where it is used.
+
+    addresses: of one broker, in the order in which they are tried.
+    timeout_ms: of one call with its repeats.
+    ca, secret_key_file: paths on each machine.
+    """
 
     addresses: tuple[str, ...] = Option(
         "endpoint",
@@ -43,6 +48,48 @@ class Endpoint:
         "How long one call of the broker may take, including its repeats when the broker cannot be "
         "reached. Then the query fails.",
     ).field()
+    tls: bool = Option(
+        "endpoint.tls",
+        ALL,
+        boolean(default=False),
+        "Whether the connection to the broker is encrypted. The broker's certificate must be valid "
+        "for the host in `endpoint`.",
+    ).field()
+    ca: str = Option(
+        "endpoint.ca",
+        ALL,
+        TEXT,
+        "With `endpoint.tls`: a PEM file, on every machine, with the certificates that may sign "
+        "the broker's.",
+        default="those of the system",
+    ).field()
+    access_key: str = Option(
+        "accessKey",
+        ALL,
+        TEXT,
+        "The user at the broker.",
+        default="`$PYROCKET_ACCESS_KEY`",
+    ).field()
+    secret_key: str = Option(
+        "secretKey",
+        ALL,
+        TEXT,
+        "The user's secret, which Spark redacts in plans. Better: the environment of the driver "
+        "and the executors, or a file.",
+        default="`$PYROCKET_SECRET_KEY`",
+    ).field()
+    secret_key_file: str = Option(
+        "secretKeyFile",
+        ALL,
+        TEXT,
+        "A file, on every machine, whose content is the user's secret.",
+    ).field()
+
+    def __repr__(self) -> str:
+        """Leave the secret out."""
+        shown = {each.name: getattr(self, each.name) for each in fields(self)}
+        shown["secret_key"] = "***" if self.secret_key else ""
+        return f"Endpoint({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 NO_ENDPOINT = Endpoint()

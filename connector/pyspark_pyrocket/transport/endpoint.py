@@ -7,17 +7,19 @@ connections nor the thread that follows versions survive a fork: each process op
 import os
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyrocket import (
     Client,
     Connection,
+    Credentials,
     RemoteSink,
     RemoteSource,
     StoreConfig,
     Timeouts,
     VersionWatch,
 )
-from pyrocket.errors import StoreNotSharedError
+from pyrocket.errors import OptionError, StoreNotSharedError
 
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.interface import Capability
@@ -103,6 +105,30 @@ class EndpointTarget:
             f" {reason}.",
             remedy="Let the address name the same broker for the driver and all executors.",
         )
+
+
+def credentials_of(endpoint: Endpoint) -> Credentials:
+    """Return what this machine knows: files and environment are read here. Raises OptionError."""
+    secret = endpoint.secret_key or os.environ.get("PYROCKET_SECRET_KEY", "")
+    if endpoint.secret_key_file:
+        secret = _content("secretKeyFile", endpoint.secret_key_file).decode().strip()
+    return Credentials(
+        tls=endpoint.tls,
+        ca=_content("endpoint.ca", endpoint.ca) if endpoint.ca else None,
+        access_key=endpoint.access_key or os.environ.get("PYROCKET_ACCESS_KEY", ""),
+        secret_key=secret,
+    )
+
+
+def _content(option: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise OptionError(
+            f"Option {option!r} is {path!r}, which cannot be read on {socket.gethostname()}:"
+            f" {error.strerror}.",
+            remedy="The driver and all executors need the file.",
+        ) from error
 
 
 class EndpointSource(RemoteSource):

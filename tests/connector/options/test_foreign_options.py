@@ -72,7 +72,7 @@ def test_all_options_are_listed_if_no_name_is_similar(typed):
     remedy = refused(typed).remedy
     assert remedy.startswith("Remove it.")
     assert "Did you mean" not in remedy
-    assert f"{EVERY} stream query: path, endpoint, endpoint.timeout, subscribe," in remedy
+    assert f"{EVERY} stream query: path, endpoint, endpoint.timeout, " in remedy
 
 
 def test_header_is_not_similar_to_any_option():
