@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import grpc
 from pyrocket.broker.broker import Broker
+from pyrocket.broker.settings import Settings
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.server import Server
 
@@ -14,35 +15,24 @@ from pyrocket.rpc.server import Server
 class FaultyServer(Server):
     """A server whose calls can be lost or late: `faults` as in `support.memory.Fault`."""
 
-    def __init__(self, broker, faults):
-        self._faults = faults
-        super().__init__(broker)
+    def __init__(self, faults, *parts):
+        super().__init__(*parts)
+        self._faults, self._cut = faults, set()
 
-    def _handler(self, call):
-        handler = super()._handler(call)
-        if handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(self._unary(call, handler.unary_unary))
-        if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(self._stream(call, handler.unary_stream))
-        return handler
+    async def _reply(self, call, request, context):
+        fault = await self._fault(call, context)
+        reply = await super()._reply(call, request, context)
+        return await lose(context) if fault else reply
 
-    def _unary(self, call, answer):
-        async def unary(request, context):
-            fault = await self._fault(call, context)
-            reply = await answer(request, context)
-            return await lose(context) if fault else reply
+    async def _replies(self, call, request, context):
+        if await self._fault(call, context):
+            self._cut.add(context)
+        await super()._replies(call, request, context)
 
-        return unary
-
-    def _stream(self, call, answer):
-        async def stream(request, context):
-            fault = await self._fault(call, context)
-            async for reply in answer(request, context):
-                yield reply
-                if fault:
-                    await lose(context)
-
-        return stream
+    async def _send(self, context, reply):
+        await super()._send(context, reply)
+        if context in self._cut:
+            await lose(context)
 
     async def _fault(self, call, context):
         """Return the fault that strikes after the effect of this call, if there is one."""
@@ -67,14 +57,14 @@ def snake(name):
 
 
 @contextmanager
-def served(store, port=0, access=None, certificate=None, faults=None):
+def served(store, port=0, access=None, certificate=None, faults=None, **settings):
     """Serve an open store, which is closed at the end; the value is its address."""
     loop, ready, address = asyncio.new_event_loop(), threading.Event(), []
     broker = Broker(store)
 
     async def serve():
         gate = Gate(access, lambda: broker.source.topics())
-        server = Server(broker, gate) if faults is None else FaultyServer(broker, faults)
+        server = FaultyServer([] if faults is None else faults, broker, gate, Settings(**settings))
         credentials = certificate and certificate.credentials()
         found = server.listen(f"127.0.0.1:{port}", credentials)
         address.append(f"127.0.0.1:{found}")

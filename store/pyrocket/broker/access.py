@@ -97,9 +97,9 @@ class Access:
         allowed = any(need.right in rule.allow or ADMIN in rule.allow for rule in found)
         return allowed and not any(need.right in rule.deny or ADMIN in rule.deny for rule in found)
 
-    def has_any(self, user: str, topic: str) -> bool:
-        """Whether the user may do anything with the topic, and so learn of it."""
-        return any(self.has(user, Need(right, TOPIC, topic)) for right in RIGHTS)
+    def has_any(self, user: str, kind: str, name: str) -> bool:
+        """Whether the user may do anything with a topic or group, and so learn of it."""
+        return any(self.has(user, Need(right, kind, name)) for right in RIGHTS)
 
 
 def not_authenticated(reason: str) -> NotAuthenticatedError:

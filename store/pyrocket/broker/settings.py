@@ -21,7 +21,7 @@ ENVIRONMENT = "PYROCKET_BROKER_"
 WITHOUT_EFFECT = frozenset(
     [
         *("brokerClusterName", "brokerId", "brokerRole", "brokerIP1", "namesrvAddr"),
-        *("storePathRootDir", "storePathCommitLog", "mapedFileSizeConsumeQueue"),
+        *("maxMessageSize", "storePathRootDir", "storePathCommitLog", "mapedFileSizeConsumeQueue"),
         *("mappedFileSizeConsumeQueue", "warmMapedFileEnable", "autoCreateSubscriptionGroup"),
     ]
 )
@@ -168,7 +168,9 @@ class Settings:
     clean_time: tuple[int, ...] = _setting(
         (4,), HOURS_OF_DAY, "When expired messages are deleted.", "deleteWhen"
     )
-    message_bytes: int = _setting(4 << 20, SIZE, "The longest body of a message.", "maxMessageSize")
+    request_bytes: int = _setting(
+        16 << 20, SIZE, "The longest request; the body of a message has at most 4 MiB."
+    )
     connection_bytes: int = _setting(
         64 << 20, SIZE, "Requests and replies in memory for one connection."
     )

@@ -66,7 +66,17 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "FinishStaging": (),
     "Publish": ((PUBLISH, TOPIC, "staged"), ("create", TOPIC, "staged")),
     "Discard": ((PUBLISH, TOPIC, "staged"),),
+    "CreateTopic": ((ADMIN, TOPIC, "name"),),
+    "UpdateTopic": ((ADMIN, TOPIC, "name"),),
+    "DeleteTopic": ((ADMIN, TOPIC, "name"),),
+    "Groups": (),
+    "Group": (("any", GROUP, "group"),),
+    "CreateGroup": ((ADMIN, GROUP, "group"),),
+    "ResetGroup": ((ADMIN, GROUP, "group"),),
+    "DeleteGroup": ((ADMIN, GROUP, "group"),),
     "Retention": (),
+    "SetRetention": ((ADMIN, STORE, ""),),
+    "Clean": ((ADMIN, STORE, ""),),
     "Flush": (),
 }
 """Call → the rights that it needs: right, kind, and the argument with the names.
@@ -74,6 +84,10 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
 `any` is satisfied by any right; `create` is `admin`, unless the topic exists or nothing is created.
 Files of staged rows have names that only their writer knows, and each of their blocks was checked.
 """
+
+
+_LISTS = {"Topics": TOPIC, "Groups": GROUP}
+"""Calls whose replies hold only what the caller has a right on."""
 
 
 class Gate:
@@ -111,8 +125,9 @@ class Gate:
                 self._check(access, user, right, kind, name, arguments)
         if call == "Locate" and not arguments["request"].topics:
             access.check(user, WHOLE_STORE)
-        if call == "Topics":
-            return lambda reply: [one for one in reply if access.has_any(user, one.name)]
+        if call in _LISTS:
+            kind = _LISTS[call]
+            return lambda reply: [one for one in reply if access.has_any(user, kind, one.name)]
         return lambda reply: reply
 
     def _check(
@@ -130,9 +145,9 @@ class Gate:
                 return
             right = ADMIN
         if right == "any":
-            if not access.has_any(user, name):
+            if not access.has_any(user, kind, name):
                 raise StorePermissionError(
-                    f"the user {user} does not have any right on the topic {name}.",
+                    f"the user {user} does not have any right on the {kind} {name}.",
                     remedy="Let an administrator of the broker add a rule to its file of users.",
                 )
             return

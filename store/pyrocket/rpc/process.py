@@ -5,8 +5,10 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from ipaddress import ip_address
+from typing import Any
 
 from pyrocket.broker.access import watch_access
 from pyrocket.broker.broker import Broker
@@ -15,6 +17,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreLockedError
 from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
 from pyrocket.rpc.gate import Gate
+from pyrocket.rpc.limits import LoopWatch
 from pyrocket.rpc.server import Server
 from pyrocket.rpc.tls import Certificate
 from pyrocket.store import Store
@@ -56,10 +59,20 @@ def serve(directory: str, settings: Settings) -> None:
         raise
     try:
         gate = Gate(access.current if access else None, lambda: broker.source.topics())
-        asyncio.run(_serve(broker, gate, certificate, settings))
+        _run(_serve(broker, gate, certificate, settings))
     finally:
         broker.close()
         _log.info("the store is closed")
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    watch = LoopWatch()
+    loop = asyncio.SelectorEventLoop(watch)
+    try:
+        loop.run_until_complete(main)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
 
 
 async def _serve(
@@ -68,7 +81,7 @@ async def _serve(
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    server, note = Server(broker, gate), BrokerFile(Layout(broker.path))
+    server, note = Server(broker, gate, settings), BrokerFile(Layout(broker.path))
     listens = [_listen(server, address, certificate) for address in settings.listen]
     await server.start()
     note.write(RunningBroker(os.getpid(), listens))

@@ -2,22 +2,23 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
 from pyrocket.broker.broker import Broker
-from pyrocket.errors import InvalidInputError, PyrocketError
+from pyrocket.broker.settings import Settings
+from pyrocket.errors import BrokerBusyError, InvalidInputError, PyrocketError
 from pyrocket.rpc.allocator import keep_blocks
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.errors import status_of
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.health import Health
+from pyrocket.rpc.limits import Budget
 from pyrocket.rpc.messages import put
 from pyrocket.rpc.service import SERVICE, BulkService, Call
 
@@ -26,21 +27,30 @@ _LOG = logging.getLogger("pyrocket")
 _VERSION_SECONDS = 0.01
 """Versions are sent at most so often."""
 
-READ_THREADS = 8
-"""Calls that are answered at the same time; others wait in the order in which they came."""
+DEFAULTS = Settings()
+_PEER_S = 60
+"""After so long without a sign of a client the broker looks whether it is still there."""
 
-MAX_REQUEST_BYTES = 16 << 20
 
-OPTIONS = [
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.http2.max_ping_strikes", 0),
-]
-"""Without the first a second broker on the same port starts without an error; with the last ones
-clients may look every 10 s whether the broker is still there."""
+def _options(settings: Settings) -> list[tuple[str, int]]:
+    """Return the options of the server.
+
+    Without the first a second broker on the same port starts without an error; with the last two
+    clients may look every 10 s whether the broker is still there.
+    """
+    return [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", settings.request_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", settings.streams_per_client),
+        ("grpc.max_connection_idle_ms", int(1000 * settings.connection_idle)),
+        ("grpc.keepalive_time_ms", 1000 * _PEER_S),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+
 
 _Value = TypeVar("_Value")
 _Context = Any
@@ -49,12 +59,17 @@ _Context = Any
 class Server:
     """Serves one broker. Made and used inside an event loop."""
 
-    def __init__(self, broker: Broker, gate: Gate | None = None) -> None:
+    def __init__(
+        self, broker: Broker, gate: Gate | None = None, settings: Settings = DEFAULTS
+    ) -> None:
         self._broker, self._gate = broker, gate or Gate()
         keep_blocks()
-        self._pool = ThreadPoolExecutor(READ_THREADS, "pyrocket-call")
-        self._server = grpc.aio.server(options=OPTIONS)
+        self._pool = ThreadPoolExecutor(settings.read_threads, "pyrocket-call")
+        self._server = grpc.aio.server(options=_options(settings))
         self._stopping = asyncio.Event()
+        self._settings = settings
+        self.parked = self.stalled = 0
+        self.budget = Budget(settings.connection_bytes, settings.total_bytes)
         calls = BulkService(broker).calls()
         handlers = {call.name: self._handler(call) for call in calls}
         handlers["Watch"] = grpc.unary_stream_rpc_method_handler(self._watch)
@@ -86,31 +101,43 @@ class Server:
 
     def _handler(self, call: Call) -> grpc.RpcMethodHandler:
         async def unary(request: bytes, context: _Context) -> bytes:
-            reply = await self._guarded(
-                context, lambda: self._run(lambda: self._answer(call, request, context))
+            return await self._guarded(
+                context, request, lambda: self._reply(call, request, context)
             )
-            if isinstance(reply, Future):
-                waiting = asyncio.wrap_future(reply)
-                reply = await self._guarded(context, lambda: waiting)
-            return call.encode(reply)
 
-        async def stream(request: bytes, context: _Context) -> AsyncIterator[bytes]:
-            replies: Iterator[Any] = await self._guarded(
-                context, lambda: self._run(lambda: iter(self._answer(call, request, context)))
-            )
-            try:
-                while (
-                    reply := await self._guarded(
-                        context, lambda: self._run(lambda: next(replies, None))
-                    )
-                ) is not None:
-                    yield call.encode(reply)
-            finally:
-                await asyncio.shield(self._run(lambda: _close(replies)))
+        async def stream(request: bytes, context: _Context) -> None:
+            await self._guarded(context, request, lambda: self._replies(call, request, context))
 
         if call.streams:
             return grpc.unary_stream_rpc_method_handler(stream)
         return grpc.unary_unary_rpc_method_handler(unary)
+
+    async def _reply(self, call: Call, request: bytes, context: _Context) -> bytes:
+        reply = await self._run(lambda: self._encoded(call, request, context))
+        if isinstance(reply, Future):
+            return call.encode(await asyncio.wrap_future(reply))
+        return reply
+
+    def _encoded(self, call: Call, request: bytes, context: _Context) -> "bytes | Future[Any]":
+        reply = self._answer(call, request, context)
+        return reply if isinstance(reply, Future) else call.encode(reply)
+
+    async def _replies(self, call: Call, request: bytes, context: _Context) -> None:
+        replies: Iterator[Any] = await self._run(lambda: iter(self._answer(call, request, context)))
+        try:
+            while (reply := await self._run(lambda: next(replies, None))) is not None:
+                await self._send(context, call.encode(reply))
+        finally:
+            await asyncio.shield(self._run(lambda: _close(replies)))
+
+    async def _send(self, context: _Context, reply: bytes) -> None:
+        """Send one reply of a stream; a client that does not read is disconnected after a while."""
+        async with self.budget.wait(context.peer(), len(reply)):
+            try:
+                await asyncio.wait_for(context.write(reply), self._settings.stream_stalled)
+            except asyncio.TimeoutError:
+                self.stalled += 1
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "The client does not read.")
 
     def _answer(self, call: Call, request: bytes, context: _Context) -> Any:
         user = self._gate.user(context.invocation_metadata() or ())
@@ -118,14 +145,21 @@ class Server:
         visible = self._gate.admit(user, call.name, arguments)
         return visible(call.answer(**arguments))
 
-    async def _guarded(self, context: _Context, work: Callable[[], Awaitable[_Value]]) -> _Value:
-        """Await `work`; its error ends the call."""
+    async def _guarded(
+        self, context: _Context, request: bytes, work: Callable[[], Awaitable[_Value]]
+    ) -> _Value:
+        """Await `work` within the bounds; its error ends the call."""
         try:
-            return await work()
+            async with self.budget.hold(context.peer(), len(request)):
+                return await work()
         except PyrocketError as error:
             await context.abort(*status_of(error))
             raise
+        except grpc.aio.AbortError:
+            raise
         except Exception as error:
+            if context.done():
+                raise  # The client has ended the call.
             _LOG.exception("a call has failed unexpectedly")
             await context.abort(*status_of(_unexpected(error)))
             raise
@@ -133,21 +167,38 @@ class Server:
     def _run(self, work: Callable[[], _Value]) -> Awaitable[_Value]:
         return asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    async def _watch(self, request: bytes, context: _Context) -> AsyncIterator[bytes]:
+    async def _watch(self, request: bytes, context: _Context) -> None:
+        await self._guarded(context, request, lambda: self._versions(context))
+
+    async def _versions(self, context: _Context) -> None:
         """Send versions as they change, until the client or the server ends."""
-        admit = partial(self._gate.user, context.invocation_metadata() or ())
-        await self._guarded(context, lambda: self._run(admit))
-        kind = message_class("pyrocket.v1.Version")
-        sent = None
-        while not self._stopping.is_set():
-            version = self._broker.version()
-            if version != sent:
-                message = kind()
-                put(message, version)
-                yield message.SerializeToString()
-                sent = version
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _VERSION_SECONDS)
+        metadata = context.invocation_metadata() or ()
+        await self._run(lambda: self._gate.user(metadata))
+        with self._parked():
+            kind, sent = message_class("pyrocket.v1.Version"), None
+            while not self._stopping.is_set():
+                version = self._broker.version()
+                if version != sent:
+                    message = kind()
+                    put(message, version)
+                    await self._send(context, message.SerializeToString())
+                    sent = version
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), _VERSION_SECONDS)
+
+    @contextmanager
+    def _parked(self) -> Iterator[None]:
+        """Count a client that waits for changes. Raises BrokerBusyError."""
+        if self.parked >= self._settings.parked_polls:
+            raise BrokerBusyError(
+                "as many clients wait for changes as may.",
+                remedy="See the broker's setting parked_polls.",
+            )
+        self.parked += 1
+        try:
+            yield
+        finally:
+            self.parked -= 1
 
 
 def _arguments(call: Call, request: bytes) -> dict[str, Any]:

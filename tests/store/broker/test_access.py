@@ -62,8 +62,8 @@ def test_rights_hold_for_the_topics_and_groups_that_are_named(write):
     assert not access.has("spark", Need(SUBSCRIBE, TOPIC, "etl"))
     assert not access.has("spark", Need(SUBSCRIBE, GROUP, "orders"))
     assert not access.has("stranger", Need(SUBSCRIBE, TOPIC, "orders"))
-    assert access.has_any("spark", "orders")
-    assert not access.has_any("spark", "payments")
+    assert access.has_any("spark", TOPIC, "orders")
+    assert not access.has_any("spark", TOPIC, "payments")
 
 
 def test_a_rule_that_denies_wins(write):

@@ -33,7 +33,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(write):
 
 def test_the_bounds_are_those_of_the_table():
     found = Settings()
-    assert (found.message_bytes, found.connection_bytes) == (4 << 20, 64 << 20)
+    assert (found.request_bytes, found.connection_bytes) == (16 << 20, 64 << 20)
     assert (found.total_bytes, found.streams_per_client) == (512 << 20, 100)
     assert (found.parked_polls, found.stream_stalled) == (10_000, 60)
     assert (found.connection_idle, found.drain) == (1800, 30)

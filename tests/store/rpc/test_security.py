@@ -99,11 +99,26 @@ ARGUMENTS = {
         "staged": [STAGED],
     },
     "Discard": {"staged": [STAGED]},
+    "CreateTopic": {"name": "orders"},
+    "UpdateTopic": {"name": "orders"},
+    "DeleteTopic": {"name": "orders"},
+    "Groups": {},
+    "Group": {"group": "etl"},
+    "CreateGroup": {"group": "etl"},
+    "ResetGroup": {"group": "etl", "topic": "orders", "rule": "latest"},
+    "DeleteGroup": {"group": "etl"},
     "Retention": {},
+    "SetRetention": {},
+    "Clean": {},
     "Flush": {},
 }
-FOR_ALL = {"Hello", "Watch", "Topics", "Holds", "Flush", "FinishStaging", "Retention"}
-FOR_ADMINISTRATORS = {"PlanView", "ReadView"}
+FOR_ALL = {
+    *("Hello", "Watch", "Topics", "Groups", "Holds", "Flush", "FinishStaging", "Retention"),
+}
+FOR_ADMINISTRATORS = {
+    *("PlanView", "ReadView", "CreateTopic", "UpdateTopic", "DeleteTopic"),
+    *("CreateGroup", "ResetGroup", "DeleteGroup", "SetRetention", "Clean"),
+}
 NAMES = [method.name for method in service("pyrocket.v1.Broker").methods]
 
 
@@ -133,6 +148,11 @@ def place(serving):
 
 @pytest.fixture
 def address(serving):
+    """The broker's address; the matrix may have deleted what its tests need."""
+    root = Client(Connection(serving[1], CALLERS["an administrator"]))
+    for topic in ("orders", "others"):
+        root.call("Prepare", topic=topic, create=True)
+    root.close()
     return serving[1]
 
 

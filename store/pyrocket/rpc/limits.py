@@ -1,0 +1,85 @@
+"""What a broker bounds: bytes in memory, and how long the event loop is held."""
+
+import asyncio
+import selectors
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from pyrocket.errors import BrokerBusyError
+
+HELD_S = 0.02
+"""No callback should hold the event loop for longer."""
+
+
+class Budget:
+    """The bytes of requests and replies in memory, by connection and in all.
+
+    Used by the event loop alone. One that is larger than all of the budget is let through alone.
+    """
+
+    def __init__(self, connection_bytes: int, total_bytes: int) -> None:
+        self._connection_bytes, self._total_bytes = connection_bytes, total_bytes
+        self._held: Counter[str] = Counter()
+        self._freed = asyncio.Condition()
+        self.total = 0
+
+    @asynccontextmanager
+    async def hold(self, peer: str, size: int) -> AsyncIterator[None]:
+        """Hold the bytes of a request during a block. Raises BrokerBusyError."""
+        if not self._has_room(peer, size):
+            raise BrokerBusyError(
+                "the broker holds as many bytes of requests and replies as it may.",
+                remedy="Send it again later; see total_bytes and connection_bytes.",
+            )
+        self._take(peer, size)
+        try:
+            yield
+        finally:
+            await self._give(peer, size)
+
+    @asynccontextmanager
+    async def wait(self, peer: str, size: int) -> AsyncIterator[None]:
+        """Hold the bytes of a reply during a block, which begins when there is room."""
+        async with self._freed:
+            await self._freed.wait_for(lambda: self._has_room(peer, size))
+            self._take(peer, size)
+        try:
+            yield
+        finally:
+            await self._give(peer, size)
+
+    def _has_room(self, peer: str, size: int) -> bool:
+        of_peer, total = self._held[peer], self.total
+        fits_peer = not of_peer or of_peer + size <= self._connection_bytes
+        return fits_peer and (not total or total + size <= self._total_bytes)
+
+    def _take(self, peer: str, size: int) -> None:
+        self._held[peer] += size
+        self.total += size
+
+    async def _give(self, peer: str, size: int) -> None:
+        self.total -= size
+        self._held[peer] -= size
+        if not self._held[peer]:
+            del self._held[peer]
+        async with self._freed:
+            self._freed.notify_all()
+
+
+class LoopWatch(selectors.DefaultSelector):
+    """The selector of an event loop, which counts how often callbacks held the loop too long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.longest_s, self._woke = 0, 0.0, time.monotonic()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for events; the time since the last wait is that of the callbacks."""
+        held = time.monotonic() - self._woke
+        self.longest_s = max(self.longest_s, held)
+        self.count += held > HELD_S
+        found = super().select(timeout)
+        self._woke = time.monotonic()
+        return found

@@ -1,0 +1,107 @@
+"""The bounds of a broker hold: bytes, waiting clients, readers that stop, the event loop."""
+
+import asyncio
+import os
+import time
+
+import pyarrow as pa
+import pytest
+from pyrocket import Message, MessageQueue, QueueRange, Store
+from pyrocket.errors import BrokerBusyError, TransportError
+from pyrocket.rpc.client import Client, Timeouts
+from pyrocket.rpc.connection import Connection
+from pyrocket.rpc.limits import Budget, LoopWatch
+from support.broker import served
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store.open(tmp_path / "store", create=True)
+    store.topics.create("orders", read_queues=1, write_queues=1)
+    return store
+
+
+def client_of(address, **timeouts):
+    return Client(Connection(address), Timeouts(**timeouts))
+
+
+def test_a_request_that_finds_no_room_is_refused_and_a_reply_waits_for_it():
+    async def check():
+        budget = Budget(100, 150)
+        async with budget.hold("a", 80):
+            with pytest.raises(BrokerBusyError):
+                async with budget.hold("a", 21):
+                    pass
+            with pytest.raises(BrokerBusyError):
+                async with budget.hold("b", 71):
+                    pass
+            reply = asyncio.ensure_future(take(budget, "b", 71))
+            await asyncio.sleep(0)
+            assert not reply.done()
+        await asyncio.wait_for(reply, 5)
+        assert budget.total == 0
+        async with budget.hold("a", 1000):
+            assert budget.total == 1000
+
+    async def take(budget, peer, size):
+        async with budget.wait(peer, size):
+            pass
+
+    asyncio.run(check())
+
+
+def test_the_loop_watch_counts_callbacks_that_hold_the_loop():
+    watch = LoopWatch()
+    loop = asyncio.SelectorEventLoop(watch)
+    loop.run_until_complete(asyncio.sleep(0.05))
+    before = watch.count
+    loop.call_soon(time.sleep, 0.05)
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+    assert watch.count == before + 1
+    assert watch.longest_s > 0.04
+
+
+def test_more_waiting_clients_than_may_are_refused(store):
+    with served(store, parked_polls=1) as address:
+        client = client_of(address)
+        first = client.stream("Watch")
+        next(first)
+        with pytest.raises(BrokerBusyError):
+            next(client.stream("Watch"))
+        first.close()
+        client.close()
+
+
+def test_a_reader_that_stops_is_disconnected(store):
+    body = pa.array([os.urandom(1_000_000)] * 30, pa.binary())
+    store.append_batch(pa.record_batch({"body": body}), topic="orders")
+    with served(store, stream_stalled=0.3) as address:
+        client = client_of(address)
+        wanted = [QueueRange(MessageQueue("orders", "broker-a", 0), 0, 30)]
+        blocks = client.stream("Slices", ranges=wanted)
+        next(blocks)
+        time.sleep(1.5)
+        with pytest.raises(TransportError) as caught:
+            list(blocks)
+        assert caught.value.repeat_is_safe
+        client.close()
+
+
+def test_a_request_longer_than_may_be_is_refused(store):
+    with served(store, request_bytes=100_000) as address:
+        client = client_of(address, total=1)
+        with pytest.raises(TransportError, match="RESOURCE_EXHAUSTED"):
+            client.call("Bounds", topics=["x" * 100_000])
+        client.close()
+
+
+def test_the_drain_lets_a_stream_end(store):
+    store.append(Message(topic="orders", body=b"1"))
+    wanted = [QueueRange(MessageQueue("orders", "broker-a", 0), 0, 1)]
+    with served(store) as address:
+        client = client_of(address)
+        blocks = client.stream("Slices", ranges=wanted)
+        next(blocks)
+    list(blocks)
+    client.close()
