@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyrocket.broker.admin import StoreAdmin
+from pyrocket.broker.running import RunningState, running_state
 from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
+from pyrocket.disk.layout import Layout, listed, parse_file_name
 from pyrocket.store import Store
 from pyrocket.versions import RELEASE
 
@@ -61,6 +63,16 @@ class Broker:
     def path(self) -> Path:
         """The directory of the store."""
         return self._store.path
+
+    def running(self) -> RunningState:
+        """Return what the broker can do at this moment."""
+        return running_state(self._store.path, self._store.retention)
+
+    def log_bytes(self) -> int:
+        """Return how many bytes the log has."""
+        names = [each.name for each in listed(Layout(self._store.path).commit_log)]
+        starts = [start for name in names if (start := parse_file_name(name)) is not None]
+        return self._store.position().published - min(starts, default=0)
 
     def hello(self) -> Hello:
         """Return who this is."""

@@ -28,7 +28,7 @@ from pyrocket.formats.properties import (
     TIMER_OUT_MS,
     UNIQ_KEY,
 )
-from pyrocket.formats.property_columns import PropertyColumns, numbers, real_places
+from pyrocket.formats.property_columns import numbers, real_places
 from pyrocket.formats.record import follow
 from pyrocket.formats.record_batch import EncodedBatch, with_crc_room
 from pyrocket.formats.record_crc import OUR_HOST
@@ -123,7 +123,7 @@ class _Run:
             raise _refused(count, record_fault(record, start), "RECORD_CORRUPT")
         self.topic = self.fields.topics()[0].as_py().decode()
         self.queue_ids = self.fields.queue_id
-        self.properties = PropertyColumns(self.fields.properties())
+        self.properties = self.fields.property_columns
         self._check()
 
     def _check(self) -> None:

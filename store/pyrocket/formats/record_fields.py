@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from pyrocket.errors import PLACEHOLDER, RESTORE_DAMAGED, VERIFY_FIRST, RecordDamagedError
 from pyrocket.formats.arrow_buffers import Ints, begin_with, binary_runs, gather, part_of
+from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import (
     FIXED_BYTES,
     HEADER,
@@ -186,6 +187,11 @@ class RecordFields:
     def _properties(self) -> pa.BinaryArray:
         start = self.properties_start
         return binary_runs(self.buffer, start, start + self.properties_length)
+
+    @cached_property
+    def property_columns(self) -> PropertyColumns:
+        """The properties as columns."""
+        return PropertyColumns(self._properties)
 
     def bodies(self) -> pa.BinaryArray:
         """Return the bodies as stored."""

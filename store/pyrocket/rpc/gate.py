@@ -140,8 +140,7 @@ class Gate:
         arguments: Mapping[str, Any],
     ) -> None:
         if right == "create":
-            creates = arguments.get("create") or arguments.get("create_topics")
-            if not creates or name in self._topics():
+            if not arguments.get("create") or name in self._topics():
                 return
             right = ADMIN
         if right == "any":

@@ -5,8 +5,9 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -59,41 +60,70 @@ def serve(directory: str, settings: Settings) -> None:
         raise
     try:
         gate = Gate(access.current if access else None, lambda: broker.source.topics())
-        _run(_serve(broker, gate, certificate, settings))
+        _run(partial(_serve, broker, gate, certificate, settings))
     finally:
         broker.close()
-        _log.info("the store is closed")
+    _log.info("the store is closed")
 
 
-def _run(main: Coroutine[Any, Any, None]) -> None:
+def _run(main: Callable[[LoopWatch], Coroutine[Any, Any, None]]) -> None:
     watch = LoopWatch()
     loop = asyncio.SelectorEventLoop(watch)
     try:
-        loop.run_until_complete(main)
+        loop.run_until_complete(main(watch))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
 
 
 async def _serve(
-    broker: Broker, gate: Gate, certificate: Certificate | None, settings: Settings
+    broker: Broker,
+    gate: Gate,
+    certificate: Certificate | None,
+    settings: Settings,
+    watch: LoopWatch,
 ) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     server, note = Server(broker, gate, settings), BrokerFile(Layout(broker.path))
     listens = [_listen(server, address, certificate) for address in settings.listen]
-    await server.start()
-    note.write(RunningBroker(os.getpid(), listens))
+    with _monitoring(broker, server, watch, settings.metrics) as metrics:
+        await server.start()
+        note.write(RunningBroker(os.getpid(), listens, metrics))
+        try:
+            _log.info("serving %s at %s", broker.path, ", ".join(listens))
+            if not settings.users:
+                _log.warning("without users every program that reaches the address may do anything")
+            await stopping.wait()
+            _log.info("stopping: calls have %g s to end", settings.drain)
+        finally:
+            await server.stop(settings.drain)
+            note.delete()
+
+
+@contextmanager
+def _monitoring(broker: Broker, server: Server, watch: LoopWatch, address: str) -> Iterator[str]:
+    """Answer /metrics and /health; the value is the address, empty if there is none."""
+    if not address:
+        yield ""
+        return
+    from pyrocket.rpc.monitoring import Metrics, MonitoringServer
+
+    host, _, port = address.rpartition(":")
     try:
-        _log.info("serving %s at %s", broker.path, ", ".join(listens))
-        if not settings.users:
-            _log.warning("without users every program that reaches the address may do anything")
-        await stopping.wait()
-        _log.info("stopping: calls have %g s to end", settings.drain)
+        found = MonitoringServer(
+            host.strip("[]"),
+            int(port),
+            Metrics(broker, server, watch),
+            lambda: "stopping" if server.is_stopping else broker.running().trouble,
+        )
+    except (OSError, ValueError, OverflowError):
+        raise _unusable(address, "--metrics") from None
+    try:
+        yield f"{host}:{found.port}"
     finally:
-        await server.stop(settings.drain)
-        note.delete()
+        found.close()
 
 
 def check_exposure(settings: Settings) -> None:
@@ -137,10 +167,14 @@ def _listen(server: Server, address: str, certificate: Certificate | None) -> st
     try:
         port = server.listen(bare, credentials)
     except RuntimeError:
-        raise OptionError(
-            f"the address {bare} cannot be used: the port is in use, or the host is not one of"
-            " this machine.",
-            remedy="Choose another --listen, or stop the process that uses the port.",
-            code="BROKER_ADDRESS",
-        ) from None
+        raise _unusable(bare, "--listen") from None
     return f"{bare.rpartition(':')[0]}:{port}"
+
+
+def _unusable(address: str, flag: str) -> OptionError:
+    return OptionError(
+        f"the address {address} cannot be used: the port is in use, or the host is not one of"
+        " this machine.",
+        remedy=f"Choose another {flag}, or stop the process that uses the port.",
+        code="BROKER_ADDRESS",
+    )

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -69,6 +70,7 @@ class Server:
         self._stopping = asyncio.Event()
         self._settings = settings
         self.parked = self.stalled = 0
+        self.observe: Callable[[str, str, float], None] = lambda call, status, seconds: None
         self.budget = Budget(settings.connection_bytes, settings.total_bytes)
         calls = BulkService(broker).calls()
         handlers = {call.name: self._handler(call) for call in calls}
@@ -89,6 +91,11 @@ class Server:
             return self._server.add_insecure_port(address)
         return self._server.add_secure_port(address, credentials)
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether new calls are refused."""
+        return self._stopping.is_set()
+
     async def start(self) -> None:
         """Begin to answer."""
         await self._server.start()
@@ -102,11 +109,13 @@ class Server:
     def _handler(self, call: Call) -> grpc.RpcMethodHandler:
         async def unary(request: bytes, context: _Context) -> bytes:
             return await self._guarded(
-                context, request, lambda: self._reply(call, request, context)
+                call.name, context, request, lambda: self._reply(call, request, context)
             )
 
         async def stream(request: bytes, context: _Context) -> None:
-            await self._guarded(context, request, lambda: self._replies(call, request, context))
+            await self._guarded(
+                call.name, context, request, lambda: self._replies(call, request, context)
+            )
 
         if call.streams:
             return grpc.unary_stream_rpc_method_handler(stream)
@@ -146,29 +155,36 @@ class Server:
         return visible(call.answer(**arguments))
 
     async def _guarded(
-        self, context: _Context, request: bytes, work: Callable[[], Awaitable[_Value]]
+        self, call: str, context: _Context, request: bytes, work: Callable[[], Awaitable[_Value]]
     ) -> _Value:
         """Await `work` within the bounds; its error ends the call."""
+        began, status = time.monotonic(), "OK"
         try:
             async with self.budget.hold(context.peer(), len(request)):
                 return await work()
         except PyrocketError as error:
-            await context.abort(*status_of(error))
+            code, text, metadata = status_of(error)
+            status = code.name
+            await context.abort(code, text, metadata)
             raise
         except grpc.aio.AbortError:
+            status = "UNAVAILABLE"
             raise
         except Exception as error:
+            status = "UNKNOWN"
             if context.done():
                 raise  # The client has ended the call.
             _LOG.exception("a call has failed unexpectedly")
             await context.abort(*status_of(_unexpected(error)))
             raise
+        finally:
+            self.observe(call, status, time.monotonic() - began)
 
     def _run(self, work: Callable[[], _Value]) -> Awaitable[_Value]:
         return asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def _watch(self, request: bytes, context: _Context) -> None:
-        await self._guarded(context, request, lambda: self._versions(context))
+        await self._guarded("Watch", context, request, lambda: self._versions(context))
 
     async def _versions(self, context: _Context) -> None:
         """Send versions as they change, until the client or the server ends."""

@@ -15,7 +15,6 @@ from pyrocket.formats.arrow_buffers import Ints, to_text
 from pyrocket.formats.index_file import key_hashes
 from pyrocket.formats.message_keys import MessageKeys
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
-from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_ROLLBACK, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_fields import RecordFields
 
@@ -37,14 +36,14 @@ class KeyItems:
 
 def key_items(run: RecordFields) -> KeyItems:
     """Return the items of the records. Raises StoreDamagedError if a record is damaged."""
+    run.check_structure()
     keys = keys_of_records(run)
     return KeyItems(keys.hashes, run.physical_offset[keys.rows], run.store_timestamp[keys.rows])
 
 
 def keys_of_records(run: RecordFields) -> MessageKeys:
-    """Return the keys of the records. Raises StoreDamagedError if a record is damaged."""
-    run.check_structure()
-    properties = PropertyColumns(run.properties())
+    """Return the keys of records whose structure has been checked."""
+    properties = run.property_columns
     unique, words = properties.column(UNIQ_KEY), properties.column(KEYS)
     lists = pc.split_pattern(words, " ")
     words, word_rows = lists.flatten(), pc.list_parent_indices(lists)

@@ -20,7 +20,6 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.hashes import tags_hashes
 from pyrocket.formats.properties import DELAY
-from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.queue_entry import ENTRY, Entries, build_entries
 from pyrocket.formats.record import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_crc import OUR_HOST
@@ -35,7 +34,7 @@ _LEVEL = r"^[0-9]{1,9}$"
 
 def tags_codes(run: RecordFields, delay_levels_ms: Sequence[int]) -> npt.NDArray[np.int64]:
     """Return the tagsCode of each record; level n is delayed by `delay_levels_ms[n - 1]`."""
-    properties = PropertyColumns(run.properties())
+    properties = run.property_columns
     codes = tags_hashes(properties)
     delayed = pc.equal(run.topics(), SCHEDULE_TOPIC.encode()).to_numpy(zero_copy_only=False)
     if not delayed.any():
@@ -61,7 +60,7 @@ def underivable(
     delays = found["tags_code"] - records.store_timestamp
     same &= (delays > 0) & (delays % _SECOND == 0)
     if same.any():
-        same &= _levels(PropertyColumns(records.properties()).column(DELAY)) > 0
+        same &= _levels(records.property_columns.column(DELAY)) > 0
     return same if ours_too else same & ~records.has_store_host(OUR_HOST)
 
 

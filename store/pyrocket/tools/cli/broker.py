@@ -7,7 +7,10 @@ from typing import Any
 import click
 
 from pyrocket.broker.settings import load, table
-from pyrocket.tools.cli.frame import OK, CommandGroup, exits, fail
+from pyrocket.metadata.broker_file import BrokerFile
+from pyrocket.metadata.identity import check_directory, layout_of
+from pyrocket.tools.cli.frame import FOUND, OK, CommandGroup, as_json, exits, fail, show_json
+from pyrocket.tools.cli.logs import write_logs
 
 
 class _BrokerCommands(CommandGroup):
@@ -69,5 +72,41 @@ def start(directory: str, config: str | None, **given: Any) -> int:
     except ModuleNotFoundError as error:
         remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
         fail("COMMAND", f"broker needs {error.name}.", remedy, as_json=False)
+    write_logs(settings.log_format, settings.log_level)
     serve(directory, settings)
     return OK
+
+
+@broker.command()
+@click.argument("directory", type=click.Path())
+@as_json
+@exits
+def status(directory: str, as_json: bool) -> int:
+    """Show the broker that serves the store in DIRECTORY, and what it can do. Exits with 1 if none.
+
+    Runs on the broker's machine, and reads only.
+    """
+    from pyrocket.broker.running import running_state
+
+    layout = layout_of(directory)
+    check_directory(layout, create=False)
+    found, state = BrokerFile(layout).read(), running_state(layout.root)
+    shown = {
+        "pid": found and found.pid,
+        "listen": found.listen if found else [],
+        "metrics": found.metrics if found else "",
+        "writable": state.is_writable,
+        "writeError": state.write_error,
+        "diskFull": state.disk_full,
+        "published": state.published,
+        "flushBehindBytes": state.published - state.flushed,
+        "dispatchBehindBytes": state.published - state.dispatched,
+    }
+    if as_json:
+        show_json(shown)
+    elif found is None:
+        click.echo(f"No broker serves {layout.root}.")
+    else:
+        for name, value in shown.items():
+            click.echo(f"{name:<20} {', '.join(value) if isinstance(value, list) else value}")
+    return OK if found else FOUND

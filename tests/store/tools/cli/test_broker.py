@@ -1,17 +1,21 @@
 """`pyrocket broker`: its start, its end, and what it refuses."""
 
+import json
 import socket
 from dataclasses import replace
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
-from pyrocket import Message, Store
+from pyrocket import Message, Retention, Store
+from pyrocket.broker.running import RunningState, running_state
 from pyrocket.errors import NotAuthenticatedError, StoreLockedError
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.connection import Connection, Credentials
 from pyrocket.rpc.descriptors import message_class
-from support.broker_process import ending, running, start
+from support.broker_process import ending, running, start, wait_until_it_serves
 from support.certificates import write_certificate
-from support.commands import run
+from support.commands import document, run
 
 
 def status_of(address, service=""):
@@ -143,3 +147,63 @@ def test_tls_and_users_serve_beside_a_plain_address(tmp_path):
             client.close()
         with pytest.raises(NotAuthenticatedError):
             Client(Connection(found.listen[1])).call("Topics")
+
+
+def get(address, path):
+    try:
+        with urlopen(f"http://{address}{path}", timeout=20) as reply:
+            return reply.status, reply.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_status_metrics_health_and_json_logs(tmp_path):
+    path = tmp_path / "store"
+    assert run("broker", "status", path).exit_code == 2
+    given = ["--metrics", "127.0.0.1:0", "--log-format", "json"]
+    process = start(path, "--listen", "127.0.0.1:0", *given)
+    found = wait_until_it_serves(process, path)
+    client = Client(Connection(found.listen[0]))
+    client.call("Prepare", topic="orders", create=True)
+    client.close()
+    shown = document("broker", "status", path)
+    assert (shown["pid"], shown["listen"]) == (process.pid, found.listen)
+    assert shown["writable"] is True
+    assert get(found.metrics, "/health") == (200, "ready\n")
+    assert get(found.metrics, "/else")[0] == 404
+    code, text = get(found.metrics, "/metrics")
+    assert code == 200
+    names = 'cluster="DefaultCluster",node_id="broker-a",node_type="broker"'
+    assert f"rocketmq_broker_permission{{{names}}} 6.0" in text
+    assert 'rocketmq_messages_in_total{cluster="DefaultCluster",is_system="false",' in text
+    assert 'request_code="Prepare",response_code="OK"' in text
+    assert "pyrocket_event_loop_held_total" in text
+    process.terminate()
+    _, logs = process.communicate(timeout=60)
+    lines = [json.loads(line) for line in logs.splitlines()]
+    assert [line["level"] for line in lines] == ["info", "warning", "info", "info"]
+    assert lines[0]["message"].startswith(f"serving {path} at 127.0.0.1:")
+    assert run("broker", "status", path).exit_code == 1
+
+
+def test_health_names_what_is_wrong(tmp_path):
+    state = RunningState(10, 10, 10, write_error=True, disk_full=True)
+    assert state.permission == 4
+    assert state.trouble == "a write or fsync failed, the disk is full"
+    with Store.open(tmp_path, create=True) as store:
+        found = running_state(store.path)
+        assert found.permission == 6
+        assert found.trouble == ""
+        full = Retention(clean_ratio=0, force_ratio=0, full_ratio=0)
+        assert running_state(store.path, full).trouble == "the disk is full"
+
+
+def test_the_metrics_port_in_use_is_refused(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        process = start(tmp_path / "store", "--listen", "127.0.0.1:0", "--metrics", address)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert f"Error [BROKER_ADDRESS]: the address {address} cannot be used" in error

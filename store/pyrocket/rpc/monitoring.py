@@ -1,0 +1,136 @@
+"""/metrics for Prometheus, with RocketMQ's names where it has them, and /health.
+
+Source: `BrokerMetricsConstant`, `DefaultStoreMetricsConstant`. Metrics that RocketMQ does not have
+begin with `pyrocket_`. Needs prometheus-client.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from pyrocket.broker.broker import Broker
+from pyrocket.errors import PyrocketError
+from pyrocket.metadata.topics import is_system_topic
+from pyrocket.rpc.limits import LoopWatch
+from pyrocket.rpc.server import Server
+
+_NODE = ("cluster", "node_type", "node_id")
+_TOPIC = (*_NODE, "topic", "is_system")
+_CLUSTER, _TYPE = "DefaultCluster", "broker"
+
+
+class Metrics:
+    """The metrics of one broker, read from it at each scrape."""
+
+    def __init__(self, broker: Broker, server: Server, watch: LoopWatch) -> None:
+        self._broker, self._server, self._watch = broker, server, watch
+        self._node = (_CLUSTER, _TYPE, broker.hello().broker)
+        self.registry = CollectorRegistry()
+        self._latency = Histogram(
+            "rocketmq_rpc_latency",
+            "Seconds that calls took.",
+            (*_NODE, "request_code", "response_code"),
+            registry=self.registry,
+        )
+        server.observe = self._observe
+        self.registry.register(self)
+
+    def _observe(self, call: str, status: str, seconds: float) -> None:
+        self._latency.labels(*self._node, call, status).observe(seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the values of this moment, for the registry."""
+        state, server = self._broker.running(), self._server
+        yield self._gauge("rocketmq_broker_permission", "6: read and write, 4: read.",
+                          state.permission)  # fmt: skip
+        yield self._gauge("rocketmq_storage_size", "Bytes of the log.", self._broker.log_bytes())
+        yield self._gauge("rocketmq_storage_flush_behind_bytes", "Bytes that are not durable yet.",
+                          state.published - state.flushed)  # fmt: skip
+        yield self._gauge("rocketmq_storage_dispatch_behind_bytes",
+                          "Bytes without queue entries; queues are written within an append.",
+                          state.published - state.dispatched)  # fmt: skip
+        yield self._counter("rocketmq_throughput_in", "Bytes appended to the log.", state.published)
+        yield self._gauge("rocketmq_consumer_connections", "Clients that wait for changes.",
+                          server.parked)  # fmt: skip
+        yield self._gauge("pyrocket_bytes_in_memory", "Requests and replies in memory.",
+                          server.budget.total)  # fmt: skip
+        yield self._counter("pyrocket_stalled_streams", "Readers cut off because they stopped.",
+                            server.stalled)  # fmt: skip
+        yield self._counter("pyrocket_event_loop_held", "Times that it was held over 20 ms.",
+                            self._watch.count)  # fmt: skip
+        yield self._messages()
+
+    def _messages(self) -> Metric:
+        metric = CounterMetricFamily(
+            "rocketmq_messages_in", "Messages appended to a topic.", labels=_TOPIC
+        )
+        source, name = self._broker.source, self._node[2]
+        for topic in source.topics():
+            count = sum(each.maximum for each in source.bounds([topic]).values())
+            is_system = str(is_system_topic(topic, name)).lower()
+            metric.add_metric((*self._node, topic, is_system), count)
+        return metric
+
+    def _gauge(self, name: str, about: str, value: float) -> Metric:
+        metric = GaugeMetricFamily(name, about, labels=_NODE)
+        metric.add_metric(self._node, value)
+        return metric
+
+    def _counter(self, name: str, about: str, value: float) -> Metric:
+        metric = CounterMetricFamily(name, about, labels=_NODE)
+        metric.add_metric(self._node, value)
+        return metric
+
+
+class MonitoringServer:
+    """Answers /metrics and /health in threads of its own, until `close`."""
+
+    def __init__(self, host: str, port: int, metrics: Metrics, trouble: Callable[[], str]) -> None:
+        """`trouble` returns what is wrong, or empty text. Raises OSError if the port is in use."""
+        self._server = ThreadingHTTPServer((host, port), _handler(metrics, trouble))
+        self._server.daemon_threads = True
+        self.port = int(self._server.server_address[1])
+        threading.Thread(
+            target=self._server.serve_forever, name="pyrocket-metrics", daemon=True
+        ).start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _handler(metrics: Metrics, trouble: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/metrics":
+                self._reply(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
+            elif self.path == "/health":
+                reason = _reason(trouble)
+                self._reply(503 if reason else 200, (reason or "ready").encode() + b"\n")
+            else:
+                self._reply(404, b"There are /metrics and /health.\n")
+
+        def _reply(self, status: int, body: bytes, kind: str = "text/plain") -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
+            """Log nothing: a scrape is no event."""
+
+    return Handler
+
+
+def _reason(trouble: Callable[[], str]) -> str:
+    try:
+        return trouble()
+    except (PyrocketError, OSError) as error:
+        return str(error)

@@ -1,0 +1,32 @@
+"""Log lines of a process that runs for long: for people, or as JSON for programs."""
+
+import json
+import logging
+import sys
+from datetime import datetime, timezone
+
+_TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+class JsonLines(logging.Formatter):
+    """Each record as one JSON object on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        made = datetime.fromtimestamp(record.created, timezone.utc)
+        fields = {
+            "time": made.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+def write_logs(form: str, level: str) -> None:
+    """Write log lines to standard error from now on; `form` is `text` or `json`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
