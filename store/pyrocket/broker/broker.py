@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import disk_usage
 
 from pyrocket.broker.admin import StoreAdmin
 from pyrocket.broker.running import RunningState, running_state
@@ -34,6 +35,7 @@ class Hello:
     log_file_bytes: int
     delay_levels: str
     default_queues: int
+    auto_create_topics: bool
     capabilities: tuple[str, ...]
 
 
@@ -54,8 +56,10 @@ class Broker:
     Every method is synchronous and may be called by any thread.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, staging_percent: int = 10) -> None:
+        """`staging_percent` of the disk are used for rows that are staged and not published."""
         self._store = store
+        store.sink.receiver.limit_staging(disk_usage(store.path).total * staging_percent // 100)
         self.source, self.sink, self.admin = StoreSource(store), StoreSink(store), StoreAdmin(store)
         self._services = store.run_services()
 
@@ -88,6 +92,7 @@ class Broker:
             log_file_bytes=store.config.log_file_bytes,
             delay_levels=store.config.delay_levels_text,
             default_queues=store.config.default_queues,
+            auto_create_topics=store.config.auto_create_topics,
             capabilities=CAPABILITIES,
         )
 

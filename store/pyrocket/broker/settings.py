@@ -175,6 +175,9 @@ class Settings:
         64 << 20, SIZE, "Requests and replies in memory for one connection."
     )
     total_bytes: int = _setting(512 << 20, SIZE, "Requests and replies in memory in all.")
+    staging_percent: int = _setting(
+        10, NUMBER, "How much of its disk the store uses for rows staged and not published."
+    )
     streams_per_client: int = _setting(100, NUMBER, "Calls of one connection at the same time.")
     parked_polls: int = _setting(10_000, NUMBER, "Clients that wait for changes.")
     read_threads: int = _setting(8, NUMBER, "Calls that are answered at the same time.")

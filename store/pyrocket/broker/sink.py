@@ -66,6 +66,7 @@ class StoreSink:
         Missing topics are created with `create`. Raises as `Sink.publish`.
         """
         _check_names(staged)
+        create = create and self._store.config.auto_create_topics
         return self._store.sink.publish(
             batch, staged, on_difference=on_difference, on_gap=on_gap, create_topics=create
         )

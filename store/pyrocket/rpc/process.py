@@ -54,7 +54,7 @@ def serve(directory: str, settings: Settings) -> None:
     certificate = _certificate(settings)
     store = open_store(directory, settings)
     try:
-        broker = Broker(store)
+        broker = Broker(store, staging_percent=settings.staging_percent)
     except BaseException:
         store.close()
         raise

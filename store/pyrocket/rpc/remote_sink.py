@@ -4,6 +4,7 @@ import copy
 import random
 import uuid
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -29,7 +30,10 @@ class RemoteSink:
     """Writes to a store through its broker. Belongs to one thread."""
 
     def __init__(self, client: Client, config: StoreConfig | None = None) -> None:
-        """Of `config` count `auto_create_topics` and `timer_max_delay_ms`."""
+        """Of `config` count `auto_create_topics` and `timer_max_delay_ms`.
+
+        Writes create a missing topic only if the broker is set to create topics, too.
+        """
         self._client, self._source = client, RemoteSource(client)
         self._config, self._name = config or StoreConfig(), uuid.uuid4().hex
         hello = self._source.hello
@@ -39,6 +43,7 @@ class RemoteSink:
             timer_max_delay_ms=self._config.timer_max_delay_ms,
         )
         self._encoder = MessageEncoder(encoding, self._source.now_ms)
+        self._creates = self._config.auto_create_topics and hello.auto_create_topics
         self._known: dict[str, TopicConfig] = {}
 
     def within(self, seconds: float) -> "RemoteSink":
@@ -52,9 +57,9 @@ class RemoteSink:
         """The uuid of the store."""
         return self._source.store_id
 
-    @property
+    @cached_property
     def retention(self) -> Retention | None:
-        """How long messages are kept; None: for ever."""
+        """How long messages are kept, since this was asked first; None: for ever."""
         return values_of(self._client.call("Retention"), {"value": Retention | None})["value"]
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
@@ -110,14 +115,12 @@ class RemoteSink:
 
     def _existing(self, name: str) -> TopicRoute:
         """Return the queues for rows of a topic, which is created if the writer wants that."""
-        return self._route(name) or _route_to(
-            self._keep(self.prepare(name, create=self._config.auto_create_topics))
-        )
+        return self._route(name) or _route_to(self._keep(self.prepare(name, create=self._creates)))
 
     def _planned(self, name: str) -> TopicRoute:
         """Return the same; but publishing creates the topic if it is missing."""
         route = self._route(name)
-        if route is None and not self._config.auto_create_topics:
+        if route is None and not self._creates:
             self._source.topic(name)
         return route or TopicRoute(name, self._source.hello.default_queues)
 
@@ -163,7 +166,7 @@ class RemoteSink:
             staged=staged,
             on_difference=on_difference,
             on_gap=on_gap,
-            create=self._config.auto_create_topics,
+            create=self._creates,
         )
         return Published(reply.rows, reply.bytes, reply.dropped, reply.log_end, reply.left_out)
 

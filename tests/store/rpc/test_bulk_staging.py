@@ -173,6 +173,37 @@ def test_lost_calls_and_replies_change_nothing(store, sink, monkeypatch, after):
     assert bodies(store, "once") == sorted([*range(1000, 1050)] * 2)
 
 
+def test_rows_whose_reply_was_lost_are_there_twice_with_the_same_ids(store, sink, monkeypatch):
+    sink.prepare("orders")
+    sink.append(rows(count=1), topic="orders")
+    channel = Cut(sink._client.connection.channel, after=True)
+    monkeypatch.setattr(Connection, "channel", channel)
+    monkeypatch.setattr("pyrocket.rpc.client._FIRST_PAUSE_S", 0.001)
+    for first in range(1, 5):
+        sink.append(rows(first, count=1), topic="orders")
+    ids = {}
+    for message in store.messages("orders"):
+        ids.setdefault(int(message.body), []).append(message.properties["UNIQ_KEY"])
+    assert sorted(ids) == [*range(5)]
+    assert all(len(set(each)) == 1 for each in ids.values())
+    assert max(map(len, ids.values())) == 2
+
+
+def test_a_broker_that_creates_no_topics_says_so(tmp_path):
+    config = StoreConfig(auto_create_topics=False)
+    path = tmp_path / "strict"
+    with Store.open(path, create=True, config=config) as store, served(store) as address:
+        sink = RemoteSink(Client(Connection(address)))
+        with pytest.raises(TopicNotFoundError):
+            sink.append(rows(), topic="orders")
+        with pytest.raises(TopicNotFoundError):
+            staged(sink)
+        sink.prepare("orders")
+        sink.publish(BATCH, [staged(sink)])
+        assert len(bodies(store)) == 100
+        sink.close()
+
+
 def test_an_upload_goes_on_at_a_restarted_broker(tmp_path, monkeypatch):
     monkeypatch.setattr("pyrocket.services.sink.staged_file.SEGMENT_BYTES", 10_000)
     with Store.open(tmp_path / "store", create=True) as store, served(store) as address:

@@ -20,7 +20,7 @@ class Receiver:
         self._area, self._uploads, self._clock = area, Uploads(area), engine.clock
 
     def limit_staging(self, max_bytes: int) -> None:
-        """Set how many bytes of rows may be staged; by default a tenth of the disk."""
+        """Set how many bytes of rows may be staged and not published."""
         self._uploads = Uploads(self._area, max_bytes)
 
     def check(self, routes: Mapping[str, int], runs: Sequence[bytes]) -> ReceivedRecords:

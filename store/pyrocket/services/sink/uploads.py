@@ -26,7 +26,7 @@ _JOURNAL = ".uploaded"
 _MAX_KNOWN = 1000
 _LOCKS = 64
 _SIZE_SECONDS = 1.0
-_SHARE_OF_DISK = 10
+NO_LIMIT = 2**63
 
 
 class _Journal:
@@ -59,8 +59,7 @@ class _Journal:
 class Uploads:
     """The uploads into one staging area. Safe to share between threads."""
 
-    def __init__(self, area: StagingArea, max_bytes: int | None = None) -> None:
-        """`max_bytes` of rows are staged at most; a tenth of the disk by default."""
+    def __init__(self, area: StagingArea, max_bytes: int = NO_LIMIT) -> None:
         self._area, self._max_bytes = area, max_bytes
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
         self._known = OrderedDict[str, _Journal]()
@@ -122,10 +121,6 @@ class Uploads:
     def _check_room(self, size: int) -> None:
         if time.monotonic() - self._measured_at > _SIZE_SECONDS:
             self._staged, self._measured_at = self._area.bytes, time.monotonic()
-        if self._max_bytes is None:
-            io.make_directory(self._area.root)
-            disk = os.statvfs(self._area.root)
-            self._max_bytes = disk.f_blocks * disk.f_frsize // _SHARE_OF_DISK
         if self._staged + size > self._max_bytes:
             raise StoreUnavailableError(
                 f"{self._staged} bytes of rows are staged and not published; the maximum is"

@@ -1,0 +1,90 @@
+"""Uploads that are interrupted anywhere go on at the last block that was confirmed."""
+
+import pyarrow as pa
+import pytest
+from pyrocket import SinkBatch, Store
+from pyrocket.config import StoreConfig
+from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
+from pyrocket.errors import SinkError
+from pyrocket.formats.send_columns import check_send_batch
+from pyrocket.services.sink import staged_file
+from pyrocket.services.sink.staging import StagingArea, staged_name
+from pyrocket.services.sink.uploads import Uploads
+
+NAME = staged_name(SinkBatch(identity="query", target="", batch=0), 0, 0)
+
+
+@pytest.fixture
+def area(tmp_path, monkeypatch):
+    monkeypatch.setattr(staged_file, "SEGMENT_BYTES", 3000)
+    with Store.open(tmp_path / "store", create=True) as store:
+        yield StagingArea(store._engine.layout)
+
+
+def block(number):
+    batch = pa.record_batch({"body": [b"%d-%d" % (number, row) * 50 for row in range(10)]})
+    encoder = MessageEncoder(StoreConfig(), lambda: 1)
+    return encoder.encode_rows(
+        batch, check_send_batch(batch), "orders", 0, lambda name: TopicRoute(name, 4)
+    )
+
+
+def journal(area):
+    return area.path(NAME).with_name(area.path(NAME).name + ".uploaded")
+
+
+def test_another_process_goes_on_after_each_block(area):
+    for number in range(6):
+        Uploads(area).add(NAME, number, block(number))
+        Uploads(area).add(NAME, number, block(number))
+    end = Uploads(area).finish(NAME, 6)
+    assert Uploads(area).finish(NAME, 6) == end
+    with staged_file.StagedReader(area.path(NAME), *end) as reader:
+        assert sum(one.rows for one in reader.blocks) == 60
+        reader.check()
+
+
+@pytest.mark.parametrize("confirmed", range(6))
+@pytest.mark.parametrize("torn", [0, 1, 30])
+def test_a_block_that_was_cut_off_is_written_again(area, confirmed, torn):
+    uploads = Uploads(area)
+    for number in range(6):
+        uploads.add(NAME, number, block(number))
+    lines = journal(area).read_bytes().splitlines(keepends=True)
+    journal(area).write_bytes(b"".join(lines[:confirmed]) + lines[confirmed][:torn])
+    again = Uploads(area)
+    for number in range(confirmed, 6):
+        again.add(NAME, number, block(number))
+    end = again.finish(NAME, 6)
+    assert len(journal(area).read_bytes().splitlines()) >= len(lines)
+    with staged_file.StagedReader(area.path(NAME), *end) as reader:
+        reader.check()
+        assert sum(one.rows for one in reader.blocks) == 60
+
+
+def test_blocks_that_are_missing_are_refused(area):
+    uploads = Uploads(area)
+    with pytest.raises(SinkError) as caught:
+        uploads.add(NAME, 1, block(1))
+    assert caught.value.code == "UPLOAD_LOST"
+    uploads.add(NAME, 0, block(0))
+    with pytest.raises(SinkError):
+        uploads.finish(NAME, 2)
+    area.remove(NAME)
+    with pytest.raises(SinkError):
+        uploads.add(NAME, 1, block(1))
+    with pytest.raises(SinkError):
+        uploads.finish(NAME, 1)
+
+
+def test_few_journals_are_kept_in_memory(area, monkeypatch):
+    monkeypatch.setattr("pyrocket.services.sink.uploads._MAX_KNOWN", 2)
+    uploads = Uploads(area)
+    batch = SinkBatch(identity="query", target="", batch=0)
+    names = [staged_name(batch, partition, 0) for partition in range(5)]
+    for number in range(3):
+        for name in names:
+            uploads.add(name, number, block(number))
+    assert len(uploads._known) == 2
+    assert all(uploads.finish(name, 3)[0] > 3 * 10 * 20 for name in names)
+    assert area.bytes > 5 * 3 * 10 * 150
