@@ -1,11 +1,13 @@
 """`pyrocket doctor`: checks whether this machine can run pyrocket under Spark, with remedies.
 
 checks      Python, Spark's workers, pyspark, Java, free space
+endpoint    each step of a call of a broker
 discovery   whether Spark finds `format("pyrocket")`; probe runs in the workers' Python
 report      findings, printed for people and for machines
 """
 
 import os
+from typing import BinaryIO
 
 import click
 
@@ -19,21 +21,51 @@ from pyspark_pyrocket.tools.doctor.checks import (
     worker_python,
 )
 from pyspark_pyrocket.tools.doctor.discovery import check_discovery
-from pyspark_pyrocket.tools.doctor.report import Check, Verdict, show_json, show_table
+from pyspark_pyrocket.tools.doctor.report import Check, Verdict, fail, show_json, show_table
 
 
 @click.command()
 @click.argument("path", required=False)
+@click.option("--endpoint", metavar="HOST:PORT", help="Check a broker instead, step by step.")
+@click.option("--tls", is_flag=True, help="The broker's connection is encrypted.")
+@click.option("--ca", type=click.File("rb"), help="PEM: what may sign the broker's certificate.")
+@click.option("--access-key", envvar="PYROCKET_ACCESS_KEY", default="", help="The user.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def doctor(path: str | None, as_json: bool) -> None:
+def doctor(
+    path: str | None,
+    endpoint: str | None,
+    tls: bool,
+    ca: BinaryIO | None,
+    access_key: str,
+    as_json: bool,
+) -> None:
     """Check this machine: Python, Spark, Java, discovery, and space at PATH.
 
-    Without PATH the store is the one of PYROCKET_STORE. Exits with 1 if a check fails.
+    Without PATH the store is the one of PYROCKET_STORE. The user's secret for a broker is read from
+    PYROCKET_SECRET_KEY. Exits with 1 if a check fails.
     """
-    checks = examine(path or os.environ.get("PYROCKET_STORE"))
+    if endpoint is not None:
+        checks = _examine_endpoint(endpoint, tls, ca.read() if ca else None, access_key)
+    else:
+        checks = examine(path or os.environ.get("PYROCKET_STORE"))
     (show_json if as_json else show_table)(checks)
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise SystemExit(1)
+
+
+def _examine_endpoint(address: str, tls: bool, ca: bytes | None, access_key: str) -> list[Check]:
+    # Needs grpcio, which a machine without brokers need not have.
+    try:
+        from pyrocket import Credentials
+
+        from pyspark_pyrocket.tools.doctor.endpoint import check_endpoint
+    except ModuleNotFoundError as error:
+        remedy = "Run: pip install '.[endpoint]' in the checkout of pyrocket."
+        return [fail("endpoint", f"it needs {error.name}", remedy)]
+
+    secret = os.environ.get("PYROCKET_SECRET_KEY", "")
+    credentials = Credentials(tls=tls, ca=ca, access_key=access_key, secret_key=secret)
+    return check_endpoint(address, credentials)
 
 
 def examine(store: str | None) -> list[Check]:

@@ -1,0 +1,119 @@
+"""Checks of a broker, one step after the other; the first that fails ends those of its address."""
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+from pyrocket import Client, Connection, Credentials, Timeouts
+from pyrocket.errors import NotAuthenticatedError, PyrocketError
+
+from pyspark_pyrocket.tools.doctor.report import Check, fail, ok, warn
+
+STEP_TIMEOUT_S = 5
+CLOCK_DIFFERENCE_S = 5
+
+_Step = Callable[[], Check]
+
+
+def check_endpoint(addresses: str, credentials: Credentials) -> list[Check]:
+    """Try each step with each address: name, port, TLS, credentials, store, clock, rights."""
+    found = [address.strip() for address in addresses.split(",")]
+    return [check for address in found for check in _check(address, credentials)]
+
+
+def _check(address: str, credentials: Credentials) -> Iterator[Check]:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not (host and port.isdigit()):
+        yield fail(f"{address}: name", "this is not host:port", "Write it as localhost:8081.")
+        return
+    steps: list[_Step] = [lambda: _name(address, host), lambda: _port(address, host, int(port))]
+    if credentials.tls:
+        steps.append(lambda: _tls(address, host, int(port), credentials))
+    for step in steps:
+        check = step()
+        yield check
+        if check.remedy:
+            return
+    yield from _calls(address, credentials)
+
+
+def _name(address: str, host: str) -> Check:
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        return fail(f"{address}: name", f"{host}: {error}", "Check the host's name and the DNS.")
+    return ok(f"{address}: name", f"{host} is {', '.join(sorted(map(str, found)))}")
+
+
+def _port(address: str, host: str, port: int) -> Check:
+    try:
+        socket.create_connection((host, port), STEP_TIMEOUT_S).close()
+    except OSError as error:
+        remedy = "Start `pyrocket broker` there, with --listen for this address; check firewalls."
+        return fail(f"{address}: port", str(error), remedy)
+    return ok(f"{address}: port", "a process listens")
+
+
+def _tls(address: str, host: str, port: int, credentials: Credentials) -> Check:
+    name = f"{address}: TLS"
+    try:
+        cadata = credentials.ca.decode() if credentials.ca else None
+        context = ssl.create_default_context(cadata=cadata)
+        context.set_alpn_protocols(["h2"])
+        with (
+            socket.create_connection((host, port), STEP_TIMEOUT_S) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            version = secure.version()
+    except ssl.SSLCertVerificationError as error:
+        remedy = "Name the host as its certificate does, and --ca with what has signed it."
+        return fail(name, error.verify_message, remedy)
+    except (OSError, ValueError) as error:
+        return fail(name, str(error), "Leave --tls out for a broker without a certificate.")
+    return ok(name, f"{version}, the certificate is valid for {host}")
+
+
+def _calls(address: str, credentials: Credentials) -> Iterator[Check]:
+    times = Timeouts(connect=STEP_TIMEOUT_S, total=STEP_TIMEOUT_S, first=STEP_TIMEOUT_S)
+    client = Client(Connection(address, credentials), times)
+    try:
+        hello, topics = client.call("Hello"), client.call("Topics").value
+    except NotAuthenticatedError as error:
+        yield fail(f"{address}: credentials", error.message, error.remedy)
+    except PyrocketError as error:
+        remedy = "Give --tls if the broker has a certificate." if not credentials.tls else ""
+        yield fail(f"{address}: calls", error.message, remedy or "See the broker's log.")
+    else:
+        user = f"the user {credentials.access_key}" if credentials.access_key else "no user"
+        yield ok(f"{address}: credentials", f"{user} is accepted")
+        yield _store(address, hello)
+        yield _clock(address, hello.now_ms)
+        yield _rights(address, len(topics))
+    finally:
+        client.close()
+
+
+def _store(address: str, hello: Any) -> Check:
+    found = f"pyrocket {hello.release}, broker {hello.broker}, store {hello.store or 'without id'}"
+    return ok(f"{address}: store", found)
+
+
+def _clock(address: str, now_ms: int) -> Check:
+    ahead = now_ms / 1000 - datetime.now(timezone.utc).timestamp()
+    if abs(ahead) > CLOCK_DIFFERENCE_S:
+        found = f"the broker's clock differs from this one by {ahead:+.0f} s"
+        return warn(f"{address}: clock", found, "Times of messages are the broker's. Use NTP.")
+    return ok(f"{address}: clock", "as here")
+
+
+def _rights(address: str, count: int) -> Check:
+    if count == 0:
+        return warn(
+            f"{address}: rights",
+            "this user sees no topic",
+            "There is none yet, or a rule for this user is missing in the broker's file of users.",
+        )
+    return ok(f"{address}: rights", f"{count} topics")
