@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from pyrocket.engine.received import ReceivedRecords
-from pyrocket.errors import BrokerBusyError, PyrocketError, StoreUnavailableError
+from pyrocket.errors import BrokerBusyError, StoreUnavailableError
 from pyrocket.message import AppendResult
 
 MAX_REQUESTS = 2000
@@ -93,14 +93,12 @@ class AppendQueue:
         return group
 
     def _serve(self, group: list[_Waiting]) -> None:
+        # What its client has given up meanwhile is not appended.
+        group = [one for one in group if one.result.set_running_or_notify_cancel()]
         try:
             results = self._append([one.records for one in group])
-        except PyrocketError as error:
+        except Exception as error:  # A defect must not leave callers waiting.
             results = [error] * len(group)
-        except BaseException as error:  # A defect must not leave callers waiting.
-            for one in group:
-                one.result.set_exception(error)
-            raise
         for one, result in zip(group, results, strict=True):
             if isinstance(result, Exception):
                 one.result.set_exception(result)

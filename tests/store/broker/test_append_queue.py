@@ -82,7 +82,7 @@ def test_a_full_queue_refuses_at_once(slow, limits):
 
 
 def test_errors_reach_those_they_concern():
-    outcomes = [[MessageError("bad"), "fine"], StoreFailedError("failed"), ["fine"]]
+    outcomes = [[MessageError("bad"), "fine"], StoreFailedError("failed"), KeyError(1), ["fine"]]
     slow = threading.Event()
 
     def append(requests):
@@ -100,8 +100,21 @@ def test_errors_reach_those_they_concern():
     assert isinstance(bad.exception(10), MessageError)
     assert good.result(10) == "fine"
     assert isinstance(queue.put(Records()).exception(10), StoreFailedError)
+    assert isinstance(queue.put(Records()).exception(10), KeyError)
     assert queue.put(Records()).result(10) == "fine"
     queue.close()
+
+
+def test_what_a_client_has_given_up_is_not_appended(slow):
+    queue = AppendQueue(slow)
+    busy_with(slow, queue)
+    given_up, kept = queue.put(Records()), queue.put(Records())
+    assert given_up.cancel()
+    slow.go.set()
+    assert kept.result(10) == "result 2"
+    assert not kept.cancel()
+    queue.close()
+    assert list(map(len, slow.groups)) == [1, 1]
 
 
 def test_closing_appends_what_waits_and_refuses_the_rest(slow):
