@@ -28,6 +28,7 @@ from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout, file_name, listed
 from pyrocket.engine.reader import Reader
+from pyrocket.engine.writer_session import section_beside_broker
 from pyrocket.errors import (
     InvalidInputError,
     PyrocketError,
@@ -87,13 +88,14 @@ def take_snapshot(
     with telling_apart(layout.root, target):
         _check_target(layout, target)
         io.make_directory(target.parent)
+    hold = section or section_beside_broker(layout) or nullcontext
     disturbed: Exception | None = None
     for _ in range(_ATTEMPTS):
         draft = target.parent / f".{target.name}.{uuid.uuid4().hex}"
         try:
             with telling_apart(layout.root, target):
                 copy = _Snapshot(layout, reader, Layout(draft), target, progress)
-                report = copy.take(section or nullcontext)
+                report = copy.take(hold)
                 io.rename(draft, target)
                 io.sync_directory(target.parent)
         except SourceChangedError as error:

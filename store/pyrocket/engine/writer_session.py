@@ -6,16 +6,19 @@ may recover the store.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import FileLock, lock_identity
+from pyrocket.disk.lock import FileLock, WriteLock, lock_identity
 from pyrocket.disk.machine import refuse_network_file_system
 from pyrocket.disk.root_checks import check_fixed_names
 from pyrocket.disk.shared_state import FAILED, HOLDER, NEXT_DUE, PUBLISHED, SharedState
 from pyrocket.errors import StoreFailedError, StoreLockedError
 from pyrocket.metadata.broker_file import BrokerFile
+
+_BESIDE_TIMEOUT_MS = 30_000
 
 
 class WriterSession:
@@ -155,3 +158,23 @@ def last_holder(layout: Layout) -> int:
         return page[HOLDER]
     finally:
         page.close()
+
+
+def section_beside_broker(layout: Layout) -> Callable[[], AbstractContextManager[None]] | None:
+    """Return what holds the write lock beside a broker, for a process that only reads.
+
+    None if no broker runs, or if this process may not take its lock.
+    """
+    if BrokerFile(layout).read() is None or not os.access(layout.mutex, os.W_OK):
+        return None
+
+    @contextmanager
+    def hold() -> Iterator[None]:
+        write_lock = WriteLock(layout.mutex, layout.turnstile, lambda: last_holder(layout))
+        try:
+            with write_lock.hold(_BESIDE_TIMEOUT_MS):
+                yield
+        finally:
+            write_lock.close()
+
+    return hold

@@ -2,14 +2,19 @@
 
 import asyncio
 import os
+import random
+import threading
 import time
 
+import grpc
 import pyarrow as pa
 import pytest
 from pyrocket import Message, MessageQueue, QueueRange, Store
+from pyrocket.disk import io
 from pyrocket.errors import BrokerBusyError, TransportError
 from pyrocket.rpc.client import Client, Timeouts
 from pyrocket.rpc.connection import Connection
+from pyrocket.rpc.descriptors import service
 from pyrocket.rpc.limits import Budget, LoopWatch
 from support.broker import served
 
@@ -105,3 +110,45 @@ def test_the_drain_lets_a_stream_end(store):
         next(blocks)
     list(blocks)
     client.close()
+
+
+def test_malformed_requests_get_a_code_and_the_broker_goes_on(store):
+    chance, codes = random.Random(7), {}
+    with served(store) as address, grpc.insecure_channel(address) as channel:
+        names = [method.name for method in service("pyrocket.v1.Broker").methods]
+        names.remove("Watch")
+        for _ in range(600):
+            name, sent = chance.choice(names), chance.randbytes(chance.randrange(30))
+            try:
+                for _ in channel.unary_stream(f"/pyrocket.v1.Broker/{name}")(sent, timeout=20):
+                    pass
+            except grpc.RpcError as error:
+                codes[error.code()] = name, sent, error.details()
+        client = client_of(address)
+        client.call("Topics")
+        client.close()
+    assert grpc.StatusCode.INVALID_ARGUMENT in codes
+    assert grpc.StatusCode.UNKNOWN not in codes, codes
+
+
+def test_callbacks_do_not_hold_the_loop_while_fsyncs_are_slow(store, monkeypatch):
+    real = io.sync
+
+    def slow(descriptor):
+        time.sleep(1)
+        real(descriptor)
+
+    with served(store) as address:
+        client = client_of(address)
+        monkeypatch.setattr(io, "sync", slow)
+        slow_call = threading.Thread(target=client.call, args=("Flush",))
+        store.append(Message(topic="orders", body=b"1"))
+        slow_call.start()
+        began = time.monotonic()
+        for _ in range(20):
+            client.call("Bounds", topics=["orders"])
+        took = time.monotonic() - began
+        monkeypatch.undo()
+        slow_call.join()
+        client.close()
+    assert took < 1

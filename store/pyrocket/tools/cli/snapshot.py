@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyrocket.errors import StorePermissionError, StoreUnavailableError
+from pyrocket.errors import StoreLockedError, StorePermissionError, StoreUnavailableError
 from pyrocket.tools.cli.frame import OK, as_json, directory, exits, progress, show_json
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def _open(directory: str, *, read_only: bool) -> "Store":
     try:
         return Store.open(directory, read_only=read_only)
     except StoreUnavailableError as error:
+        if not read_only and isinstance(error, StoreLockedError):
+            return Store.open(directory, read_only=True)  # A broker holds it.
         if read_only or not _is_unwritable(error):
             raise
         remedy = f"Give --read-only: nothing is written there then. Or: {error.remedy}"

@@ -44,6 +44,9 @@ def test_a_broker_serves_a_new_store_holds_it_and_ends_cleanly(tmp_path):
         assert address in caught.value.message
         with Store.open(path, read_only=True) as reader:
             assert reader.topics.all() == {}
+        copied = run("snapshot", path, tmp_path / "copy")
+        assert copied.exit_code == 0, copied.stderr
+        assert not (tmp_path / "copy" / "pyrocket" / "broker.json").exists()
         second = run("broker", path, "--listen", "127.0.0.1:0")
         assert second.exit_code == 2
         assert f"process {process.pid}" in second.stderr
