@@ -4,10 +4,12 @@ proto         the interfaces, and what is compiled of them
 descriptors   the classes of their messages, in a pool of our own
 messages      values to messages, and back
 errors        exceptions to statuses, and back
-calls         every call: its name, its messages, and whether it streams
+service       every call: its name, its messages, and whether it streams
 blocks        records as bytes, and back
+upload        staged files on their way to a broker, block by block
 allocator     how memory of blocks is reused
-client        one connection to a broker
+client        one connection to a broker; over it, `remote_source` reads, `remote_sink` writes and
+              `remote_admin` administers
 server        the broker behind an address
 
 Needs the extra `endpoint`; nothing else imports this package before an endpoint is named.
