@@ -80,6 +80,8 @@ class RemoteSink:
         With a `repeat_id` they are appended once, however often this is called with it. Without one
         a lost reply makes the client send them again, with the same UNIQ_KEYs.
         """
+        if batch.nbytes > MAX_APPEND_BYTES:
+            repeat_id = repeat_id or uuid.uuid4().hex
         if repeat_id:
             return self._append_once(batch, topic, first_queue, f"{self._name}:{repeat_id}")
         try:
