@@ -5,13 +5,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
-from pyrocket.broker.broker import Broker
+from pyrocket.broker.broker import Broker, Version
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import BrokerBusyError, InvalidInputError, PyrocketError
 from pyrocket.rpc.allocator import keep_blocks
@@ -22,11 +22,9 @@ from pyrocket.rpc.health import Health
 from pyrocket.rpc.limits import Budget
 from pyrocket.rpc.messages import put
 from pyrocket.rpc.service import SERVICE, BulkService, Call
+from pyrocket.rpc.version_feed import VersionFeed
 
 _LOG = logging.getLogger("pyrocket")
-
-_VERSION_SECONDS = 0.01
-"""Versions are sent at most so often."""
 
 DEFAULTS = Settings()
 _PEER_S = 60
@@ -69,6 +67,7 @@ class Server:
         self._server = grpc.aio.server(options=_options(settings))
         self._stopping = asyncio.Event()
         self._settings = settings
+        self._feed = VersionFeed(broker.version)
         self.parked = self.stalled = 0
         self.observe: Callable[[str, str, float], None] = lambda call, status, seconds: None
         self.budget = Budget(settings.connection_bytes, settings.total_bytes)
@@ -103,6 +102,7 @@ class Server:
     async def stop(self, seconds: float = 30) -> None:
         """Refuse new calls, let those that run end for so long, then cancel them."""
         self._stopping.set()
+        await self._feed.stop()
         await self._server.stop(seconds)
         self._pool.shutdown()
 
@@ -191,16 +191,13 @@ class Server:
         metadata = context.invocation_metadata() or ()
         await self._run(lambda: self._gate.user(metadata))
         with self._parked():
-            kind, sent = message_class("pyrocket.v1.Version"), None
-            while not self._stopping.is_set():
-                version = self._broker.version()
-                if version != sent:
-                    message = kind()
-                    put(message, version)
-                    await self._send(context, message.SerializeToString())
-                    sent = version
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), _VERSION_SECONDS)
+            kind = message_class("pyrocket.v1.Version")
+            sent: Version | None = None
+            while (version := await self._feed.after(sent)) is not None:
+                message = kind()
+                put(message, version)
+                await self._send(context, message.SerializeToString())
+                sent = version
 
     @contextmanager
     def _parked(self) -> Iterator[None]:
