@@ -65,7 +65,7 @@ class EndpointTarget:
         """Return the connection of this process, which costs one call to see whose it is."""
         key = os.getpid(), self.endpoint
         if key not in _open:
-            _open[key] = EndpointSource.connect(self.endpoint)
+            _open[key] = EndpointSource.connect(self.endpoint, in_task=bool(self.store_id))
         source = _open[key]
         source.greet()
         return self._checked(source)
@@ -82,7 +82,8 @@ class EndpointTarget:
 
     def open_own_source(self) -> "EndpointSource":
         """Connect for this caller alone."""
-        return self._checked(EndpointSource.connect(self.endpoint))
+        in_task = bool(self.store_id)
+        return self._checked(EndpointSource.connect(self.endpoint, in_task=in_task))
 
     def open_sink(
         self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
@@ -139,9 +140,13 @@ class EndpointSource(RemoteSource):
         self._endpoint = endpoint
 
     @classmethod
-    def connect(cls, endpoint: Endpoint) -> "EndpointSource":
-        """Return a source that connects when it is first asked."""
-        timeouts = Timeouts(total=endpoint.timeout_ms / 1000)
+    def connect(cls, endpoint: Endpoint, *, in_task: bool = False) -> "EndpointSource":
+        """Return a source that connects when it is first asked.
+
+        A wrong address is reported soon on the driver; a task waits for a broker that restarts.
+        """
+        total = endpoint.timeout_ms / 1000
+        timeouts = Timeouts(total=total, first=total) if in_task else Timeouts(total=total)
         client = Client(Connection(endpoint.addresses), timeouts)
         return cls(endpoint, client, VersionWatch(client))
 

@@ -38,7 +38,9 @@ def read_toml(path: str, *, code: str) -> dict[str, Any]:
     try:
         return tomllib.loads(read_file(path, code=code).decode())
     except ValueError as error:
-        raise OptionError(f"{path} is no TOML: {error}.", remedy="Correct it.", code=code) from None
+        raise OptionError(
+            f"{path} is not valid TOML: {error}.", remedy="Correct it.", code=code
+        ) from None
 
 
 def refuse_if_others_can_read(path: str, *, code: str) -> None:

@@ -10,7 +10,16 @@ upload        staged files on their way to a broker, block by block
 allocator     how memory of blocks is reused
 client        one connection to a broker; over it, `remote_source` reads, `remote_sink` writes and
               `remote_admin` administers
+connection    the channel of a client: addresses, TLS, credentials, the first call
+signature     how a call carries its user
 server        the broker behind an address
+gate          which call needs which right
+tls           the broker's certificate
+limits        bounds of bytes, and the watch over the event loop
+version_feed  versions for all clients that watch
+health        grpc.health.v1
+monitoring    /metrics and /health
+process       a broker from its start to its end
 
 Needs the extra `endpoint`; nothing else imports this package before an endpoint is named.
 """

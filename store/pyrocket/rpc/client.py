@@ -33,8 +33,8 @@ class Timeouts:
     """Seconds: to connect, for one call, and for a call with all its repeats.
 
     Attributes:
-        first: For a call with its repeats as long as the broker has never answered: who has given
-            a wrong address should not have to wait.
+        first: For a call with its repeats as long as the broker has never answered, so that a wrong
+            address is reported soon.
     """
 
     connect: float = 5

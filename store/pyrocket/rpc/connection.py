@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """How a client proves who it is, and whom it trusts.
+    """The user that a client calls as, and the certificates that it trusts.
 
     Attributes:
         tls: Whether the connection is encrypted.

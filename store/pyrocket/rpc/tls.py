@@ -38,7 +38,7 @@ class Certificate:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._certificate, self._key)
         except (OSError, ValueError) as error:
             raise OptionError(
-                f"{self._certificate} and {self._key} are no certificate with its key: {error}.",
+                f"{self._certificate} and {self._key} are not a certificate and its key: {error}.",
                 remedy="Use PEM files of one pair, the key without a password.",
                 code=CODE,
             ) from None

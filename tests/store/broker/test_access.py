@@ -109,7 +109,7 @@ def test_no_text_of_it_has_a_secret(write):
         ("[users.a]\nsecret = 'short'", "8 characters"),
         ("[users.a]\nsecert = 'long enough'", "Did you mean secret?"),
         ("[users]\na = 1", "is not a table"),
-        ("users = [", "no TOML"),
+        ("users = [", "not valid TOML"),
         (USERS.replace('"subscribe"', '"subscirbe"', 1), "Did you mean subscribe?"),
         (USERS.replace('["spark"]', '["sprak"]', 1), "Did you mean spark?"),
         (USERS.replace("allow", "alow", 1), "Did you mean allow?"),

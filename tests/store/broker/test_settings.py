@@ -56,7 +56,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(write):
     assert "PYROCKET_BROKER_FLUSH?" in refused({}, {"PYROCKET_BROKER_FLUHS": "sync"})
     assert "flushDiskType?" in refused({}, {}, write("b.conf", "flushDiskTyp=SYNC_FLUSH"))
     assert "has no value" in refused({}, {}, write("b.conf", "brokerName"))
-    assert "no TOML" in refused({}, {}, write("b.toml", "drain = "))
+    assert "not valid TOML" in refused({}, {}, write("b.toml", "drain = "))
     assert "cannot be read" in refused({}, {}, "missing.toml")
 
 

@@ -118,7 +118,7 @@ def test_a_bad_certificate_or_users_file_is_refused_before_the_store_is_made(tmp
     users.write_text("[users.a]\nsecert = 'long enough'")
     for given, says in (
         (["--tls-certificate", pem], "a certificate needs its key"),
-        (["--tls-certificate", pem, "--tls-key", other], "are no certificate with its key"),
+        (["--tls-certificate", pem, "--tls-key", other], "are not a certificate and its key"),
         (["--tls-certificate", pem, "--tls-key", key], f"chmod 600 {key}"),
         (["--tls-certificate", tmp_path / "no", "--tls-key", other], "cannot be read"),
     ):
