@@ -13,7 +13,7 @@ from types import NoneType
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_numbers, check_place, check_type, path_of
+from pyrocket.arguments import check_amount, check_numbers, check_place, check_type, path_of
 from pyrocket.clock import Clock
 from pyrocket.config import Retention, StoreConfig
 from pyrocket.disk.clock_file import clock_at
@@ -205,7 +205,6 @@ class Store:
         """Append all rows or none, visible together; `topic` overrides the column.
 
         With `whole` they are durable when this returns, and a power loss leaves all or none.
-
         Columns: `pyrocket.SEND_COLUMNS`. Rows without queue id and sharding key are spread over
         the write queues, beginning with `first_queue`. Raises SchemaError, and MessageError naming
         the row (counted from 0).
@@ -217,7 +216,8 @@ class Store:
         self._engine.writer.flush()
 
     def within(self, seconds: float) -> AbstractContextManager[None]:
-        """Bound the wait for the write lock and for a flush, in each call of a `with` block."""
+        """Bound the waits of calls in a `with` block for the write lock and for a flush."""
+        check_amount("seconds", seconds)
         return self._engine.writer.within(int(1000 * seconds))
 
     def run_services(self) -> ServiceThread:

@@ -161,6 +161,7 @@ def writes(store):
             store.topics.create_many,
             {"topics": [TopicConfig("x", 1, 1)]},
         ),
+        "Store.within": (store.within, {"seconds": 1}),
         "Store.set_retention": (store.set_retention, {"retention": Retention()}),
         "TopicAdmin.delete": (store.topics.delete, {"name": "w"}),
     }

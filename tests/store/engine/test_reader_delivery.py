@@ -106,7 +106,7 @@ def test_reader_does_not_deliver_without_permission(patient, reading, monkeypatc
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(Store, "open", refused)
     assert not reading.deliver_due()
-    assert "waits for a writer" in caplog.text
+    assert "wait for a writer" in caplog.text
 
 
 def test_reader_does_not_change_java_store(tmp_path, clock):
