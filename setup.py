@@ -45,7 +45,7 @@ DEVELOPMENT = [
 setup(
     name="pyspark-pyrocket",
     version="0.1.0",
-    description="RocketMQ topics for PySpark, without a jar or a broker",
+    description="RocketMQ topics for PySpark, without a jar",
     # A link to jars-free-README.md; a source distribution holds its text.
     long_description=(Path(__file__).parent / "README.md").read_text("utf-8"),
     long_description_content_type="text/markdown",
