@@ -97,6 +97,15 @@ class Access:
         allowed = any(need.right in rule.allow or ADMIN in rule.allow for rule in found)
         return allowed and not any(need.right in rule.deny or ADMIN in rule.deny for rule in found)
 
+    def check_publishes(self, user: str) -> None:
+        """Raise StorePermissionError unless the user may publish to some topic."""
+        mine = [rule for rule in self.rules if rule.topics and _matches(user, rule.users)]
+        if not any({PUBLISH, ADMIN} & {*rule.allow} for rule in mine):
+            raise StorePermissionError(
+                f"the user {user} may publish to no topic.",
+                remedy="Let an administrator of the broker add a rule to its file of users.",
+            )
+
     def has_any(self, user: str, kind: str, name: str) -> bool:
         """Whether the user may do anything with a topic or group, and so learn of it."""
         return any(self.has(user, Need(right, kind, name)) for right in RIGHTS)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from pyrocket.broker.append_queue import AppendQueue
+from pyrocket.errors import SinkError
 from pyrocket.message import AppendResult
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.sink.batch import Published, SinkBatch, Staged
@@ -66,6 +67,10 @@ class StoreSink:
         Missing topics are created with `create`. Raises as `Sink.publish`.
         """
         _check_names(staged)
+        for one in staged:
+            if one.name:
+                _check_folder(batch, one)
+                self._store.sink.receiver.check_staged(one.name, one.file_bytes, one.checksum)
         create = create and self._store.config.auto_create_topics
         return self._store.sink.publish(
             batch, staged, on_difference=on_difference, on_gap=on_gap, create_topics=create
@@ -83,6 +88,16 @@ class StoreSink:
     def close(self) -> None:
         """Append what waits."""
         self._appends.close()
+
+
+def _check_folder(batch: SinkBatch, staged: Staged) -> None:
+    """Refuse files of other queries: publishing deletes what a file's query has staged before."""
+    if staged.name.partition("/")[0] != batch.key:
+        raise SinkError(
+            f"{staged.name!r} was staged for another query.",
+            remedy="Stage and publish with the same SinkBatch.",
+            code="STAGED_BROKEN",
+        )
 
 
 def _check_names(staged: Sequence[Staged]) -> None:

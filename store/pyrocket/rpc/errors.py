@@ -66,5 +66,7 @@ def carried_error(status: grpc.RpcError) -> PyrocketError | None:
     detail: Any = message_class("pyrocket.v1.Error").FromString(found)
     kind = getattr(errors, detail.kind, None)
     if not (isinstance(kind, type) and issubclass(kind, PyrocketError)):
-        kind = next(one for one, code in reversed(_STATUSES) if code == status.code())
+        kind = next(
+            (one for one, code in reversed(_STATUSES) if code == status.code()), PyrocketError
+        )
     return kind(detail.message, remedy=detail.remedy, code=detail.code)

@@ -125,6 +125,8 @@ class Gate:
                 self._check(access, user, right, kind, name, arguments)
         if call == "Locate" and not arguments["request"].topics:
             access.check(user, WHOLE_STORE)
+        if call == "Publish":  # A batch without rows names no topic.
+            access.check_publishes(user)
         if call in _LISTS:
             kind = _LISTS[call]
             return lambda reply: [one for one in reply if access.has_any(user, kind, one.name)]

@@ -48,8 +48,9 @@ class RemoteSource:
     @cached_property
     def hello(self) -> Any:
         """The broker's reply to the first call: who it is. Raises UnsupportedError."""
+        hello = self._say_hello()
         self._asked_at = time.monotonic()
-        return self._say_hello()
+        return hello
 
     def greet(self) -> None:
         """Ask the broker again who it is."""

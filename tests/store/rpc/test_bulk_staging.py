@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+from dataclasses import replace
 
 import grpc
 import pyarrow as pa
@@ -15,9 +16,11 @@ from pyrocket.errors import (
     TopicNotFoundError,
     TransportError,
 )
+from pyrocket.formats.staged_block import INDEX_LENGTH_BYTES, encode_index
 from pyrocket.rpc import upload
 from pyrocket.rpc.client import Client, Connection, Timeouts
 from pyrocket.rpc.remote_sink import RemoteSink
+from pyrocket.services.sink.uploads import _Journal
 from pyrocket.tools.verify.verify import verify
 from support.broker import served
 
@@ -280,6 +283,46 @@ def test_a_batch_that_claims_other_rows_than_were_staged_is_refused(store, sink,
     assert not any(bodies(store, topic) for topic in store.topics.all())
     sink.publish(BATCH, [part])
     assert bodies(store) == [*range(100)]
+
+
+def test_an_index_inside_a_message_is_not_taken_for_that_of_the_file(store, sink):
+    store.topics.create("secret")
+    (block,) = _Journal(path_of(store, staged_message(sink, b"")).with_suffix(".uploaded")).entries
+    forged, checksum = encode_index([replace(block, topic="secret")])
+    index = forged + len(forged).to_bytes(INDEX_LENGTH_BYTES, "little")
+    part = staged_message(sink, index)
+    length = path_of(store, part).read_bytes().index(index) + len(index)
+    with pytest.raises(SinkError) as caught:
+        sink.publish(BATCH, [replace(part, file_bytes=length, checksum=checksum)])
+    assert caught.value.code == "STAGED_BROKEN"
+    assert "as the upload has ended" in caught.value.message
+
+
+def test_a_published_batch_leaves_the_files_of_other_queries_alone(store, sink):
+    other = SinkBatch(identity="mine", target="orders", batch=0)
+    victims, mine = staged(sink), staged(sink, replace(BATCH, batch=5))
+    with pytest.raises(SinkError) as caught:
+        sink.publish(other, [mine])
+    assert caught.value.code == "STAGED_BROKEN"
+    sink.publish(BATCH, [victims])
+
+
+def test_a_completed_file_takes_no_more_blocks(store, sink):
+    part = staged(sink)
+    blocks = len(_Journal(path_of(store, part).with_suffix(".uploaded")).blocks)
+    with pytest.raises(SinkError) as caught:
+        sink._client.call("Stage", name=part.name, number=blocks, topics={}, runs=[])
+    assert caught.value.code == "UPLOAD_LOST"
+
+
+def path_of(store, part):
+    return store.path / "pyrocket" / "staging" / part.name
+
+
+def staged_message(sink, body):
+    with sink.stage(BATCH, partition=0, attempt=0) as stager:
+        stager.append(pa.record_batch({"body": pa.array([body], pa.binary())}), topic="orders")
+        return stager.finish()
 
 
 def test_a_refused_block_stops_the_upload(store, sink):

@@ -34,6 +34,8 @@ from support.certificates import write_certificate
 USERS = """
 [users.owner]
 secret = "the owner's secret"
+[users.reader]
+secret = "the reader's secret"
 [users.stranger]
 secret = "the stranger's secret"
 [users.root]
@@ -43,6 +45,10 @@ users = ["owner"]
 topics = ["orders"]
 groups = ["etl"]
 allow = ["publish", "subscribe"]
+[[rules]]
+users = ["reader"]
+topics = ["orders"]
+allow = ["subscribe"]
 [[rules]]
 users = ["stranger"]
 topics = ["others"]
@@ -220,6 +226,15 @@ def test_system_topics_and_retries_of_other_groups_are_closed(address, topic):
     client = Client(Connection(address, CALLERS["a user with the right"]))
     with pytest.raises(StorePermissionError):
         client.call("QueueBounds", queues=[MessageQueue(topic, "broker-a", 0)])
+
+
+def test_a_batch_without_rows_is_noted_only_for_users_who_publish(address):
+    batch = SinkBatch(identity="of another", target="orders", batch=9, run="r")
+    asked = {"batch": batch, "staged": [], "on_difference": "fail", "on_gap": "accept"}
+    reader = Credentials(access_key="reader", secret_key="the reader's secret")
+    with pytest.raises(StorePermissionError):
+        Client(Connection(address, reader)).call("Publish", **asked)
+    Client(Connection(address, CALLERS["a user with the right"])).call("Publish", **asked)
 
 
 def test_wrong_credentials_are_not_repeated(address):

@@ -43,6 +43,11 @@ class Receiver:
         with failing_whole(self._area.root):
             self._uploads.add(name, number, records.batches)
 
+    def check_staged(self, name: str, length: int, checksum: int) -> None:
+        """Refuse a staged file with another length or checksum; see `Uploads.check`."""
+        with failing_whole(self._area.root):
+            self._uploads.check(name, length, checksum)
+
     def finish_staging(self, name: str, blocks: int) -> tuple[int, int]:
         """Complete a staged file of so many blocks; return its length and checksum."""
         with failing_whole(self._area.root):

@@ -34,6 +34,7 @@ class _Journal:
 
     def __init__(self, path: Path) -> None:
         self._path, self.blocks, self._end = path, list[list[BlockIndex]](), 0
+        self.is_complete = False
         # A line without its end was not confirmed.
         for line in re.findall(rb"[^\n]*\n", io.read_or_none(path) or b""):
             self.blocks.append([BlockIndex(**entry) for entry in json.loads(line)])
@@ -75,7 +76,7 @@ class Uploads:
             journal = self._journal(name)
             if number < len(journal.blocks):
                 return
-            if number > len(journal.blocks):
+            if number > len(journal.blocks) or journal.is_complete:
                 raise _lost(name)
             self._check_room(sum(batch.data.size for batch in batches))
             writer = self._writer(name, journal)
@@ -93,11 +94,28 @@ class Uploads:
             journal = self._journal(name)
             if not blocks or blocks != len(journal.blocks):
                 raise _lost(name)
+            journal.is_complete = True
             writer = self._writer(name, journal)
             try:
                 return writer.finish()
             finally:
                 writer.close()
+
+    def check(self, name: str, length: int, checksum: int) -> None:
+        """Raise SinkError (STAGED_BROKEN) unless `finish` returns this length and checksum.
+
+        Messages could contain the index of other records. A missing file is left to the publisher.
+        """
+        if not self._area.path(name).exists():
+            return
+        with self._lock(name):
+            blocks = len(self._journal(name).blocks)
+        if self.finish(name, blocks) != (length, checksum):
+            raise SinkError(
+                f"the staged file {name} is not as the upload has ended.",
+                remedy="Run the write again: nothing of it has been published.",
+                code="STAGED_BROKEN",
+            )
 
     def _lock(self, name: str) -> threading.Lock:
         check_staged_name(name)
