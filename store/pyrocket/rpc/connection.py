@@ -118,7 +118,7 @@ class Connection:
             self._greeted = False
             if len(self._addresses) == 1:
                 return False
-            self.close()
+            self._channel = None  # Not closed: calls of other threads may still run on it.
             self._at = (self._at + 1) % len(self._addresses)
             return self._at != 0
 

@@ -161,9 +161,16 @@ class RemoteSource:
         tally: ScanTally | None = None,
     ) -> RecordSlice | None:
         """Return small ranges of one topic as one slice; None if they are too large together."""
-        counted = ScanTally()
-        blocks = self._blocks("JoinedSlice", ranges, counted, where=where, ranges=ranges)
-        found = next((part for _, part in blocks), None)
+        pauses = self.client.pauses()
+        while True:
+            counted = ScanTally()
+            try:
+                blocks = self._blocks("JoinedSlice", ranges, counted, where=where, ranges=ranges)
+                found = next((part for _, part in blocks), None)
+                break
+            except TransportError as error:
+                if not error.repeat_is_safe or not pauses.wait():
+                    raise
         (tally or ScanTally()).add(counted)
         if found is None and counted.entries:
             return empty_slice(ranges[0].queue)

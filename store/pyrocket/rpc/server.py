@@ -141,12 +141,15 @@ class Server:
 
     async def _send(self, context: _Context, reply: bytes) -> None:
         """Send one reply of a stream; a client that does not read is disconnected after a while."""
+        try:
+            await asyncio.wait_for(self._write(context, reply), self._settings.stream_stalled)
+        except asyncio.TimeoutError:
+            self.stalled += 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "The client does not read.")
+
+    async def _write(self, context: _Context, reply: bytes) -> None:
         async with self.budget.wait(context.peer(), len(reply)):
-            try:
-                await asyncio.wait_for(context.write(reply), self._settings.stream_stalled)
-            except asyncio.TimeoutError:
-                self.stalled += 1
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "The client does not read.")
+            await context.write(reply)
 
     def _answer(self, call: Call, request: bytes, context: _Context) -> Any:
         user = self._gate.user(context.invocation_metadata() or ())

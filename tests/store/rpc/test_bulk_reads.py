@@ -120,6 +120,22 @@ def test_blocks_hold_no_byte_of_other_topics(place):
             assert b"secrets" not in block
 
 
+def test_a_slice_of_small_ranges_is_asked_for_again_when_the_connection_is_lost(place, monkeypatch):
+    source = RemoteSource(place[1])
+    lost, stream = [1], Client.stream
+
+    def lossy(client, name, /, **arguments):
+        if lost:
+            lost.pop()
+            raise TransportError("lost", repeat_is_safe=True)
+        return stream(client, name, **arguments)
+
+    monkeypatch.setattr(Client, "stream", lossy)
+    found = source.joined_slice([QueueRange(MessageQueue("orders", "broker-a", 0), 0, 2)])
+    assert len(found) == 2
+    assert not lost
+
+
 def test_an_error_is_the_class_that_a_store_raises(place):
     _, client = place
     with pytest.raises(TopicNotFoundError, match="orders") as caught:

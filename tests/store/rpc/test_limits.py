@@ -93,6 +93,23 @@ def test_a_reader_that_stops_is_disconnected(store):
         client.close()
 
 
+def test_a_reply_that_finds_no_room_ends_its_stream_after_a_while(store, monkeypatch):
+    store.append(Message(topic="orders", body=b"1"))
+    monkeypatch.setattr(Budget, "wait", lambda *_: Full())
+    with served(store, stream_stalled=0.2) as address:
+        queue = MessageQueue("orders", "broker-a", 0)
+        with pytest.raises(TransportError, match="does not read"):
+            next(client_of(address).stream("Slices", ranges=[QueueRange(queue, 0, 1)]))
+
+
+class Full:
+    async def __aenter__(self):
+        await asyncio.sleep(60)
+
+    async def __aexit__(self, *error):
+        pass
+
+
 def test_a_request_longer_than_may_be_is_refused(store):
     with served(store, request_bytes=100_000) as address:
         client = client_of(address, total=1)

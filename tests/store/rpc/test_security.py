@@ -307,6 +307,14 @@ def test_the_first_address_that_works_is_kept(tmp_path):
         client.close()
 
 
+def test_calls_of_other_threads_may_end_on_the_channel_before():
+    connection = Connection(["127.0.0.1:1", "127.0.0.1:2"])
+    before = connection.channel
+    assert connection.try_next(before)
+    with pytest.raises(grpc.RpcError):  # A closed channel raises ValueError.
+        before.unary_unary("/pyrocket.v1.Broker/Hello")(b"", timeout=0.2)
+
+
 def test_a_first_call_that_does_not_fit_is_refused(tmp_path, monkeypatch, caplog):
     from pyrocket.rpc import connection as module
 
