@@ -13,6 +13,7 @@ from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import WriteLock
 from pyspark_pyrocket.options.endpoint import Endpoint
+from pyspark_pyrocket.transport import endpoint as broker_targets
 from pyspark_pyrocket.transport.endpoint import EndpointTarget
 from pyspark_pyrocket.transport.interface import Target
 from pyspark_pyrocket.transport.path import PathTarget
@@ -104,3 +105,9 @@ TRANSPORTS = {
 }
 UNRELIABLE = ["memory", "endpoint"]
 """Those whose calls can be lost."""
+
+
+def disconnect():
+    """Close this process's connections to brokers."""
+    for _, known in [*broker_targets._open]:
+        EndpointTarget(known).close_source()

@@ -147,7 +147,7 @@ class EndpointSource(RemoteSource):
         """
         total = endpoint.timeout_ms / 1000
         timeouts = Timeouts(total=total, first=total) if in_task else Timeouts(total=total)
-        client = Client(Connection(endpoint.addresses), timeouts)
+        client = Client(Connection(endpoint.addresses, credentials_of(endpoint)), timeouts)
         return cls(endpoint, client, VersionWatch(client))
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import grpc
 
 from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
-from pyrocket.rpc.connection import Connection, method_of, unreachable
+from pyrocket.rpc.connection import Connection, is_distrusted, method_of, unreachable
 from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
 
@@ -137,10 +137,10 @@ class Client:
     def _error(self, name: str, error: Any) -> PyrocketError:
         if isinstance(error, PyrocketError):
             return error
-        carried = carried_error(error)
+        address = self.connection.address
+        carried = carried_error(error, address)
         if carried is not None:
             return carried
-        address = self.connection.address
         return unreachable(address, name, error, repeat_is_safe=name not in _ONCE)
 
 
@@ -152,6 +152,6 @@ def _may_repeat(error: Any) -> bool:
     if isinstance(error, TransportError):
         return error.repeat_is_safe
     if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return isinstance(carried_error(error), BrokerBusyError)
+        return isinstance(carried_error(error, ""), BrokerBusyError)
     is_lost = error.code() == grpc.StatusCode.UNAVAILABLE
-    return is_lost and "CERTIFICATE_VERIFY_FAILED" not in (error.details() or "")
+    return is_lost and not is_distrusted(error)

@@ -172,10 +172,19 @@ def method_of(name: str) -> tuple[str, type[Any], type[Any]]:
     return f"/{SERVICE}/{name}", request, message_class(found.output_type.full_name)
 
 
+def is_distrusted(error: Any) -> bool:
+    """Whether a connection failed because the broker's certificate is not trusted."""
+    return "CERTIFICATE_VERIFY_FAILED" in (error.details() or "")
+
+
 def unreachable(address: str, call: str, error: Any, *, repeat_is_safe: bool) -> TransportError:
     """Return the error of a call that no broker has answered."""
+    if is_distrusted(error):
+        remedy = "Give the certificate that signed the broker's (`endpoint.ca`), and the host in it"
+    else:
+        remedy = "Look whether it runs, can be reached, and expects TLS (`endpoint.tls`) or not"
     return TransportError(
         f"The broker at {address} did not answer {call}: {error.code().name}, {error.details()}.",
-        remedy="Look whether it runs and can be reached: `pyrocket doctor --endpoint`.",
+        remedy=f"{remedy}: `pyrocket doctor --endpoint`.",
         repeat_is_safe=repeat_is_safe,
     )

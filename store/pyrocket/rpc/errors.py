@@ -57,8 +57,11 @@ def status_of(error: PyrocketError) -> tuple[grpc.StatusCode, str, Metadata]:
     return code, str(error), ((METADATA_KEY, detail.SerializeToString()),)
 
 
-def carried_error(status: grpc.RpcError) -> PyrocketError | None:
-    """Return the error that a broker of ours has put into a status; None if there is none."""
+def carried_error(status: grpc.RpcError, address: str) -> PyrocketError | None:
+    """Return the error that a broker of ours has put into a status; None if there is none.
+
+    If it refuses the caller, the error names the broker's address: others may know the user.
+    """
     metadata = status.trailing_metadata() or ()
     found = next((value for key, value in metadata if key == METADATA_KEY), None)
     if found is None:
@@ -69,4 +72,7 @@ def carried_error(status: grpc.RpcError) -> PyrocketError | None:
         kind = next(
             (one for one, code in reversed(_STATUSES) if code == status.code()), PyrocketError
         )
-    return kind(detail.message, remedy=detail.remedy, code=detail.code)
+    message = detail.message
+    if issubclass(kind, errors.StorePermissionError):
+        message = f"{message.rstrip('.')} (the broker at {address})."
+    return kind(message, remedy=detail.remedy, code=detail.code)

@@ -1,0 +1,113 @@
+"""A broker that cannot be used: the driver reports it before any task, and names the way out."""
+
+import pytest
+from pyrocket import Store
+from pyrocket.errors import PyrocketError
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.columns.messages import default_columns
+from support.broker_process import running
+from support.certificates import write_certificate
+from support.transports import disconnect
+
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
+USERS = """
+[users.spark]
+secret = "spark's secret"
+[users.guest]
+secret = "guest's secret"
+[[rules]]
+users = ["spark"]
+topics = ["t"]
+allow = ["publish", "subscribe"]
+"""
+SPARK = {"accessKey": "spark", "secretKey": "spark's secret"}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """A broker with TLS and users; the value is its address and the options that it needs."""
+    folder = tmp_path_factory.mktemp("secured")
+    with Store.open(folder / "store", create=True) as store:
+        store.topics.create("t")
+    pem, key = write_certificate(folder)
+    users = folder / "users.toml"
+    users.touch(0o600)
+    users.write_text(USERS)
+    arguments = ("--users", users, "--tls-certificate", pem, "--tls-key", key)
+    with running(folder / "store", *arguments) as (_, found):
+        yield found.listen[0], {"endpoint.tls": "true", "endpoint.ca": str(pem)}
+    disconnect()
+
+
+def refused(options, match):
+    """Plan a read, a stream and a write on the driver: each fails, and names the way out."""
+    source = DefaultSource({"topic": "t", "endpoint.timeout": "2s", **options})
+    for start in (
+        lambda: source.reader(SCHEMA).partitions(),
+        lambda: source.streamReader(SCHEMA).initialOffset(),
+        lambda: source.writer(SCHEMA, False),
+    ):
+        with pytest.raises(PyrocketError, match=match) as caught:
+            start()
+        assert options["endpoint"] in str(caught.value)
+        assert caught.value.remedy
+
+
+def test_tls_and_credentials_come_from_the_options(broker, tmp_path):
+    address, tls = broker
+    secret = tmp_path / "secret"
+    secret.write_text("spark's secret\n")
+    for given in (SPARK, {"accessKey": "spark", "secretKeyFile": str(secret)}):
+        options = {"endpoint": address, "topic": "t", **tls, **given}
+        reader = DefaultSource(options).reader(SCHEMA)
+        assert all(not list(reader.read(part)) for part in reader.partitions())
+        assert DefaultSource(options).writer(SCHEMA, False)
+
+
+def test_a_certificate_that_is_not_trusted(broker, tmp_path):
+    address, tls = broker
+    other, _ = write_certificate(tmp_path, "other")
+    options = {"endpoint": address, **tls, **SPARK}
+    refused({**options, "endpoint.ca": str(other)}, r"TRANSPORT_FAILED.*CERTIFICATE_VERIFY.*endpoint\.ca")
+    refused({"endpoint": address, **SPARK}, r"TRANSPORT_FAILED.*endpoint\.tls")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({}, "accessKey"),
+        ({"accessKey": "spark", "secretKey": "wrong"}, "secretKey"),
+        ({"accessKey": "guest", "secretKey": "guest's secret"}, "right"),
+    ],
+    ids=["no user", "a wrong secret", "no right"],
+)
+def test_credentials_that_do_not_suffice(broker, given, reason):
+    address, tls = broker
+    refused({"endpoint": address, **tls, **given}, reason)
+
+
+def test_no_broker_at_the_address():
+    refused({"endpoint": "127.0.0.1:1"}, "TRANSPORT_FAILED.*doctor --endpoint")
+
+
+def test_a_file_that_the_driver_cannot_read(broker):
+    address, tls = broker
+    options = {"endpoint": address, "topic": "t", **tls, "endpoint.ca": "/no/such.pem"}
+    with pytest.raises(PyrocketError, match=r"OPTION_INVALID.*'endpoint.ca'.*/no/such.pem"):
+        DefaultSource(options).reader(SCHEMA).partitions()
+
+
+def test_a_stream_of_another_store(broker, tmp_path):
+    """A checkpoint of one store must not go on in another."""
+    address, tls = broker
+    with Store.open(tmp_path / "other", create=True) as store:
+        store.topics.create("t")
+    known = DefaultSource({"endpoint": address, "topic": "t", **tls, **SPARK})
+    start = known.streamReader(SCHEMA).initialOffset()
+    with running(tmp_path / "other") as (_, found):
+        source = DefaultSource({"endpoint": found.listen[0], "topic": "t"})
+        with pytest.raises(PyrocketError, match=found.listen[0]) as caught:
+            source.streamReader(SCHEMA).latestOffset(start, ReadAllAvailable())
+        assert caught.value.remedy
+        disconnect()
