@@ -62,12 +62,15 @@ class EndpointTarget:
         return EndpointTarget(self.endpoint, store_id)
 
     def open_source(self) -> "EndpointSource":
-        """Return the connection of this process, which costs one call to see whose it is."""
+        """Return the connection of this process.
+
+        It costs one call to see whose it is, but none as long as the same broker is being followed.
+        """
         key = os.getpid(), self.endpoint
         if key not in _open:
             _open[key] = EndpointSource.connect(self.endpoint, in_task=bool(self.store_id))
         source = _open[key]
-        source.greet()
+        source.greet_if_new()
         return self._checked(source)
 
     def find_source(self) -> "EndpointSource":
@@ -138,6 +141,7 @@ class EndpointSource(RemoteSource):
     def __init__(self, endpoint: Endpoint, client: Client, watch: VersionWatch) -> None:
         super().__init__(client, watch)
         self._endpoint = endpoint
+        self._greeted: object | None = None
 
     @classmethod
     def connect(cls, endpoint: Endpoint, *, in_task: bool = False) -> "EndpointSource":
@@ -149,6 +153,13 @@ class EndpointSource(RemoteSource):
         timeouts = Timeouts(total=total, first=total) if in_task else Timeouts(total=total)
         client = Client(Connection(endpoint.addresses, credentials_of(endpoint)), timeouts)
         return cls(endpoint, client, VersionWatch(client))
+
+    def greet_if_new(self) -> None:
+        """Ask the broker who it is, unless this is known of the one that is followed now."""
+        session = self.watch.session
+        if session is None or session is not self._greeted:
+            self.greet()
+            self._greeted = session
 
     @property
     def target(self) -> EndpointTarget:

@@ -17,7 +17,7 @@ class VersionWatch:
         self._client = client
         self._changed = threading.Condition()
         self._version: Hashable | None = None
-        self._stream: object = None
+        self._stream: object | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -35,6 +35,11 @@ class VersionWatch:
                 self._changed.wait_for(lambda: self._version is not None, 1)
             return object() if self._version is None else self._version
 
+    @property
+    def session(self) -> object | None:
+        """The stream that is followed: while it is the same, so is the broker. None without one."""
+        return self._stream
+
     def close(self) -> None:
         """End with the next version, or with the connection."""
         self._closed = True
@@ -43,8 +48,10 @@ class VersionWatch:
         kind = message_class("pyrocket.v1.Version")
         pauses = Pauses(_FOREVER_S)
         while not self._closed:
+            session = object()
             try:
                 for reply in self._client.stream("Watch"):
+                    self._stream = session
                     version = kind.FromString(reply)
                     self._set(
                         tuple(getattr(version, name) for name in kind.DESCRIPTOR.fields_by_name)
@@ -55,6 +62,7 @@ class VersionWatch:
             except (PyrocketError, ValueError):
                 # A ValueError: the connection has been closed here.
                 pass
+            self._stream = None
             self._set(None)
             pauses.wait()
 
