@@ -3,43 +3,81 @@
 import glob
 import json
 import os
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyrocket import Store
+from pyrocket import Client, Connection, RemoteAdmin, RemoteSink, Store
 from pyspark_pyrocket.transport.path import forget
+from support import over_endpoint
+from support.broker_process import running
 from support.queue_numbers import Numbers
+from support.transports import disconnect
 
 
 @dataclass
 class Box:
-    """One topic of one store, and what tests do with it besides Spark."""
+    """One topic of one store, and what tests do with it besides Spark.
+
+    With an address a broker holds the store: then Spark and all that writes here go through it.
+    """
 
     path: str
     topic: str = "t"
+    address: str = ""
+
+    @property
+    def target(self):
+        """The option that leads to the store."""
+        return {"endpoint": self.address} if self.address else {"path": self.path}
 
     @property
     def options(self):
-        return {"path": self.path, "topic": self.topic}
+        return {**self.target, "topic": self.topic}
+
+    def other(self, topic):
+        """Another topic of the same store."""
+        return replace(self, topic=topic)
+
+    @contextmanager
+    def client(self):
+        client = Client(Connection(self.address))
+        yield client
+        client.close()
 
     def create(self, queues=4):
+        counts = {"read_queues": queues, "write_queues": queues}
+        if self.address:
+            with self.client() as client:
+                RemoteAdmin(client).create_topic(self.topic, **counts)
+            return self
         with Store.open(self.path, create=True) as store:
-            store.topics.create(self.topic, read_queues=queues, write_queues=queues)
+            store.topics.create(self.topic, **counts)
         return self
 
     def grow(self, queues):
+        counts = {"read_queues": queues, "write_queues": queues}
+        if self.address:
+            with self.client() as client:
+                RemoteAdmin(client).update_topic(self.topic, **counts)
+            return
         with Store.open(self.path) as store:
-            store.topics.update(self.topic, read_queues=queues, write_queues=queues)
+            store.topics.update(self.topic, **counts)
 
     def send(self, *bodies, queue=None, **columns):
         """Append the bodies to one queue, or spread over all."""
         arrays = {"body": pa.array(bodies), **columns}
         if queue is not None:
             arrays["queueId"] = pa.array([queue] * len(bodies), pa.int32())
+        batch = pa.record_batch(arrays)
+        if self.address:
+            with self.client() as client:
+                RemoteSink(client).append(batch, topic=self.topic)
+            return
         with Store.open(self.path, create=True) as store:
-            store.append_batch(pa.record_batch(arrays), topic=self.topic)
+            store.append_batch(batch, topic=self.topic)
 
     def read(self, *columns):
         """Return all messages as tuples, queue by queue."""
@@ -121,10 +159,25 @@ def numbers():
     return Numbers
 
 
+def pytest_generate_tests(metafunc):
+    """Run what `support.over_endpoint` names with both targets."""
+    module, test = metafunc.module.__name__.rpartition(".")[2], metafunc.function.__name__
+    if "box" in metafunc.fixturenames and over_endpoint.runs(module, test):
+        marks = () if test in over_endpoint.QUICK else pytest.mark.heavy
+        targets = ["path", pytest.param("endpoint", marks=marks)]
+        metafunc.parametrize("box", targets, indirect=True)
+
+
 @pytest.fixture
-def box(tmp_path):
-    """A topic that does not exist yet."""
-    return Box(str(tmp_path / "store"))
+def box(tmp_path, request):
+    """A topic that does not exist yet; over `endpoint`, a broker of its own holds its store."""
+    path = str(tmp_path / "store")
+    if getattr(request, "param", "path") == "path":
+        yield Box(path)
+        return
+    with running(Path(path)) as (_, found):
+        yield Box(path, address=found.listen[0])
+    disconnect()
 
 
 @pytest.fixture

@@ -144,9 +144,9 @@ def test_offsets_choose_exactly_the_messages_between_them(spark, box):
 
 def test_several_topics_are_one_frame(spark, box):
     box.send("one", queue=0)
-    other = type(box)(box.path, "u").create(queues=7)
+    other = box.other("u").create(queues=7)
     other.send("two", queue=6)
-    frame = spark.read.format("pyrocket").options(path=box.path, subscribe="t,u").load()
+    frame = spark.read.format("pyrocket").options(**box.target, subscribe="t,u").load()
     assert {(row.topic, row.queueId, bytes(row.body)) for row in frame.collect()} == {
         ("t", 0, b"one"),
         ("u", 6, b"two"),
@@ -155,7 +155,7 @@ def test_several_topics_are_one_frame(spark, box):
 
 def test_a_topic_that_may_be_missing_is_left_out(spark, box):
     box.send("one")
-    options = {"path": box.path, "subscribe": "t,later", "missingTopic": "wait"}
+    options = {**box.target, "subscribe": "t,later", "missingTopic": "wait"}
     assert spark.read.format("pyrocket").options(**options).load().count() == 1
 
 

@@ -69,7 +69,10 @@ def test_a_certificate_that_is_not_trusted(broker, tmp_path):
     address, tls = broker
     other, _ = write_certificate(tmp_path, "other")
     options = {"endpoint": address, **tls, **SPARK}
-    refused({**options, "endpoint.ca": str(other)}, r"TRANSPORT_FAILED.*CERTIFICATE_VERIFY.*endpoint\.ca")
+    refused(
+        {**options, "endpoint.ca": str(other)},
+        r"TRANSPORT_FAILED.*CERTIFICATE_VERIFY.*endpoint\.ca",
+    )
     refused({"endpoint": address, **SPARK}, r"TRANSPORT_FAILED.*endpoint\.tls")
 
 

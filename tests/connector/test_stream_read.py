@@ -80,7 +80,7 @@ def test_running_query_discovers_new_queues_and_topics(box, stream):
         box.grow(queues=3)
         box.send("in a new queue", queue=2)
         query.processAllAvailable()
-        later = type(box)(box.path, "later").create(queues=2)
+        later = box.other("later").create(queues=2)
         later.send("in a new topic", queue=1)
         query.processAllAvailable()
         box.send("third", queue=2)
@@ -136,7 +136,7 @@ def test_append_to_another_topic_runs_no_batches(box, stream):
     try:
         query.processAllAvailable()
         before = stream.batches()
-        type(box)(box.path, "other").send("not for this query")
+        box.other("other").send("not for this query")
         query.processAllAvailable()
         assert stream.batches() == before
     finally:

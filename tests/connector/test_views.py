@@ -200,7 +200,7 @@ def test_tables_have_the_types_of_the_store():
 def test_a_view_of_a_store_in_use_is_as_of_its_plan(box):
     box.create(queues=1)
     box.send("a")
-    reader = DefaultSource({"path": box.path, "view": "commitlog"}).reader(
+    reader = DefaultSource({**box.target, "view": "commitlog"}).reader(
         StructType().add("body", "binary")
     )
     (task,) = reader.partitions()

@@ -67,7 +67,7 @@ def test_a_kafka_job_writes_and_reads_back_what_it_wrote(spark, box):
 
 def test_a_topic_piped_through_kafkas_columns_is_the_same(spark, box):
     box.send(*map(str, range(20)), keys=pa.array([f"k{i}" for i in range(20)]))
-    copy = type(box)(box.path, "copy")
+    copy = box.other("copy")
     (
         load(spark, box, includeHeaders="true")
         .write.format("pyrocket")
@@ -86,7 +86,7 @@ def test_tombstones_and_binary_keys_survive_a_round_trip_through_spark(spark, bo
     forms = {"nullBody": "empty", "keyEncoding": "base64"}
     writer = frame.coalesce(1).write.format("pyrocket").mode("append")
     writer.options(**box.options, **forms).save()
-    copy = type(box)(box.path, "copy").create()
+    copy = box.other("copy").create()
     stream = spark.readStream.format("pyrocket").option("schemaMode", "kafka")
     stream = stream.options(**box.options, startingOffsets="earliest", includeHeaders="true").load()
     query = stream.writeStream.format("pyrocket").trigger(availableNow=True)
@@ -97,7 +97,7 @@ def test_tombstones_and_binary_keys_survive_a_round_trip_through_spark(spark, bo
         assert sorted(map(repr, found)) == sorted(
             repr(type(found[0])(key=key, value=value, headers=None)) for key, value in rows
         )
-    dropped = type(box)(box.path, "dropped").create()
+    dropped = box.other("dropped").create()
     writer = load(spark, box).write.format("pyrocket").mode("append")
     writer.options(**dropped.options, nullBody="drop", keyEncoding="base64").save()
     assert len(dropped.bodies()) == 5

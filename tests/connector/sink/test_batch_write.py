@@ -94,9 +94,9 @@ def test_rows_of_one_sharding_key_keep_their_order_in_one_queue(spark, box):
 def test_a_topic_column_sends_each_row_to_its_topic(spark, box):
     rows = [("a", "one"), ("b", "two"), ("a", "three")]
     frame = spark.createDataFrame(rows, "topic STRING, body STRING")
-    frame.write.format("pyrocket").mode("append").save(box.path)
-    assert type(box)(box.path, "a").bodies() == [b"one", b"three"]
-    assert type(box)(box.path, "b").bodies() == [b"two"]
+    frame.write.format("pyrocket").mode("append").options(**box.target).save()
+    assert box.other("a").bodies() == [b"one", b"three"]
+    assert box.other("b").bodies() == [b"two"]
 
 
 @pytest.mark.parametrize("flush", ["task", "sync", "async"])
@@ -126,7 +126,7 @@ def test_large_arrow_types_are_accepted(spark, box):
 def test_a_copied_topic_has_the_same_messages(spark, box):
     rows = [(b"x", "t", "red", ["a", "b"], {"c": "d"}, 2, None, 7)]
     save(spark.createDataFrame(rows, COLUMNS), box)
-    copy = type(box)(box.path, "copy")
+    copy = box.other("copy")
     save(spark.read.format("pyrocket").options(**box.options).load(), copy)
     columns = ("queueId", "queueOffset", "body", "tags", "keys", "properties")
     assert copy.read(*columns) == box.read(*columns)
@@ -147,7 +147,7 @@ def error_of_row_7(spark, box, column, value, reason, **options):
     frame = spark.createDataFrame([tuple(row) for row in rows], schema).coalesce(1)
     if column != "topic":
         frame = frame.drop("topic")
-    options |= {"path": box.path} if column == "topic" else box.options
+    options |= box.target if column == "topic" else box.options
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 3)
     try:
         with pytest.raises(Exception, match=reason) as info:

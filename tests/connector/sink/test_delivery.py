@@ -30,8 +30,8 @@ def test_rows_of_all_tasks_and_topics_appear_in_one_publication(spark, box):
     """Otherwise a reader could see some of them without the others."""
     topic = f.when(f.col("body").cast("int") % 2 == 0, f.lit("even")).otherwise(f.lit("odd"))
     frame = numbers(spark, 1_000, tasks=4).withColumn("topic", topic)
-    frame.write.format("pyrocket").mode("append").save(box.path)
-    even, odd = (type(box)(box.path, name) for name in ("even", "odd"))
+    frame.write.format("pyrocket").mode("append").options(**box.target).save()
+    even, odd = (box.other(name) for name in ("even", "odd"))
     assert [even.rows(), odd.rows()] == [500, 500]
     times = {time for one in (even, odd) for (time,) in one.read("storeTimestamp")}
     assert len(times) == 1
@@ -47,7 +47,7 @@ def test_a_write_with_the_same_number_is_dropped_and_a_smaller_one_refused(spark
 
 
 def test_writes_of_other_ids_topics_or_no_id_are_not_repetitions(spark, box):
-    other = type(box)(box.path, "other")
+    other = box.other("other")
     for target, app in ((box, "a"), (box, "b"), (other, "a")):
         save(numbers(spark, 10), target, txnAppId=app, txnVersion=0)
     assert (box.rows(), other.rows()) == (20, 10)
@@ -76,7 +76,7 @@ def piped(spark, box, tmp_path):
 class Piped:
     def __init__(self, spark, box, checkpoint):
         self._spark, self._box, self.checkpoint = spark, box, checkpoint
-        self.target = type(box)(box.path, "copy")
+        self.target = box.other("copy")
 
     def stream(self, schema="queueId INT, body STRING"):
         reader = self._spark.readStream.format("pyrocket").options(**self._box.options)
@@ -169,13 +169,13 @@ def test_sinks_of_different_topics_accept_the_same_micro_batch_number(box, piped
 
     def both(frame, batch):
         for topic in ("one", "two"):
-            options = {"path": box.path, "topic": topic, "txnAppId": "app", "txnVersion": batch}
+            options = {**box.target, "topic": topic, "txnAppId": "app", "txnVersion": batch}
             frame.write.format("pyrocket").mode("append").options(**options).save()
 
     piped.run(foreach=both)
     piped.forget(0)
     piped.run(foreach=both)
-    assert [type(box)(box.path, topic).rows() for topic in ("one", "two")] == [2, 2]
+    assert [box.other(topic).rows() for topic in ("one", "two")] == [2, 2]
 
 
 def test_writes_in_foreach_batch_without_an_id_are_not_repetitions(box, piped):

@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture
 def pipe(spark, box, tmp_path):
     """Copies the box to another topic of its store until everything is copied."""
-    target = type(box)(box.path, "copy")
+    target = box.other("copy")
 
     def run(columns="body, key", **options):
         query = (
@@ -62,11 +62,11 @@ def test_complete_mode_is_refused_because_a_log_is_not_truncated(spark, box, tmp
         .count()
         .selectExpr("CAST(count AS STRING) AS body")
         .writeStream.format("pyrocket")
-        .options(path=box.path, topic="counts", checkpointLocation=str(tmp_path / "checkpoint"))
+        .options(**box.target, topic="counts", checkpointLocation=str(tmp_path / "checkpoint"))
         .outputMode("complete")
         .trigger(availableNow=True)
         .start()
     )
     with pytest.raises(Exception, match=r"OPTION_OVERWRITE.*cannot be overwritten"):
         query.awaitTermination(60)
-    assert type(box)(box.path, "counts").rows() == 0
+    assert box.other("counts").rows() == 0
