@@ -39,6 +39,9 @@ _STATUSES: list[tuple[type[PyrocketError], grpc.StatusCode]] = [
 ]
 """The first class that fits. UNAVAILABLE is not among them: that is a call that may be repeated."""
 
+_MAX_TEXT = 600
+"""Characters of up to four bytes: message, remedy and both together, in one header block."""
+
 Metadata = tuple[tuple[str, bytes], ...]
 
 
@@ -50,11 +53,16 @@ def status_of(error: PyrocketError) -> tuple[grpc.StatusCode, str, Metadata]:
         {
             "kind": type(error).__name__,
             "code": error.code,
-            "message": error.message,
-            "remedy": error.remedy,
+            "message": _short(error.message),
+            "remedy": _short(error.remedy),
         },
     )
-    return code, str(error), ((METADATA_KEY, detail.SerializeToString()),)
+    return code, _short(str(error)), ((METADATA_KEY, detail.SerializeToString()),)
+
+
+def _short(text: str) -> str:
+    """Return a text cut to what the metadata of a status can carry: 8 KiB by default."""
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
 def carried_error(status: grpc.RpcError, address: str) -> PyrocketError | None:

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import grpc
@@ -133,11 +133,23 @@ class Server:
 
     async def _replies(self, call: Call, request: bytes, context: _Context) -> None:
         replies: Iterator[Any] = await self._run(lambda: iter(self._answer(call, request, context)))
+        taking: Awaitable[Any] | None = None
         try:
-            while (reply := await self._run(lambda: next(replies, None))) is not None:
+            while True:
+                taking = self._run(lambda: next(replies, None))
+                reply = await asyncio.shield(taking)
+                if reply is None:
+                    return
                 await self._send(context, call.encode(reply))
         finally:
-            await asyncio.shield(self._run(lambda: _close(replies)))
+            await asyncio.shield(self._finish(taking, replies))
+
+    async def _finish(self, taking: Awaitable[Any] | None, replies: Iterator[Any]) -> None:
+        """Close the replies of a stream, once the thread that takes the next one has it."""
+        if taking is not None:
+            with suppress(Exception):
+                await taking
+        await self._run(lambda: _close(replies))
 
     async def _send(self, context: _Context, reply: bytes) -> None:
         """Send one reply of a stream; a client that does not read is disconnected after a while."""

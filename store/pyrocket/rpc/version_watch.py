@@ -62,8 +62,9 @@ class VersionWatch:
             except (PyrocketError, ValueError):
                 # A ValueError: the connection has been closed here.
                 pass
-            self._stream = None
-            self._set(None)
+            finally:
+                self._stream = None
+                self._set(None)
             pauses.wait()
 
     def _set(self, version: Hashable | None) -> None:

@@ -1,5 +1,8 @@
 """What a client reads over the wire is what the store has."""
 
+import threading
+import time
+
 import pyarrow as pa
 import pytest
 from pyrocket import (
@@ -11,11 +14,13 @@ from pyrocket import (
     Store,
     decode_slices,
 )
-from pyrocket.broker.source import Part
-from pyrocket.errors import TopicNotFoundError, TransportError, UnsupportedError
+from pyrocket.broker.source import Part, StoreSource
+from pyrocket.errors import GroupNotFoundError, TopicNotFoundError, TransportError, UnsupportedError
+from pyrocket.formats.record_slice import empty_slice
 from pyrocket.formats.wire_block import decode_block, encode_block
 from pyrocket.rpc.client import Client, Timeouts
 from pyrocket.rpc.connection import Connection
+from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.messages import fill, values_of
 from pyrocket.rpc.remote_source import RemoteSource
 from support.broker import served
@@ -141,6 +146,43 @@ def test_an_error_is_the_class_that_a_store_raises(place):
     with pytest.raises(TopicNotFoundError, match="orders") as caught:
         bounds(client, "order")
     assert caught.value.code == "TOPIC_NOT_FOUND"
+
+
+def test_an_error_with_a_long_text_arrives_shortened(tmp_path):
+    store = Store.open(tmp_path, create=True)
+    for number in range(300):
+        store.groups.create(f"group-{number:0100}")
+    with served(store) as address, pytest.raises(GroupNotFoundError) as caught:
+        Client(Connection(address)).call("Group", group="none")
+    assert caught.value.remedy.endswith("…")
+
+
+def test_a_stream_that_is_cancelled_while_it_reads_is_closed_without_an_error(
+    tmp_path, monkeypatch, caplog
+):
+    reading, closed = threading.Event(), threading.Event()
+
+    def slow(*_, **__):
+        try:
+            yield from ()
+            reading.set()
+            time.sleep(0.3)
+            yield empty_slice(MessageQueue("t", "b", 0))
+        finally:
+            closed.set()
+
+    monkeypatch.setattr(StoreSource, "slices", slow)
+    store = Store.open(tmp_path, create=True)
+    store.topics.create("t")
+    with served(store) as address:
+        connection = Connection(address)
+        request = message_class("pyrocket.v1.SlicesRequest")().SerializeToString()
+        call = connection.channel.unary_stream("/pyrocket.v1.Broker/Slices")(request)
+        assert reading.wait(10)
+        call.cancel()
+        assert closed.wait(10)
+        connection.close()
+    assert "unexpectedly" not in caplog.text
 
 
 def test_a_broker_that_is_not_there_is_named(free_port):
