@@ -136,7 +136,7 @@ def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, ca
             assert ask(reader, end) == end
     turns.close()
     assert committed(box) == {}
-    assert len([r for r in caplog.records if "behind its query" in r.message]) == 1
+    assert len([r for r in caplog.records if "could not be committed" in r.message]) == 1
     reader.follower.clock = lambda: float("inf")
     ask(reader, end)
     assert committed(box) == {0: 1}

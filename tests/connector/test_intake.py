@@ -134,9 +134,9 @@ def test_default_limit_is_logged_when_it_starts_and_stops_limiting(store, caplog
     with caplog.at_level(logging.INFO, "pyspark_pyrocket"):
         assert [taken(intake, big, at) for at in (0, 4, 8)] == [4, 4, 1]
     assert caplog.messages == [
-        "9 messages wait, and a micro-batch takes at most 256 MiB at a time "
-        "(maxBytesPerTrigger=none lifts it): the next one has 4",
-        "the backlog has been read: micro-batches take all messages again",
+        "9 messages are pending; a micro-batch reads at most 256 MiB at a time "
+        "(maxBytesPerTrigger=none lifts it): the next one reads 4",
+        "the backlog has been read: micro-batches read all messages again",
     ]
 
 

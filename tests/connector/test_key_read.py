@@ -126,9 +126,9 @@ def test_nothing_found_is_an_empty_dataframe(spark, orders):
 def test_a_log_line_names_the_indexes_used_and_the_unread_messages(orders, caplog):
     with caplog.at_level(logging.INFO, "pyspark_pyrocket"):
         bodies(orders, keys="order-1,order-2,k3", startingOffsets='{"t":{"0":0,"1":1}}')
-    (line,) = [one.getMessage() for one in caplog.records if "compared" in one.getMessage()]
+    (line,) = [one.getMessage() for one in caplog.records if "candidates" in one.getMessage()]
     assert line.startswith(
-        "3 keys found 11 of 40 messages of t through the key index: 12 compared, files used: 1,"
+        "3 keys found 11 of 40 messages of t through the key index: candidates: 12, index files: 1,"
     )
     assert line.endswith("found outside the offsets to read: 1")
 

@@ -104,7 +104,7 @@ def test_data_loss_policy_skip(stopped, caplog, happened, seen, lost):
     end, read = store.step(start, options(SKIP))
     assert read == seen
     assert end.lost.by_topic() == {"t": {0: lost}}
-    assert f"topic 't' queue 0 has lost {lost} messages and, by onDataLoss=skip" in caplog.text
+    assert f"topic 't' queue 0 has lost {lost} messages; with onDataLoss=skip" in caplog.text
     assert next_offset(store, options(FAIL), end) is None
 
 

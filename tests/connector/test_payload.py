@@ -170,7 +170,7 @@ def test_a_schema_needs_no_registry(spark, box, caplog):
     wanted = ("id", "ok", "when.day")
     assert values(frame.select(*wanted)) == values(again.select(*wanted))
     default_schema(Request({**box.options, "valueFormat": "json"}, "/"))
-    assert f"to be pasted there: {pasted}" in caplog.text
+    assert f"to read of t: {pasted}" in caplog.text
 
 
 def test_a_stream_without_a_schema_gets_the_inferred_one_in_the_error(spark, box, stream):

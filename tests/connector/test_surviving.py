@@ -60,7 +60,7 @@ def test_messages_deleted_before_a_task_reads_are_skipped_and_counted(
     read = offsets(store, LossPolicy(policy=policy), start=3, end=58, columns=columns)
     assert read == list(range(first, 58))
     assert f"has lost {first - 3} messages" in caplog.text
-    assert f"what is left of [3, 58): [{first}, 58)" in caplog.text
+    assert f"the rest of [3, 58): [{first}, 58)" in caplog.text
 
 
 def test_messages_deleted_while_a_task_reads_are_skipped_and_counted(store, caplog):
@@ -179,7 +179,7 @@ def test_messages_that_a_filter_has_passed_over_are_not_counted_as_lost(sparse, 
     assert read == [60, 119]
     assert 90 < cleaned[0] < 119
     assert f"has lost {cleaned[0] - came_to} messages" in caplog.text
-    assert f"what is left of [{came_to}, 120): [{cleaned[0]}, 120)" in caplog.text
+    assert f"the rest of [{came_to}, 120): [{cleaned[0]}, 120)" in caplog.text
 
 
 @pytest.fixture

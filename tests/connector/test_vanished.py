@@ -80,7 +80,9 @@ def test_available_now_reads_lost_queues_to_their_ends_of_that_moment(numbers):
 def test_a_topic_deleted_by_name_fails_even_if_all_of_it_was_read(stopped):
     store, start = stopped
     store.delete("t")
-    with pytest.raises(DataLossError, match="'t' was deleted while it was read") as info:
+    with pytest.raises(
+        DataLossError, match="'t' was deleted while the query was reading it"
+    ) as info:
         next_offset(store, options(FAIL), start)
     assert info.value.code == "TOPIC_DELETED"
 
@@ -126,7 +128,7 @@ def test_the_unread_messages_of_a_deleted_topic_are_counted_once(stopped, go_on,
     assert (seen, start.lost) == ([], offsets({"t": {0: 4}}))
     assert start.offsets == offsets({"t": {0: 14}})
     assert next_offset(store, options(go_on), start) is None
-    assert "topic 't' is deleted; the query waits for it" in caplog.text
+    assert "topic 't' was deleted; the query waits until it exists again" in caplog.text
     store.grow("t", 0, minimum=14, maximum=20)
     store.ids["t"] = "another"
     begins = {"latest": 20}.get(go_on, 14)

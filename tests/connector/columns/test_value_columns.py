@@ -102,7 +102,7 @@ def test_one_struct_column_holds_the_selected_fields():
         ("body BINARY", {"corrupt_column": "tags"}, "OPTION_CONFLICT", "'tags'"),
         ("body BINARY", {"value_column": "p", "corrupt_column": "p"}, "OPTION_CONFLICT", "'p'"),
         ("b INT", {"ddl": "a INT, bb INT"}, "COLUMN_UNKNOWN", "'b'.*Did you mean 'bb'"),
-        ("a INT", {"ddl": "a BIGINT"}, "COLUMN_TYPE", "cannot be int.*bigint: valueSchema"),
+        ("a INT", {"ddl": "a BIGINT"}, "COLUMN_TYPE", "cannot be int.*bigint, as in valueSchema"),
         ("q INT", {"value_column": "p"}, "COLUMN_UNKNOWN", "'q'"),
         ("p INT", {"value_column": "p"}, "COLUMN_TYPE", "struct"),
         ("p STRUCT<b: INT>", {"ddl": "a INT", "value_column": "p"}, "COLUMN_UNKNOWN", "'b'"),
