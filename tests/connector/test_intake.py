@@ -135,7 +135,7 @@ def test_default_limit_is_logged_when_it_starts_and_stops_limiting(store, caplog
         assert [taken(intake, big, at) for at in (0, 4, 8)] == [4, 4, 1]
     assert caplog.messages == [
         "9 messages are pending; a micro-batch reads at most 256 MiB at a time "
-        "(maxBytesPerTrigger=none lifts it): the next one reads 4",
+        "(maxBytesPerTrigger=none removes the limit): the next one reads 4",
         "the backlog has been read: micro-batches read all messages again",
     ]
 

@@ -89,7 +89,7 @@ def test_a_trigger_delay_without_a_minimum_is_refused():
 
 
 def test_a_minimum_above_the_maximum_is_refused():
-    with pytest.raises(OptionError, match="only 5") as info:
+    with pytest.raises(OptionError, match="is 5") as info:
         read(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
     assert info.value.code == "OPTION_CONFLICT"
     assert admission(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5").min_rows == 5

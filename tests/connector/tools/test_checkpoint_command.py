@@ -57,18 +57,18 @@ def test_planned_and_committed_micro_batches_are_distinguished(files):
     files.plan()
     shown = run("show", files.path)
     assert "planned, not committed  1 messages" in shown
-    assert "after micro-batch 2, which Spark runs again at the next start" in shown
+    assert "after micro-batch 2, which Spark runs again after a restart" in shown
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("offsets/1", b"", "begins with nothing"),
-        ("offsets/1", b"v7\n{}\n{}", "begins with 'v7'"),
+        ("offsets/1", b"", "starts with nothing"),
+        ("offsets/1", b"v7\n{}\n{}", "starts with 'v7'"),
         ("offsets/1", b"v1\n{}", "no settings and offsets"),
         ("offsets/1", b"v1\nnonsense\n{}", "no settings and offsets"),
         ("offsets/1", b"\xff\xfe", "cannot be read"),
-        ("commits/1", b"", "begins with nothing"),
+        ("commits/1", b"", "starts with nothing"),
         ("commits/9", b"v1\n{}", "no offsets/9"),
         ("offsets/.1.crc", b"crc\0\0\0\2\0....", "checksums in .1.crc are wrong"),
         ("metadata", b"{", "cannot be read"),

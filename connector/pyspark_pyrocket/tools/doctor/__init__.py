@@ -2,7 +2,7 @@
 
 checks      Python, Spark's workers, pyspark, Java, free space
 discovery   whether Spark finds `format("pyrocket")`; probe runs in the workers' Python
-report      findings, printed for people and for machines
+report      findings, printed as a table or as JSON
 """
 
 import os
@@ -28,7 +28,7 @@ from pyspark_pyrocket.tools.doctor.report import Check, Verdict, show_json, show
 def doctor(path: str | None, as_json: bool) -> None:
     """Check this machine: Python, Spark, Java, discovery, and space at PATH.
 
-    Without PATH the store is the one of PYROCKET_STORE. Exits with 1 if a check fails.
+    PATH defaults to PYROCKET_STORE. Exits with 1 if a check fails.
     """
     checks = examine(path or os.environ.get("PYROCKET_STORE"))
     (show_json if as_json else show_table)(checks)
