@@ -62,7 +62,7 @@ def test_more_tasks_than_queues(skewed, spark):
     assert len(places(cut)) == ROWS
 
 
-def test_a_queue_without_new_messages_makes_no_task(skewed):
+def test_a_queue_without_new_messages_gets_no_task(skewed):
     with opened_source(target_at(skewed.path)) as source:
         subscription = Subscription(("t",))
         options = ReadOptions(

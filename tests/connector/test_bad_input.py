@@ -240,7 +240,7 @@ def test_overwriting_is_refused_because_a_log_cannot_be_overwritten(spark, box):
 
 
 @pytest.mark.parametrize(("perm", "code"), [(4, "TOPIC_NOT_WRITABLE"), (2, "TOPIC_NOT_READABLE")])
-def test_a_topics_permissions_are_kept(spark, box, perm, code):
+def test_a_topics_permissions_are_respected(spark, box, perm, code):
     box.create()
     with Store.open(box.path) as store:
         store.topics.update("t", perm=perm)
@@ -251,7 +251,7 @@ def test_a_topics_permissions_are_kept(spark, box, perm, code):
         writer.save() if perm == 4 else reader.load()
 
 
-def test_a_store_that_a_broker_holds_is_named_before_any_task(spark, box, jobs):
+def test_a_store_held_by_a_broker_is_reported_before_any_task_runs(spark, box, jobs):
     box.send("kept")
     frame = spark.range(4).selectExpr("'x' AS body")
     with open(f"{box.path}/lock", "r+b") as lock:

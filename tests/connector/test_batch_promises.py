@@ -48,7 +48,7 @@ def test_batch_read_of_an_offset_range(box):
     ]
 
 
-def test_torn_tail_recovery_and_crc_check_on_read(tmp_path):
+def test_a_batch_reads_a_recovered_store_and_verifies_crcs_on_request(tmp_path):
     path = tmp_path / "store"
     filled(path, count=40).close(clean=False)
     last = log_files(path)[-1]

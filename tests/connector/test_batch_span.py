@@ -34,7 +34,7 @@ def planned(box, **options):
     return [(each.queue.topic, each.queue.queue_id, each.start, each.end) for each in ranges]
 
 
-def test_a_batch_reports_messages_in_queues_that_a_topic_has_lost(box, caplog):
+def test_a_batch_reports_messages_in_removed_queues(box, caplog):
     """A running stream reads them to their ends; a batch never knew them."""
     box.create(queues=3)
     for queue in range(3):
@@ -75,7 +75,7 @@ def test_times_and_offsets_choose_exactly_the_messages_between_them(day, options
     assert planned(day, **options) == [("t", 0, *each) for each in ranges]
 
 
-def test_what_a_group_committed_is_where_the_next_batch_begins(day):
+def test_the_next_batch_starts_at_the_committed_offsets_of_the_group(day):
     wanted = {"startingOffsets": "committed", "group": "export"}
     assert planned(day, **wanted) == [("t", 0, 0, 10)]
     with Store.open(day.path) as store:

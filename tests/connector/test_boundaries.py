@@ -95,7 +95,7 @@ def run(query, steps):
 
 @EXAMPLES
 @given(st.lists(STEPS.filter(lambda step: step[0] != "clean"), max_size=30))
-def test_boundaries_never_lose_or_repeat(numbers, steps):
+def test_no_message_is_lost_or_repeated_between_micro_batches(numbers, steps):
     query = fresh_query(numbers, EARLIEST, "fail")
     run(query, steps)
     for key, limits in every_queue(query.store):
@@ -112,7 +112,7 @@ def test_replay_identical_ranges_after_failure(numbers, word, steps):
 
 @EXAMPLES
 @given(st.lists(STEPS, max_size=30))
-def test_no_message_is_skipped_after_a_cleanup_but_those_cleaned_and_counted(numbers, steps):
+def test_after_cleaning_only_deleted_messages_are_skipped_and_they_are_counted(numbers, steps):
     query = fresh_query(numbers, EARLIEST, "skip")
     run(query, steps)
     lost = query.start().lost

@@ -97,7 +97,7 @@ def test_the_environment_sets_the_level_in_every_process(value, level):
     assert found.stdout.strip() == str(level)
 
 
-def test_what_spark_pickles_is_what_it_was():
+def test_decorated_objects_can_be_pickled():
     called = pickle.loads(pickle.dumps(DefaultSource({"path": "/s", "topic": "t"})))
     assert called.options == {"path": "/s", "topic": "t"}
     assert called.reader.__doc__

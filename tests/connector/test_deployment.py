@@ -88,7 +88,7 @@ def test_insert_into_a_temporary_view(spark, box):
     assert [tuple(row) for row in rows] == [("hello", ["k"])]
 
 
-def test_select_with_options_needs_no_table(spark, box):
+def test_select_with_options_works_without_a_table(spark, box):
     """What works where CREATE TABLE does not."""
     box.create(queues=1).send("a", queue=0)
     spark.sql(f"CREATE TABLE named USING pyrocket OPTIONS (path '{box.path}', topic 't')")

@@ -231,7 +231,7 @@ def test_only_a_topic_that_is_deleted_is_reported_as_missing(box, make, caplog):
     assert "no offsets in topic 't', which does not exist" in caplog.text
 
 
-def test_a_queue_that_was_cut_is_committed_up_to_its_end(box, make):
+def test_a_truncated_queue_is_committed_up_to_its_end(box, make):
     box.create(queues=2)
     box.send("a", "b", queue=0)
     box.send("c", queue=1)

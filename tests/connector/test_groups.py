@@ -73,7 +73,7 @@ def test_a_plan_is_fixed_however_often_it_is_read(full):
     assert planned(BatchCommit.plan("export", **full.options)) == [("t", 0, 3, 4)]
 
 
-def test_a_group_that_progressed_meanwhile_is_not_moved_backwards(full):
+def test_a_group_that_has_progressed_in_the_meantime_is_not_moved_backwards(full):
     batch = BatchCommit.plan("export", **full.options)
     full.send("later", queue=0)
     BatchCommit.plan("export", **full.options).commit()
@@ -125,7 +125,7 @@ def test_a_topic_that_was_created_again_is_not_committed(full):
     assert committed(full) == {}
 
 
-def test_a_queue_lost_since_the_plan_does_not_prevent_the_commit_of_others(full):
+def test_a_queue_removed_since_the_plan_does_not_prevent_the_commit_of_others(full):
     batch = BatchCommit.plan("export", **full.options)
     full.grow(queues=1)
     batch.commit()

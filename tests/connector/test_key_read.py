@@ -163,19 +163,19 @@ def test_keys_are_separated_by_commas_or_a_json_list(text, words):
     assert parse(msgId=text).lookup == KeyLookup(ids=words)
 
 
-def test_invalid_json_is_named():
+def test_invalid_json_is_reported():
     with pytest.raises(OptionError, match="'keys' is not JSON"):
         parse(keys='["a"')
 
 
 @pytest.mark.parametrize("view", ["half", "commitlog", "topics"])
-def test_a_view_takes_no_keys(view):
+def test_a_view_accepts_no_keys(view):
     with pytest.raises(OptionError) as caught:
         ReadOptions.parse(Request({"path": "/s", "view": view, "keys": "a"}, "/", ""), "batch")
     assert caught.value.code == "OPTION_CONFLICT"
 
 
-def test_keys_and_ids_are_not_given_together():
+def test_keys_and_ids_cannot_be_combined():
     with pytest.raises(OptionError) as caught:
         parse(keys="a", msgId="b")
     assert caught.value.code == "OPTION_CONFLICT"

@@ -143,7 +143,7 @@ def test_policy_reset_to_latest_with_the_lost_count(stopped, happened, lost):
 
 @pytest.mark.parametrize("go_on", GO_ON)
 @pytest.mark.parametrize("happened", LOSSES)
-def test_an_illegal_offset_is_corrected_once_and_not_for_ever(stopped, caplog, happened, go_on):
+def test_an_invalid_offset_is_corrected_only_once(stopped, caplog, happened, go_on):
     store, start = stopped
     happened(store)
     start, _ = store.step(start, options(go_on))
@@ -222,7 +222,7 @@ def test_an_unavailable_store_is_not_a_loss(stopped, monkeypatch):
         next_offset(store, options(SKIP), start)
 
 
-def test_kafkas_name_of_the_policy_is_understood():
+def test_kafkas_name_of_the_policy_is_accepted():
     assert policy() == policy(failOnDataLoss="true") == "fail"
     assert policy(failOnDataLoss="False") == policy(onDataLoss="Skip") == "skip"
     assert policy(onDataLoss="latest", failOnDataLoss="false") == "latest"

@@ -57,7 +57,7 @@ def test_a_schema_is_the_projection_of_a_view_too(spark, box, delayed):
     assert frame.filter("dueTimestamp > now() + interval 90 minutes").count() == 2
 
 
-def test_nothing_waits_in_a_topic_without_delays(spark, box):
+def test_a_topic_without_delayed_messages_has_no_scheduled_rows(spark, box):
     box.send("there")
     assert load(spark, box, view="scheduled").count() == 0
     assert load(spark, box, view="half").count() == 0
@@ -84,7 +84,7 @@ def test_streams_have_no_views(box, delayed):
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
-def test_a_view_takes_no_offsets(box, option):
+def test_a_view_accepts_no_offsets(box, option):
     given = {**box.options, "view": "scheduled", option: '{"t":{"0":1}}'}
     with pytest.raises(OptionError, match=option) as caught:
         ReadOptions.parse(Request(given, "/", ""), "batch")

@@ -159,7 +159,7 @@ def test_a_stream_has_no_end(option):
         read(STREAM, **{option: "now"})
 
 
-def test_times_by_queue_have_to_name_exactly_the_queues(store):
+def test_times_by_queue_must_have_exactly_the_queues_of_the_read(store):
     with pytest.raises(OptionError, match="does not name the queues 1, 2"):
         start(store, startingOffsetsByTimestamp='{"t":{"0":"-1h"}}')
 
@@ -176,7 +176,7 @@ def test_the_group_that_follows_a_query_is_the_one_it_starts_from(store):
     assert start(store, startingOffsets="committed", commitToGroup="g")[0] == 8
 
 
-def test_checkpoint_lost_so_start_where_the_group_stopped(store):
+def test_a_query_without_a_checkpoint_can_start_at_the_offsets_of_a_group(store):
     store.commits["g", "t"] = {0: 8, 1: 7, 2: 2}
     asked = read(STREAM, startingOffsets="committed", group="g")
     end = next_offset(store, asked, initial_offset(store, asked))
@@ -205,7 +205,7 @@ def test_a_group_that_is_past_the_end_has_nothing_to_read(store):
     ("policy", "first"), [("fail", None), ("skip", 5), ("earliest", 5), ("latest", 10)]
 )
 @pytest.mark.parametrize("by", ["offset", "commit"])
-def test_a_start_that_was_cleaned_is_a_loss(store, caplog, policy, first, by):
+def test_a_start_offset_that_was_deleted_by_cleaning_is_a_loss(store, caplog, policy, first, by):
     store.commits["g", "t"] = {0: 2, 1: 7, 2: 0}
     wanted = {
         "offset": {"startingOffsets": '{"t":{"0":2,"1":7,"2":0}}'},
@@ -225,7 +225,7 @@ def test_a_start_beyond_the_end_is_an_error_and_not_a_loss(store, policy):
         start(store, startingOffsets='{"t":{"0":11,"1":7,"2":0}}', onDataLoss=policy)
 
 
-def test_an_end_that_was_cleaned_leaves_nothing_to_read(store):
+def test_an_end_offset_that_was_deleted_by_cleaning_leaves_nothing_to_read(store):
     wanted = {"endingOffsets": '{"t":{"0":2,"1":7,"2":0}}'}
     with pytest.raises(OffsetOutOfRangeError):
         span(store, **wanted)

@@ -73,7 +73,7 @@ def test_group_offsets_move_only_after_the_batch_is_committed(spark, box, tmp_pa
     assert seen == ["a", "b"] * 2
 
 
-def test_checkpoint_lost_start_where_my_group_stopped(box, stream, tmp_path):
+def test_a_lost_checkpoint_is_replaced_by_the_offsets_of_a_group(box, stream, tmp_path):
     box.create(queues=1)
     box.send("a", "b")
     stream.drain(commitToGroup="billing")

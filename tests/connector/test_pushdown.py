@@ -46,7 +46,7 @@ def frame(spark):
     spark.conf.unset(CONF)
 
 
-def test_spark_still_gives_wrong_rows_where_a_source_takes_filters(frame):
+def test_spark_still_returns_wrong_rows_if_a_source_accepts_filters(frame):
     """Once this fails, Spark has been fixed, and `tags`, `keys` and times can be pushed."""
     assert frame.where("id > 6").count() == 3
     assert frame.count() == 3, "Spark has been mended: all ten rows came"

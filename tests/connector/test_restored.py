@@ -113,14 +113,14 @@ def ahead(restored):
     return restored, offset
 
 
-def test_a_query_on_a_restored_store_stops_by_name(ahead):
+def test_a_query_on_a_restored_store_fails_with_an_error_that_names_it(ahead):
     restored, offset = ahead
     restored.send(40)
     with pytest.raises(LogTruncatedError, match="older copy of the store that the checkpoint"):
         restored.query().latestOffset(offset, ReadAllAvailable())
 
 
-def test_it_stops_before_a_new_message_arrives(ahead):
+def test_the_query_fails_before_a_new_message_arrives(ahead):
     restored, offset = ahead
     with pytest.raises(LogTruncatedError, match="older copy"):
         restored.query().latestOffset(offset, ReadAllAvailable())
@@ -207,7 +207,7 @@ def test_a_replay_reads_nothing_of_a_topic_that_was_deleted_after_the_restore(re
     assert restored.query(onDataLoss="skip").partitions(start, end) == []
 
 
-def test_a_running_query_notices_that_its_store_was_replaced(restored):
+def test_a_running_query_detects_that_its_store_was_replaced(restored):
     restored.send(30)
     restored.back_up()
     restored.send(20)
@@ -220,7 +220,7 @@ def test_a_running_query_notices_that_its_store_was_replaced(restored):
         query.latestOffset(start, ReadAllAvailable())
 
 
-def test_a_crash_after_the_restore_changes_nothing_about_it(ahead):
+def test_a_crash_after_the_restore_does_not_change_the_outcome(ahead):
     """The epoch that the recovery begins names ends that the query never reached."""
     restored, offset = ahead
     new = restored.send(40)
@@ -236,7 +236,7 @@ def test_a_crash_after_the_restore_changes_nothing_about_it(ahead):
     assert sorted(restored.read_all(offset, onDataLoss="skip")[0]) == sorted(new)
 
 
-def test_a_restored_snapshot_is_named_and_skip_continues_after_it(restored):
+def test_a_restored_snapshot_is_reported_and_skip_continues_after_it(restored):
     """It begins an epoch, so that its own ends are known."""
     restored.send(30)
     restored.send(30, queue=1)
@@ -269,7 +269,7 @@ def test_a_topic_that_the_copy_does_not_have_yet_is_read_from_its_first_message(
     assert restored.read_all(offset)[0] == new
 
 
-def test_a_topic_no_longer_read_keeps_no_offset_beyond_the_copy(restored):
+def test_offsets_of_topics_no_longer_read_are_limited_to_the_copy(restored):
     restored.create("u", queues=1)
     restored.options = {"path": str(restored.path), "startingOffsets": "earliest"}
     restored.send(10)
@@ -340,7 +340,7 @@ def test_a_mark_whose_message_was_deleted_is_ignored(restored):
     assert 0 < len(read) < 200
 
 
-def test_a_checkpoint_is_moved_to_where_a_restored_store_is(restored, tmp_path):
+def test_a_checkpoint_can_be_reset_to_a_restored_store(restored, tmp_path):
     """What a query refuses does not need a new checkpoint."""
     restored.create("u", queues=1)
     restored.send(10)

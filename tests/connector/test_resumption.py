@@ -18,7 +18,7 @@ def start(box):
     forget(box.path)
 
 
-def test_latest_is_not_ignored_in_silence_when_a_query_is_started_again(box, start, caplog):
+def test_ignoring_latest_in_a_restarted_query_is_logged(box, start, caplog):
     """Reported for rocketmq-spark (rocketmq-externals#901): read again despite latest."""
     box.create(queues=1).send("a", "b", queue=0)
     stopped = json.loads(json.dumps(start(startingOffsets="latest").initialOffset()))

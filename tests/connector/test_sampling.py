@@ -78,13 +78,13 @@ def test_a_read_of_nothing_has_the_columns_of_its_topic(changed, options):
     assert fields(changed, topic="t", **options) == ["a"]
 
 
-def test_a_filter_that_wants_next_to_nothing_does_not_search_the_whole_log(changed, monkeypatch):
+def test_a_filter_that_matches_almost_nothing_does_not_search_the_whole_log(changed, monkeypatch):
     monkeypatch.setattr(infer_schema, "SEARCHED_BYTES", 20_000)
     monkeypatch.setattr(infer_schema, "_WINDOW_BYTES", 5_000)
     assert fields(changed, topic="t", tags="B") == ["a"]
 
 
-def test_messages_that_a_filter_wants_are_found_window_by_window(changed, monkeypatch):
+def test_messages_that_match_a_filter_are_found_window_by_window(changed, monkeypatch):
     monkeypatch.setattr(infer_schema, "_WINDOW_BYTES", 1)
     monkeypatch.setattr(infer_schema, "SEARCHED_BYTES", 10_000)
     assert fields(changed, topic="t", tags="B", lastN="12") == ["b"]
@@ -103,7 +103,7 @@ def test_a_view_has_the_columns_of_what_it_shows(box, options):
 
 
 @pytest.mark.parametrize("view", ["commitlog", "retry", "dlq", "half", "scheduled"])
-def test_a_view_without_a_json_body_asks_for_its_schema_by_name(box, view):
+def test_a_view_without_a_json_body_fails_with_an_error_that_asks_for_a_schema(box, view):
     box.create(queues=1)
     with pytest.raises(SchemaError, match=rf"messages of view={view} is.*valueSchema") as info:
         fields(box, view=view)

@@ -118,7 +118,7 @@ def test_no_topic_at_all_is_an_error(numbers):
 
 
 @pytest.mark.parametrize("span", [LATEST_FIRST, Span()])
-def test_topics_that_are_waited_for_have_no_queues_until_they_are_there(numbers, span):
+def test_topics_that_a_query_waits_for_have_no_queues_until_they_exist(numbers, span):
     store, asked = numbers(), options("t", "u", wait=True, span=span)
     initial = initial_offset(store, asked)
     assert (initial.offsets, initial.waiting) == ({}, ("t", "u"))
@@ -156,7 +156,7 @@ def test_a_topic_that_never_existed_is_not_called_deleted(numbers):
         next_offset(store, options("t", "u"), start)
 
 
-def test_a_missing_topic_is_an_error_unless_it_is_waited_for(numbers):
+def test_a_missing_topic_is_an_error_unless_the_query_waits_for_it(numbers):
     store = numbers(t={0: (0, 1)})
     with pytest.raises(TopicNotFoundError, match="'u'"):
         initial_offset(store, options("t", "u"))
@@ -164,7 +164,7 @@ def test_a_missing_topic_is_an_error_unless_it_is_waited_for(numbers):
     assert (waits.offsets.by_topic(), waits.waiting) == ({"t": {0: 0}}, ("u",))
 
 
-def test_a_topic_that_may_not_be_read_is_named(numbers):
+def test_a_topic_without_read_permission_is_reported(numbers):
     store = numbers(t={0: (0, 1)})
     store.perm = 2
     with pytest.raises(InvalidInputError) as info:
@@ -172,7 +172,7 @@ def test_a_topic_that_may_not_be_read_is_named(numbers):
     assert info.value.code == "TOPIC_NOT_READABLE"
 
 
-def test_a_queue_that_vanished_keeps_its_place(numbers):
+def test_a_removed_queue_keeps_its_offset(numbers):
     store = numbers(t={0: (0, 3), 1: (0, 4)})
     start, _ = store.step(initial_offset(store, options()))
     del store.known["t"][1]
@@ -184,7 +184,7 @@ def test_a_queue_that_vanished_keeps_its_place(numbers):
     assert store.step(start)[1] == [("t", 1, 4, 6)]
 
 
-def test_a_topic_that_vanished_while_it_is_waited_for_keeps_its_place(numbers):
+def test_a_deleted_topic_that_the_query_waits_for_keeps_its_offsets(numbers):
     store = numbers(t={0: (0, 3)}, u={0: (0, 2)})
     asked = options("t", "u", wait=True)
     initial = initial_offset(store, asked)
@@ -194,7 +194,7 @@ def test_a_topic_that_vanished_while_it_is_waited_for_keeps_its_place(numbers):
     assert store.read(initial, end) == [("t", 0, 0, 3)]
 
 
-def test_a_topic_no_longer_subscribed_keeps_its_place(numbers):
+def test_a_topic_no_longer_subscribed_keeps_its_offsets(numbers):
     store = numbers(t={0: (0, 3)}, u={0: (0, 2)})
     start, _ = store.step(initial_offset(store, options("t", "u")), options("t", "u"))
     store.grow("t", 0, 9)

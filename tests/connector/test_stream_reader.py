@@ -59,7 +59,7 @@ def test_an_idle_query_reads_only_the_shared_state(box, reader, monkeypatch):
     reader.reportLatestOffset()
 
 
-def test_an_idle_look_finds_its_store_once_and_checks_no_configuration(box, reader):
+def test_an_idle_call_finds_its_store_once_and_checks_no_configuration(box, reader):
     """Spark asks 85 times a second; a look took 127 calls when it configured a delivery."""
     box.send("x")
     end = through_spark(reader.latestOffset(reader.initialOffset(), ALL))
@@ -141,7 +141,7 @@ def test_spark_gets_one_of_the_limits(box, options, limit):
     assert make(box.create(), **options).getDefaultReadLimit() == limit
 
 
-def test_all_limits_count_unless_spark_asks_for_everything(box, reader):
+def test_all_limits_apply_unless_spark_requests_everything(box, reader):
     box.send(*["x" * 1_000] * 50, queue=0)
     limited = make(
         box, maxOffsetsPerTrigger="20", maxBytesPerTrigger="5500", startingOffsets="earliest"
@@ -164,7 +164,7 @@ def clocked(box):
     forget(box.path)
 
 
-def test_messages_are_held_back_until_there_are_enough_or_the_time_has_come(box, clocked):
+def test_messages_are_held_back_until_there_are_enough_or_the_delay_has_passed(box, clocked):
     reader, clock = clocked
     limit = reader.getDefaultReadLimit()
     box.send("first", queue=0)
@@ -228,7 +228,7 @@ def test_partitions_are_the_same_for_the_same_offsets(box, reader):
     assert reader.partitions(end, end) == []
 
 
-def test_committing_keeps_nothing(reader):
+def test_sparks_commit_call_does_nothing(reader):
     before = reader.reportLatestOffset()
     assert reader.commit(reader.initialOffset()) is None
     assert reader.reportLatestOffset() == before

@@ -99,7 +99,7 @@ def test_a_query_continues_after_its_store_moved_to_another_path(box, stream, tm
     assert stream.bodies() == ["a", "b"]
 
 
-def test_another_store_at_the_same_path_is_noticed(box, stream):
+def test_another_store_at_the_same_path_is_detected(box, stream):
     box.send("a", queue=0)
     stream.drain()
     shutil.rmtree(box.path)
@@ -109,7 +109,7 @@ def test_another_store_at_the_same_path_is_noticed(box, stream):
     assert stream.bodies() == ["a"]
 
 
-def test_a_topic_created_again_is_noticed(box, stream):
+def test_a_topic_created_again_is_detected(box, stream):
     box.send("a", queue=0)
     stream.drain()
     with Store.open(box.path) as store:
@@ -120,7 +120,7 @@ def test_a_topic_created_again_is_noticed(box, stream):
     assert stream.bodies() == ["a"]
 
 
-def test_a_topic_deleted_under_a_running_query_stops_it_by_name(box, stream):
+def test_deleting_a_topic_stops_the_query_with_an_error_that_names_it(box, stream):
     box.send("a", queue=0)
     query = stream.start()
     try:

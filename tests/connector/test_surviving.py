@@ -98,13 +98,13 @@ def test_by_default_a_damaged_message_fails_the_task(store):
         offsets(store, LossPolicy())
 
 
-def test_by_default_a_task_fails_by_name(store):
+def test_by_default_a_task_fails_with_an_error_that_names_the_remedy(store):
     clean(store)
     with pytest.raises(OffsetOutOfRangeError, match="set the option onDataLoss to skip"):
         offsets(store, LossPolicy())
 
 
-def test_nothing_is_left_of_a_topic_that_was_deleted(store, caplog):
+def test_all_messages_of_a_deleted_topic_are_lost(store, caplog):
     store.topics.delete("t")
     assert offsets(store) == []
     assert "has lost 60 messages" in caplog.text
@@ -165,7 +165,7 @@ def last_of_file(store, offset):
 
 
 @pytest.mark.parametrize("options", [{"sql": "price > 5"}, {"tags": "A"}], ids=str)
-def test_messages_that_a_filter_has_passed_over_are_not_counted_as_lost(sparse, caplog, options):
+def test_messages_that_a_filter_has_skipped_are_not_counted_as_lost(sparse, caplog, options):
     """They are skipped by their tags codes, without checking whether the log still has them."""
     came_to = 90 if "tags" in options else last_of_file(sparse, 60) + 1
     cleaned = []

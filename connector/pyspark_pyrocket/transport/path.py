@@ -54,7 +54,7 @@ _MAX_OPEN = 8
 """Open stores per process; a query has one or two."""
 
 _open: dict[str, tuple[int, "PathSource"]] = {}
-"""Path → a descriptor of the directory, so that its inode is not used again, and its source."""
+"""Path → a descriptor of the directory, so that its inode is not reused, and its source."""
 
 _PENDING = ("scheduled", "half")
 
@@ -113,7 +113,7 @@ class PathTarget:
         forget(self.path)
 
     def open_own_source(self) -> "PathSource":
-        """Open the store for reading, for this caller alone."""
+        """Open the store for reading, for this caller, who closes it."""
         return self._checked(lambda: PathSource(Store.open(self.path, read_only=True)))
 
     def open_sink(
@@ -137,7 +137,7 @@ class PathTarget:
             reason = error.message.removesuffix(".")
             raise self.not_shared(f"there is no store: {reason}") from error
         found = side.store_id
-        # A directory that only Java has written has no uuid to compare.
+        # A directory that only brokers have written has no uuid to compare.
         if self.store_id and found != self.store_id:
             if isinstance(side, PathSink):
                 side.close(clean=False)
@@ -167,7 +167,7 @@ class PathSource:
 
     @property
     def store_id(self) -> str:
-        """The uuid of the store; empty if only Java has written to it."""
+        """The uuid of the store; empty if only brokers have written to it."""
         return self._store.uuid
 
     def within(self, seconds: float) -> "PathSource":
@@ -184,11 +184,11 @@ class PathSource:
         return self._store.now()
 
     def version(self) -> Hashable:
-        """Return the position in the shared state, and which store it is of."""
+        """Return the store, and its position in the shared state."""
         return self._store, self._store.position()
 
     def is_recovering(self) -> bool:
-        """Whether a writer died while it recovered the store."""
+        """Return whether a writer died while it recovered the store."""
         return self._store.history.recovery_is_interrupted
 
     def topics(self) -> Mapping[str, TopicConfig]:
@@ -236,17 +236,17 @@ class PathSource:
         return self._store.history.mark(_by_topic(offsets))
 
     def holds(self, mark: LogMark) -> bool | None:
-        """Whether the log has the marked message."""
+        """Return whether the log has the marked message."""
         return self._store.history.holds(mark)
 
     def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
-        """Return where each range lies in the log, and about how many bytes it has."""
+        """Return the position of each range in the log, and its approximate size in bytes."""
         return [self._store.raw.log_span(*_place(each)) for each in ranges]
 
     def split_at_bytes(
         self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
     ) -> list[list[tuple[int, int]]]:
-        """Return for each range and mark the offset that it reaches, and the bytes before."""
+        """Return an offset for each mark of each range, and the size of the messages before it."""
         return [self._store.raw.cut_by_bytes(*_place(each), marks) for each, marks in splits]
 
     def slices(
@@ -273,7 +273,7 @@ class PathSource:
         return self._store.raw.slice_of_ranges(topic, places, where=where, tally=tally)
 
     def locate(self, request: LookupRequest) -> LookupResult:
-        """Return where the messages with some keys or ids are, by the key index."""
+        """Return the locations of the messages with some keys or ids, from the key index."""
         return self._store.lookup.locate(request)
 
     def slices_at(
@@ -314,7 +314,7 @@ class PathSource:
     def commit(
         self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
     ) -> dict[MessageQueue, int]:
-        """Open the store for writing for a moment, and commit, without a clean shutdown."""
+        """Open the store for writing, commit, and close it without a clean shutdown."""
         with self._writing() as store:
             if not offsets:
                 store.groups.create(group)
@@ -363,7 +363,7 @@ class PathSink:
 
     def __init__(self, store: Store, seconds: float | None = None) -> None:
         self._store, self._seconds = store, seconds
-        # The newest ones: on a directory no reply is lost, so only the last call is repeated.
+        # Results of the last calls: a directory loses no reply, so only the last one is repeated.
         self._appended: dict[str, AppendResult] = {}
         self._published: dict[SinkBatch, Published] = {}
 
@@ -404,7 +404,7 @@ class PathSink:
         first_queue: int | None = None,
         repeat_id: str = "",
     ) -> AppendResult:
-        """Append all rows, or none; a repeat of the last append is recognized by its id."""
+        """Append all rows, or none; a repeat of the last append is recognised by its id."""
         if repeat_id and repeat_id in self._appended:
             return self._appended[repeat_id]
         with self._deadline():
@@ -414,7 +414,7 @@ class PathSink:
         return result
 
     def flush(self) -> None:
-        """Return when everything appended before is durable."""
+        """Flush everything appended before; it is durable on return."""
         with self._deadline():
             self._store.flush()
 

@@ -219,7 +219,7 @@ def test_a_projection_is_small_when_pickled():
     assert len(pickle.dumps(projection)) < 2_000
 
 
-def test_a_missing_value_in_a_not_null_column_is_named():
+def test_a_missing_value_in_a_not_null_column_is_reported():
     schema = StructType([StructField("tags", StringType(), nullable=False)])
     projection = Projection.of(schema)
     rows = pa.record_batch({"tags": pa.array(["a", None, None])})

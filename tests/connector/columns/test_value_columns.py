@@ -130,13 +130,13 @@ def test_invalid_names_and_types_are_refused(ddl, options, code, error):
         MapType(StringType(), LongType(), False),
     ],
 )
-def test_types_that_no_body_can_fill_are_refused(kind):
+def test_types_that_json_bodies_cannot_represent_are_refused(kind):
     with pytest.raises(InvalidInputError) as info:
         Projection.of(StructType([StructField("a", kind)]), payload())
     assert info.value.code == "COLUMN_TYPE"
 
 
-def test_fields_take_the_place_of_the_body():
+def test_fields_replace_the_body():
     fields = list(asked("a INT, b INT"))
     kafka = default_columns(kafka=True, headers=False, text=False, fields=fields)
     assert kafka.names[:4] == ["key", "a", "b", "topic"]

@@ -122,7 +122,7 @@ def test_a_schema_is_inferred_at_any_depth_of_a_body(depth, called):
 
 
 @pytest.mark.parametrize("nested", [arrays, objects])
-def test_an_inferred_schema_is_one_that_spark_can_carry(nested):
+def test_spark_can_process_an_inferred_schema(nested):
     found = infer_schema([nested(1000)])
     assert type(found).fromJson(found.jsonValue()) == found
     assert parse_ddl("valueSchema", to_ddl(found)) == found
@@ -182,7 +182,7 @@ def test_depth_is_counted_outside_strings_and_within_the_first_value(text):
     assert depth_of(text.encode()) == plain_depth(text)
 
 
-def test_brackets_in_strings_and_after_the_object_do_not_count():
+def test_brackets_in_strings_and_after_the_object_are_ignored():
     text = b'{"id":1,"s":"' + b"[" * 5000 + b'"}'
     behind = b'{"id":1}' + b"[" * 5000
     escaped = b'{"id":1,"s":"\\"' + b"{" * 5000 + b'\\\\"}'

@@ -131,7 +131,7 @@ def test_a_micro_batch_that_was_not_published_is_published_by_its_replay(spark, 
     assert piped.target.bodies() == box.bodies()
 
 
-def test_a_restored_checkpoint_fails_with_what_the_topic_already_has(box, piped, tmp_path):
+def test_a_restored_checkpoint_fails_if_the_topic_has_its_next_batches(box, piped, tmp_path):
     for number in range(3):
         box.send(str(number))
         piped.run()
@@ -196,7 +196,7 @@ def test_a_stream_refuses_a_transaction_id(box, piped):
         piped.run(txnAppId="a", txnVersion="0")
 
 
-def test_at_least_once_streams_repeat_what_is_replayed(box, piped):
+def test_at_least_once_streams_write_replayed_rows_again(box, piped):
     """The case for which exactly-once is the default."""
     box.send("x")
     piped.run(delivery="at-least-once")

@@ -288,7 +288,7 @@ def test_a_bad_row_is_counted_with_the_rows_that_are_dropped_before_it(tmp_path)
         )
 
 
-def test_rows_with_a_body_are_all_rows_where_none_is_null():
+def test_rows_are_not_listed_if_no_body_is_null():
     assert rows_with_body(kafka_batch([(None, b"", None)]), 1) is None
     assert rows_with_body(kafka_batch([(None, None, None), (None, b"", None)]), 1).tolist() == [1]
 

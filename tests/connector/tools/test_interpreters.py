@@ -104,7 +104,7 @@ def test_configure_does_nothing_in_the_processes_that_spark_starts(started, monk
     assert "PYSPARK_PYTHON" not in os.environ
 
 
-def test_configure_with_spark_connect_warns_that_the_servers_python_counts(
+def test_configure_with_spark_connect_warns_that_the_servers_python_is_used(
     machine, monkeypatch, caplog
 ):
     monkeypatch.setenv("SPARK_REMOTE", "sc://server:15002")

@@ -77,7 +77,7 @@ def test_lag_in_bytes_and_time_comes_from_the_store(box, progress):
     assert found.latency_ms == 5_000, "the age of the first that is not read"
 
 
-def test_lag_of_many_topics_looks_at_each_queue_once(monkeypatch):
+def test_lag_of_many_topics_reads_each_queue_once(monkeypatch):
     """Once for each topic took 0.14 s after each micro-batch of a thousand topics."""
 
     def offset(at):
