@@ -1,4 +1,4 @@
-"""Every mistake is a named error on the driver, before any task runs, and writes nothing."""
+"""Invalid input raises an error with a code on the driver before any task runs."""
 
 import fcntl
 import os
@@ -127,7 +127,7 @@ WITH_SCHEMA = [(*case[:2], case[2] or "body BINARY", case[3]) for case in READS]
 
 @named(WITH_SCHEMA + ONLY_STREAM)
 def test_the_planner_of_a_stream_reports_invalid_input(box, monkeypatch, changed, given, error):
-    """At Spark's first call, which shows it."""
+    """The error is raised at Spark's first call, which reports it."""
     box.create(queues=2).send("x", "y", queue=0)
     pass_for(monkeypatch, SOURCE_RUNNER)
     name, kind = (given or "body BINARY").split()
@@ -143,7 +143,7 @@ def test_the_planner_of_a_stream_reports_invalid_input(box, monkeypatch, changed
     forget(box.path)
 
 
-# Without a schema it is `load` that finds the mistake, the same for batch and stream.
+# Without a schema, `load` raises the error, for batches and streams alike.
 @named(
     [
         READS[0],
@@ -177,7 +177,7 @@ def test_a_batch_write_reports_invalid_input(spark, box, jobs, changed, given, e
     assert not os.path.exists(box.path) or box.rows() == 0
 
 
-# The same code as in a batch; what differs is how Spark reports it.
+# The same code as in a batch; only Spark's report differs.
 @named([WRITES[0], WRITES[3], WRITES[8]])
 def test_a_streaming_write_reports_invalid_input(spark, box, tmp_path, jobs, changed, given, error):
     query = (

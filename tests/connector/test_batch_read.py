@@ -15,7 +15,7 @@ def load(spark, box, **options):
 
 
 def fill(box):
-    """One message with everything and one with nothing."""
+    """One message with all fields, and one with none."""
     box.create(queues=2)
     box.send(
         b"full",
@@ -50,7 +50,7 @@ def test_the_default_columns_hold_the_message(spark, box):
 
 
 def every_column(nullable):
-    """All columns, those with two types in the second."""
+    """All columns; those with two types have the second one."""
     return StructType(
         [
             StructField(name, variants[-1].spark_type, nullable)
@@ -169,7 +169,7 @@ def test_the_first_action_fixes_the_messages_of_a_frame(spark, box):
 
 
 def test_a_filter_is_correct_if_the_frame_is_used_again(spark, box):
-    """Spark's own filter pushdown for Python sources narrows the second use too."""
+    """Spark's own filter pushdown for Python sources would also narrow the second use."""
     box.send(*map(str, range(10)), queue=0)
     frame = load(spark, box)
     assert frame.where("queueOffset > 6").count() == 3
@@ -192,7 +192,7 @@ def test_large_and_compressed_bodies_are_read_whole(spark, box):
     frame = spark.read.format("pyrocket").schema(schema).options(**box.options, verifyCrc=True)
     rows = sorted(frame.load().collect())
     assert [bytes(row.body) for row in rows] == bodies
-    # Random bytes would only grow.
+    # Random bytes would not become smaller.
     assert [row.sysFlag & 1 for row in rows] == [0, 1, 1, 0]
 
 

@@ -1,4 +1,4 @@
-"""Where batches begin and end in a real store, planned as Spark asks for it."""
+"""The start and end of batches in a real store, planned as for Spark."""
 
 import json
 
@@ -35,7 +35,7 @@ def planned(box, **options):
 
 
 def test_a_batch_reports_messages_in_removed_queues(box, caplog):
-    """A running stream reads them to their ends; a batch never knew them."""
+    """A running stream reads removed queues to their ends; a batch does not read them."""
     box.create(queues=3)
     for queue in range(3):
         box.send(*"abcde", queue=queue)
@@ -85,7 +85,7 @@ def test_the_next_batch_starts_at_the_committed_offsets_of_the_group(day):
 
 
 def test_lag_is_not_negative_after_a_topic_was_deleted_and_created_again(day):
-    """The groups' offsets in a topic go with it."""
+    """The groups' offsets in a topic are deleted with it."""
     with Store.open(day.path) as store:
         store.groups.commit("export", "t", {0: 7})
         store.topics.delete("t")

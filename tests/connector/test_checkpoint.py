@@ -1,4 +1,4 @@
-"""What a query's checkpoint keeps."""
+"""The offsets in a query's checkpoint."""
 
 import json
 import random

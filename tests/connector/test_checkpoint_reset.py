@@ -83,7 +83,7 @@ def test_an_uncommitted_plan_is_replaced_and_backed_up(files):
     [("offsets/1", 1), ("commits/1", 1), ("offsets/.1.crc", 2), ("commits/.1.crc", 2)],
 )
 def test_a_reset_repairs_a_checkpoint_after_a_power_loss(files, name, batch):
-    """An empty file, which Spark refuses to read: the last plan, or the last commit."""
+    """The last plan or the last commit is an empty file, which Spark cannot read."""
     (files.path / name).write_bytes(b"")
     if not name.endswith(".crc"):
         (files.path / f"{os.path.dirname(name)}/.1.crc").unlink()
@@ -163,7 +163,7 @@ def test_a_query_is_moved_to_another_store(files, box, tmp_path):
 
 
 def test_a_topic_that_was_created_again_is_read_after_a_reset(files):
-    """What a query refuses with TOPIC_RECREATED does not need a new checkpoint."""
+    """A query that fails with TOPIC_RECREATED does not need a new checkpoint."""
     with Store.open(files.box.path) as store:
         store.topics.delete("t")
     files.box.create(queues=2)
@@ -177,7 +177,7 @@ def test_a_topic_that_was_created_again_is_read_after_a_reset(files):
 
 
 def test_a_query_that_has_progressed_in_the_meantime_is_not_moved(files, monkeypatch):
-    """It commits a micro-batch while the user is asked."""
+    """It commits a micro-batch while the command waits for confirmation."""
 
     def agree(*_, **__):
         files.box.send("e")

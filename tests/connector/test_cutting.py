@@ -14,7 +14,7 @@ queues_of_lengths = st.lists(st.lists(st.integers(91, 3_000), min_size=1, max_si
 
 
 def cut_queues(queues, first=0, **options):
-    """The tasks of these queues, each a list of lengths of messages, and the store they are in."""
+    """The tasks for these queues, each a list of message lengths, and their store."""
     store = Lengths({("t", queue): lengths for queue, lengths in enumerate(queues)}, first)
     ranges = [span("t", queue, first, first + len(lengths)) for queue, lengths in enumerate(queues)]
     return store, cut(ranges, Splitting(**options), store)
@@ -60,14 +60,14 @@ def test_nothing_to_read_needs_no_task():
 
 
 def test_split_large_queues_by_min_partitions():
-    """More tasks than queues: the large one is cut."""
+    """If there are more tasks than queues, the large queue is split."""
     store, tasks = cut_queues([halves(90), halves(4), halves(4)], min_tasks=10)
     assert shape(tasks) == [[0]] * 9 + [[1, 2]]
     assert [size(store, task) for task in tasks] == [10 * MIB] * 9 + [8 * MIB]
 
 
 def test_min_partitions_split_well_under_heavy_skew():
-    """One queue of 900 MiB, sixty-three of 1.5: no task has more than its share."""
+    """One queue of 900 MiB and 63 of 1.5 MiB: no task has more than its share."""
     store, tasks = cut_queues([halves(900), *[[MIB, MIB // 2]] * 63], min_tasks=10)
     assert 10 <= len(tasks) <= 11
     assert max(size(store, task) for task in tasks) <= 112 * MIB
@@ -84,14 +84,14 @@ def test_min_partitions_are_reached_by_cutting_the_longest_pieces():
 
 
 def test_a_queue_with_almost_all_bytes_is_split_even_for_few_tasks():
-    """As many tasks as cores: one of them must not have nine tenths."""
+    """With one task per core, none of them may have nine tenths of the bytes."""
     store, tasks = cut_queues([halves(90), halves(5), halves(5)], min_tasks=2)
     assert shape(tasks) == [[0], [0], [1, 2]]
     assert max(size(store, task) for task in tasks) == 45 * MIB
 
 
 def test_split_by_bytes_and_not_by_messages():
-    """A few long messages weigh as much as many short ones."""
+    """A few long messages have the same size as many short ones."""
     _, tasks = cut_queues([[1000] * 10 + [100_000] * 10], min_tasks=2, coalesce=False)
     assert [task[0].rows for task in tasks] == [14, 6]
 

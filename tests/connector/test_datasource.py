@@ -1,4 +1,4 @@
-"""The façade: what is fixed when Spark creates it, and what is pickled with it."""
+"""The data source class: what is fixed on creation, and what is pickled with it."""
 
 import os
 import pickle

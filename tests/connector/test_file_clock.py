@@ -1,4 +1,4 @@
-"""Spark's worker processes take the time of a test's clock."""
+"""Spark's worker processes use the time of a test's clock."""
 
 import pytest
 from pyrocket.testing import FileClock

@@ -1,4 +1,4 @@
-"""A consumer group that follows a stream: `commitToGroup`, asked as Spark's source runner asks."""
+"""A consumer group that follows a stream: `commitToGroup`, called as by Spark's source runner."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ ALL = ReadAllAvailable()
 
 @pytest.fixture
 def make(box):
-    """Makes readers whose group is `billing`."""
+    """Create readers whose group is `billing`."""
     yield lambda **options: DefaultSource(
         {**box.options, "startingOffsets": "earliest", "commitToGroup": "billing", **options}
     ).streamReader(schema=SCHEMA)
@@ -36,7 +36,7 @@ def make(box):
 
 @pytest.fixture
 def alone(box):
-    """Holds the directory as a Java broker does."""
+    """Hold the directory as a running broker does."""
     locks = []
 
     def hold():

@@ -1,4 +1,4 @@
-"""Batch reads that continue at a consumer group's offsets, and commit them when they are done."""
+"""Batch reads that start at a consumer group's offsets, and commit the end when they are done."""
 
 import json
 
@@ -34,7 +34,7 @@ def committed(box, group="export"):
 
 
 def planned(batch):
-    """What the tasks of a read with the options of the batch would read."""
+    """The messages that the tasks of a read with the batch's options read."""
     reader = DefaultSource(dict(batch.options)).reader(schema=SCHEMA)
     return sorted(
         (each.queue.topic, each.queue.queue_id, each.start, each.end)

@@ -1,4 +1,4 @@
-"""Look-ups by key and id: exactly those messages, read where they are, and nothing else."""
+"""Look-ups by key and id read exactly the matching messages at their locations."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ def reader(box, schema=SHOWN, **options):
 
 
 def bodies(box, **options):
-    """What the tasks of a batch read, in their order."""
+    """The messages that the tasks of a batch read, in order."""
     planned = reader(box, **options)
     batches = [batch for part in planned.partitions() for batch in planned.read(part)]
     return [body for batch in batches for body in batch.column("body").to_pylist()]
@@ -41,7 +41,7 @@ def parse(query="batch", **options):
 
 @pytest.fixture
 def orders(box):
-    """Forty messages in two queues, each with a key of its own and one of four others."""
+    """Forty messages in two queues, each with a unique key and one of four others."""
     box.create(queues=2)
     for queue in (0, 1):
         numbers = range(queue, 40, 2)

@@ -1,4 +1,4 @@
-"""Each policy of `onDataLoss` at each loss, over a store that exists as numbers only."""
+"""Each policy of `onDataLoss` for each kind of loss, with a store simulated by numbers."""
 
 import pytest
 from pyrocket.errors import (
@@ -65,7 +65,7 @@ LOSSES = [cleaned, truncated, ends_before, recreated, recreated_by_java]
 
 @pytest.fixture
 def stopped(numbers):
-    """A store, and a query that has read ten messages of it."""
+    """A store, and a query that has read ten of its messages."""
     store = numbers(t={0: (0, 10)})
     start, _ = store.step(initial_offset(store, options(FAIL)))
     return store, start
@@ -130,7 +130,7 @@ def test_policy_reset_to_earliest_with_the_lost_count(stopped, happened, seen, l
     [(cleaned, 20), (truncated, 23), (ends_before, 0), (recreated, 20), (recreated_by_java, 5)],
 )
 def test_policy_reset_to_latest_with_the_lost_count(stopped, happened, lost):
-    """The micro-batch is empty and its end is kept: later messages are read."""
+    """The micro-batch is empty and its end is saved: later messages are read."""
     store, start = stopped
     happened(store)
     end, read = store.step(start, options("latest"))

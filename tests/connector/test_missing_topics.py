@@ -37,7 +37,7 @@ def query(box, **options):
 
 
 def bodies(reader, start):
-    """Run a query until nothing is left; return what it reads, and its offset."""
+    """Run a query until nothing is left; return the bodies that it reads, and its offset."""
     found = []
     while (end := json.loads(json.dumps(reader.latestOffset(start, ALL)))) != start:
         for task in reader.partitions(start, end):
@@ -137,7 +137,7 @@ def test_what_a_query_writes_to_is_prepared_in_the_store_that_it_creates(box):
 
 
 def test_a_restarted_query_never_creates_its_store(box):
-    """Its disk is not mounted."""
+    """Its disk may not be mounted."""
     box.create(queues=1).send("a")
     _, offset = bodies(reader := query(box, createIfMissing="true"), reader.initialOffset())
     forget(box.path)
@@ -242,7 +242,7 @@ def test_a_query_that_waits_for_a_topic_reads_it_from_its_first_message(box, str
 
 
 def test_the_stages_of_a_new_pipeline_start_in_any_order(spark, box, stream, tmp_path):
-    """The last one first: the store does not exist yet, and no columns are named."""
+    """The last stage starts first: the store does not exist yet, and no columns are given."""
     stream.options |= {"topic": "out", "createIfMissing": "true"}
     stream.schema = ""
     last = stream.start()

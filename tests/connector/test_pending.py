@@ -1,4 +1,4 @@
-"""The views of what waits: delayed messages with their due times, and undecided half messages."""
+"""The views of pending messages: delayed messages with due times, and half messages."""
 
 import shutil
 from datetime import datetime, timezone
@@ -21,7 +21,7 @@ def load(spark, box, schema=None, **options):
 
 @pytest.fixture
 def delayed(box):
-    """Topic t with one message, and two that wait; topic u with one that waits."""
+    """Topic t with one message and two pending ones; topic u with one pending message."""
     box.create(queues=2)
     box.send("there", queue=0)
     with Store.open(box.path) as store:

@@ -1,4 +1,4 @@
-"""Where reads begin and end, over a store that exists as numbers only."""
+"""The start and end of reads, with a store simulated by numbers."""
 
 import pytest
 from pyrocket.errors import OffsetOutOfRangeError, OptionError
@@ -30,7 +30,7 @@ def span(store, **options):
 
 @pytest.fixture
 def store(numbers):
-    """Queue 0 has messages 5 to 9, one every minute until now; 1 is empty; 2 is idle for long."""
+    """Queue 0 has messages 5 to 9, one a minute until now; 1 is empty; 2 has only old messages."""
     store = numbers(t={0: (5, 10), 1: (7, 7), 2: (0, 2)})
     store.times["t", 0] = [0] * 5 + [NOW - 60_000 * back for back in (4, 3, 2, 1, 0)]
     store.times["t", 2] = [10, 20]
@@ -67,7 +67,7 @@ def test_a_start_at_a_time_is_inclusive_and_an_end_exclusive(store):
 
 
 def test_no_match_strategy(store):
-    """Queue 2 has no message since then; queue 1 has none at all and never matters."""
+    """Queue 2 has no message since then; queue 1, which is empty, is not affected."""
     since = {"startingTimestamp": "-2m"}
     strategy = "startingOffsetsByTimestampStrategy"
     assert start(store, **since) == {0: 7, 1: 7, 2: 2}
@@ -87,7 +87,7 @@ def test_an_idle_queue_does_not_fail_a_start_by_timestamp(store):
 
 @pytest.mark.parametrize("strategy", ["latest", "earliest", "error"])
 def test_an_empty_queue_does_not_restart_from_0_by_timestamp(numbers, strategy):
-    """It had messages and has been cleaned: the next message is its first."""
+    """All of its messages were deleted by cleaning: the next message is its first."""
     store = numbers(t={0: (40, 40)})
     wanted = {"startingTimestamp": "-1h", "startingOffsetsByTimestampStrategy": strategy}
     assert start(store, **wanted) == {0: 40}

@@ -1,4 +1,4 @@
-"""Why the source pushes no filters: Spark returns wrong rows. Fails once Spark is fixed."""
+"""The source pushes no filters because Spark returns wrong rows; fails once Spark is fixed."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ CONF = "spark.sql.python.filterPushdown.enabled"
 
 
 class Numbers(DataSource):
-    """Ten numbers; a pushed `id > n` leaves out those that it should."""
+    """Ten numbers; a pushed `id > n` is applied correctly."""
 
     @classmethod
     def name(cls):

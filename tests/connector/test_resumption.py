@@ -13,7 +13,7 @@ SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
 @pytest.fixture
 def start(box):
-    """Starts a query's reader, as each run of it does."""
+    """Start a query's reader, as each run of the query does."""
     yield lambda **options: DefaultSource({**box.options, **options}).streamReader(schema=SCHEMA)
     forget(box.path)
 

@@ -1,4 +1,4 @@
-"""Inferred columns are those of the messages read, however they are spread over queues."""
+"""Inferred columns are those of the messages read, whatever their distribution over queues."""
 
 import pyarrow as pa
 import pytest
@@ -15,7 +15,7 @@ def request(box, **options):
 
 
 def fields(box, **options):
-    """The columns that a batch without valueSchema has, of those of the tests."""
+    """The inferred columns of a batch without valueSchema."""
     names = default_schema(request(box, **options)).names
     return [name for name in names if name in ("a", "b", "late")]
 
@@ -47,7 +47,7 @@ def test_no_more_than_1000_messages_are_sampled(box, monkeypatch):
 
 @pytest.fixture
 def changed(box):
-    """Messages of another kind follow after more than the sample."""
+    """A topic whose messages have another schema after the first ones, beyond the sample."""
     box.create(queues=1)
     box.send(*['{"a":1}'] * 1200, queue=0, tags=pa.array(["A"] * 1200))
     box.send(*['{"b":1}'] * 10, queue=0, tags=pa.array(["B"] * 10))

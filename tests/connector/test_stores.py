@@ -1,4 +1,4 @@
-"""Opened stores are kept per process, and never mistaken for another one."""
+"""Each process keeps stores open, and detects when another store is at the path."""
 
 import gc
 import pickle

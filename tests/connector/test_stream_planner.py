@@ -1,4 +1,4 @@
-"""The offsets of micro-batches, over a store that exists as numbers only."""
+"""The offsets of micro-batches, with a store simulated by numbers."""
 
 import sys
 
@@ -53,7 +53,7 @@ def test_without_new_messages_there_is_no_next_offset(numbers):
 
 
 def test_the_first_batch_is_replayed_as_planned_although_latest_has_moved(numbers):
-    """Spark asks for the initial offset again when it replays batch 0; it is later then."""
+    """When Spark replays batch 0, it requests the initial offset again, which is then later."""
     store = numbers(t={0: (0, 10)})
     latest = options(span=LATEST_FIRST)
     initial = initial_offset(store, latest)
@@ -68,7 +68,7 @@ def test_the_first_batch_is_replayed_as_planned_although_latest_has_moved(number
 def test_an_empty_first_batch_is_replayed_as_empty(numbers):
     store = numbers(t={0: (0, 10)})
     latest = options(span=LATEST_FIRST)
-    end = initial_offset(store, latest)  # What a first batch without data ends at.
+    end = initial_offset(store, latest)  # The end offset of a first batch without data.
     store.grow("t", 0, 15)
     assert store.read(initial_offset(store, latest), end) == []
     assert store.step(end, latest)[1] == [("t", 0, 10, 15)]
@@ -248,7 +248,7 @@ def test_ranges_name_topic_queue_and_both_ends(numbers):
 
 
 def test_planning_lists_the_topics_a_few_times_however_many_there_are(numbers):
-    """Listing them once for each topic made a query of a thousand topics start 0.2 s later."""
+    """Listing them once per topic delayed the start of a query on a thousand topics by 0.2 s."""
     topics = [f"t{n:03}" for n in range(100)]
     store = numbers(**{topic: {0: (0, 3), 1: (0, 3)} for topic in topics})
     start, asked = initial_offset(store, options(*topics)), options(*topics)

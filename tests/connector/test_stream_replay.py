@@ -1,4 +1,4 @@
-"""After a crash a micro-batch is run again, and reads its planned messages."""
+"""After a crash a micro-batch is replayed, and reads its planned messages."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ def run_again(stream, batch):
 
 
 def test_the_first_batch_is_replayed_as_planned_although_the_start_has_moved(box, stream):
-    """Spark does not keep the initial offset; asked again, `latest` would lose the batch."""
+    """Spark does not save the initial offset; resolving `latest` again would lose the batch."""
     box.send("a", "b", queue=0)
     stream.drain()
     run_again(stream, 0)

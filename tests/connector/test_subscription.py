@@ -1,4 +1,4 @@
-"""Which topics and queues a read is about."""
+"""The topics and queues that a read covers."""
 
 import pytest
 from golden.java import CLEAN, GOLDEN

@@ -73,7 +73,7 @@ def test_messages_deleted_while_a_task_reads_are_skipped_and_counted(store, capl
 
 
 def damage(store, *numbers, queue_id=0):
-    """Flip a bit in the topic's name of some messages."""
+    """Flip a bit in the topic name of some messages."""
     for number in numbers:
         place = store.read("t", queue_id, number, 1)[0].physical_offset
         (file,) = [each for each in log_files(store.path) if 0 <= place - int(each.name) < 4096]
@@ -125,7 +125,7 @@ def test_a_range_truncated_by_a_crash_is_read_up_to_its_end(store, caplog):
 
 
 def test_an_unreadable_message_is_not_a_loss(store):
-    """Neither damage nor a temporary error may be skipped."""
+    """Neither corruption nor a temporary error may be skipped."""
 
     def damaged(each, tally):
         raise StoreDamagedError("a bad entry")
@@ -143,7 +143,7 @@ def test_an_unreadable_message_is_not_a_loss(store):
 
 @pytest.fixture
 def sparse(store, monkeypatch):
-    """Sixty more messages, at 60 to 119; 60, 90 and 119 are wanted. Each slice is handed on."""
+    """Sixty more messages, 60 to 119, of which the filter selects 60, 90 and 119."""
     monkeypatch.setattr("pyrocket.formats.record_slice._MIN_ROWS", 1)
     wanted = [n in (0, 30, 59) for n in range(60)]
     rows = batch(
@@ -166,7 +166,7 @@ def last_of_file(store, offset):
 
 @pytest.mark.parametrize("options", [{"sql": "price > 5"}, {"tags": "A"}], ids=str)
 def test_messages_that_a_filter_has_skipped_are_not_counted_as_lost(sparse, caplog, options):
-    """They are skipped by their tags codes, without checking whether the log still has them."""
+    """They are skipped by their tag hashes, without checking whether the log still has them."""
     came_to = 90 if "tags" in options else last_of_file(sparse, 60) + 1
     cleaned = []
     read = offsets(
@@ -184,7 +184,7 @@ def test_messages_that_a_filter_has_skipped_are_not_counted_as_lost(sparse, capl
 
 @pytest.fixture
 def located(store, monkeypatch):
-    """Where every second message of another queue is; each log file's come in a batch."""
+    """The locations of every second message of another queue; one batch per log file."""
     keys = pa.array([["k"] if n % 2 else [] for n in range(60)], pa.list_(pa.string()))
     tags = pa.array(["A" if n % 4 == 3 else "B" for n in range(60)])
     store.topics.update("t", read_queues=2, write_queues=2)
@@ -195,7 +195,7 @@ def located(store, monkeypatch):
 
 
 def found(store, places, loss=SKIP, on_batch=None, **filtered):
-    """The messages that are read at the places; `on_batch` is called after each batch."""
+    """The messages read at the locations; `on_batch` is called after each batch."""
 
     def scan(places, tally):
         return decoded(store.raw.slices_at(places, tally=tally, **filtered))

@@ -1,4 +1,4 @@
-"""What every transport promises. A new transport joins in `support.transports.TRANSPORTS`."""
+"""The contract of every transport. Add a new one to `support.transports.TRANSPORTS`."""
 
 import pickle
 import time

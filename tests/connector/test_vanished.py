@@ -1,4 +1,4 @@
-"""Topics and queues that are deleted while a stream reads them, with a source without messages."""
+"""Topics and queues that are deleted while a stream reads them, with a simulated source."""
 
 import pytest
 from pyrocket import QueueOffsets
@@ -22,14 +22,14 @@ def options(policy, subscription=None):
 
 @pytest.fixture
 def stopped(numbers):
-    """A store, and a query that has read ten messages of it."""
+    """A store, and a query that has read ten of its messages."""
     store = numbers(t={0: (0, 10)})
     start, _ = store.step(initial_offset(store, options(FAIL)))
     return store, start
 
 
 def test_removed_queues_are_not_a_loss_while_their_messages_exist(stopped):
-    """Queues are removed as in RocketMQ: they are still read to their ends."""
+    """As in RocketMQ, removed queues are still read to their ends."""
     store, start = stopped
     store.grow("t", 1, 4)
     del store.known["t"][1]
@@ -109,7 +109,7 @@ def test_a_deleted_topic_of_a_pattern_is_a_loss_if_it_had_unread_messages(number
 
 @pytest.mark.parametrize("go_on", ["skip", "latest"])
 def test_a_recreated_topic_that_is_detected_late_repeats_no_message(stopped, go_on):
-    """The micro-batch was planned while the topic was being made: it has the old id."""
+    """The micro-batch was planned while the topic was being created: it has the old id."""
     store, start = stopped
     store.grow("t", 0, minimum=12, maximum=30)
     start, seen = store.step(start, options("skip"))

@@ -25,7 +25,7 @@ def schema_of(path, **options):
 
 
 def rows(path, schema=None, **options):
-    """What the tasks of a batch read, as dictionaries."""
+    """The rows that the tasks of a batch read, as dictionaries."""
     source = DefaultSource({"path": str(path), **options})
     reader = source.reader(schema or schema_of(path, **options))
     found = [batch for part in reader.partitions() for batch in reader.read(part)]

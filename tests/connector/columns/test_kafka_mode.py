@@ -1,4 +1,4 @@
-"""A job written for Spark's Kafka source, moved by changing its format and its options."""
+"""A job written for Spark's Kafka source, migrated by changing its format and options."""
 
 import pyarrow as pa
 from pyspark.sql import functions as f

@@ -1,4 +1,4 @@
-"""Which columns are made of bodies, what their names may be, and what is decoded for them."""
+"""Columns that are decoded from bodies: their names, their types, and what is decoded."""
 
 import pyarrow as pa
 import pytest
@@ -157,7 +157,7 @@ def test_a_stream_without_value_schema_is_refused_with_the_inferred_one():
 
 @pytest.mark.parametrize("options", [{"view": "commitlog"}, {"keys": "k"}, {}])
 def test_all_views_of_messages_decode_their_bodies(box, options):
-    """Without Spark: the reader is asked as Spark asks it."""
+    """Without Spark: the reader is called as Spark calls it."""
     box.create(queues=1).send('{"a":1}', "x", '{"a":3}', queue=0, keys=pa.array(["k"] * 3))
     given = {**box.options, "valueFormat": "json", "mode": "DROPMALFORMED", **options}
     request = Request({**given, "valueSchema": "a INT, b STRING"}, "/")

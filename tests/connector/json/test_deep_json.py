@@ -1,4 +1,4 @@
-"""JSON bodies that are nested deeply: what is accepted depends on the body alone."""
+"""Deeply nested JSON bodies: whether one is accepted depends only on the body."""
 
 import re
 import sys
@@ -71,7 +71,7 @@ def at_once(call):
 
 @pytest.fixture(params=[at_once, from_deep])
 def called(request):
-    """Calls from a flat stack and from a deep one: both must give the same."""
+    """Call from a flat stack and from a deep one; both must return the same."""
     return request.param
 
 
@@ -154,7 +154,7 @@ TOKEN = re.compile(r'"(?:[^"\\]|\\.)*\\?"?|[{}\[\]\\]')
 
 
 def up_to_no_json(text):
-    """The text up to a backslash outside strings: what follows one is never parsed."""
+    """The text up to a backslash outside strings, after which nothing is parsed."""
     illegal = (token.start() for token in TOKEN.finditer(text) if token[0] == "\\")
     return text[: next(illegal, len(text))]
 

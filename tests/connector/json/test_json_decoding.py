@@ -1,4 +1,4 @@
-"""JSON bodies as columns: read together or one by one, they mean the same."""
+"""JSON bodies as columns: bulk and row-by-row decoding return the same."""
 
 import json
 
@@ -80,7 +80,7 @@ def rows(bodies, ddl):
 
 
 def plain(column):
-    """Times as numbers: Python has no year 0."""
+    """Times as numbers, because Python has no year 0."""
     times = {pa.timestamp("us", "UTC"): pa.int64(), pa.timestamp("us"): pa.int64()}
     times[pa.date32()] = pa.int32()
 

@@ -1,4 +1,4 @@
-"""What the options about micro-batches and tasks mean, and every misuse of one."""
+"""The options for micro-batches and tasks: their values and their errors."""
 
 import pytest
 from pyrocket.errors import OptionError

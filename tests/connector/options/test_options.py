@@ -1,4 +1,4 @@
-"""What each option means, and that every misuse of one is named."""
+"""The options: their values, and an error for every misuse."""
 
 import pytest
 from pyrocket.errors import OptionError

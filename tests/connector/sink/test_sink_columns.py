@@ -1,4 +1,4 @@
-"""Which columns a sink takes, and its errors about the others."""
+"""The columns that a sink accepts, and the errors for others."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""The two halves of an exactly-once write, as Spark calls them, without Spark."""
+"""The two phases of an exactly-once write, called as by Spark, without Spark."""
 
 import pickle
 from pathlib import Path
@@ -31,7 +31,7 @@ def request_to(box):
 
 @pytest.fixture
 def in_task(monkeypatch):
-    """Sets the properties that Spark passes to a task of a micro-batch."""
+    """Set the properties that Spark passes to a task of a micro-batch."""
 
     def enter(batch=0, run=RUN, query=QUERY):
         context = TaskContext()
@@ -68,7 +68,7 @@ def test_a_micro_batch_is_published_by_commit_and_dropped_when_repeated(box, req
         staged = through_spark(
             [stream_writer(request_to(), SCHEMA, overwrite=False).write(rows("a", "b"))]
         )
-        in_task(batch=None)  # The driver gets no identity.
+        in_task(batch=None)  # Spark passes no identity to the driver.
         stream_writer(request_to(), SCHEMA, overwrite=False).commit(staged, 0)
         assert box.bodies() == [b"a", b"b"]
 
@@ -133,7 +133,7 @@ def test_a_micro_batch_without_rows_is_one_small_write_without_a_flush(
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
     writer.commit([writer.write(iter([]))], 1)
     changes = []
-    for name in {*STEPS, "sync"} - {"make_directory"}:  # It makes only what is missing.
+    for name in {*STEPS, "sync"} - {"make_directory"}:  # It creates only missing files.
         monkeypatch.setattr(io, name, lambda *given, name=name: changes.append(name))
     in_task(batch=2)
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
@@ -167,7 +167,7 @@ def test_tasks_of_one_micro_batch_agree():
 
 
 def test_a_micro_batch_began_with_its_first_task():
-    """A task that is retried much later does not make a delayed run the later one."""
+    """A task that is retried much later does not make a delayed run appear as the later one."""
     first, later = (SinkBatch(identity="q", target="t", batch=4, run="r") for _ in range(2))
     assert agreed(through_spark([later, first]), 4).began == first.began
 

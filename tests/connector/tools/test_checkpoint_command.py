@@ -1,4 +1,4 @@
-"""`pyrocket checkpoint`: what it shows of a checkpoint, and how groups follow one."""
+"""`pyrocket checkpoint`: showing a checkpoint, and exchanging offsets with groups."""
 
 import json
 import os

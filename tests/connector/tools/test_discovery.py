@@ -1,4 +1,4 @@
-"""Spark imports this package everywhere and drops every Python source if one import fails."""
+"""Spark imports this package in every process, and ignores all Python sources if one fails."""
 
 import subprocess
 import sys

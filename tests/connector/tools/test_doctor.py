@@ -22,7 +22,7 @@ from support.machines import executable
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """Put one more top-level module where workers see it."""
+    """Install another top-level module for the workers."""
 
     def install(name, text):
         (tmp_path / f"{name}.py").write_text(text)

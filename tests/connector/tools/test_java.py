@@ -9,7 +9,7 @@ from support.machines import executable, fake_java
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A machine without any Java; tests add some."""
+    """A machine without any Java, to which tests add some."""
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
