@@ -181,7 +181,7 @@ def test_a_store_held_by_another_process_fails_the_start_with_the_reason(box, ma
     with pytest.raises(StoreLockedError, match=r"commitToGroup.*Java broker") as caught:
         make()
     assert caught.value.code == "STORE_IN_USE"
-    assert "leave 'commitToGroup' out" in caught.value.remedy
+    assert "remove 'commitToGroup'" in caught.value.remedy
     assert DefaultSource(box.options).streamReader(schema=SCHEMA).initialOffset()
 
 
