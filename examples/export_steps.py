@@ -1,4 +1,4 @@
-"""The steps of an exactly-once export: write rows aside, record the plan, move files and group.
+"""The steps of an exactly-once export: stage rows, record the plan, move files and group.
 
     FOLDER/_export/lock             locked by the running export
     FOLDER/_export/rows-<id>/       what Spark writes
@@ -72,7 +72,7 @@ def the_only_one(output: str) -> Iterator[bool]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a") as lock:
         try:
-            # The lock is released when the process ends, also if it is killed.
+            # The lock is released when the process ends, even if it is killed.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
@@ -94,7 +94,7 @@ class Export:
         committed = self._store.groups.committed(self._group, self._topic)
         ranges = {}
         for queue_id, has in self._store.offsets(self._topic).items():
-            # Messages deleted by retention meanwhile are missing; the counts show it.
+            # Messages deleted by retention in the meantime are missing; the counts show it.
             start = min(max(committed.get(queue_id, has.minimum), has.minimum), has.maximum)
             ranges[queue_id] = start, has.maximum
         return Plan(f"rows-{uuid.uuid4().hex}", self._store.uuid, self._topic, self._group, ranges)
@@ -144,7 +144,7 @@ class Export:
         """Commit the plan's ends, limited to what the topic has, which a commit may not exceed."""
         has = self._store.offsets(self._topic)
         ends = {
-            # A power failure may have truncated the queue; its offsets are then used again.
+            # A power failure may have truncated the queue; its offsets are then reused.
             queue_id: min(end, has[queue_id].maximum)
             for queue_id, (_, end) in plan.ranges.items()
             if queue_id in has

@@ -28,7 +28,7 @@ TOPIC = "flights"
 MICRO_BATCHES = 6
 STEPS = 7
 TASKS = 8
-"""Tasks of the write: more than cores, so that the progress bar moves."""
+"""Tasks of the write: more tasks than cores, so that the progress bar moves."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -64,7 +64,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 @contextmanager
 def _folder(wanted: argparse.Namespace) -> Iterator[Path]:
-    """Yield the folder for all files; a temporary one is removed afterwards, unless kept."""
+    """Yield the folder for all files; a temporary one is removed afterwards unless `keep`."""
     path: Path | None = wanted.path
     if path is None:
         temporary = Path(tempfile.mkdtemp(prefix="pyrocket-flights-"))
@@ -102,13 +102,13 @@ def _publish(steps: Steps, spark: SparkSession, source: pa.Table, path: Path) ->
 
 
 def _rows_in(path: Path) -> int:
-    """Return how many messages the topic has."""
+    """Return the number of messages in the topic."""
     with Store.open(path, read_only=True) as store:
         return sum(queue.maximum - queue.minimum for queue in store.offsets(TOPIC).values())
 
 
 def _stream(steps: Steps, spark: SparkSession, folder: Path, total: int) -> dict[str, int]:
-    """Run both streaming jobs; return how many flights of each carrier were counted."""
+    """Run both streaming jobs; return the number of flights counted for each carrier."""
     jobs = Jobs(spark, folder, TOPIC, rows_per_batch=-(-total // MICRO_BATCHES))
     _follow(steps, "stream: windowed count", jobs.count_by_day(), total)
     _follow(steps, "stream: JSON to Parquet", jobs.write_parquet(), total)

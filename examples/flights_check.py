@@ -1,4 +1,4 @@
-"""Whether tables hold the same flights: every id once, and the sums of each carrier."""
+"""Compares tables of flights: every id occurs once, and the sums of each carrier agree."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def totals(flights: pa.Table) -> dict[str, Totals]:
 
 
 def flights_of(messages: pa.Table) -> pa.Table:
-    """Return id, carrier and distance of messages that hold a flight as JSON each.
+    """Return id, carrier and distance of messages, each of which holds a flight as JSON.
 
     Id and carrier are those of the message, its key and its tag, not those inside the JSON.
     """
@@ -38,7 +38,7 @@ def flights_of(messages: pa.Table) -> pa.Table:
 
 
 def differences(expected: pa.Table, found: pa.Table) -> list[str]:
-    """Return one line for each thing in which `found` differs from `expected`."""
+    """Return one line for each difference between `found` and `expected`."""
     wanted, got = totals(expected), totals(found)
     lines = [
         f"{carrier}: {got.get(carrier)} instead of {wanted.get(carrier)}"
@@ -59,7 +59,7 @@ def count_differences(expected: pa.Table, counts: Mapping[str, int]) -> list[str
 
 
 def table_of(source: pa.Table, found: pa.Table, counts: Mapping[str, int]) -> Table:
-    """Return what to show: each carrier's messages, windowed count and distance."""
+    """Return the lines to print: each carrier's messages, windowed count and distance."""
     table = Table("carrier", "messages", "windowed count", "distance in miles", "as in the source")
     for column in table.columns[1:4]:
         column.justify = "right"

@@ -15,13 +15,13 @@ FLIGHT = """
     origin STRING, dest STRING, air_time INT, distance BIGINT, hour INT, minute INT,
     time_hour TIMESTAMP
 """
-"""What a message's JSON holds, for `from_json`."""
+"""The schema of a message's JSON, for `from_json`."""
 
 
 def load_flights(rows: int | None = None) -> pa.Table:
     """Return the first `rows` flights, or all, each with an id such as UA1545-2013-1-1-EWR."""
     with zipfile.ZipFile(_data_file()) as archive, archive.open("flights.csv") as file:
-        # Cancelled flights have no tail number: NA means null in text columns, too.
+        # Cancelled flights have no tail number: NA means null in text columns as well.
         nulls = csv.ConvertOptions(strings_can_be_null=True)
         flights = csv.read_csv(file, convert_options=nulls).slice(0, rows)
     return flights.add_column(0, "id", _ids(flights))

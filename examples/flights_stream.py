@@ -9,12 +9,12 @@ from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 
 COUNTS = "flights_per_day"
-"""The table in which the windowed count ends."""
+"""The table that receives the windowed count."""
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """What both jobs share; the store is in `folder`, and their results go there."""
+    """The two jobs; the store and their results are in `folder`."""
 
     spark: SparkSession
     folder: Path
@@ -52,7 +52,7 @@ class Jobs:
 
 
 def rows_read(query: StreamingQuery) -> int:
-    """Return how many rows the query's finished micro-batches had."""
+    """Return the number of rows of the query's completed micro-batches."""
     return sum(progress.numInputRows for progress in query.recentProgress)
 
 

@@ -1,4 +1,4 @@
-"""A job moved from Kafka: format and options have changed, the queries have not."""
+"""A job migrated from Kafka: only the format and the options have changed."""
 # ruff: noqa: T201
 
 import tempfile

@@ -5,12 +5,12 @@ imported when it is first used.
 
 The rooms, from the bottom up; a room imports only from those above it in this list:
 
-    support, worker, boundary, arrow_types    what pyspark, its processes and Arrow need
+    support, worker, boundary, arrow_types    pyspark's version, worker processes, Arrow types
     options      the options of a query: text → checked values
-    transport    where messages are: an open store
+    transport    access to the messages of an open store
     json         JSON bodies → columns, and back
     columns      the columns that a DataFrame may have
-    source       what a read plans: offsets, splits, tasks; batch and stream readers
+    source       batch and stream readers: offsets, planning, tasks
     sink         writers: exactly-once by staging, at-least-once by appending
     datasource   the class that Spark calls
     tools        commands and helpers: checkpoints, doctor, lag, groups, notebook, Java
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 try:
     from pyspark_pyrocket.datasource import RocketDataSource as DefaultSource
 except ImportError as error:
-    # Where pyspark has no Python data sources: a class whose use names the pyspark that is needed.
+    # If pyspark lacks the data source API: a class that raises an error with the required version.
     DefaultSource = missing_pyspark(error)  # type: ignore[assignment,misc]
 
 __all__ = [
@@ -59,16 +59,16 @@ _MODULES = {
     "lag_of": "lag.measure",
     "watch_lag": "lag.watch",
 }
-"""Public name → the module of `tools` that it is imported from when it is first used."""
+"""Public name → the module of `tools` that it is imported from on first use."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name: Spark imports this package in every process, mostly without need."""
+    """Import a public name on first use: most processes that import this package need none."""
     if name not in _MODULES:
         raise AttributeError(f"module 'pyspark_pyrocket' has no attribute {name!r}")
     return getattr(import_module(f"pyspark_pyrocket.tools.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    """Return the public names too, imported or not."""
+    """Return all names, including public names that are not imported yet."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""Arrow arrays as other types that share their buffers, and Spark's types as Arrow's. Pure."""
+"""Converts Spark's types to Arrow's, and Arrow arrays to other types without Python loops. Pure."""
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,7 @@ def arrow_type(spark_type: DataType) -> pa.DataType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark requires of batches for this DataFrame, flags included."""
+    """Return the Arrow schema, nullability included, that Spark requires of batches."""
     return pa.schema(
         [pa.field(field.name, arrow_type(field.dataType), field.nullable) for field in schema]
     )
@@ -81,20 +81,20 @@ def log_append_time(rows: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def headers_of_map(properties: pa.MapArray, wanted: pa.ListType) -> pa.ListArray:
-    """Return a map of strings as Kafka's headers: null where a message has none."""
+    """Return maps of strings as lists of Kafka's headers; an empty or null map becomes null."""
     entry = wanted.value_type
     pairs = pa.StructArray.from_arrays(
         [properties.keys, properties.items.view(entry.field(1).type)],
         fields=[entry.field(0), entry.field(1)],
     )
-    # A mask needs offsets that are not a slice of longer ones: concatenating copies them.
+    # `from_arrays` accepts a mask only with offsets that are not a slice: concatenating copies.
     offsets = pa.concat_arrays([properties.offsets, properties.offsets[:0]])
     none = pc.or_(properties.is_null(), pc.equal(offsets[1:], offsets[:-1]))
     return pa.ListArray.from_arrays(offsets, pairs, type=wanted, mask=none)
 
 
 def map_entries_where(entries: pa.MapArray, kept: npt.NDArray[np.bool_]) -> pa.MapArray:
-    """Return the map of each row with some of its entries; `kept` is a flag for each of `keys`."""
+    """Return the maps with only the selected entries; `kept` has a flag for each entry."""
     before = np.concatenate((np.zeros(1, np.int32), np.cumsum(kept, dtype=np.int32)))
     offsets = pa.array(before[entries.offsets.to_numpy()])
     mask = pa.array(kept)
@@ -104,14 +104,14 @@ def map_entries_where(entries: pa.MapArray, kept: npt.NDArray[np.bool_]) -> pa.M
 def map_with_entry(
     entries: pa.MapArray, rows: npt.NDArray[np.bool_], name: str, value: str
 ) -> pa.MapArray:
-    """Return the map of each row, with one more entry in flagged rows; null counts as empty."""
+    """Return the maps with an entry added in the flagged rows; a null map is treated as empty."""
     if entries.null_count:
         entries = _without_nulls(entries)
     offsets = entries.offsets.to_numpy()
     first, last = int(offsets[0]), int(offsets[-1])
     counts = np.diff(offsets)
     ends = np.cumsum(counts + rows)
-    # For each new entry the index of the old one; the added entry comes after all old ones.
+    # The index of each new entry's source; the added entry follows all old ones.
     sources = np.full(int(ends[-1]) if len(ends) else 0, last - first)
     is_old = np.ones(len(sources), np.bool_)
     is_old[ends[rows] - 1] = False
@@ -124,7 +124,7 @@ def map_with_entry(
 
 
 def _without_nulls(entries: pa.MapArray) -> pa.MapArray:
-    """Return empty maps in place of null ones, whose slots may hold entries."""
+    """Replace null maps, whose slots may still hold entries, with empty ones."""
     offsets = entries.offsets.to_numpy()
     kept = np.zeros(len(entries.keys), np.bool_)
     valid = entries.is_valid().to_numpy(zero_copy_only=False)
@@ -133,7 +133,7 @@ def _without_nulls(entries: pa.MapArray) -> pa.MapArray:
 
 
 def bounds_of(values: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the n + 1 offsets of a string or binary array's values in its buffer."""
+    """Return the n + 1 offsets into the data buffer of a string or binary array of n values."""
     if not len(values):
         return np.zeros(1, np.int64)
     offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)

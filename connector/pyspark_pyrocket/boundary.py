@@ -1,7 +1,7 @@
 """Shortens the tracebacks of errors that are raised to Spark, which prints every frame to the user.
 
-The errors of `pyrocket.errors` explain themselves: they keep one frame of this package. With
-PYROCKET_LOG_LEVEL=DEBUG in the environment they keep all frames, and other exceptions always do.
+The errors of `pyrocket.errors` are self-explanatory: they keep one frame of this package. With
+PYROCKET_LOG_LEVEL=DEBUG in the environment they keep all frames. Other exceptions always do.
 """
 
 import logging
@@ -16,10 +16,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def called_by_spark(kind: Class) -> Class:
-    """Make the public methods of a class, and the iterators they return, raise with one frame.
-
-    A decorator.
-    """
+    """Decorate a class: errors of its public methods and of their iterators keep one frame."""
     for name, method in list(vars(kind).items()):
         if isinstance(method, FunctionType) and not name.startswith("_"):
             setattr(kind, name, _with_one_frame(method))

@@ -1,4 +1,4 @@
-"""The façade that Spark talks to; it only delegates."""
+"""The data source class that Spark calls; it delegates to `source` and `sink`."""
 
 import os
 from collections.abc import MutableMapping
@@ -32,11 +32,11 @@ class RocketDataSource(DataSource):
     ...     path="/data/store", subscribe="flights,delays", startingOffsets="earliest"
     ... ).load()
 
-    Ask only for the columns you need, in any order; the others are never built:
+    Select only the columns you need, in any order; the others are not decoded:
 
     >>> spark.read.format("pyrocket").schema("queueOffset BIGINT, body STRING").options(...)
 
-    Write any DataFrame that has a `body` (or `value`) column, or make one with valueFormat=json:
+    Write any DataFrame with a `body` (or `value`) column, or use valueFormat=json for others:
 
     >>> df.write.format("pyrocket").mode("append").options(path=..., topic="flights").save()
     >>> df.writeStream.format("pyrocket").options(path=..., topic="flights").start()
@@ -55,14 +55,14 @@ class RocketDataSource(DataSource):
     readOnly, createIfMissing. Options of writes: path, topic, schemaMode, valueFormat, valueColumn,
     nullBody, keyEncoding, createIfMissing, directoryMode, retentionHours, retentionBytes,
     cleanTime, delivery, txnAppId, txnVersion, onReplayDifference, onBatchGap, flush,
-    timerMaxDelay. Names are case-insensitive; unknown ones are refused. `connector/README.md` has
-    the table.
+    timerMaxDelay. Names are case-insensitive; an unknown option raises an error.
+    `connector/README.md` describes all options.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        # Spark makes this object on the driver only and pickles it from there: relative paths
-        # and the environment mean the driver's.
+        # Spark creates this object on the driver and pickles it from there, so relative paths and
+        # environment variables are resolved on the driver.
         self._driver_directory = os.getcwd()
         self._driver_store = os.environ.get("PYROCKET_STORE", "")
 
@@ -93,14 +93,14 @@ class RocketDataSource(DataSource):
         return stream_reader(self._request(), schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
-        """Return the writer of a batch, after checking and, if asked to, creating the target."""
+        """Check the target, create it if requested, and return the writer of a batch."""
         require_pyspark()
         from pyspark_pyrocket.sink.writer import batch_writer
 
         return batch_writer(self._request(), schema, overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":
-        """Return the writer of a micro-batch, after checking the target as `writer` does."""
+        """Check the target as `writer` does, and return the writer of a micro-batch."""
         require_pyspark()
         from pyspark_pyrocket.sink.writer import stream_writer
 

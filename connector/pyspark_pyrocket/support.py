@@ -1,4 +1,4 @@
-"""The pyspark that is required, and the error where another one is installed."""
+"""Checks that the installed pyspark is recent enough."""
 
 from importlib.util import find_spec
 from typing import NoReturn
@@ -7,11 +7,11 @@ NEEDED = "pyrocket needs pyspark 4.2 or newer"
 
 
 def missing_pyspark(error: ImportError) -> type:
-    """Return a class in place of the source; its use raises the error about pyspark."""
+    """Return a substitute for the data source class; creating an instance raises the error."""
     reason = f"{NEEDED} (importing its data source API failed: {error})"
 
     class MissingSource:
-        """Takes the place of the source where pyspark has no Python data sources."""
+        """Replaces the data source if pyspark has no Python data source API."""
 
         @classmethod
         def name(cls) -> str:
@@ -25,9 +25,9 @@ def missing_pyspark(error: ImportError) -> type:
 
 
 def require_pyspark() -> None:
-    """Raise UnsupportedError unless this pyspark has rate limits and checks Arrow schemas.
+    """Raise UnsupportedError unless pyspark supports rate limits and checks Arrow schemas.
 
-    Checks for the feature, not for a version: vendors back-port.
+    Checks for the feature instead of the version, because vendors backport features.
     """
     if find_spec("pyspark.sql.streaming.datasource") is None:
         import pyspark

@@ -1,4 +1,4 @@
-"""The processes in which Spark runs this package: their logging, signals and garbage collection."""
+"""Logging, signals and garbage collection in the processes in which Spark runs this package."""
 
 import gc
 import logging
@@ -9,7 +9,7 @@ import sys
 LOG = logging.getLogger("pyspark_pyrocket")
 
 LEVEL = "PYROCKET_LOG_LEVEL"
-"""The environment variable with the log level: Spark's processes inherit nothing else."""
+"""Environment variable with the log level; Spark's processes inherit no logging configuration."""
 
 _level = logging.getLevelName(os.environ.get(LEVEL, "").strip().upper())
 if isinstance(_level, int):
@@ -19,25 +19,25 @@ _frozen = False
 
 
 def in_worker() -> bool:
-    """Return whether Spark started this process: for look-up, planning or tasks."""
+    """Return whether Spark started this process: to look up data sources, to plan or for tasks."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     name = "" if spec is None else spec.name
     return name in ("pyspark.daemon", "pyspark.worker") or name.startswith("pyspark.sql.")
 
 
 def in_source_runner() -> bool:
-    """Return whether this process serves one streaming query and nothing else."""
+    """Return whether this process is Spark's source runner, which serves one streaming query."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name.endswith("python_streaming_source_runner")
 
 
 def exit_on_sigterm() -> None:
-    """Make `query.stop()` call the reader's `stop`: Spark ends an idle runner with SIGTERM."""
+    """Exit cleanly on SIGTERM, by which Spark stops an idle runner, so that `stop` is called."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 
 def log_to_stderr() -> None:
-    """Log to the driver's standard error; Spark configures no logging in its Python processes."""
+    """Log to standard error, because Spark configures no logging in its Python processes."""
     if not LOG.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s pyrocket: %(message)s"))

@@ -1,4 +1,4 @@
-"""Writes in a cluster of two executors, in which tasks fail, are slow, or lose their executor.
+"""Writes in a cluster of two executors whose tasks fail, are slow, or lose their executor.
 
 Usage: cluster_job.py MASTER STORE FOLDER batches|stream
 
@@ -25,20 +25,20 @@ BODY_BYTES = 3_000
 
 
 def fail(first_time):
-    """The first attempt fails; the sink has had the time to do something with its first rows."""
+    """The first attempt fails after the sink has processed its first rows."""
     if first_time:
         time.sleep(1)
         raise RuntimeError("this attempt fails")
 
 
 def dawdle(first_time):
-    """The first attempt is so slow that another one is begun beside it."""
+    """The first attempt is so slow that Spark starts a speculative one."""
     if first_time:
         time.sleep(20)
 
 
 def lose_executor(first_time):
-    """The first attempt takes its executor down, and with it what its stage had read."""
+    """The first attempt kills its executor, whose shuffle files are lost."""
     if first_time:
         time.sleep(1)
         parents = psutil.Process().parents()
@@ -73,7 +73,7 @@ def write_batches(spark, store, folder):
     for topic, mishap in MISHAPS.items():
         frame = spark.range(0, ROWS, 1, TASKS)
         if mishap is lose_executor:
-            # A shuffle: its files go with the executor, so the stage before has to run again.
+            # A shuffle: its files are lost with the executor, so its stage has to run again.
             frame = frame.repartition(TASKS, "id")
         writer = frame.mapInArrow(with_mishap(mishap, folder, topic), "body STRING").write
         writer.format("pyrocket").mode("append").options(path=store, topic=topic).save()
@@ -102,7 +102,7 @@ def write_stream(spark, store, folder):
 
 
 def begin_attempt(folder, name):
-    """Record this attempt of a task; return whether it is the first, and the partition's number."""
+    """Record this attempt of a task; return whether it is the first, and the partition id."""
     context = TaskContext.get()
     partition = context.partitionId()
     first_time = not list(folder.glob(f"{name}.{partition}.*"))

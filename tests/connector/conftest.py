@@ -19,7 +19,7 @@ from support.transports import disconnect
 
 @dataclass
 class Box:
-    """One topic of one store, and what tests do with it besides Spark.
+    """One topic of one store, and operations on it without Spark.
 
     With an address a broker holds the store: then Spark and all that writes here go through it.
     """
@@ -67,7 +67,7 @@ class Box:
             store.topics.update(self.topic, **counts)
 
     def send(self, *bodies, queue=None, **columns):
-        """Append the bodies to one queue, or spread over all."""
+        """Append the bodies to one queue, or distribute them over all queues."""
         arrays = {"body": pa.array(bodies), **columns}
         if queue is not None:
             arrays["queueId"] = pa.array([queue] * len(bodies), pa.int32())
@@ -122,7 +122,7 @@ class Stream:
         )
 
     def drain(self, **options):
-        """Run with Trigger.AvailableNow to the end; return the rows of each micro-batch."""
+        """Run with Trigger.AvailableNow until it ends; return the rows of each micro-batch."""
         self.options |= options
         query = self.start(availableNow=True)
         try:
@@ -148,14 +148,14 @@ class Stream:
         return (self.folder / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()[2]
 
     def forget_commit(self, batch):
-        """Make it look as if the driver had died before this batch was committed."""
+        """Simulate that the driver died before this batch was committed."""
         for name in (str(batch), f".{batch}.crc"):
             (self.folder / "checkpoint" / "commits" / name).unlink(missing_ok=True)
 
 
 @pytest.fixture
 def numbers():
-    """Makes stores that exist as numbers only."""
+    """Create sources that simulate a store by numbers."""
     return Numbers
 
 
@@ -182,13 +182,13 @@ def box(tmp_path, request):
 
 @pytest.fixture
 def stream(spark, box, tmp_path):
-    """A stream over the box, from the first message on."""
+    """A stream that reads the box from its first message."""
     return Stream(spark, tmp_path, {**box.options, "startingOffsets": "earliest"})
 
 
 @pytest.fixture
 def files(box, tmp_path):
-    """Four messages in two queues; micro-batch 0 has read two, 1 the others, and both are over."""
+    """Four messages in two queues; micro-batches 0 and 1 have read two each, and are committed."""
     from support.spark_checkpoints import Files
 
     box.create(queues=2)
@@ -205,7 +205,7 @@ def files(box, tmp_path):
 
 @pytest.fixture
 def jobs(spark):
-    """Counts the Spark jobs that a block has started."""
+    """Count the Spark jobs that a block starts."""
     group = f"jobs-{os.urandom(4).hex()}"
     spark.sparkContext.setJobGroup(group, "counted")
     yield lambda: len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))

@@ -39,7 +39,7 @@ def main(store, checkpoint):
 
 
 def insert_and_select(spark, store):
-    """One row more, by SQL alone."""
+    """Insert one row, only by SQL."""
     options = f"USING pyrocket OPTIONS (path '{store}', topic 'first'"
     spark.sql(f"CREATE TEMPORARY VIEW inbox {options}, valueFormat 'string')")
     spark.sql(f"CREATE TEMPORARY VIEW outbox (body STRING) {options})")
@@ -48,7 +48,7 @@ def insert_and_select(spark, store):
 
 
 def copy(spark, store, checkpoint):
-    """Topic to topic, to the end."""
+    """Copy a topic to another until everything is copied."""
     where = {"path": store, "topic": "first", "startingOffsets": "earliest"}
     stream = spark.readStream.format("pyrocket").options(**where).schema("body STRING").load()
     refuse_a_screen(stream)

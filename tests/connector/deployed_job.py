@@ -1,4 +1,4 @@
-"""A job as users submit it: batch write, streaming copy and batch read, all exactly once.
+"""A job as users submit it: batch write, streaming copy and batch read, all exactly-once.
 
 Usage: deployed_job.py STORE CHECKPOINT
 """

@@ -1,4 +1,4 @@
-"""How much is in a micro-batch and in a task, seen from Spark."""
+"""The sizes of micro-batches and tasks, through Spark."""
 
 import pytest
 from pyspark_pyrocket.options.batching import Splitting
@@ -14,7 +14,7 @@ SIZE = 1_042
 
 @pytest.fixture
 def skewed(box):
-    """Nine tenths of the messages lie in one queue of four, and one queue is empty."""
+    """Nine tenths of the messages are in one of four queues, and one queue is empty."""
     box.create(queues=4)
     for queue, rows in ((0, ROWS * 9 // 10), (1, ROWS // 20), (3, ROWS // 20)):
         box.send(*(f"{queue}-{n}".ljust(1_000) for n in range(rows)), queue=queue)
@@ -31,7 +31,7 @@ def places(frame):
 
 
 def test_limited_batches_of_available_now_read_every_queue_to_its_end(skewed, stream):
-    """With all limits at once it reads everything, and does not wait for more to come."""
+    """With all limits it reads everything, and does not wait for more messages."""
     taken = stream.drain(
         maxBytesPerTrigger=f"{150 * SIZE}",
         maxOffsetsPerTrigger="149",
@@ -54,7 +54,7 @@ def test_oom_on_the_first_backlog_is_prevented_by_a_limit_of_bytes(skewed, strea
 
 
 def test_more_tasks_than_queues(skewed, spark):
-    """Each message is read once, by about as many tasks as asked for, of about equal bytes."""
+    """Each message is read once, by about the requested number of tasks of about equal size."""
     whole = read(spark, skewed, coalesceQueues="false")
     cut = read(spark, skewed, minPartitions="8")
     assert (whole.rdd.getNumPartitions(), cut.rdd.getNumPartitions()) == (3, 8)
@@ -62,7 +62,7 @@ def test_more_tasks_than_queues(skewed, spark):
     assert len(places(cut)) == ROWS
 
 
-def test_a_queue_without_new_messages_makes_no_task(skewed):
+def test_a_queue_without_new_messages_gets_no_task(skewed):
     with opened_source(target_at(skewed.path)) as source:
         subscription = Subscription(("t",))
         options = ReadOptions(

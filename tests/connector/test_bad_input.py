@@ -1,4 +1,4 @@
-"""Every mistake is a named error on the driver, before any task runs, and writes nothing."""
+"""Invalid input raises an error with a code on the driver before any task runs."""
 
 import fcntl
 import os
@@ -128,7 +128,7 @@ WITH_SCHEMA = [(*case[:2], case[2] or "body BINARY", case[3]) for case in READS]
 
 @named(WITH_SCHEMA + ONLY_STREAM)
 def test_the_planner_of_a_stream_reports_invalid_input(box, monkeypatch, changed, given, error):
-    """At Spark's first call, which shows it."""
+    """The error is raised at Spark's first call, which reports it."""
     box.create(queues=2).send("x", "y", queue=0)
     pass_for(monkeypatch, SOURCE_RUNNER)
     name, kind = (given or "body BINARY").split()
@@ -144,7 +144,7 @@ def test_the_planner_of_a_stream_reports_invalid_input(box, monkeypatch, changed
     forget(box.path)
 
 
-# Without a schema it is `load` that finds the mistake, the same for batch and stream.
+# Without a schema, `load` raises the error, for batches and streams alike.
 @named(
     [
         READS[0],
@@ -178,7 +178,7 @@ def test_a_batch_write_reports_invalid_input(spark, box, jobs, changed, given, e
     assert not os.path.exists(box.path) or box.rows() == 0
 
 
-# The same code as in a batch; what differs is how Spark reports it.
+# The same code as in a batch; only Spark's report differs.
 @named([WRITES[0], WRITES[3], WRITES[8]])
 def test_a_streaming_write_reports_invalid_input(spark, box, tmp_path, jobs, changed, given, error):
     query = (
@@ -241,7 +241,7 @@ def test_overwriting_is_refused_because_a_log_cannot_be_overwritten(spark, box):
 
 
 @pytest.mark.parametrize(("perm", "code"), [(4, "TOPIC_NOT_WRITABLE"), (2, "TOPIC_NOT_READABLE")])
-def test_a_topics_permissions_are_kept(spark, box, perm, code):
+def test_a_topics_permissions_are_respected(spark, box, perm, code):
     box.create()
     with Store.open(box.path) as store:
         store.topics.update("t", perm=perm)
@@ -252,7 +252,7 @@ def test_a_topics_permissions_are_kept(spark, box, perm, code):
         writer.save() if perm == 4 else reader.load()
 
 
-def test_a_store_that_a_broker_holds_is_named_before_any_task(spark, box, jobs):
+def test_a_store_held_by_a_broker_is_reported_before_any_task_runs(spark, box, jobs):
     box.send("kept")
     frame = spark.range(4).selectExpr("'x' AS body")
     with open(f"{box.path}/lock", "r+b") as lock:

@@ -1,4 +1,4 @@
-"""Each bad record is sent once, also if it is read again, and never to its own topic."""
+"""Each bad record is sent once, even if it is read again, and never to the topic it is from."""
 
 import pytest
 from pyrocket.errors import OptionError, StoreNotSharedError
@@ -20,7 +20,7 @@ def options(box, topic="bad", **more):
 
 @pytest.fixture
 def bad(box):
-    """The topic of bad records, ready."""
+    """Bad records with an existing topic."""
     box.create(queues=1)
     prepare_bad_records(PathTarget(box.path), options(box))
     sink = BadRecords(PathTarget(box.path).open_source().target, "bad")

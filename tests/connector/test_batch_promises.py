@@ -1,4 +1,4 @@
-"""The promises of a batch read over a store that is truncated, damaged, or in use."""
+"""Guarantees of a batch read from a store that is truncated, corrupt, or in use."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ with Store.open(sys.argv[1]) as store:
 
 
 def rows(path, **options):
-    """What the tasks of a batch read, as (queue, offset, body)."""
+    """The rows that the tasks of a batch read, as (queue, offset, body)."""
     reader = DefaultSource({"path": str(path), "topic": "t", **options}).reader(SHOWN)
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
@@ -48,14 +48,14 @@ def test_batch_read_of_an_offset_range(box):
     ]
 
 
-def test_torn_tail_recovery_and_crc_check_on_read(tmp_path):
+def test_a_batch_reads_a_recovered_store_and_verifies_crcs_on_request(tmp_path):
     path = tmp_path / "store"
     filled(path, count=40).close(clean=False)
     last = log_files(path)[-1]
     end = len(last.read_bytes().rstrip(b"\0"))
     overwrite(last, bytes(30), end - 30)
     reboot(path)
-    with Store.open(path) as store:  # The machine stopped; the next writer recovers.
+    with Store.open(path) as store:  # The machine crashed; the next writer recovers.
         assert store.history.epoch > 0
     whole = numbered(39)
     assert bodies(path, verifyCrc="true") == whole

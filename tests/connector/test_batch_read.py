@@ -15,7 +15,7 @@ def load(spark, box, **options):
 
 
 def fill(box):
-    """One message with everything and one with nothing."""
+    """One message with all fields, and one with none."""
     box.create(queues=2)
     box.send(
         b"full",
@@ -50,7 +50,7 @@ def test_the_default_columns_hold_the_message(spark, box):
 
 
 def every_column(nullable):
-    """All columns, those with two types in the second."""
+    """All columns; those with two types have the second one."""
     return StructType(
         [
             StructField(name, variants[-1].spark_type, nullable)
@@ -114,7 +114,7 @@ def test_value_format_string_decodes_bodies(spark, box):
     assert frame.first().body == "é"
 
 
-def test_bytes_that_are_not_text_fail_with_their_offset(spark, box):
+def test_bodies_that_are_not_utf_8_fail_with_their_offset(spark, box):
     box.send(b"fine", b"\xff", queue=2)
     with pytest.raises(Exception, match=r"BODY_NOT_UTF8.*queue 2 offset 1"):
         load(spark, box, valueFormat="string").collect()
@@ -153,7 +153,7 @@ def test_several_topics_are_one_frame(spark, box):
     }
 
 
-def test_a_topic_that_may_be_missing_is_left_out(spark, box):
+def test_a_missing_topic_that_is_allowed_to_be_missing_is_skipped(spark, box):
     box.send("one")
     options = {**box.target, "subscribe": "t,later", "missingTopic": "wait"}
     assert spark.read.format("pyrocket").options(**options).load().count() == 1
@@ -168,8 +168,8 @@ def test_the_first_action_fixes_the_messages_of_a_frame(spark, box):
     assert load(spark, box).count() == 2
 
 
-def test_a_filter_is_right_although_the_frame_is_used_again(spark, box):
-    """Spark's own filter pushdown for Python sources narrows the second use too."""
+def test_a_filter_is_correct_if_the_frame_is_used_again(spark, box):
+    """Spark's own filter pushdown for Python sources would also narrow the second use."""
     box.send(*map(str, range(10)), queue=0)
     frame = load(spark, box)
     assert frame.where("queueOffset > 6").count() == 3
@@ -192,7 +192,7 @@ def test_large_and_compressed_bodies_are_read_whole(spark, box):
     frame = spark.read.format("pyrocket").schema(schema).options(**box.options, verifyCrc=True)
     rows = sorted(frame.load().collect())
     assert [bytes(row.body) for row in rows] == bodies
-    # Random bytes would only grow.
+    # Random bytes would not become smaller.
     assert [row.sysFlag & 1 for row in rows] == [0, 1, 1, 0]
 
 
@@ -215,7 +215,7 @@ def test_sql_reads_and_writes_through_a_temporary_view(spark, box):
         spark.catalog.dropTempView("v")
 
 
-def test_a_table_without_options_explains_the_trap_and_how_to_pass_them(spark, box):
+def test_a_table_without_options_fails_with_the_way_to_pass_them(spark, box):
     box.send("x")
     spark.sql(f"CREATE TABLE trap USING pyrocket OPTIONS (path '{box.path}', topic 't')")
     try:

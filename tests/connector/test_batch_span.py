@@ -1,4 +1,4 @@
-"""Where batches begin and end in a real store, planned as Spark asks for it."""
+"""The start and end of batches in a real store, planned as for Spark."""
 
 import json
 
@@ -34,8 +34,8 @@ def planned(box, **options):
     return [(each.queue.topic, each.queue.queue_id, each.start, each.end) for each in ranges]
 
 
-def test_a_batch_reports_messages_in_queues_that_a_topic_has_lost(box, caplog):
-    """A running stream reads them to their ends; a batch never knew them."""
+def test_a_batch_reports_messages_in_removed_queues(box, caplog):
+    """A running stream reads removed queues to their ends; a batch does not read them."""
     box.create(queues=3)
     for queue in range(3):
         box.send(*"abcde", queue=queue)
@@ -75,7 +75,7 @@ def test_times_and_offsets_choose_exactly_the_messages_between_them(day, options
     assert planned(day, **options) == [("t", 0, *each) for each in ranges]
 
 
-def test_what_a_group_committed_is_where_the_next_batch_begins(day):
+def test_the_next_batch_starts_at_the_committed_offsets_of_the_group(day):
     wanted = {"startingOffsets": "committed", "group": "export"}
     assert planned(day, **wanted) == [("t", 0, 0, 10)]
     with Store.open(day.path) as store:
@@ -85,7 +85,7 @@ def test_what_a_group_committed_is_where_the_next_batch_begins(day):
 
 
 def test_lag_is_not_negative_after_a_topic_was_deleted_and_created_again(day):
-    """The groups' offsets in a topic go with it."""
+    """The groups' offsets in a topic are deleted with it."""
     with Store.open(day.path) as store:
         store.groups.commit("export", "t", {0: 7})
         store.topics.delete("t")

@@ -1,4 +1,4 @@
-"""The boundaries between micro-batches: no message is lost or repeated in any case."""
+"""The boundaries between micro-batches: no message is lost or repeated."""
 
 import itertools
 import json
@@ -31,14 +31,14 @@ EXAMPLES = settings(
 
 
 class Query:
-    """Does what Spark does: keeps offsets as text, and replays the last one after a crash."""
+    """Acts as Spark: saves offsets as text, and replays the last one after a crash."""
 
     def __init__(self, store, options):
         self.store, self.options = store, options
         self.log, self.read, self.last_start = [], {}, None
 
     def start(self):
-        """The end of the last batch, or a fresh initial offset."""
+        """The end of the last batch, or a new initial offset."""
         if self.log:
             return StreamOffset.from_json(json.loads(self.log[-1]))
         return initial_offset(self.store, self.options)
@@ -54,12 +54,12 @@ class Query:
         return self.ranges(start)
 
     def ranges(self, start):
-        """What the last batch reads, from the texts alone."""
+        """The ranges of the last batch, only from the saved texts."""
         end = StreamOffset.from_json(json.loads(self.log[-1]))
         return sorted(each for each in planned_ranges(start, end) if each.rows)
 
     def replay(self):
-        """The last batch again, planned by a new process."""
+        """Plan the last batch again, as a new process."""
         if len(self.log) > 1:
             return self.ranges(StreamOffset.from_json(json.loads(self.log[-2])))
         return self.ranges(initial_offset(self.store, self.options))
@@ -72,7 +72,7 @@ class Query:
 
 
 def run(query, steps):
-    """Go through the steps, then read the rest; a batch is read as it is last planned."""
+    """Run the steps, then read the rest; a batch is read as it was planned last."""
     store, planned = query.store, []
     for kind, *what in [*steps, ("batch", None)]:
         if kind == "append":
@@ -95,7 +95,7 @@ def run(query, steps):
 
 @EXAMPLES
 @given(st.lists(STEPS.filter(lambda step: step[0] != "clean"), max_size=30))
-def test_boundaries_never_lose_or_repeat(numbers, steps):
+def test_no_message_is_lost_or_repeated_between_micro_batches(numbers, steps):
     query = fresh_query(numbers, EARLIEST, "fail")
     run(query, steps)
     for key, limits in every_queue(query.store):
@@ -106,13 +106,13 @@ def test_boundaries_never_lose_or_repeat(numbers, steps):
 @given(st.lists(STEPS, max_size=30))
 @pytest.mark.parametrize("word", [EARLIEST, LATEST])
 def test_replay_identical_ranges_after_failure(numbers, word, steps):
-    """Also of the first batch, whose initial offset is requested again, at another time."""
+    """This includes the first batch, whose initial offset is requested again later."""
     run(fresh_query(numbers, word, "skip"), steps)
 
 
 @EXAMPLES
 @given(st.lists(STEPS, max_size=30))
-def test_no_message_is_skipped_after_a_cleanup_but_those_cleaned_and_counted(numbers, steps):
+def test_after_cleaning_only_deleted_messages_are_skipped_and_they_are_counted(numbers, steps):
     query = fresh_query(numbers, EARLIEST, "skip")
     run(query, steps)
     lost = query.start().lost
@@ -122,7 +122,7 @@ def test_no_message_is_skipped_after_a_cleanup_but_those_cleaned_and_counted(num
         assert ranges == sorted(ranges)
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
         taken = sum(end - start for start, end in ranges)
-        # Messages deleted before the query knew the queue are not its loss.
+        # Messages deleted before the query knew the queue are not lost.
         before = first_seen(query, key)
         assert taken + lost.get(at(topic, queue), 0) == limits.maximum - before
 
@@ -144,7 +144,7 @@ def every_queue(store):
 
 
 def first_seen(query, key):
-    """Where a queue began when the query first saw it."""
+    """The first offset of a queue when the query first read it."""
     topic, queue = key
     for text in query.log:
         offset = StreamOffset.from_json(json.loads(text))
@@ -155,7 +155,7 @@ def first_seen(query, key):
 
 
 def joined(ranges):
-    """Ranges that follow each other as one."""
+    """Join consecutive ranges."""
     whole = []
     for start, end in ranges:
         if whole and whole[-1][1] == start:

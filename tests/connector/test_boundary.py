@@ -1,4 +1,4 @@
-"""Errors raised to Spark have one frame of ours; bugs, and DEBUG, keep all of them."""
+"""Errors raised to Spark have one frame of ours; bugs, and errors at level DEBUG, keep all."""
 
 import logging
 import pickle
@@ -27,7 +27,7 @@ def frames_of_ours(text):
 
 @called_by_spark
 class Called:
-    """What Spark could call, with an error at the bottom of several frames."""
+    """A class for Spark to call, which raises an error below several frames."""
 
     def __init__(self, error):
         self.error = error
@@ -61,7 +61,7 @@ def test_an_error_leaves_with_one_frame_and_no_cause(call):
     assert len(frames_of_ours(text)) == 1
     assert "_deeper" not in text
     assert "a cause" not in text
-    # The same error once more: a reader that failed raises it at each question.
+    # Raise the same error again: a failed reader raises it at each call.
     assert len(frames_of_ours(printed(lambda: call(Called(error)))[0])) == 1
 
 
@@ -97,7 +97,7 @@ def test_the_environment_sets_the_level_in_every_process(value, level):
     assert found.stdout.strip() == str(level)
 
 
-def test_what_spark_pickles_is_what_it_was():
+def test_decorated_objects_can_be_pickled():
     called = pickle.loads(pickle.dumps(DefaultSource({"path": "/s", "topic": "t"})))
     assert called.options == {"path": "/s", "topic": "t"}
     assert called.reader.__doc__

@@ -1,4 +1,4 @@
-"""What a query's checkpoint keeps."""
+"""The offsets in a query's checkpoint."""
 
 import json
 import random
@@ -33,14 +33,14 @@ V1 = {
 }
 
 
-def test_version_1_means_the_same_without_a_mark():
+def test_version_1_is_read_as_an_offset_without_a_mark():
     read = StreamOffset.from_json(V1)
     expected = offset(first=offsets({"t": {10: 0}}), lost=offsets({"t": {0: 2}}))
     assert read == replace(expected, source=replace(expected.source, mark=None))
     assert read.to_json()["version"] == 2
 
 
-def test_a_topic_that_is_waited_for_has_no_queues():
+def test_a_topic_that_the_query_waits_for_has_no_queues():
     waiting = offset(offsets=offsets(), waiting=("t",), topic_ids={})
     assert waiting.to_json()["offsets"] == {"t": {"broker-a": {}}}
     assert StreamOffset.from_json(waiting.to_json()) == waiting
@@ -99,7 +99,7 @@ def test_numbers_are_plain_integers():
         {**offset().to_json(), "offsets": {"t": {"a": {"0": 1}, "b": {"0": 1}}}},
     ],
 )
-def test_a_damaged_checkpoint_is_named(broken):
+def test_a_corrupt_checkpoint_is_reported(broken):
     with pytest.raises(DataLossError) as info:
         StreamOffset.from_json(broken)
     assert info.value.code == "CHECKPOINT_DAMAGED"

@@ -45,7 +45,7 @@ def test_a_reset_accepts_every_start_of_a_query(files, to, after):
     assert reset(files, "--to", to, "--yes")["after"] == {"t": after}
 
 
-def test_a_reset_to_what_a_group_has_committed(files):
+def test_a_reset_to_the_committed_offsets_of_a_group(files):
     with Store.open(files.box.path) as store:
         store.groups.commit("billing", "t", {0: 1, 1: 2})
     done = reset(files, "--to", "committed", "--group", "billing", "--yes")
@@ -65,7 +65,7 @@ def test_a_dry_run_and_a_negative_answer_write_nothing(files):
     assert everything(files.path) == before
 
 
-def test_a_plan_that_is_not_committed_is_replaced_and_kept(files):
+def test_an_uncommitted_plan_is_replaced_and_backed_up(files):
     files.box.send("e")
     files.plan()
     plan = (files.path / "offsets/2").read_text()
@@ -83,7 +83,7 @@ def test_a_plan_that_is_not_committed_is_replaced_and_kept(files):
     [("offsets/1", 1), ("commits/1", 1), ("offsets/.1.crc", 2), ("commits/.1.crc", 2)],
 )
 def test_a_reset_repairs_a_checkpoint_after_a_power_loss(files, name, batch):
-    """An empty file, which Spark refuses to read: the last plan, or the last commit."""
+    """The last plan or the last commit is an empty file, which Spark cannot read."""
     (files.path / name).write_bytes(b"")
     if not name.endswith(".crc"):
         (files.path / f"{os.path.dirname(name)}/.1.crc").unlink()
@@ -113,7 +113,7 @@ def test_other_sources_of_a_query_stay_where_they_are(files):
     assert "source 0: from micro-batch 3 on" in shown
 
 
-def test_of_two_sources_one_has_to_be_named(files):
+def test_with_two_sources_one_has_to_be_selected(files):
     files.box.send("e")
     files.plan(json.dumps(files.position))
     files.commit()
@@ -163,7 +163,7 @@ def test_a_query_is_moved_to_another_store(files, box, tmp_path):
 
 
 def test_a_topic_that_was_created_again_is_read_after_a_reset(files):
-    """What a query refuses with TOPIC_RECREATED does not need a new checkpoint."""
+    """A query that fails with TOPIC_RECREATED does not need a new checkpoint."""
     with Store.open(files.box.path) as store:
         store.topics.delete("t")
     files.box.create(queues=2)
@@ -176,8 +176,8 @@ def test_a_topic_that_was_created_again_is_read_after_a_reset(files):
     assert [r.rows for p in files.reader.partitions(moved, end) for r in p.work.ranges] == [1]
 
 
-def test_a_query_that_progressed_meanwhile_is_not_moved(files, monkeypatch):
-    """It commits a micro-batch while the user is asked."""
+def test_a_query_that_has_progressed_in_the_meantime_is_not_moved(files, monkeypatch):
+    """It commits a micro-batch while the command waits for confirmation."""
 
     def agree(*_, **__):
         files.box.send("e")
@@ -191,7 +191,7 @@ def test_a_query_that_progressed_meanwhile_is_not_moved(files, monkeypatch):
     assert "initial" not in files.offset(2)
 
 
-def test_a_query_that_reads_the_store_just_now_is_seen(files):
+def test_a_query_that_is_reading_the_store_is_detected(files):
     store = files.box.path
     code = (
         f"import os, time; os.open({store!r}, os.O_RDONLY); print('up', flush=True); time.sleep(60)"

@@ -15,7 +15,7 @@ from support.stores import SMALL, batch, set_disk_usage
 
 @pytest.fixture
 def small(box, monkeypatch):
-    """A store of small files, on a disk with room: only `clean` removes some."""
+    """A store of small files on a disk with free space: only `clean` deletes files."""
     set_disk_usage(monkeypatch, 100)
     Store.open(box.path, create=True, config=SMALL).close()
     return box.create(queues=1)
@@ -26,7 +26,7 @@ def texts(first, count):
 
 
 def clean(box):
-    """Leave the last log file; returns the first offset that is still there."""
+    """Delete all log files except the last; return the first remaining offset."""
     with Store.open(box.path) as store:
         assert store.clean(hours=0).removals
         return store.min_offset("t", 0)
@@ -37,7 +37,7 @@ def offsets(stream):
 
 
 def lost(stream):
-    """How many messages the query has lost, from its progress and its checkpoint."""
+    """The number of messages that the query has lost, from its progress and its checkpoint."""
     return [each["sources"][0]["endOffset"].get("lost") for each in stream.progress]
 
 
@@ -74,7 +74,7 @@ def test_a_job_that_was_down_may_begin_after_all_existing_messages(small, stream
 
 
 def test_fail_on_data_loss_fails_when_retention_has_really_been_applied(small, stream):
-    """Deleted by the cleaner of a writer that the query does not know about."""
+    """They are deleted by another writer's file cleaning."""
     small.send(*texts(0, 10), queue=0)
     stream.drain(failOnDataLoss="true")
     small.send(*texts(10, 60), queue=0)
@@ -111,7 +111,7 @@ def test_a_replay_reads_what_is_left_of_its_range(small, stream):
 
 
 def run_again(stream):
-    """Forget that the last batches were committed, and what the sink made of them."""
+    """Remove the commits of the last batches, and the sink's output for them."""
     for number in stream.batches():
         stream.forget_commit(number)
     for number in stream.batches()[1:]:
@@ -136,7 +136,7 @@ def test_a_data_frame_whose_messages_were_deleted_is_an_error(spark, small):
 
 
 def test_a_look_up_whose_messages_were_deleted_is_an_error(small):
-    """Without Spark: planned, cleaned, and read, as Spark asks for it."""
+    """Without Spark: the read is planned, files are cleaned, and the tasks run."""
     rows = {"queueId": pa.array([0] * 60, pa.int32()), "keys": pa.array([["k"]] * 60)}
     with Store.open(small.path) as store:
         texts_and_keys = pa.record_batch({"body": pa.array(texts(0, 60)), **rows})

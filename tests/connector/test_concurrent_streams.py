@@ -1,4 +1,4 @@
-"""Several processes append while several queries read: nothing is missed, doubled or reordered."""
+"""Several processes append while several queries read: no loss, duplicates or reordering."""
 
 import multiprocessing
 import time
@@ -29,7 +29,7 @@ def queries(spark, box):
         )
         sink = stream.writeStream.format("memory").queryName(f"concurrent_{name}")
         started.append(sink.start())
-        # The start alone: on a busy machine Spark gives up on processes that take ten seconds.
+        # One after the other: on a busy machine a start may exceed Spark's timeout of ten seconds.
         started[-1].processAllAvailable()
     yield started
     for query in started:
@@ -38,7 +38,7 @@ def queries(spark, box):
 
 @pytest.fixture
 def producers(box, queries):
-    """Processes that append until `ended` is set, and how much each has sent."""
+    """Processes that append until `ended` is set, and the number that each has sent."""
     context = multiprocessing.get_context("spawn")
     sent, ended = context.Array("q", PRODUCERS), context.Event()
     arguments = [(box.path, producer, sent, ended) for producer in range(PRODUCERS)]
@@ -76,7 +76,7 @@ def wait_until(condition, queries):
 
 
 def batches_with_rows(query):
-    """How many micro-batches with messages are over."""
+    """The number of completed micro-batches with messages."""
     return sum(progress["numInputRows"] > 0 for progress in query.recentProgress)
 
 
@@ -90,7 +90,7 @@ def check_queues(rows):
     for row in rows:
         queues[row.queueId].append(row)
     for read in queues.values():
-        # In the order in which the query gave them, not sorted.
+        # In the order in which the query returned them, not sorted.
         assert [row.queueOffset for row in read] == list(range(len(read)))
         numbers = defaultdict(list)
         for row in read:

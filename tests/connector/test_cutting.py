@@ -14,7 +14,7 @@ queues_of_lengths = st.lists(st.lists(st.integers(91, 3_000), min_size=1, max_si
 
 
 def cut_queues(queues, first=0, **options):
-    """The tasks of these queues, each a list of lengths of messages, and the store they are in."""
+    """The tasks for these queues, each a list of message lengths, and their store."""
     store = Lengths({("t", queue): lengths for queue, lengths in enumerate(queues)}, first)
     ranges = [span("t", queue, first, first + len(lengths)) for queue, lengths in enumerate(queues)]
     return store, cut(ranges, Splitting(**options), store)
@@ -41,7 +41,7 @@ def test_coalesce_tiny_queues_into_one_task():
     assert shape(cut_queues([[1], [SMALL_BYTES - 1], [5]])[1]) == [[0, 1, 2]]
 
 
-def test_a_range_of_a_mebibyte_has_a_task_of_its_own():
+def test_a_range_of_a_mebibyte_gets_its_own_task():
     assert shape(cut_queues([[1], [SMALL_BYTES], [5]])[1]) == [[1], [0, 2]]
 
 
@@ -60,14 +60,14 @@ def test_nothing_to_read_needs_no_task():
 
 
 def test_split_large_queues_by_min_partitions():
-    """More tasks than queues: the large one is cut."""
+    """If there are more tasks than queues, the large queue is split."""
     store, tasks = cut_queues([halves(90), halves(4), halves(4)], min_tasks=10)
     assert shape(tasks) == [[0]] * 9 + [[1, 2]]
     assert [size(store, task) for task in tasks] == [10 * MIB] * 9 + [8 * MIB]
 
 
 def test_min_partitions_split_well_under_heavy_skew():
-    """One queue of 900 MiB, sixty-three of 1.5: no task has more than its share."""
+    """One queue of 900 MiB and 63 of 1.5 MiB: no task has more than its share."""
     store, tasks = cut_queues([halves(900), *[[MIB, MIB // 2]] * 63], min_tasks=10)
     assert 10 <= len(tasks) <= 11
     assert max(size(store, task) for task in tasks) <= 112 * MIB
@@ -83,15 +83,15 @@ def test_min_partitions_are_reached_by_cutting_the_longest_pieces():
     assert shape(cut_queues([[200], [100, 100]], min_tasks=9)[1]) == [[0], [1], [1]]
 
 
-def test_a_queue_with_almost_everything_is_cut_even_into_few_tasks():
-    """As many tasks as cores: one of them must not have nine tenths."""
+def test_a_queue_with_almost_all_bytes_is_split_even_for_few_tasks():
+    """With one task per core, none of them may have nine tenths of the bytes."""
     store, tasks = cut_queues([halves(90), halves(5), halves(5)], min_tasks=2)
     assert shape(tasks) == [[0], [0], [1, 2]]
     assert max(size(store, task) for task in tasks) == 45 * MIB
 
 
 def test_split_by_bytes_and_not_by_messages():
-    """A few long messages weigh as much as many short ones."""
+    """A few long messages have the same size as many short ones."""
     _, tasks = cut_queues([[1000] * 10 + [100_000] * 10], min_tasks=2, coalesce=False)
     assert [task[0].rows for task in tasks] == [14, 6]
 
@@ -115,7 +115,7 @@ def test_small_queues_share_a_task_up_to_max_bytes():
     assert shape(cut_queues([[400], [500], [200]], max_bytes=1_000)[1]) == [[0, 1], [2]]
 
 
-def test_a_message_longer_than_a_task_has_one_of_its_own():
+def test_a_message_longer_than_a_task_gets_its_own_task():
     _, tasks = cut_queues([[100, 9_000, 100]], max_bytes=1_000)
     assert [(e.start, e.end) for task in tasks for e in task] == [(0, 1), (1, 3)]
 
@@ -150,7 +150,7 @@ def test_pieces_cover_every_range_exactly_once(queues, first, coalesce, least, m
 
 
 @given(queues_of_lengths, st.integers(1, 40))
-def test_min_partitions_are_about_kept(queues, least):
+def test_the_number_of_tasks_is_about_min_partitions(queues, least):
     _, tasks = cut_queues(queues, min_tasks=least)
     messages = sum(map(len, queues))
     assert len(tasks) <= 2 * least + len(queues)
@@ -161,6 +161,6 @@ def test_min_partitions_are_about_kept(queues, least):
 
 
 @pytest.mark.parametrize("least", [1, 3, 8, 64])
-def test_messages_of_equal_length_make_exactly_so_many_tasks(least):
+def test_messages_of_equal_length_are_split_into_exactly_min_partitions_tasks(least):
     _, tasks = cut_queues([[100] * 500, [100] * 100], min_tasks=least, coalesce=False)
     assert len(tasks) == max(least, 2)

@@ -1,4 +1,4 @@
-"""The façade: what is fixed when Spark creates it, and what is pickled with it."""
+"""The data source class: what is fixed on creation, and what is pickled with it."""
 
 import os
 import pickle
@@ -8,7 +8,7 @@ from pyrocket.errors import OptionError
 from pyspark_pyrocket import DefaultSource
 
 
-def test_the_environment_names_the_store_where_no_path_does(box, monkeypatch):
+def test_the_environment_gives_the_store_if_there_is_no_path(box, monkeypatch):
     box.create()
     monkeypatch.setenv("PYROCKET_STORE", box.path)
     source = DefaultSource({"topic": "t"})
@@ -35,7 +35,7 @@ def test_the_schema_follows_the_options(box):
     assert names(schemaMode="kafka", includeHeaders="true")[-1] == "headers"
 
 
-def test_making_the_source_checks_nothing_yet():
+def test_creating_the_source_checks_nothing():
     source = DefaultSource({"unheard_of": "x"})
     with pytest.raises(OptionError):
         source.schema()

@@ -1,6 +1,6 @@
-"""Ways to run a job that users have: spark-submit with a zip on a cluster, and SQL.
+"""Deploying jobs: spark-submit with a zip on a cluster, and SQL.
 
-Spark Connect is another: test_connect.py.
+For Spark Connect see test_connect.py.
 """
 
 import subprocess
@@ -24,14 +24,14 @@ SETTINGS = {
 
 
 def bare(**changes):
-    """An environment in which Python has pyspark, and pyrocket only if the job brings it."""
+    """An environment in which Python has pyspark, but pyrocket only if the job ships it."""
     known = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": find_java().home}
     return bare_environment(**known, SPARK_LOCAL_IP="127.0.0.1", **changes)
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
-    """Both packages in a zip, as the README makes it."""
+    """Both packages in a zip, created as in the README."""
     target = tmp_path_factory.mktemp("zip") / "pyrocket.zip"
     packages = ["store/pyrocket", "connector/pyspark_pyrocket"]
     subprocess.run(
@@ -62,7 +62,7 @@ def rows_of(path, topic):
 @pytest.mark.slow
 @pytest.mark.spark
 def test_spark_submit_with_py_files_on_two_workers(archive, tmp_path):
-    """The zip reaches both workers, and processes that the driver starts find it on their path."""
+    """The zip is shipped to both workers, and processes that the driver starts find it."""
     with two_workers(tmp_path, **bare()) as master:
         environment = bare(PYTHONPATH=archive)
         printed = submit(master, tmp_path, environment, "--py-files", str(archive))
@@ -71,7 +71,7 @@ def test_spark_submit_with_py_files_on_two_workers(archive, tmp_path):
 
 
 def test_insert_into_a_temporary_view(spark, box):
-    """The way of SQL: a view keeps its options, to read and to write."""
+    """A view keeps its options, for reads and writes."""
     box.create(queues=1)
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW inbox USING pyrocket"
@@ -88,8 +88,8 @@ def test_insert_into_a_temporary_view(spark, box):
     assert [tuple(row) for row in rows] == [("hello", ["k"])]
 
 
-def test_select_with_options_needs_no_table(spark, box):
-    """What works where CREATE TABLE does not."""
+def test_select_with_options_works_without_a_table(spark, box):
+    """It works, in contrast to CREATE TABLE."""
     box.create(queues=1).send("a", queue=0)
     spark.sql(f"CREATE TABLE named USING pyrocket OPTIONS (path '{box.path}', topic 't')")
     try:

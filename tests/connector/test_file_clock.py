@@ -1,4 +1,4 @@
-"""Spark's worker processes take the time of a test's clock."""
+"""Spark's worker processes use the time of a test's clock."""
 
 import pytest
 from pyrocket.testing import FileClock
@@ -19,7 +19,7 @@ def times(box):
     return sorted({tuple(round(each.timestamp() * 1000) for each in row) for row in rows})
 
 
-def test_what_tasks_write_carries_the_time_of_the_file(spark, box, clock):
+def test_rows_written_by_tasks_have_the_time_of_the_clock_file(spark, box, clock):
     frame = spark.range(40).selectExpr("CAST(id AS STRING) body").repartition(3)
     for later in (0, 60_000):
         clock.set(NOON + later)
@@ -31,7 +31,7 @@ def test_what_tasks_write_carries_the_time_of_the_file(spark, box, clock):
     assert sorted(row.ms for row in found) == [NOON, NOON + 60_000]
 
 
-def test_a_stream_s_tasks_take_it_from_batch_to_batch(spark, box, clock, tmp_path):
+def test_a_streams_tasks_read_the_clock_file_in_every_batch(spark, box, clock, tmp_path):
     source = type(box)(str(tmp_path / "source")).create()
     target = {"checkpointLocation": str(tmp_path / "checkpoint"), **box.options}
     for later in (0, 60_000):

@@ -1,4 +1,4 @@
-"""A consumer group that follows a stream: `commitToGroup`, asked as Spark's source runner asks."""
+"""A consumer group that follows a stream: `commitToGroup`, called as by Spark's source runner."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ ALL = ReadAllAvailable()
 
 @pytest.fixture
 def make(box):
-    """Makes readers whose group is `billing`."""
+    """Create readers whose group is `billing`."""
     yield lambda **options: DefaultSource(
         {**box.options, "startingOffsets": "earliest", "commitToGroup": "billing", **options}
     ).streamReader(schema=SCHEMA)
@@ -36,7 +36,7 @@ def make(box):
 
 @pytest.fixture
 def alone(box):
-    """Holds the directory as a Java broker does."""
+    """Hold the directory as a running broker does."""
     locks = []
 
     def hold():
@@ -136,7 +136,7 @@ def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, ca
             assert ask(reader, end) == end
     turns.close()
     assert committed(box) == {}
-    assert len([r for r in caplog.records if "behind its query" in r.message]) == 1
+    assert len([r for r in caplog.records if "could not be committed" in r.message]) == 1
     reader.follower.clock = lambda: float("inf")
     ask(reader, end)
     assert committed(box) == {0: 1}
@@ -181,7 +181,7 @@ def test_a_store_held_by_another_process_fails_the_start_with_the_reason(box, ma
     with pytest.raises(StoreLockedError, match=r"commitToGroup.*Java broker") as caught:
         make()
     assert caught.value.code == "STORE_IN_USE"
-    assert "leave 'commitToGroup' out" in caught.value.remedy
+    assert "remove 'commitToGroup'" in caught.value.remedy
     assert DefaultSource(box.options).streamReader(schema=SCHEMA).initialOffset()
 
 
@@ -231,7 +231,7 @@ def test_only_a_topic_that_is_deleted_is_reported_as_missing(box, make, caplog):
     assert "no offsets in topic 't', which does not exist" in caplog.text
 
 
-def test_a_queue_that_was_cut_is_committed_up_to_its_end(box, make):
+def test_a_truncated_queue_is_committed_up_to_its_end(box, make):
     box.create(queues=2)
     box.send("a", "b", queue=0)
     box.send("c", queue=1)

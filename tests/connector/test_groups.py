@@ -1,4 +1,4 @@
-"""Batch reads that continue at a consumer group's offsets, and commit them when they are done."""
+"""Batch reads that start at a consumer group's offsets, and commit the end when they are done."""
 
 import json
 
@@ -34,7 +34,7 @@ def committed(box, group="export"):
 
 
 def planned(batch):
-    """What the tasks of a read with the options of the batch would read."""
+    """The messages that the tasks of a read with the batch's options read."""
     reader = DefaultSource(dict(batch.options)).reader(schema=SCHEMA)
     return sorted(
         (each.queue.topic, each.queue.queue_id, each.start, each.end)
@@ -73,7 +73,7 @@ def test_a_plan_is_fixed_however_often_it_is_read(full):
     assert planned(BatchCommit.plan("export", **full.options)) == [("t", 0, 3, 4)]
 
 
-def test_a_group_that_progressed_meanwhile_is_not_moved_backwards(full):
+def test_a_group_that_has_progressed_in_the_meantime_is_not_moved_backwards(full):
     batch = BatchCommit.plan("export", **full.options)
     full.send("later", queue=0)
     BatchCommit.plan("export", **full.options).commit()
@@ -125,7 +125,7 @@ def test_a_topic_that_was_created_again_is_not_committed(full):
     assert committed(full) == {}
 
 
-def test_a_queue_lost_since_the_plan_does_not_prevent_the_commit_of_others(full):
+def test_a_queue_removed_since_the_plan_does_not_prevent_the_commit_of_others(full):
     batch = BatchCommit.plan("export", **full.options)
     full.grow(queues=1)
     batch.commit()

@@ -1,4 +1,4 @@
-"""When a micro-batch begins, and how much all limits together let it take."""
+"""When a micro-batch starts, and how much it reads under all limits."""
 
 import logging
 
@@ -18,7 +18,7 @@ def queue(*lengths):
 
 
 def taken(intake, store, first=0, last=None, **more):
-    """How many messages of queue 0 from `first` on a micro-batch takes."""
+    """The number of messages of queue 0 from `first` on that a micro-batch reads."""
     start = offsets({"t": {0: first}})
     end = ends(store.queues) if last is None else offsets({"t": {0: last}})
     return intake.take(store, start, end, **more)[at("t", 0)] - first
@@ -30,9 +30,9 @@ def store():
 
 
 def test_micro_batch_waits_for_min_rows_or_max_delay(store):
-    """A micro-batch waits for enough messages, or for long enough after the last one."""
+    """A micro-batch waits for enough messages, or until the maximum delay has passed."""
     intake = Intake(Admission(min_rows=50, max_delay_ms=15 * MINUTE))
-    assert taken(intake, store, 0, 5) == 5  # The first of a run waits for nothing.
+    assert taken(intake, store, 0, 5) == 5  # The first micro-batch of a run does not wait.
     assert taken(intake, store, 5, 54) == 0
     assert taken(intake, store, 5, 55) == 50
     store.time += 15 * MINUTE - 1
@@ -87,7 +87,7 @@ def test_min_rows_do_not_apply_to_the_last_batch_of_available_now(store):
 
 
 def test_smaller_of_max_rows_and_max_bytes_limits_a_batch(store):
-    """Whichever limit is smaller counts."""
+    """The smaller limit applies."""
     assert taken(Intake(Admission(max_rows=30, max_bytes=10_000)), store) == 30
     assert taken(Intake(Admission(max_rows=300, max_bytes=10_000)), store) == 100
     assert taken(Intake(Admission(max_rows=300)), store) == 300
@@ -113,7 +113,7 @@ def test_batch_with_min_rows_takes_up_to_max_rows(store):
 def test_limited_batches_of_available_now_read_every_queue_to_its_end(
     queues, max_rows, max_bytes, min_rows
 ):
-    """All limits together read everything, no queue starves, and no limit of rows is passed."""
+    """With all limits everything is read, no queue starves, and the row limit is not exceeded."""
     admission = Admission(max_rows=max_rows, max_bytes=max_bytes, min_rows=min_rows)
     store, intake, begin, end = Lengths(queues), Intake(admission), starts(queues), ends(queues)
     waiting = sum(bool(lengths) for lengths in queues.values())
@@ -128,15 +128,15 @@ def test_limited_batches_of_available_now_read_every_queue_to_its_end(
 
 
 def test_default_limit_is_logged_when_it_starts_and_stops_limiting(store, caplog):
-    """The log names when a limit begins to hold messages back, when it ends, and how to lift it."""
+    """The log says when a limit starts and stops to apply, and how to remove it."""
     intake = Intake(Admission(max_bytes=256 << 20, by_default=True))
     big = Lengths(queue(*[64 << 20] * 9))
     with caplog.at_level(logging.INFO, "pyspark_pyrocket"):
         assert [taken(intake, big, at) for at in (0, 4, 8)] == [4, 4, 1]
     assert caplog.messages == [
-        "9 messages wait, and a micro-batch takes at most 256 MiB at a time "
-        "(maxBytesPerTrigger=none lifts it): the next one has 4",
-        "the backlog has been read: micro-batches take all messages again",
+        "9 messages are pending; a micro-batch reads at most 256 MiB at a time "
+        "(maxBytesPerTrigger=none removes the limit): the next one reads 4",
+        "the backlog has been read: micro-batches read all messages again",
     ]
 
 

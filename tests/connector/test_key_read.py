@@ -1,4 +1,4 @@
-"""Look-ups by key and id: exactly those messages, read where they are, and nothing else."""
+"""Look-ups by key and id read exactly the matching messages at their locations."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ def reader(box, schema=SHOWN, **options):
 
 
 def bodies(box, **options):
-    """What the tasks of a batch read, in their order."""
+    """The messages that the tasks of a batch read, in order."""
     planned = reader(box, **options)
     batches = [batch for part in planned.partitions() for batch in planned.read(part)]
     return [body for batch in batches for body in batch.column("body").to_pylist()]
@@ -41,7 +41,7 @@ def parse(query="batch", **options):
 
 @pytest.fixture
 def orders(box):
-    """Forty messages in two queues, each with a key of its own and one of four others."""
+    """Forty messages in two queues, each with a unique key and one of four others."""
     box.create(queues=2)
     for queue in (0, 1):
         numbers = range(queue, 40, 2)
@@ -126,9 +126,9 @@ def test_nothing_found_is_an_empty_dataframe(spark, orders):
 def test_a_log_line_names_the_indexes_used_and_the_unread_messages(orders, caplog):
     with caplog.at_level(logging.INFO, "pyspark_pyrocket"):
         bodies(orders, keys="order-1,order-2,k3", startingOffsets='{"t":{"0":0,"1":1}}')
-    (line,) = [one.getMessage() for one in caplog.records if "compared" in one.getMessage()]
+    (line,) = [one.getMessage() for one in caplog.records if "candidates" in one.getMessage()]
     assert line.startswith(
-        "3 keys found 11 of 40 messages of t through the key index: 12 compared, files used: 1,"
+        "3 keys found 11 of 40 messages of t through the key index: candidates: 12, index files: 1,"
     )
     assert line.endswith("found outside the offsets to read: 1")
 
@@ -163,19 +163,19 @@ def test_keys_are_separated_by_commas_or_a_json_list(text, words):
     assert parse(msgId=text).lookup == KeyLookup(ids=words)
 
 
-def test_invalid_json_is_named():
+def test_invalid_json_is_reported():
     with pytest.raises(OptionError, match="'keys' is not JSON"):
         parse(keys='["a"')
 
 
 @pytest.mark.parametrize("view", ["half", "commitlog", "topics"])
-def test_a_view_takes_no_keys(view):
+def test_a_view_accepts_no_keys(view):
     with pytest.raises(OptionError) as caught:
         ReadOptions.parse(Request({"path": "/s", "view": view, "keys": "a"}, "/", ""), "batch")
     assert caught.value.code == "OPTION_CONFLICT"
 
 
-def test_keys_and_ids_are_not_given_together():
+def test_keys_and_ids_cannot_be_combined():
     with pytest.raises(OptionError) as caught:
         parse(keys="a", msgId="b")
     assert caught.value.code == "OPTION_CONFLICT"

@@ -1,4 +1,4 @@
-"""Each policy of `onDataLoss` at each loss, over a store that exists as numbers only."""
+"""Each policy of `onDataLoss` for each kind of loss, with a store simulated by numbers."""
 
 import pytest
 from pyrocket.errors import (
@@ -65,7 +65,7 @@ LOSSES = [cleaned, truncated, ends_before, recreated, recreated_by_java]
 
 @pytest.fixture
 def stopped(numbers):
-    """A store, and a query that has read ten messages of it."""
+    """A store, and a query that has read ten of its messages."""
     store = numbers(t={0: (0, 10)})
     start, _ = store.step(initial_offset(store, options(FAIL)))
     return store, start
@@ -104,7 +104,7 @@ def test_data_loss_policy_skip(stopped, caplog, happened, seen, lost):
     end, read = store.step(start, options(SKIP))
     assert read == seen
     assert end.lost.by_topic() == {"t": {0: lost}}
-    assert f"topic 't' queue 0 has lost {lost} messages and, by onDataLoss=skip" in caplog.text
+    assert f"topic 't' queue 0 has lost {lost} messages; with onDataLoss=skip" in caplog.text
     assert next_offset(store, options(FAIL), end) is None
 
 
@@ -130,7 +130,7 @@ def test_policy_reset_to_earliest_with_the_lost_count(stopped, happened, seen, l
     [(cleaned, 20), (truncated, 23), (ends_before, 0), (recreated, 20), (recreated_by_java, 5)],
 )
 def test_policy_reset_to_latest_with_the_lost_count(stopped, happened, lost):
-    """The micro-batch is empty and its end is kept: later messages are read."""
+    """The micro-batch is empty and its end is saved: later messages are read."""
     store, start = stopped
     happened(store)
     end, read = store.step(start, options("latest"))
@@ -143,7 +143,7 @@ def test_policy_reset_to_latest_with_the_lost_count(stopped, happened, lost):
 
 @pytest.mark.parametrize("go_on", GO_ON)
 @pytest.mark.parametrize("happened", LOSSES)
-def test_an_illegal_offset_is_corrected_once_and_not_for_ever(stopped, caplog, happened, go_on):
+def test_an_invalid_offset_is_corrected_only_once(stopped, caplog, happened, go_on):
     store, start = stopped
     happened(store)
     start, _ = store.step(start, options(go_on))
@@ -222,7 +222,7 @@ def test_an_unavailable_store_is_not_a_loss(stopped, monkeypatch):
         next_offset(store, options(SKIP), start)
 
 
-def test_kafkas_name_of_the_policy_is_understood():
+def test_kafkas_name_of_the_policy_is_accepted():
     assert policy() == policy(failOnDataLoss="true") == "fail"
     assert policy(failOnDataLoss="False") == policy(onDataLoss="Skip") == "skip"
     assert policy(onDataLoss="latest", failOnDataLoss="false") == "latest"

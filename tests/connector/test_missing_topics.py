@@ -37,7 +37,7 @@ def query(box, **options):
 
 
 def bodies(reader, start):
-    """Run a query until nothing is left; return what it reads, and its offset."""
+    """Run a query until nothing is left; return the bodies that it reads, and its offset."""
     found = []
     while (end := json.loads(json.dumps(reader.latestOffset(start, ALL)))) != start:
         for task in reader.partitions(start, end):
@@ -70,7 +70,7 @@ def test_a_query_that_waits_still_needs_a_store(box):
         query(box, missingTopic="wait")
 
 
-def test_available_now_with_nothing_to_wait_for_ends_at_once(box):
+def test_available_now_ends_at_once_if_no_topic_exists(box):
     empty_store(box)
     reader = query(box, missingTopic="wait")
     reader.prepareForTriggerAvailableNow()
@@ -93,7 +93,7 @@ def test_a_plan_of_a_batch_needs_a_topic(box):
         BatchCommit.plan("g", **options)
 
 
-def test_columns_cannot_be_inferred_from_a_topic_that_is_not_there(box):
+def test_columns_cannot_be_inferred_from_a_missing_topic(box):
     empty_store(box)
     with pytest.raises(SchemaError, match=r"messages of t .*'valueSchema'"):
         source(box, missingTopic="wait", valueFormat="json").schema()
@@ -137,7 +137,7 @@ def test_what_a_query_writes_to_is_prepared_in_the_store_that_it_creates(box):
 
 
 def test_a_restarted_query_never_creates_its_store(box):
-    """Its disk is not mounted."""
+    """Its disk may not be mounted."""
     box.create(queues=1).send("a")
     _, offset = bodies(reader := query(box, createIfMissing="true"), reader.initialOffset())
     forget(box.path)
@@ -190,7 +190,7 @@ def test_a_pattern_creates_a_store_and_no_topic(box):
     assert bodies(reader, initial)[0] == [b"a"]
 
 
-def test_a_folder_that_is_not_a_store_is_not_made_one(box):
+def test_a_folder_that_is_not_a_store_does_not_become_one(box):
     os.makedirs(f"{box.path}/other")
     with pytest.raises(StoreNotFoundError) as info:
         query(box, createIfMissing="true").initialOffset()
@@ -210,7 +210,7 @@ def test_by_default_a_query_creates_nothing(box):
     assert not os.path.exists(box.path)
 
 
-def test_creating_is_refused_where_nothing_may_be_written_and_for_batches(box):
+def test_create_if_missing_is_refused_for_read_only_queries_and_batches(box):
     with pytest.raises(OptionError, match="readOnly=true") as info:
         query(box, createIfMissing="true", readOnly="true")
     assert info.value.code == "OPTION_CONFLICT"
@@ -241,8 +241,8 @@ def test_a_query_that_waits_for_a_topic_reads_it_from_its_first_message(box, str
     ]
 
 
-def test_the_stages_of_a_fresh_pipeline_start_in_any_order(spark, box, stream, tmp_path):
-    """The last one first: the store does not exist yet, and no columns are named."""
+def test_the_stages_of_a_new_pipeline_start_in_any_order(spark, box, stream, tmp_path):
+    """The last stage starts first: the store does not exist yet, and no columns are given."""
     stream.options |= {"topic": "out", "createIfMissing": "true"}
     stream.schema = ""
     last = stream.start()

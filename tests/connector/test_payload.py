@@ -50,7 +50,7 @@ def test_all_system_fields_as_columns(spark, box):
 
 @pytest.mark.parametrize("mode", ["rocketmq", "kafka"])
 def test_properties_as_map_column(spark, box, mode):
-    """Headers, which are optional in Kafka, are always there."""
+    """Headers, which are optional in Kafka, are always available."""
     properties = pa.array([[("a", "1"), ("b", "2")]], pa.map_(pa.string(), pa.string()))
     box.send("x", properties=properties)
     (row,) = read(spark, box, "properties MAP<STRING,STRING>", schemaMode=mode).collect()
@@ -107,7 +107,7 @@ def test_permissive_mode_corrupt_column_and_bad_record_topic(spark, box):
     poisoned(box)
     options = {**JSON, "valueSchema": "id BIGINT, at DATE, _corrupt_record STRING"}
     frame = read(spark, box, badRecordsTopic="bad", **options)
-    for _ in range(2):  # A DataFrame that is read again sends nothing again.
+    for _ in range(2):  # A DataFrame that is read again does not send bad records again.
         found = frame.selectExpr("queueOffset", "id", "string(at)", "_corrupt_record").collect()
         assert sorted(map(tuple, found)) == [
             (0, None, None, "{"),
@@ -135,7 +135,7 @@ def test_poison_records_do_not_stop_the_pipeline(spark, box, stream):
     assert stream.output() == [("t", 0, 3, 9)]
     assert len(bad_messages(box)) == 3
     box.send("{}", "}", queue=0)
-    # As if the driver had died before the commit: the replayed batch sends nothing again.
+    # Simulate that the driver died before the commit: the replayed batch sends nothing again.
     assert sum(stream.drain()) == 1
     stream.forget_commit(stream.batches()[-1])
     stream.drain()
@@ -170,7 +170,7 @@ def test_a_schema_needs_no_registry(spark, box, caplog):
     wanted = ("id", "ok", "when.day")
     assert values(frame.select(*wanted)) == values(again.select(*wanted))
     default_schema(Request({**box.options, "valueFormat": "json"}, "/"))
-    assert f"to be pasted there: {pasted}" in caplog.text
+    assert f"to read of t: {pasted}" in caplog.text
 
 
 def test_a_stream_without_a_schema_gets_the_inferred_one_in_the_error(spark, box, stream):

@@ -1,4 +1,4 @@
-"""The views of what waits: delayed messages with their due times, and undecided half messages."""
+"""The views of pending messages: delayed messages with due times, and half messages."""
 
 import shutil
 from datetime import datetime, timezone
@@ -21,7 +21,7 @@ def load(spark, box, schema=None, **options):
 
 @pytest.fixture
 def delayed(box):
-    """Topic t with one message, and two that wait; topic u with one that waits."""
+    """Topic t with one message and two pending ones; topic u with one pending message."""
     box.create(queues=2)
     box.send("there", queue=0)
     with Store.open(box.path) as store:
@@ -57,7 +57,7 @@ def test_a_schema_is_the_projection_of_a_view_too(spark, box, delayed):
     assert frame.filter("dueTimestamp > now() + interval 90 minutes").count() == 2
 
 
-def test_nothing_waits_in_a_topic_without_delays(spark, box):
+def test_a_topic_without_delayed_messages_has_no_scheduled_rows(spark, box):
     box.send("there")
     assert load(spark, box, view="scheduled").count() == 0
     assert load(spark, box, view="half").count() == 0
@@ -84,7 +84,7 @@ def test_streams_have_no_views(box, delayed):
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
-def test_a_view_takes_no_offsets(box, option):
+def test_a_view_accepts_no_offsets(box, option):
     given = {**box.options, "view": "scheduled", option: '{"t":{"0":1}}'}
     with pytest.raises(OptionError, match=option) as caught:
         ReadOptions.parse(Request(given, "/", ""), "batch")

@@ -1,4 +1,4 @@
-"""Where reads begin and end, over a store that exists as numbers only."""
+"""The start and end of reads, with a store simulated by numbers."""
 
 import pytest
 from pyrocket.errors import OffsetOutOfRangeError, OptionError
@@ -30,7 +30,7 @@ def span(store, **options):
 
 @pytest.fixture
 def store(numbers):
-    """Queue 0 has messages 5 to 9, one every minute until now; 1 is empty; 2 is idle for long."""
+    """Queue 0 has messages 5 to 9, one a minute until now; 1 is empty; 2 has only old messages."""
     store = numbers(t={0: (5, 10), 1: (7, 7), 2: (0, 2)})
     store.times["t", 0] = [0] * 5 + [NOW - 60_000 * back for back in (4, 3, 2, 1, 0)]
     store.times["t", 2] = [10, 20]
@@ -67,7 +67,7 @@ def test_a_start_at_a_time_is_inclusive_and_an_end_exclusive(store):
 
 
 def test_no_match_strategy(store):
-    """Queue 2 has no message since then; queue 1 has none at all and never matters."""
+    """Queue 2 has no message since then; queue 1, which is empty, is not affected."""
     since = {"startingTimestamp": "-2m"}
     strategy = "startingOffsetsByTimestampStrategy"
     assert start(store, **since) == {0: 7, 1: 7, 2: 2}
@@ -87,7 +87,7 @@ def test_an_idle_queue_does_not_fail_a_start_by_timestamp(store):
 
 @pytest.mark.parametrize("strategy", ["latest", "earliest", "error"])
 def test_an_empty_queue_does_not_restart_from_0_by_timestamp(numbers, strategy):
-    """It had messages and has been cleaned: the next message is its first."""
+    """All of its messages were deleted by cleaning: the next message is its first."""
     store = numbers(t={0: (40, 40)})
     wanted = {"startingTimestamp": "-1h", "startingOffsetsByTimestampStrategy": strategy}
     assert start(store, **wanted) == {0: 40}
@@ -159,7 +159,7 @@ def test_a_stream_has_no_end(option):
         read(STREAM, **{option: "now"})
 
 
-def test_times_by_queue_have_to_name_exactly_the_queues(store):
+def test_times_by_queue_must_have_exactly_the_queues_of_the_read(store):
     with pytest.raises(OptionError, match="does not name the queues 1, 2"):
         start(store, startingOffsetsByTimestamp='{"t":{"0":"-1h"}}')
 
@@ -176,7 +176,7 @@ def test_the_group_that_follows_a_query_is_the_one_it_starts_from(store):
     assert start(store, startingOffsets="committed", commitToGroup="g")[0] == 8
 
 
-def test_checkpoint_lost_so_start_where_the_group_stopped(store):
+def test_a_query_without_a_checkpoint_can_start_at_the_offsets_of_a_group(store):
     store.commits["g", "t"] = {0: 8, 1: 7, 2: 2}
     asked = read(STREAM, startingOffsets="committed", group="g")
     end = next_offset(store, asked, initial_offset(store, asked))
@@ -186,13 +186,13 @@ def test_checkpoint_lost_so_start_where_the_group_stopped(store):
 def test_a_queue_without_a_commit_is_new_to_a_group_that_has_others(store, caplog):
     store.commits["g", "t"] = {0: 8}
     assert start(store, startingOffsets="committed", group="g") == {0: 8, 1: 7, 2: 0}
-    assert "committed nothing in topic 't' queues [1, 2]: earliest is used there" in caplog.text
+    assert "no committed offset in topic 't' queues [1, 2]: they start at earliest" in caplog.text
 
 
 @pytest.mark.parametrize(("query", "first"), [(STREAM, 10), (BATCH, 5)])
 def test_a_group_without_commits_starts_at_the_default(store, caplog, query, first):
     assert start(store, query, startingOffsets="committed", group="g")[0] == first
-    assert "group g has committed nothing" in caplog.text
+    assert "group g has no committed offset" in caplog.text
 
 
 def test_a_group_that_is_past_the_end_has_nothing_to_read(store):
@@ -205,7 +205,7 @@ def test_a_group_that_is_past_the_end_has_nothing_to_read(store):
     ("policy", "first"), [("fail", None), ("skip", 5), ("earliest", 5), ("latest", 10)]
 )
 @pytest.mark.parametrize("by", ["offset", "commit"])
-def test_a_start_that_was_cleaned_is_a_loss(store, caplog, policy, first, by):
+def test_a_start_offset_that_was_deleted_by_cleaning_is_a_loss(store, caplog, policy, first, by):
     store.commits["g", "t"] = {0: 2, 1: 7, 2: 0}
     wanted = {
         "offset": {"startingOffsets": '{"t":{"0":2,"1":7,"2":0}}'},
@@ -225,7 +225,7 @@ def test_a_start_beyond_the_end_is_an_error_and_not_a_loss(store, policy):
         start(store, startingOffsets='{"t":{"0":11,"1":7,"2":0}}', onDataLoss=policy)
 
 
-def test_an_end_that_was_cleaned_leaves_nothing_to_read(store):
+def test_an_end_offset_that_was_deleted_by_cleaning_leaves_nothing_to_read(store):
     wanted = {"endingOffsets": '{"t":{"0":2,"1":7,"2":0}}'}
     with pytest.raises(OffsetOutOfRangeError):
         span(store, **wanted)

@@ -1,4 +1,4 @@
-"""Planning reads shared state and queues only: it costs the same however large the messages are.
+"""Planning reads only shared state and queues: its cost does not depend on message sizes.
 
 A micro-batch also reads the header of one message, its log mark, to recognise the log later.
 """
@@ -20,7 +20,7 @@ SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
 @pytest.fixture
 def log_is_closed(box, monkeypatch):
-    """Opening a file of the log from now on fails the test; none is open yet."""
+    """Fail the test if a file of the log is opened from now on; none is open yet."""
     box.create(queues=2)
     for body in ("x", "y" * 4_000):
         box.send(*[body] * 30, queue=0)
@@ -40,7 +40,7 @@ def log_is_closed(box, monkeypatch):
 
 @pytest.fixture
 def headers_only(log_is_closed, monkeypatch):
-    """Fails the test where more of the log than a header is read; counts what is read."""
+    """Fail the test if more of the log than a header is read; count the reads."""
     log_is_closed.undo()
     real_open, real_pread, real_mmap = io.open_file, os.pread, mmap.mmap
     of_the_log, counts = {}, Counter()
@@ -102,7 +102,7 @@ def test_planning_micro_batches_reads_no_message(box, headers_only, limit):
     assert ends[-1] == reader.reportLatestOffset()["offsets"]
     assert ends[-1] == {"t": {"broker-a": {"0": 60, "1": 2}}}
     assert (len(ends) > 3) == isinstance(limit, ReadMaxBytes)
-    # The mark is compared with the log before and after a plan, and there is a new one.
+    # Before and after planning the mark is compared with the log, and a new mark is read.
     assert 0 < headers_only["headers"] <= 3 * headers_only["planned"] + 1
 
 
@@ -116,7 +116,7 @@ def test_a_replayed_micro_batch_is_planned_without_reading_a_message(box, header
 
 
 def test_reading_them_does_open_the_log(box, log_is_closed):
-    """Otherwise the tests above would prove nothing."""
+    """This shows that the tests above can fail."""
     reader = DefaultSource(box.options).reader(SCHEMA)
     with pytest.raises(pytest.fail.Exception, match="commitlog"):
         list(reader.read(reader.partitions()[0]))

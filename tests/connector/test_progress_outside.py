@@ -1,4 +1,4 @@
-"""Progress that is shown and moved outside of Spark: groups and checkpoints with real queries."""
+"""Showing and moving progress outside of Spark: groups and checkpoints of real queries."""
 
 import json
 import time
@@ -22,7 +22,7 @@ def command(*arguments):
 
 
 def test_spark_progress_visible_to_external_tooling(box, stream):
-    """Under AvailableNow the last micro-batch is in it, too."""
+    """With AvailableNow this includes the last micro-batch."""
     box.create(queues=2)
     box.send(*"abcde", queue=0)
     box.send(*"fg", queue=1)
@@ -48,7 +48,7 @@ def test_a_running_query_commits_its_last_batch_at_the_next_poll(box, stream):
 
 
 def test_group_offsets_move_only_after_the_batch_is_committed(spark, box, tmp_path):
-    """A sink that fails leaves the group where it was, and nothing is lost or skipped."""
+    """If a sink fails, the group does not move, and no message is lost or skipped."""
     box.create(queues=1)
     box.send("a", "b", queue=0)
     seen = []
@@ -73,7 +73,7 @@ def test_group_offsets_move_only_after_the_batch_is_committed(spark, box, tmp_pa
     assert seen == ["a", "b"] * 2
 
 
-def test_checkpoint_lost_start_where_my_group_stopped(box, stream, tmp_path):
+def test_a_lost_checkpoint_is_replaced_by_the_offsets_of_a_group(box, stream, tmp_path):
     box.create(queues=1)
     box.send("a", "b")
     stream.drain(commitToGroup="billing")

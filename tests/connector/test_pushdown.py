@@ -1,4 +1,4 @@
-"""Why the source pushes no filters: Spark returns wrong rows. Fails once Spark is fixed."""
+"""The source pushes no filters because Spark returns wrong rows; fails once Spark is fixed."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ CONF = "spark.sql.python.filterPushdown.enabled"
 
 
 class Numbers(DataSource):
-    """Ten numbers; a pushed `id > n` leaves out those that it should."""
+    """Ten numbers; a pushed `id > n` is applied correctly."""
 
     @classmethod
     def name(cls):
@@ -46,7 +46,7 @@ def frame(spark):
     spark.conf.unset(CONF)
 
 
-def test_spark_still_gives_wrong_rows_where_a_source_takes_filters(frame):
+def test_spark_still_returns_wrong_rows_if_a_source_accepts_filters(frame):
     """Once this fails, Spark has been fixed, and `tags`, `keys` and times can be pushed."""
     assert frame.where("id > 6").count() == 3
     assert frame.count() == 3, "Spark has been mended: all ten rows came"

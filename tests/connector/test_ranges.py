@@ -1,4 +1,4 @@
-"""What a task carries."""
+"""The size of partitions, and ranges that are read together."""
 
 import pickle
 

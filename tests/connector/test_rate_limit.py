@@ -1,4 +1,4 @@
-"""How limits of a micro-batch are shared out."""
+"""How the limits of a micro-batch are shared between queues."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def take(backlog, max_rows):
 
 @given(backlogs, st.integers(1, 20_000))
 def test_max_rows_per_trigger_fair_share(backlog, max_rows):
-    """No more than the limit, except for one message of each queue; none starves."""
+    """At most the limit is read, except for one message of each queue; no queue starves."""
     taken = take(backlog, max_rows)
     waiting = sum(rows > 0 for rows in backlog.values())
     assert sum(taken.values()) == min(sum(backlog.values()), max(max_rows, waiting))
@@ -54,7 +54,7 @@ def test_a_limit_above_the_backlog_takes_all():
 
 @given(queues_of_lengths, st.integers(1, 100_000), st.integers(0, 10**9))
 def test_max_bytes_per_trigger(queues, max_bytes, first):
-    """No more than the limit and one message of each queue; none starves, none gives too much."""
+    """At most the limit plus one message of each queue is read; shares are fair."""
     store = Lengths(queues, first)
     start, end = starts(queues, first), ends(queues, first)
     taken = take_bytes(start, end, max_bytes, store)

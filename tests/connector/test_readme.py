@@ -1,4 +1,4 @@
-"""The tables of options and columns are those of the code."""
+"""The README's tables of options and columns match the code."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ README = (Path(__file__).parents[2] / "connector" / "README.md").read_text()
 
 
 def rows(title):
-    """The rows of the table in a section, without its head."""
+    """The rows of the table in a section, without its header."""
     section = README.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
     return [line for line in section.splitlines() if line.startswith("|")][2:]
 

@@ -26,7 +26,7 @@ def through_spark(offset):
 
 @dataclass
 class Restored:
-    """A store, its back-up, and a query over it. Bodies are numbered, and all equally long."""
+    """A store, its backup, and a query on it. Bodies are numbers of equal length."""
 
     path: Path
     options: dict
@@ -43,7 +43,7 @@ class Restored:
             FileClock(self.path).set(NOW)
 
     def send(self, count, queue=0, topic="t", path=None):
-        """Send messages a second later, each with a number of its own."""
+        """Send messages with unique numbers, a second later."""
         path = path or self.path
         FileClock(path).advance(1_000)
         first = len(self.sent)
@@ -59,7 +59,7 @@ class Restored:
         shutil.copytree(self.path, self.copy)
 
     def restore(self):
-        """Put the copy in place of the store; its clock continues from the current time."""
+        """Replace the store by the copy; its clock continues from the current time."""
         now = FileClock(self.path)()
         self.path.rename(self.path.with_name("lost"))
         self.copy.rename(self.path)
@@ -101,7 +101,7 @@ def restored(tmp_path):
 
 @pytest.fixture
 def ahead(restored):
-    """The checkpoint of a query that has read 50 messages a queue; the store again has 30."""
+    """A query that has read 50 messages of each queue; the restored store has only 30."""
     restored.send(30)
     restored.send(30, queue=1)
     restored.back_up()
@@ -113,14 +113,14 @@ def ahead(restored):
     return restored, offset
 
 
-def test_a_query_on_a_restored_store_stops_by_name(ahead):
+def test_a_query_on_a_restored_store_fails_with_an_error_that_names_it(ahead):
     restored, offset = ahead
     restored.send(40)
     with pytest.raises(LogTruncatedError, match="older copy of the store that the checkpoint"):
         restored.query().latestOffset(offset, ReadAllAvailable())
 
 
-def test_it_stops_before_a_new_message_arrives(ahead):
+def test_the_query_fails_before_a_new_message_arrives(ahead):
     restored, offset = ahead
     with pytest.raises(LogTruncatedError, match="older copy"):
         restored.query().latestOffset(offset, ReadAllAvailable())
@@ -160,7 +160,7 @@ def test_earliest_and_latest_treat_a_restore_like_other_losses(ahead, policy, ex
 
 
 def test_a_queue_that_lagged_loses_nothing_and_repeats_nothing(restored):
-    """It had been read only as far as the copy has it as well."""
+    """The query had only read messages of this queue that the copy has as well."""
     restored.send(30)
     unread = restored.send(30, queue=1)
     restored.back_up()
@@ -179,7 +179,7 @@ def test_a_queue_that_lagged_loses_nothing_and_repeats_nothing(restored):
 
 
 def test_a_replay_over_a_restored_store_reads_what_the_copy_shares(restored):
-    """The micro-batch was planned over messages of which the copy has some."""
+    """The copy has only some of the messages of the planned micro-batch."""
     restored.send(10)
     _, start = restored.read_all()
     shared = restored.send(20)
@@ -207,7 +207,7 @@ def test_a_replay_reads_nothing_of_a_topic_that_was_deleted_after_the_restore(re
     assert restored.query(onDataLoss="skip").partitions(start, end) == []
 
 
-def test_a_running_query_notices_that_its_store_was_replaced(restored):
+def test_a_running_query_detects_that_its_store_was_replaced(restored):
     restored.send(30)
     restored.back_up()
     restored.send(20)
@@ -220,8 +220,8 @@ def test_a_running_query_notices_that_its_store_was_replaced(restored):
         query.latestOffset(start, ReadAllAvailable())
 
 
-def test_a_crash_after_the_restore_changes_nothing_about_it(ahead):
-    """The epoch that the recovery begins names ends that the query never reached."""
+def test_a_crash_after_the_restore_does_not_change_the_outcome(ahead):
+    """The epoch that starts with the recovery has queue ends that the query never reached."""
     restored, offset = ahead
     new = restored.send(40)
     with Store.open(restored.path) as store:
@@ -236,8 +236,8 @@ def test_a_crash_after_the_restore_changes_nothing_about_it(ahead):
     assert sorted(restored.read_all(offset, onDataLoss="skip")[0]) == sorted(new)
 
 
-def test_a_restored_snapshot_is_named_and_skip_continues_after_it(restored):
-    """It begins an epoch, so that its own ends are known."""
+def test_a_restored_snapshot_is_reported_and_skip_continues_after_it(restored):
+    """It starts a new epoch, so its queue ends are known."""
     restored.send(30)
     restored.send(30, queue=1)
     with Store.open(restored.path, read_only=True) as store:
@@ -269,7 +269,7 @@ def test_a_topic_that_the_copy_does_not_have_yet_is_read_from_its_first_message(
     assert restored.read_all(offset)[0] == new
 
 
-def test_a_topic_no_longer_read_keeps_no_offset_beyond_the_copy(restored):
+def test_offsets_of_topics_no_longer_read_are_limited_to_the_copy(restored):
     restored.create("u", queues=1)
     restored.options = {"path": str(restored.path), "startingOffsets": "earliest"}
     restored.send(10)
@@ -302,7 +302,7 @@ def test_moving_a_store_changes_nothing_for_its_queries(restored):
 
 
 def test_the_mark_is_of_the_newest_message_before_the_offsets(restored):
-    """Not of the queue that was read last."""
+    """It is not that of the queue that was read last."""
     restored.send(3, queue=1)
     restored.send(3)
     _, offset = restored.read_all()
@@ -340,8 +340,8 @@ def test_a_mark_whose_message_was_deleted_is_ignored(restored):
     assert 0 < len(read) < 200
 
 
-def test_a_checkpoint_is_moved_to_where_a_restored_store_is(restored, tmp_path):
-    """What a query refuses does not need a new checkpoint."""
+def test_a_checkpoint_can_be_reset_to_a_restored_store(restored, tmp_path):
+    """A query that fails after a restore does not need a new checkpoint."""
     restored.create("u", queues=1)
     restored.send(10)
     restored.back_up()

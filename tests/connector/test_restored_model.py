@@ -20,9 +20,9 @@ ROUNDS, STEPS = 15, 30
 
 
 class RestoredStore:
-    """A store with one back-up, and a query that reads some messages at a time.
+    """A store with one backup, and a query that reads some messages at a time.
 
-    The back-up is always a prefix of the store: it was taken of it, or restored to it.
+    The backup is always a prefix of the store, which was copied to it or restored from it.
     """
 
     def __init__(self, folder):
@@ -40,7 +40,7 @@ class RestoredStore:
         return DefaultSource(options).streamReader(schema=SCHEMA)
 
     def send(self, topic, queue, count, *, crashes=False):
-        """Append messages of one length: those of two branches of the log have equal places."""
+        """Append messages of equal length, so that two branches of the log have equal offsets."""
         self.now += 1_000
         FileClock(self.path).set(self.now)
         numbers = [b"%09d" % (self.sent + n) for n in range(count)]
@@ -52,7 +52,7 @@ class RestoredStore:
             reboot(self.path)
 
     def plan(self, rows):
-        """Return where a micro-batch of about so many rows ends."""
+        """Return the end offset of a micro-batch of about this many rows."""
         limit = ReadMaxRows(rows) if rows else ReadAllAvailable()
         return json.loads(json.dumps(self.query(rows or 1).latestOffset(self.offset, limit)))
 

@@ -13,12 +13,12 @@ SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
 @pytest.fixture
 def start(box):
-    """Starts a query's reader, as each run of it does."""
+    """Start a query's reader, as each run of the query does."""
     yield lambda **options: DefaultSource({**box.options, **options}).streamReader(schema=SCHEMA)
     forget(box.path)
 
 
-def test_latest_is_not_ignored_in_silence_when_a_query_is_started_again(box, start, caplog):
+def test_ignoring_latest_in_a_restarted_query_is_logged(box, start, caplog):
     """Reported for rocketmq-spark (rocketmq-externals#901): read again despite latest."""
     box.create(queues=1).send("a", "b", queue=0)
     stopped = json.loads(json.dumps(start(startingOffsets="latest").initialOffset()))

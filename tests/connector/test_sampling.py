@@ -1,4 +1,4 @@
-"""Inferred columns are those of the messages read, however they are spread over queues."""
+"""Inferred columns are those of the messages read, whatever their distribution over queues."""
 
 import pyarrow as pa
 import pytest
@@ -15,7 +15,7 @@ def request(box, **options):
 
 
 def fields(box, **options):
-    """The columns that a batch without valueSchema has, of those of the tests."""
+    """The inferred columns of a batch without valueSchema."""
     names = default_schema(request(box, **options)).names
     return [name for name in names if name in ("a", "b", "late")]
 
@@ -47,7 +47,7 @@ def test_no_more_than_1000_messages_are_sampled(box, monkeypatch):
 
 @pytest.fixture
 def changed(box):
-    """Messages of another kind follow after more than the sample."""
+    """A topic whose messages have another schema after the first ones, beyond the sample."""
     box.create(queues=1)
     box.send(*['{"a":1}'] * 1200, queue=0, tags=pa.array(["A"] * 1200))
     box.send(*['{"b":1}'] * 10, queue=0, tags=pa.array(["B"] * 10))
@@ -78,13 +78,13 @@ def test_a_read_of_nothing_has_the_columns_of_its_topic(changed, options):
     assert fields(changed, topic="t", **options) == ["a"]
 
 
-def test_a_filter_that_wants_next_to_nothing_does_not_search_the_whole_log(changed, monkeypatch):
+def test_a_filter_that_matches_almost_nothing_does_not_search_the_whole_log(changed, monkeypatch):
     monkeypatch.setattr(infer_schema, "SEARCHED_BYTES", 20_000)
     monkeypatch.setattr(infer_schema, "_WINDOW_BYTES", 5_000)
     assert fields(changed, topic="t", tags="B") == ["a"]
 
 
-def test_messages_that_a_filter_wants_are_found_window_by_window(changed, monkeypatch):
+def test_messages_that_match_a_filter_are_found_window_by_window(changed, monkeypatch):
     monkeypatch.setattr(infer_schema, "_WINDOW_BYTES", 1)
     monkeypatch.setattr(infer_schema, "SEARCHED_BYTES", 10_000)
     assert fields(changed, topic="t", tags="B", lastN="12") == ["b"]
@@ -103,7 +103,7 @@ def test_a_view_has_the_columns_of_what_it_shows(box, options):
 
 
 @pytest.mark.parametrize("view", ["commitlog", "retry", "dlq", "half", "scheduled"])
-def test_a_view_without_a_json_body_asks_for_its_schema_by_name(box, view):
+def test_a_view_without_a_json_body_fails_with_an_error_that_asks_for_a_schema(box, view):
     box.create(queues=1)
     with pytest.raises(SchemaError, match=rf"messages of view={view} is.*valueSchema") as info:
         fields(box, view=view)

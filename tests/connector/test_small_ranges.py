@@ -51,7 +51,7 @@ def expected(*gone):
     return [(*at, f"{at[0]}-{at[1]}-{at[2]}") for at in every if at not in gone]
 
 
-def test_many_queues_with_few_messages_come_in_one_batch_of_each_topic(task, monkeypatch):
+def test_small_queues_of_a_topic_are_returned_in_one_arrow_batch(task, monkeypatch):
     monkeypatch.setattr(
         "pyrocket.engine.raw_reads.RawReads.slices", lambda *_, **__: pytest.fail("one by one")
     )
@@ -60,7 +60,7 @@ def test_many_queues_with_few_messages_come_in_one_batch_of_each_topic(task, mon
     assert len(batches) == 2
 
 
-def test_what_cannot_be_read_together_is_read_one_by_one(task, monkeypatch):
+def test_ranges_that_cannot_be_read_together_are_read_one_by_one(task, monkeypatch):
     monkeypatch.setattr(RawReads, "slice_of_ranges", lambda *_, **__: None)
     reads, real = [], RawReads.slices
     monkeypatch.setattr(RawReads, "slices", lambda *a, **m: reads.append(1) or real(*a, **m))
@@ -69,7 +69,7 @@ def test_what_cannot_be_read_together_is_read_one_by_one(task, monkeypatch):
     assert len(batches) == len(reads) == 2 * QUEUES, "each range is read once"
 
 
-def test_deleted_messages_are_named_or_skipped(task):
+def test_deleted_messages_are_reported_or_skipped(task):
     gone = span("t", 5, 3, 6)
     beyond = replace(task, work=Ranges((*task.work.ranges, gone)))
     with pytest.raises(OffsetOutOfRangeError, match=r"queue 5 of 't'.*\[3, 6\)"):

@@ -31,7 +31,7 @@ def make(box, **options):
 
 @pytest.fixture
 def runner(box, monkeypatch):
-    """Makes this process pose as the source runner, which handles no signal."""
+    """Make this process pose as the source runner, which handles no signal."""
     pass_for(monkeypatch, SOURCE_RUNNER)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
@@ -41,7 +41,7 @@ def runner(box, monkeypatch):
 
 @pytest.fixture
 def unset_log(monkeypatch):
-    """Returns the log to its state before any set-up; a test calls it after pytest's own."""
+    """Return a function that resets logging; a test calls it after pytest's set-up."""
 
     def unset():
         for name, value in {"handlers": [], "propagate": False, "level": logging.NOTSET}.items():
@@ -72,7 +72,7 @@ def test_source_runner_raises_errors_of_creation_at_the_first_call(box, runner):
 
 
 def test_sigterm_in_the_source_runner_raises_system_exit(box, runner):
-    """So that `stop` runs; by default SIGTERM would end the process without it."""
+    """Then `stop` runs; by default SIGTERM would end the process without calling it."""
     make(box.create())
     with pytest.raises(SystemExit):
         signal.getsignal(signal.SIGTERM)(signal.SIGTERM, None)
@@ -145,7 +145,7 @@ def test_runner_logs_to_stderr_once():
 
 @pytest.fixture
 def thawed(monkeypatch):
-    """The garbage collector sees everything, as in a worker before its first task."""
+    """No object is frozen, as in a worker before its first task."""
     monkeypatch.setattr(worker, "_frozen", False)
     gc.unfreeze()
     yield
@@ -162,7 +162,7 @@ READS = {
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_first_read_of_a_task_freezes_loaded_objects_for_the_collector(box, thawed, read):
-    """With pyarrow loaded one of them takes 40 ms, and Spark runs one after every task."""
+    """With pyarrow loaded a collection takes 40 ms, and Spark runs one after every task."""
     box.create(queues=1)
     with Store.open(box.path) as store:
         store.append(Message(topic="t", body=b"x", keys=["k"]))

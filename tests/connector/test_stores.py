@@ -1,4 +1,4 @@
-"""Opened stores are kept per process, and never mistaken for another one."""
+"""Each process keeps stores open, and detects when another store is at the path."""
 
 import gc
 import pickle
@@ -64,7 +64,7 @@ def test_a_task_that_finds_no_store_fails(box):
         PathTarget(box.path, "another").open_source()
 
 
-def test_a_store_without_an_id_is_taken_as_it_is(box):
+def test_a_store_without_an_id_is_accepted_unchecked(box):
     box.create()
     assert PathTarget(box.path, "").open_source()
 
@@ -83,11 +83,11 @@ def test_a_task_reads_exactly_its_ranges_in_their_order(box):
     assert read(box, span("t", 1, 0, 1), span("t", 0, 1, 3)) == [b"d", b"b", b"c"]
 
 
-def test_a_partition_that_spark_made_up_is_empty():
+def test_a_partition_that_spark_creates_itself_is_empty():
     assert list(read_partition(InputPartition(None), PROJECTION, as_asked(verify_crc=False))) == []
 
 
-def test_what_is_loaded_is_frozen_once_per_process(box, monkeypatch):
+def test_loaded_objects_are_frozen_once_per_process(box, monkeypatch):
     frozen = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
     monkeypatch.setattr("pyspark_pyrocket.worker._frozen", False)

@@ -1,4 +1,4 @@
-"""The offsets of micro-batches, over a store that exists as numbers only."""
+"""The offsets of micro-batches, with a store simulated by numbers."""
 
 import sys
 
@@ -53,7 +53,7 @@ def test_without_new_messages_there_is_no_next_offset(numbers):
 
 
 def test_the_first_batch_is_replayed_as_planned_although_latest_has_moved(numbers):
-    """Spark asks for the initial offset again when it replays batch 0; it is later then."""
+    """When Spark replays batch 0, it requests the initial offset again, which is then later."""
     store = numbers(t={0: (0, 10)})
     latest = options(span=LATEST_FIRST)
     initial = initial_offset(store, latest)
@@ -68,7 +68,7 @@ def test_the_first_batch_is_replayed_as_planned_although_latest_has_moved(number
 def test_an_empty_first_batch_is_replayed_as_empty(numbers):
     store = numbers(t={0: (0, 10)})
     latest = options(span=LATEST_FIRST)
-    end = initial_offset(store, latest)  # What a first batch without data ends at.
+    end = initial_offset(store, latest)  # The end offset of a first batch without data.
     store.grow("t", 0, 15)
     assert store.read(initial_offset(store, latest), end) == []
     assert store.step(end, latest)[1] == [("t", 0, 10, 15)]
@@ -118,7 +118,7 @@ def test_no_topic_at_all_is_an_error(numbers):
 
 
 @pytest.mark.parametrize("span", [LATEST_FIRST, Span()])
-def test_topics_that_are_waited_for_have_no_queues_until_they_are_there(numbers, span):
+def test_topics_that_a_query_waits_for_have_no_queues_until_they_exist(numbers, span):
     store, asked = numbers(), options("t", "u", wait=True, span=span)
     initial = initial_offset(store, asked)
     assert (initial.offsets, initial.waiting) == ({}, ("t", "u"))
@@ -156,7 +156,7 @@ def test_a_topic_that_never_existed_is_not_called_deleted(numbers):
         next_offset(store, options("t", "u"), start)
 
 
-def test_a_missing_topic_is_an_error_unless_it_is_waited_for(numbers):
+def test_a_missing_topic_is_an_error_unless_the_query_waits_for_it(numbers):
     store = numbers(t={0: (0, 1)})
     with pytest.raises(TopicNotFoundError, match="'u'"):
         initial_offset(store, options("t", "u"))
@@ -164,7 +164,7 @@ def test_a_missing_topic_is_an_error_unless_it_is_waited_for(numbers):
     assert (waits.offsets.by_topic(), waits.waiting) == ({"t": {0: 0}}, ("u",))
 
 
-def test_a_topic_that_may_not_be_read_is_named(numbers):
+def test_a_topic_without_read_permission_is_reported(numbers):
     store = numbers(t={0: (0, 1)})
     store.perm = 2
     with pytest.raises(InvalidInputError) as info:
@@ -172,7 +172,7 @@ def test_a_topic_that_may_not_be_read_is_named(numbers):
     assert info.value.code == "TOPIC_NOT_READABLE"
 
 
-def test_a_queue_that_vanished_keeps_its_place(numbers):
+def test_a_removed_queue_keeps_its_offset(numbers):
     store = numbers(t={0: (0, 3), 1: (0, 4)})
     start, _ = store.step(initial_offset(store, options()))
     del store.known["t"][1]
@@ -184,7 +184,7 @@ def test_a_queue_that_vanished_keeps_its_place(numbers):
     assert store.step(start)[1] == [("t", 1, 4, 6)]
 
 
-def test_a_topic_that_vanished_while_it_is_waited_for_keeps_its_place(numbers):
+def test_a_deleted_topic_that_the_query_waits_for_keeps_its_offsets(numbers):
     store = numbers(t={0: (0, 3)}, u={0: (0, 2)})
     asked = options("t", "u", wait=True)
     initial = initial_offset(store, asked)
@@ -194,7 +194,7 @@ def test_a_topic_that_vanished_while_it_is_waited_for_keeps_its_place(numbers):
     assert store.read(initial, end) == [("t", 0, 0, 3)]
 
 
-def test_a_topic_no_longer_subscribed_keeps_its_place(numbers):
+def test_a_topic_no_longer_subscribed_keeps_its_offsets(numbers):
     store = numbers(t={0: (0, 3)}, u={0: (0, 2)})
     start, _ = store.step(initial_offset(store, options("t", "u")), options("t", "u"))
     store.grow("t", 0, 9)
@@ -248,7 +248,7 @@ def test_ranges_name_topic_queue_and_both_ends(numbers):
 
 
 def test_planning_lists_the_topics_a_few_times_however_many_there_are(numbers):
-    """Listing them once for each topic made a query of a thousand topics start 0.2 s later."""
+    """Listing them once per topic delayed the start of a query on a thousand topics by 0.2 s."""
     topics = [f"t{n:03}" for n in range(100)]
     store = numbers(**{topic: {0: (0, 3), 1: (0, 3)} for topic in topics})
     start, asked = initial_offset(store, options(*topics)), options(*topics)

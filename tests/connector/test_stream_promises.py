@@ -1,4 +1,4 @@
-"""The promises of a streaming read about its tasks, and the batches they return to Spark."""
+"""Guarantees of a streaming read: its tasks, and the batches that they return to Spark."""
 
 import pyarrow as pa
 import pytest
@@ -13,7 +13,7 @@ SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
 @pytest.fixture
 def tasks(box):
-    """Returns the reader and the tasks of a first micro-batch over a queue of 90 and two of 5."""
+    """Return the reader and the tasks of a first micro-batch of a queue of 90 and two of 5."""
     box.create(queues=3)
     for queue, count in enumerate((90, 5, 5)):
         box.send(*(b"%d" % at for at in range(count)), queue=queue)

@@ -1,4 +1,4 @@
-"""The answers to Spark between micro-batches, called as its source runner calls."""
+"""The stream reader between micro-batches, called as by Spark's source runner."""
 
 import json
 import pickle
@@ -25,7 +25,7 @@ ALL = ReadAllAvailable()
 
 @pytest.fixture
 def reader(box):
-    """A reader from the first message on."""
+    """A reader that starts at the first message."""
     box.create(queues=2)
     yield make(box, startingOffsets="earliest")
     forget(box.path)
@@ -59,8 +59,8 @@ def test_an_idle_query_reads_only_the_shared_state(box, reader, monkeypatch):
     reader.reportLatestOffset()
 
 
-def test_an_idle_look_finds_its_store_once_and_checks_no_configuration(box, reader):
-    """Spark asks 85 times a second; a look took 127 calls when it configured a delivery."""
+def test_an_idle_call_finds_its_store_once_and_checks_no_configuration(box, reader):
+    """Spark calls 85 times a second; configuring a delivery took 127 function calls each time."""
     box.send("x")
     end = through_spark(reader.latestOffset(reader.initialOffset(), ALL))
     reader.latestOffset(end, ALL)
@@ -74,7 +74,7 @@ def test_an_idle_look_finds_its_store_once_and_checks_no_configuration(box, read
 
 @pytest.fixture
 def delayed(box):
-    """A message that waits for a second; returns the clock of the store."""
+    """Send a message with a delay of a second; return the clock of the store."""
     box.create(queues=2)
     clock = FileClock(box.path)
     clock.set(1_700_000_000_000)
@@ -141,7 +141,7 @@ def test_spark_gets_one_of_the_limits(box, options, limit):
     assert make(box.create(), **options).getDefaultReadLimit() == limit
 
 
-def test_all_limits_count_unless_spark_asks_for_everything(box, reader):
+def test_all_limits_apply_unless_spark_requests_everything(box, reader):
     box.send(*["x" * 1_000] * 50, queue=0)
     limited = make(
         box, maxOffsetsPerTrigger="20", maxBytesPerTrigger="5500", startingOffsets="earliest"
@@ -155,7 +155,7 @@ def test_all_limits_count_unless_spark_asks_for_everything(box, reader):
 
 @pytest.fixture
 def clocked(box):
-    """A reader that waits for three messages, or a minute, and its clock."""
+    """A reader that waits for three messages or a minute, and its clock."""
     clock = FileClock(box.path)
     clock.set(1_700_000_000_000)
     box.create(queues=1)
@@ -164,7 +164,7 @@ def clocked(box):
     forget(box.path)
 
 
-def test_messages_are_held_back_until_there_are_enough_or_the_time_has_come(box, clocked):
+def test_messages_are_held_back_until_there_are_enough_or_the_delay_has_passed(box, clocked):
     reader, clock = clocked
     limit = reader.getDefaultReadLimit()
     box.send("first", queue=0)
@@ -228,7 +228,7 @@ def test_partitions_are_the_same_for_the_same_offsets(box, reader):
     assert reader.partitions(end, end) == []
 
 
-def test_committing_keeps_nothing(reader):
+def test_sparks_commit_call_does_nothing(reader):
     before = reader.reportLatestOffset()
     assert reader.commit(reader.initialOffset()) is None
     assert reader.reportLatestOffset() == before

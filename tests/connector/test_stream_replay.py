@@ -1,4 +1,4 @@
-"""After a crash a micro-batch is run again, and reads its planned messages."""
+"""After a crash a micro-batch is replayed, and reads its planned messages."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ def run_again(stream, batch):
 
 
 def test_the_first_batch_is_replayed_as_planned_although_the_start_has_moved(box, stream):
-    """Spark does not keep the initial offset; asked again, `latest` would lose the batch."""
+    """Spark does not save the initial offset; resolving `latest` again would lose the batch."""
     box.send("a", "b", queue=0)
     stream.drain()
     run_again(stream, 0)
@@ -99,7 +99,7 @@ def test_a_query_continues_after_its_store_moved_to_another_path(box, stream, tm
     assert stream.bodies() == ["a", "b"]
 
 
-def test_another_store_at_the_same_path_is_noticed(box, stream):
+def test_another_store_at_the_same_path_is_detected(box, stream):
     box.send("a", queue=0)
     stream.drain()
     shutil.rmtree(box.path)
@@ -109,7 +109,7 @@ def test_another_store_at_the_same_path_is_noticed(box, stream):
     assert stream.bodies() == ["a"]
 
 
-def test_a_topic_created_again_is_noticed(box, stream):
+def test_a_topic_created_again_is_detected(box, stream):
     box.send("a", queue=0)
     stream.drain()
     with Store.open(box.path) as store:
@@ -120,7 +120,7 @@ def test_a_topic_created_again_is_noticed(box, stream):
     assert stream.bodies() == ["a"]
 
 
-def test_a_topic_deleted_under_a_running_query_stops_it_by_name(box, stream):
+def test_deleting_a_topic_stops_the_query_with_an_error_that_names_it(box, stream):
     box.send("a", queue=0)
     query = stream.start()
     try:

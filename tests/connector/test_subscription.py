@@ -1,4 +1,4 @@
-"""Which topics and queues a read is about."""
+"""The topics and queues that a read covers."""
 
 import pytest
 from golden.java import CLEAN, GOLDEN
@@ -31,7 +31,7 @@ def queues(store, **options):
     return {topic: sorted(queues) for topic, queues in bounds.by_topic().items()}
 
 
-def test_many_topics_pattern_or_explicit_queues(numbers):
+def test_topics_are_selected_by_name_by_pattern_or_by_queue(numbers):
     store = numbers(**{"t-1": {0: (0, 3), 1: (0, 2)}, "t-2": {0: (0, 5)}, "u": ONE})
     assert queues(store, subscribe="t-1,u") == {"t-1": [0, 1], "u": [0]}
     assert queues(store, subscribePattern="t-[0-9]") == {"t-1": [0, 1], "t-2": [0]}
@@ -84,7 +84,7 @@ def test_rocketmqs_own_topics_are_read_by_their_names_only(numbers, system):
         ("java550-clean", ["TopicTest", "batch", "late", "packed", "paid", "work"]),
     ],
 )
-def test_a_pattern_for_all_topics_finds_the_users_in_a_brokers_store(store, users):
+def test_a_pattern_for_all_topics_matches_only_user_topics_in_a_brokers_store(store, users):
     with Store.open(GOLDEN / store, read_only=True) as broker:
         assert list(queues(PathSource(broker), subscribePattern=".*")) == users
 
@@ -106,12 +106,12 @@ def test_a_topic_that_a_pattern_finds_later_is_read_from_its_first_message(numbe
     assert start.topic_ids == {"t-1": "id-t-1", "t-2": "id-t-2"}
 
 
-def test_a_pattern_that_matches_no_topic_names_those_there_are(numbers):
-    with pytest.raises(TopicNotFoundError, match=r"a whole name that matches.*Topics: flights"):
+def test_a_pattern_that_matches_no_topic_fails_with_the_existing_topics(numbers):
+    with pytest.raises(TopicNotFoundError, match=r"a name that fully matches.*Topics: flights"):
         queues(numbers(flights=ONE), subscribePattern="flight")
 
 
-def test_a_topic_that_may_not_be_read_matches_no_pattern(numbers):
+def test_a_topic_without_read_permission_matches_no_pattern(numbers):
     store = numbers(t=ONE, u=ONE)
     store.perms = {"u": 2}
     assert queues(store, subscribePattern=".") == {"t": [0]}
@@ -119,7 +119,7 @@ def test_a_topic_that_may_not_be_read_matches_no_pattern(numbers):
         queues(store, subscribe="t,u")
 
 
-def test_a_topic_in_use_that_may_no_longer_be_read_is_named(numbers):
+def test_revoking_read_permission_of_a_topic_in_use_is_reported(numbers):
     store = numbers(t=ONE, u=ONE)
     asked = read(subscribePattern=".")
     start, _ = store.step(initial_offset(store, asked), asked)
@@ -168,7 +168,7 @@ def test_an_assignment_is_json_with_the_queues_of_each_topic(text):
 
 
 @pytest.mark.parametrize("mode", [{"subscribe": "flihgts"}, {"assign": '{"flihgts":[0]}'}])
-def test_a_typo_in_a_topics_name_fails_with_the_nearest(tmp_path, mode):
+def test_a_typo_in_a_topic_name_fails_with_the_nearest_name(tmp_path, mode):
     with Store.open(tmp_path / "store", create=True) as store:
         store.topics.create("flights")
         with pytest.raises(TopicNotFoundError, match="Did you mean 'flights'"):

@@ -60,7 +60,7 @@ def test_messages_deleted_before_a_task_reads_are_skipped_and_counted(
     read = offsets(store, LossPolicy(policy=policy), start=3, end=58, columns=columns)
     assert read == list(range(first, 58))
     assert f"has lost {first - 3} messages" in caplog.text
-    assert f"what is left of [3, 58): [{first}, 58)" in caplog.text
+    assert f"the rest of [3, 58): [{first}, 58)" in caplog.text
 
 
 def test_messages_deleted_while_a_task_reads_are_skipped_and_counted(store, caplog):
@@ -73,7 +73,7 @@ def test_messages_deleted_while_a_task_reads_are_skipped_and_counted(store, capl
 
 
 def damage(store, *numbers, queue_id=0):
-    """Flip a bit in the topic's name of some messages."""
+    """Flip a bit in the topic name of some messages."""
     for number in numbers:
         place = store.read("t", queue_id, number, 1)[0].physical_offset
         (file,) = [each for each in log_files(store.path) if 0 <= place - int(each.name) < 4096]
@@ -98,13 +98,13 @@ def test_by_default_a_damaged_message_fails_the_task(store):
         offsets(store, LossPolicy())
 
 
-def test_by_default_a_task_fails_by_name(store):
+def test_by_default_a_task_fails_with_an_error_that_names_the_remedy(store):
     clean(store)
     with pytest.raises(OffsetOutOfRangeError, match="set the option onDataLoss to skip"):
         offsets(store, LossPolicy())
 
 
-def test_nothing_is_left_of_a_topic_that_was_deleted(store, caplog):
+def test_all_messages_of_a_deleted_topic_are_lost(store, caplog):
     store.topics.delete("t")
     assert offsets(store) == []
     assert "has lost 60 messages" in caplog.text
@@ -125,7 +125,7 @@ def test_a_range_truncated_by_a_crash_is_read_up_to_its_end(store, caplog):
 
 
 def test_an_unreadable_message_is_not_a_loss(store):
-    """Neither damage nor a temporary error may be skipped."""
+    """Neither corruption nor a temporary error may be skipped."""
 
     def damaged(each, tally):
         raise StoreDamagedError("a bad entry")
@@ -143,7 +143,7 @@ def test_an_unreadable_message_is_not_a_loss(store):
 
 @pytest.fixture
 def sparse(store, monkeypatch):
-    """Sixty more messages, at 60 to 119; 60, 90 and 119 are wanted. Each slice is handed on."""
+    """Sixty more messages, 60 to 119, of which the filter selects 60, 90 and 119."""
     monkeypatch.setattr("pyrocket.formats.record_slice._MIN_ROWS", 1)
     wanted = [n in (0, 30, 59) for n in range(60)]
     rows = batch(
@@ -165,8 +165,8 @@ def last_of_file(store, offset):
 
 
 @pytest.mark.parametrize("options", [{"sql": "price > 5"}, {"tags": "A"}], ids=str)
-def test_messages_that_a_filter_has_passed_over_are_not_counted_as_lost(sparse, caplog, options):
-    """They are skipped by their tags codes, without checking whether the log still has them."""
+def test_messages_that_a_filter_has_skipped_are_not_counted_as_lost(sparse, caplog, options):
+    """They are skipped by their tag hashes, without checking whether the log still has them."""
     came_to = 90 if "tags" in options else last_of_file(sparse, 60) + 1
     cleaned = []
     read = offsets(
@@ -179,12 +179,12 @@ def test_messages_that_a_filter_has_passed_over_are_not_counted_as_lost(sparse, 
     assert read == [60, 119]
     assert 90 < cleaned[0] < 119
     assert f"has lost {cleaned[0] - came_to} messages" in caplog.text
-    assert f"what is left of [{came_to}, 120): [{cleaned[0]}, 120)" in caplog.text
+    assert f"the rest of [{came_to}, 120): [{cleaned[0]}, 120)" in caplog.text
 
 
 @pytest.fixture
 def located(store, monkeypatch):
-    """Where every second message of another queue is; each log file's come in a batch."""
+    """The locations of every second message of another queue; one batch per log file."""
     keys = pa.array([["k"] if n % 2 else [] for n in range(60)], pa.list_(pa.string()))
     tags = pa.array(["A" if n % 4 == 3 else "B" for n in range(60)])
     store.topics.update("t", read_queues=2, write_queues=2)
@@ -195,7 +195,7 @@ def located(store, monkeypatch):
 
 
 def found(store, places, loss=SKIP, on_batch=None, **filtered):
-    """The messages that are read at the places; `on_batch` is called after each batch."""
+    """The messages read at the locations; `on_batch` is called after each batch."""
 
     def scan(places, tally):
         return decoded(store.raw.slices_at(places, tally=tally, **filtered))

@@ -1,4 +1,4 @@
-"""How much memory a task takes, independent of the size that its messages inflate to."""
+"""The memory of a task does not depend on the decompressed size of its messages."""
 
 import subprocess
 import sys

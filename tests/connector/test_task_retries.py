@@ -1,4 +1,4 @@
-"""Task failures, speculation and stage retries of a real cluster leave nothing twice."""
+"""Task failures, speculation and stage retries on a real cluster cause no duplicates."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ JOB = Path(__file__).with_name("cluster_job.py")
 
 @pytest.fixture
 def master(checkout_in_children, tmp_path):
-    """A cluster of two workers with a core each; two hosts, because Spark speculates elsewhere."""
+    """A cluster of two workers with a core each, on two hosts, as speculation requires."""
     from pyspark_pyrocket import configure
 
     configure()
@@ -27,7 +27,7 @@ def master(checkout_in_children, tmp_path):
 
 
 def run_job(master, store, attempts, kind):
-    """Run the job; all of its mishaps have happened then."""
+    """Run the job, and check that all of its mishaps have happened."""
     attempts.mkdir()
     run = subprocess.run(
         [sys.executable, JOB, master, store, attempts, kind],
@@ -49,7 +49,7 @@ def test_failed_late_and_lost_attempts_leave_nothing(box, master, tmp_path):
 
 
 def fill_source(path):
-    """`key:number`, the numbers of a key dense, all of a key in one queue."""
+    """Send `key:number`: consecutive numbers for each key, and one queue per key."""
     numbers = [f"{at % KEYS}:{at // KEYS}:".ljust(BODY_BYTES, ".") for at in range(STREAMED)]
     queues = pa.array([at % KEYS % 4 for at in range(STREAMED)], pa.int32())
     batch = pa.record_batch({"body": pa.array(numbers).cast(pa.binary()), "queueId": queues})

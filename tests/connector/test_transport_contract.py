@@ -1,4 +1,4 @@
-"""What every transport promises. A new transport joins in `support.transports.TRANSPORTS`."""
+"""The contract of every transport. Add a new one to `support.transports.TRANSPORTS`."""
 
 import pickle
 import time
@@ -76,7 +76,7 @@ def bodies(slices):
     return [body for part in decoded(slices) for body in part.column(0).to_pylist()]
 
 
-def test_a_call_covers_all_queues(source):
+def test_one_call_covers_all_queues(source):
     ranges = whole(source)
     assert [each.rows for each in ranges] == [4, 4]
     queues = [each.queue for each in ranges]
@@ -87,7 +87,7 @@ def test_a_call_covers_all_queues(source):
     assert found == [[(0, 0), (4, size)] for size in sizes]
 
 
-def test_a_topic_that_does_not_exist_is_named(source, sink):
+def test_a_missing_topic_is_reported(source, sink):
     assert set(source.topics()) >= {"t"}
     with pytest.raises(TopicNotFoundError):
         source.topic("u")
@@ -115,7 +115,7 @@ def test_slices_can_be_closed_early_and_resumed_at_an_offset(source):
     assert bodies(rest) == [b"0-2", b"0-3"]
 
 
-def test_small_ranges_come_as_one_slice_in_their_order(source):
+def test_small_ranges_are_returned_as_one_slice_in_their_order(source):
     ranges = [replace(each, start=1) for each in reversed(whole(source))]
     tally, where = ScanTally(), MessageFilter.parse(tags="B")
     joined = source.joined_slice(ranges, where=where, tally=tally)
@@ -152,7 +152,7 @@ def test_a_mark_is_that_of_the_newest_message_before_some_offsets(source):
     assert source.mark(dict.fromkeys(offsets, 0)) is None
 
 
-def test_nothing_is_truncated_since_the_present_epoch(source):
+def test_no_queue_is_truncated_since_the_current_epoch(source):
     epochs = {broker: known.epoch for broker, known in source.identities().items()}
     assert source.truncations(epochs, list(source.bounds(["t"]))) == {}
 
@@ -170,7 +170,7 @@ def test_an_append_that_is_repeated_with_its_id_is_appended_once(sink, source):
     assert [each.rows for each in whole(source)] == [5, 4]
 
 
-def test_an_append_without_an_id_is_never_taken_for_a_repeat(sink, source):
+def test_an_append_without_an_id_is_never_treated_as_a_repeat(sink, source):
     for _ in range(2):
         sink.append(batch([b"x"], 0), topic="t")
     assert [each.rows for each in whole(source)] == [6, 4]
@@ -339,7 +339,7 @@ def test_a_connection_that_is_lost_while_a_task_reads_is_an_error_and_no_loss(
         (Capability.EXACTLY_ONCE, "writer", {}),
     ],
 )
-def test_an_option_that_the_transport_cannot_serve_is_refused_on_the_driver(
+def test_an_option_that_the_transport_does_not_support_is_refused_on_the_driver(
     box, monkeypatch, lacking, kind, options
 ):
     box.create()

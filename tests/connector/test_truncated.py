@@ -30,7 +30,7 @@ SCHEMA = default_columns(kafka=False, headers=False, text=False)
 def crashed(box):
     """The checkpoint of a stream that has read 30 messages; the last 5 are not in the log any more.
 
-    Four other messages have come since, the first of them at offset 25.
+    Four other messages have been stored since, the first one at offset 25.
     """
     path = Path(box.path)
     store = filled(path, count=30)
@@ -62,7 +62,7 @@ def bodies(reader, start):
     return [body[:6] for part in read for body in part], end
 
 
-def test_by_default_the_truncation_is_named(crashed):
+def test_by_default_the_truncation_is_reported(crashed):
     box, start = crashed
     with pytest.raises(LogTruncatedError, match=r"'t' queue 0 at offset 25.*read up to 30"):
         stream(box).latestOffset(start, ReadAllAvailable())
@@ -97,8 +97,8 @@ def test_a_replay_does_not_read_new_messages_at_truncated_offsets(crashed):
 
 
 @pytest.mark.parametrize("queues", ["whole", "cut"])
-def test_a_stream_that_has_read_beyond_what_was_durable_waits_for_a_recovery(box, caplog, queues):
-    """The recovering process was killed; the next one may still find the messages that were read.
+def test_a_stream_that_has_read_non_durable_messages_waits_for_a_recovery(box, caplog, queues):
+    """The recovering process was killed; the next recovery may still find the messages read.
 
     It may have died after truncating the queues and before completing them.
     """

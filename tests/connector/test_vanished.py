@@ -1,4 +1,4 @@
-"""Topics and queues that are deleted while a stream reads them, with a source without messages."""
+"""Topics and queues that are deleted while a stream reads them, with a simulated source."""
 
 import pytest
 from pyrocket import QueueOffsets
@@ -22,14 +22,14 @@ def options(policy, subscription=None):
 
 @pytest.fixture
 def stopped(numbers):
-    """A store, and a query that has read ten messages of it."""
+    """A store, and a query that has read ten of its messages."""
     store = numbers(t={0: (0, 10)})
     start, _ = store.step(initial_offset(store, options(FAIL)))
     return store, start
 
 
-def test_fewer_queues_are_not_a_loss_while_their_messages_are_there(stopped):
-    """Queues are removed as in RocketMQ: they are still read to their ends."""
+def test_removed_queues_are_not_a_loss_while_their_messages_exist(stopped):
+    """As in RocketMQ, removed queues are still read to their ends."""
     store, start = stopped
     store.grow("t", 1, 4)
     del store.known["t"][1]
@@ -43,7 +43,7 @@ def test_fewer_queues_are_not_a_loss_while_their_messages_are_there(stopped):
     assert next_offset(store, options(FAIL), start) is None
 
 
-def test_a_lost_queue_that_was_cleaned_before_it_was_read_is_a_loss(numbers):
+def test_a_removed_queue_that_was_cleaned_before_it_was_read_is_a_loss(numbers):
     store = numbers(t={0: (0, 1), 1: (0, 4)})
     start, _ = store.step(initial_offset(store, options(FAIL)))
     store.known["t"].pop(1)
@@ -53,7 +53,7 @@ def test_a_lost_queue_that_was_cleaned_before_it_was_read_is_a_loss(numbers):
     assert store.step(start, options(SKIP))[1] == [("t", 1, 9, 12)]
 
 
-def test_an_assigned_queue_that_its_topic_lost_is_read_to_its_end(numbers):
+def test_an_assigned_queue_that_was_removed_is_read_to_its_end(numbers):
     store = numbers(t={0: (0, 1), 1: (0, 4)})
     asked = Subscription(("t",), queues={"t": (1,)})
     start = initial_offset(store, options(FAIL, asked))
@@ -65,7 +65,7 @@ def test_an_assigned_queue_that_its_topic_lost_is_read_to_its_end(numbers):
     assert not latest_offset(store, options(FAIL, asked), known=start.offsets.topics).offsets
 
 
-def test_available_now_reads_lost_queues_to_their_ends_of_that_moment(numbers):
+def test_available_now_reads_removed_queues_to_their_current_ends(numbers):
     store = numbers(t={0: (0, 1), 1: (0, 4)})
     start = initial_offset(store, options(FAIL))
     store.known["t"].pop(1)
@@ -77,15 +77,17 @@ def test_available_now_reads_lost_queues_to_their_ends_of_that_moment(numbers):
     assert (seen, more) == ([("t", 0, 0, 1), ("t", 1, 0, 3)], [("t", 1, 3, 4)])
 
 
-def test_a_topic_deleted_by_name_fails_even_if_all_of_it_was_read(stopped):
+def test_a_deleted_topic_that_is_subscribed_by_name_fails_even_if_it_was_read_completely(stopped):
     store, start = stopped
     store.delete("t")
-    with pytest.raises(DataLossError, match="'t' was deleted while it was read") as info:
+    with pytest.raises(
+        DataLossError, match="'t' was deleted while the query was reading it"
+    ) as info:
         next_offset(store, options(FAIL), start)
     assert info.value.code == "TOPIC_DELETED"
 
 
-def test_a_deleted_topic_that_a_pattern_had_found_is_a_loss_if_it_had_more(numbers):
+def test_a_deleted_topic_of_a_pattern_is_a_loss_if_it_had_unread_messages(numbers):
     store = numbers(t1={0: (0, 10)}, t2={0: (0, 5)})
     asked = Subscription(pattern="t.*")
     start, _ = store.step(
@@ -106,8 +108,8 @@ def test_a_deleted_topic_that_a_pattern_had_found_is_a_loss_if_it_had_more(numbe
 
 
 @pytest.mark.parametrize("go_on", ["skip", "latest"])
-def test_a_re_creation_noticed_late_repeats_nothing(stopped, go_on):
-    """The micro-batch was planned while the topic was being made: it has the old id."""
+def test_a_recreated_topic_that_is_detected_late_repeats_no_message(stopped, go_on):
+    """The micro-batch was planned while the topic was being created: it has the old id."""
     store, start = stopped
     store.grow("t", 0, minimum=12, maximum=30)
     start, seen = store.step(start, options("skip"))
@@ -126,7 +128,7 @@ def test_the_unread_messages_of_a_deleted_topic_are_counted_once(stopped, go_on,
     assert (seen, start.lost) == ([], offsets({"t": {0: 4}}))
     assert start.offsets == offsets({"t": {0: 14}})
     assert next_offset(store, options(go_on), start) is None
-    assert "topic 't' is deleted; the query waits for it" in caplog.text
+    assert "topic 't' was deleted; the query waits until it exists again" in caplog.text
     store.grow("t", 0, minimum=14, maximum=20)
     store.ids["t"] = "another"
     begins = {"latest": 20}.get(go_on, 14)
@@ -135,7 +137,7 @@ def test_the_unread_messages_of_a_deleted_topic_are_counted_once(stopped, go_on,
     assert start.lost.by_topic() == {"t": {0: 4 + begins - 14}}
 
 
-def test_topic_re_creation_detected_in_every_way_to_subscribe(numbers):
+def test_a_recreated_topic_is_detected_with_every_kind_of_subscription(numbers):
     for asked in (
         Subscription(("t",)),
         Subscription(("t", "u"), wait=True),

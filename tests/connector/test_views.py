@@ -25,7 +25,7 @@ def schema_of(path, **options):
 
 
 def rows(path, schema=None, **options):
-    """What the tasks of a batch read, as dictionaries."""
+    """The rows that the tasks of a batch read, as dictionaries."""
     source = DefaultSource({"path": str(path), **options})
     reader = source.reader(schema or schema_of(path, **options))
     found = [batch for part in reader.partitions() for batch in reader.read(part)]
@@ -101,7 +101,7 @@ def test_the_log_of_some_topics(java5):
     assert [row["topic"] for row in found] == ["work", "work", "%DLQ%workers"]
 
 
-def test_a_damaged_log_is_named_or_left_out(tmp_path, caplog):
+def test_corrupt_ranges_of_the_log_are_reported_or_skipped(tmp_path, caplog):
     store = filled(tmp_path / "store", count=60)
     bad = store.read("t", 0, 30)[0].physical_offset
     store.close()
@@ -197,7 +197,7 @@ def test_tables_have_the_types_of_the_store():
     )
 
 
-def test_a_view_of_a_store_in_use_is_as_of_its_plan(box):
+def test_a_view_of_a_store_in_use_shows_the_state_at_planning_time(box):
     box.create(queues=1)
     box.send("a")
     reader = DefaultSource({**box.target, "view": "commitlog"}).reader(

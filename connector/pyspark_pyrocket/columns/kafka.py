@@ -1,8 +1,8 @@
 """Kafka's columns as `schemaMode=kafka` reads them, with null values and keys of any bytes. Pure.
 
-RocketMQ has neither. Messages that stand for them are marked by properties, which are not headers:
-`pyrocketNull=body` with an empty body is a null value; `pyrocketKey=base64` is a key in base64, an
-empty one if the message has no keys.
+RocketMQ supports neither, so properties mark such messages: `pyrocketNull=body` with an empty body
+is a null value; `pyrocketKey=base64` is a key encoded as base64, or an empty key if the message has
+no keys. These properties are not headers.
 """
 
 import pyarrow as pa
@@ -19,14 +19,14 @@ _MARKS = pa.array([KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY])
 
 
 def _value(body: pa.Array, is_null: pa.BooleanArray, wanted: pa.DataType) -> pa.Array:
-    """Return the bodies, null where they stand for null."""
+    """Return the bodies, with null for those that are marked as null."""
     if not is_null.true_count:
         return body
     return pc.if_else(is_null, pa.scalar(None, wanted), body)
 
 
 def _key(keys: pa.StringArray, encoding: pa.StringArray, wanted: pa.DataType) -> pa.Array:
-    """Return the keys, those in base64 decoded."""
+    """Return the keys; those marked as base64 are decoded."""
     is_encoded = pc.fill_null(pc.equal(encoding, "base64"), False)
     if not is_encoded.true_count:
         return keys.view(wanted)
@@ -43,7 +43,7 @@ def _key(keys: pa.StringArray, encoding: pa.StringArray, wanted: pa.DataType) ->
 
 
 def _decoded(keys: pa.StringArray) -> pa.BinaryArray:
-    """Return the decoded keys; one that is not base64 stays as it is."""
+    """Return the decoded keys; a key that is not valid base64 is returned unchanged."""
     try:
         return decode_column(keys)
     except pa.ArrowInvalid:
@@ -58,7 +58,7 @@ def _decoded_alone(key: pa.StringArray) -> pa.BinaryArray:
 
 
 def _headers(properties: pa.MapArray, wanted: pa.ListType) -> pa.ListArray:
-    """Return the properties without the marks."""
+    """Return the properties as headers, without those that mark null values and keys."""
     is_mark = pc.is_in(properties.keys, _MARKS)
     if is_mark.true_count:
         kept = ~is_mark.to_numpy(zero_copy_only=False)

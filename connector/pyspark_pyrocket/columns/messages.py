@@ -1,7 +1,7 @@
-"""The columns of a read: RocketMQ's and, beside them, those of Spark's Kafka source. Pure.
+"""The columns of a read: RocketMQ's, and those of Spark's Kafka source. Pure.
 
-Each has one type or, for bodies and keys, two; the type decides from which column of the store's
-scan it is made, and how. Types are written as Spark prints them.
+Each column has one type; those for bodies and keys have two. The type determines from which column
+of the store's scan it is made, and how.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,13 +25,13 @@ from pyspark.sql.types import (
 from pyspark_pyrocket.arrow_types import as_binary, headers_of_map, log_append_time
 
 Convert = Callable[..., pa.Array]
-"""Makes a column from the scan columns that it needs, in order, and its Arrow type."""
+"""Makes a column. Called with the scan columns that it needs, in order, and its Arrow type."""
 
 HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 )
 DUE = "dueTimestamp"
-"""When a pending message is due: one of the columns that only views have."""
+"""The time at which a pending message is due; only views have this column."""
 
 _STRINGS = MapType(StringType(), StringType())
 
@@ -100,7 +100,7 @@ COLUMNS: dict[str, tuple[Variant, ...]] = dict(
         ("headers", (Variant(HEADERS, "properties", headers_of_map),)),
     ]
 )
-"""Every column; where there are two types, the first is the default."""
+"""Every column with its types; the first type is the default."""
 
 ROCKETMQ_DEFAULT = (
     "topic",
@@ -117,7 +117,7 @@ ROCKETMQ_DEFAULT = (
 )
 
 KAFKA_DEFAULT = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-"""In the order of Spark's Kafka source; `headers` comes last where they are wanted."""
+"""In the order of Spark's Kafka source; `headers` is added at the end on request."""
 
 PAYLOADS = frozenset({"body", "value"})
 
@@ -131,7 +131,7 @@ def default_columns(
 ) -> StructType:
     """Return the columns of a DataFrame for which the user gives no schema.
 
-    text: whether bodies are strings. fields: take the place of the body, unless None.
+    text: whether bodies are strings. fields: the columns that replace the body; None keeps it.
     """
     names = KAFKA_DEFAULT if kafka else ROCKETMQ_DEFAULT
     if headers:

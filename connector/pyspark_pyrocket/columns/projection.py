@@ -22,9 +22,8 @@ _AS_IS = Payload()
 class Projection:
     """Converts batches with the columns `scan` to batches of exactly `schema`.
 
-    Output column i is made by `converts[i]`, if any, from the columns `sources[i]`: indexes into
-    `scan`
-    and, after it, into the columns that `decoder` adds.
+    Output column i is made by `converts[i]`, if any, from the columns `sources[i]`. These are
+    indexes into the columns of `scan`, followed by those that `decoder` adds.
     """
 
     scan: tuple[str, ...]
@@ -124,7 +123,7 @@ def _variant(field: StructField, payload: Payload) -> Variant:
             "valueFormat=json and name them in 'valueSchema'.",
             code="COLUMN_UNKNOWN",
         )
-    # Spark's short form omits nullability: any column may or may not be nullable.
+    # `simpleString` omits nullability: every column may be nullable or not.
     wanted = field.dataType.simpleString()
     variants = {variant.spark_type.simpleString(): variant for variant in columns[name]}
     if name in PAYLOADS and value_format in variants:

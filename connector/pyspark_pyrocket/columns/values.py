@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame are made of bodies: their checks, and their decoder. Pure."""
+"""The columns of a DataFrame that are decoded from bodies: their checks and decoder. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ OURS = {name.lower(): name for name in COLUMNS}
 
 
 def check_names(payload: Payload, fields: Iterable[StructField]) -> None:
-    """Raise unless each column that bodies are decoded into has a name of its own.
+    """Raise unless each column that bodies are decoded into has a unique name.
 
     Raises OptionError (OPTION_CONFLICT), SchemaError (VALUE_COLUMN_TAKEN).
     """
@@ -35,7 +35,7 @@ def check_names(payload: Payload, fields: Iterable[StructField]) -> None:
     ):
         if name.lower() in OURS:
             raise OptionError(
-                f"Option {option!r} is {name!r}, and every message has a column of that name.",
+                f"Option {option!r} is {name!r}, which is the name of a column of messages.",
                 remedy="Choose another name.",
                 code="OPTION_CONFLICT",
             )
@@ -55,7 +55,7 @@ def check_names(payload: Payload, fields: Iterable[StructField]) -> None:
 
 
 def check_value(field: StructField, payload: Payload) -> None:
-    """Raise SchemaError unless bodies can fill this column of the DataFrame."""
+    """Raise SchemaError unless bodies can be decoded into this column of the DataFrame."""
     if payload.value_column:
         _check_struct(field, payload)
     else:
@@ -76,7 +76,7 @@ def _check_struct(field: StructField, payload: Payload) -> None:
     if field.name.lower() != payload.value_column.lower():
         raise _unknown(field.name, [*COLUMNS, payload.value_column])
     if not isinstance(field.dataType, StructType):
-        raise wrong_type(field.name, field.dataType, "struct: it holds the fields of bodies")
+        raise wrong_type(field.name, field.dataType, "a struct of fields of bodies")
     for inner in field.dataType:
         _check_known(inner, payload.value_schema)
 
@@ -88,19 +88,21 @@ def _check_known(field: StructField, known: StructType | None) -> None:
     if field.name.lower() not in types:
         raise _unknown(field.name, [*COLUMNS, *known.names])
     if field.dataType.simpleString() != types[field.name.lower()]:
-        raise wrong_type(field.name, field.dataType, f"{types[field.name.lower()]}: valueSchema")
+        raise wrong_type(
+            field.name, field.dataType, f"{types[field.name.lower()]}, as in valueSchema"
+        )
 
 
 def _check_type(field: StructField) -> None:
     try:
         arrow_type(field.dataType)
     except KeyError:
-        raise wrong_type(field.name, field.dataType, "of types that JSON is read into") from None
+        raise wrong_type(field.name, field.dataType, "a type that JSON can represent") from None
     if not _can_fill(field.dataType):
         raise SchemaError(
             f"Column {field.name!r} is {field.dataType.simpleString()}, with NOT NULL inside or "
-            "keys that are not strings: no body can promise that.",
-            remedy="Leave NOT NULL out of the column's type, and make the keys of maps STRING.",
+            "with map keys that are not strings, which JSON bodies cannot guarantee.",
+            remedy="Remove NOT NULL from the column's type, and use STRING for the keys of maps.",
             code="COLUMN_TYPE",
         )
 
@@ -137,7 +139,7 @@ def wrong_type(name: str, kind: DataType, right: str) -> SchemaError:
 
 @dataclass(frozen=True)
 class ValueColumns:
-    """The decoder of a read, and the index of its column for each column of the DataFrame.
+    """The decoder of a read, and the index of each DataFrame column among those it decodes.
 
     decoder: None if no column is decoded from bodies.
     """
@@ -174,7 +176,7 @@ def value_columns(schema: StructType, payload: Payload) -> ValueColumns:
 def _struct(
     values: list[StructField], fields: StructType | None, payload: Payload
 ) -> dict[str, int] | None:
-    """Return the fields that the one struct column holds; None if there is no such column."""
+    """Return the indexes of the fields in the struct column; None if there is no such column."""
     if fields is None or not (payload.value_column and values):
         return None
     return _indices(_inside(values, payload), fields)
@@ -190,21 +192,21 @@ def _made(
 
 
 def _indices(asked: list[StructField], fields: StructType) -> dict[str, int]:
-    """Return the indexes of the fields; a schema may write their names in another case."""
+    """Return the indexes of the fields by name; an exact match is preferred to another case."""
     places = {name.lower(): at for at, name in enumerate(fields.names)}
     places |= {name: at for at, name in enumerate(fields.names)}
     return {each.name: places.get(each.name, places[each.name.lower()]) for each in asked}
 
 
 def require_value_schema(payload: Payload, schema: StructType) -> None:
-    """Raise OptionError if a stream infers its schema, which could differ after a restart."""
+    """Raise OptionError if valueSchema is missing: an inferred one could differ after a restart."""
     if payload.value_format != JSON or payload.value_schema is not None:
         return
     found = StructType(_inside(_values(schema, payload), payload))
-    now = f"For the messages that are there now it would be: {to_ddl(found)}" if len(found) else ""
+    now = f"For the existing messages it would be: {to_ddl(found)}" if len(found) else ""
     raise OptionError(
-        "A stream with valueFormat=json needs the option 'valueSchema': its columns may not depend "
-        f"on which messages there are when it starts. {now}".rstrip(),
+        "A stream with valueFormat=json needs the option 'valueSchema': its columns must not depend"
+        f" on the messages that exist when it starts. {now}".rstrip(),
         remedy="Give it as DDL, as in valueSchema='id BIGINT, at TIMESTAMP'.",
         code="OPTION_MISSING",
     )
@@ -214,21 +216,21 @@ def _is_corrupt(field: StructField, payload: Payload) -> bool:
     if field.name.lower() != payload.corrupt_column.lower():
         return False
     if field.dataType != StringType():
-        raise wrong_type(field.name, field.dataType, "string: it holds bodies as they are")
+        raise wrong_type(field.name, field.dataType, "string: it holds bodies unchanged")
     return True
 
 
 def _is_text(field: StructField, payload: Payload, corrupt: bool) -> bool:
-    """Return whether this column is the body as a string, and bad bodies are handled here.
+    """Return whether this column is the body as a string, and the query handles invalid bodies.
 
-    Otherwise the store decodes it, and the query fails at the first bad body.
+    Otherwise the store decodes it, and the query fails at the first invalid body.
     """
     is_text = OURS.get(field.name.lower()) in PAYLOADS and field.dataType == StringType()
     return is_text and (corrupt or payload.mode != FAILFAST)
 
 
 def _values(schema: StructType, payload: Payload) -> list[StructField]:
-    """Return the columns that are fields of bodies, checked."""
+    """Check and return the columns that are fields of bodies."""
     if payload.value_format != JSON:
         return []
     not_values = {*OURS, payload.corrupt_column.lower()}
@@ -239,7 +241,7 @@ def _values(schema: StructType, payload: Payload) -> list[StructField]:
 
 
 def _fields(values: list[StructField], payload: Payload, *, strict: bool) -> StructType | None:
-    """Return the fields to decode, under the names in the bodies; None if there are none."""
+    """Return the fields to decode, with their names in the bodies; None if there are none."""
     if payload.value_format != JSON or not (values or strict):
         return None
     asked = _inside(values, payload)

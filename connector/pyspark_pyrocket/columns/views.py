@@ -1,4 +1,4 @@
-"""The columns of views: those that their messages have in addition, and those of tables. Pure."""
+"""The columns of views: additional columns of their messages, and columns of tables. Pure."""
 
 from collections.abc import Mapping
 
@@ -33,14 +33,14 @@ _OWN: Mapping[str, tuple[str, ...]] = {
 """View → the columns that only its messages have."""
 
 OF_VIEWS = frozenset(name for names in _OWN.values() for name in names)
-"""All of these: messages that are read from their topics have none of them."""
+"""All columns that only views have; messages read from topics do not have them."""
 
 _SHOWN: Mapping[str, tuple[str, ...]] = {
     COMMITLOG: ("physicalOffset", "storeSize", "sysFlag"),
     RETRY: ("reconsumeTimes",),
     DLQ: ("reconsumeTimes",),
 }
-"""View → other columns that it shows by default."""
+"""View → further columns of messages that it shows by default."""
 
 _SPARK: Mapping[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -51,7 +51,7 @@ _SPARK: Mapping[pa.DataType, DataType] = {
 
 
 def columns_besides(view: str) -> list[StructField]:
-    """Return the default columns of a view after those of messages."""
+    """Return the default columns of a view that follow those of messages."""
     names = (*_SHOWN.get(view, ()), *_OWN.get(view, ()))
     return [StructField(name, COLUMNS[name][0].spark_type) for name in names]
 
@@ -64,7 +64,7 @@ def check_columns(view: str, scanned: tuple[str, ...]) -> None:
         views = [name for name, own in _OWN.items() if wrong in own]
         raise SchemaError(
             f"Only messages of view={' or '.join(views)} have a column {wrong!r}.",
-            remedy="Set the option 'view' to that, or leave the column out.",
+            remedy="Set the option 'view' accordingly, or remove the column.",
             code="COLUMN_UNKNOWN",
         )
 
@@ -119,5 +119,5 @@ def _matched(field: StructField, view: str, known: Mapping[str, StructField]) ->
 
 
 def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return the array under the field names that Spark expects inside its type."""
+    """Return the array with the field names that Spark expects in nested types."""
     return array.cast(wanted)

@@ -1,12 +1,12 @@
 """JSON bodies as columns and back, by the rules of Spark. Pure: Arrow in and out.
 
-decode           bodies → typed columns, and the bad ones
-bulk             a column at once; around bad rows in ever smaller parts
-rows             one body → one row, as Spark's `from_json` has it
+decode           bodies → typed columns, and bad records
+bulk             a column at once; parts with bad rows are split
+rows             one body → one row, as Spark's `from_json` does
 values           JSON's tokens → values of a Spark type
 types            the Arrow type that reads a Spark type, and the conversion after it
 nesting          how deep a body is nested, and the stack for reading it
-infer            bodies → the schema that they have
+infer            bodies → their schema
 encode           columns → JSON bodies, by Arrow's kernels
 base64_columns   whole columns as base64
 """

@@ -1,7 +1,7 @@
-"""Base64 of whole columns by one call of the C library, without a step for each value. Pure.
+"""Encodes and decodes whole columns as base64 by one call of the C library. Pure.
 
-Values whose length is a multiple of 3 have the same base64 alone and concatenated. The others are
-padded to such a length first, and the padding sign (`=`) is put in afterwards.
+Values whose lengths are multiples of 3 have the same base64 alone and concatenated. Other values
+are padded to such a length first, and the padding character (`=`) is inserted afterwards.
 """
 
 import binascii
@@ -50,7 +50,7 @@ def decode_column(column: pa.StringArray) -> pa.BinaryArray:
     fillers = np.zeros(len(texts), np.int64)
     some = np.flatnonzero(lengths)
     for count in (1, 2):
-        # The second sign counts only before the first: they are the last two of a value.
+        # A second `=` is padding only directly before the first one.
         some = some[(fillers[some] == count - 1) & (data[ends[some] - count] == _SIGN)]
         fillers[some] = count
         data[ends[some] - count] = _ZERO
@@ -64,7 +64,7 @@ def decode_column(column: pa.StringArray) -> pa.BinaryArray:
 
 
 def _from_parts(kind: pa.DataType, ends: Ints, data: bytes | bytearray) -> pa.Array:
-    """Return the values that follow each other in `data` and end at `ends`."""
+    """Return the array of consecutive values in `data`, which end at `ends`."""
     bounds = np.concatenate((np.zeros(1, np.int32), ends.astype(np.int32)))
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(ends), buffers)

@@ -1,4 +1,4 @@
-"""A column decoded in bulk; around a bad row in ever smaller parts, down to row by row. Pure."""
+"""Decodes a column in bulk; a part with a bad row is split, down to single rows. Pure."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ Faults = dict[int, str]
 
 
 class NotSoundError(Exception):
-    """At least one row is bad; `row` is the first of them, if known."""
+    """At least one row is bad; `row` is the first bad row, if known."""
 
     def __init__(self, row: int | None = None) -> None:
         super().__init__(row)
@@ -23,11 +23,10 @@ _FEW = 8
 """Up to this many rows, decoding one by one is faster than bisecting."""
 
 _MANY = 1024
-"""Maximum rows of a part with a bad row: each bad row repeats the decoding of its part."""
+"""Maximum rows of a part with a bad row: its part is decoded again for each bad row."""
 
 _BYTES = 1 << 19
-"""The most bytes of bodies that are Python objects at a time, which take twenty times the memory.
-"""
+"""Maximum bytes of bodies that are Python objects at a time; these take twenty times the memory."""
 
 
 def read_in_parts(
@@ -37,10 +36,9 @@ def read_in_parts(
 ) -> tuple[pa.Array, Faults]:
     """Return the column of all bodies, and the bad rows.
 
-    at_once: decodes a part, and raises NotSoundError if a row in it is bad. The rows before and
-    after
-    the bad one are then decoded in bulk again; where its number is unknown, ever smaller parts are.
-    one_by_one: decodes a list of bodies, bad ones too.
+    at_once: decodes a part; raises NotSoundError if a row in it is bad. The rows before and after
+    the bad one are then decoded in bulk again; if its number is unknown, the part is split.
+    one_by_one: decodes a list of bodies, including bad ones.
     """
     columns: list[pa.Array] = []
     faults: Faults = {}

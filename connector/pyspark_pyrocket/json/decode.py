@@ -1,9 +1,10 @@
-"""Bodies → typed columns, and what happens to those that cannot be decoded. Pure.
+"""Decodes bodies into typed columns, and handles bodies that cannot be decoded. Pure.
 
-The fast path puts each body between `{"v":` and `}` and a line feed, and has Arrow read all of them
-as one text. Between two bodies the text then has `}`, white space and `{`. A string cannot span the
-line feed, so JSON allows these characters only between two top-level values. Each body therefore
-begins and ends a value, whatever it contains, and as many rows as bodies means one row for each.
+The fast path puts each body between `{"v":` and `}` and a line feed, and lets Arrow read all of
+them as one text. Between two bodies the text then has `}`, white space and `{`. A string cannot
+span the line feed, so JSON allows these characters only between two top-level values. A value
+therefore starts and ends with each body, whatever the body contains. If there are as many rows as
+bodies, each row is one body.
 """
 
 import re
@@ -28,7 +29,7 @@ PLACE = ("topic", "queueId", "queueOffset")
 """The scan columns that the decoder needs besides the body, to name bad records."""
 
 NULL_BODY = "nullBody"
-"""The scan column that it also needs where an empty body may stand for null."""
+"""The scan column that the decoder also needs if an empty body may mean null."""
 
 _NO_TEXT = pa.scalar(None, pa.string())
 
@@ -54,14 +55,13 @@ OnBad = Callable[[list[BadRecord]], None]
 class Decoder:
     """Adds the columns that are decoded from bodies to a batch of a scan.
 
-    text: whether the body as a string is the first of them.
+    text: whether the first of them is the body as a string.
     fields: the fields of JSON bodies, which come next; None if no JSON is decoded.
-    struct: name → index of the field, for the one struct column that holds them; None if each field
-    is a
-    column of its own.
+    struct: name → index of the field, for the struct column that holds the fields; None if each
+    field is a column.
     corrupt: whether the last column holds the bad bodies.
     mode: PERMISSIVE, DROPMALFORMED or FAILFAST.
-    nulls: whether bodies that stand for null are null rather than bad.
+    nulls: whether bodies that are marked as null are null instead of bad.
     """
 
     mode: str
@@ -110,7 +110,7 @@ class Decoder:
             if is_null is not None:
                 bodies = pc.if_else(is_null, b"{}", bodies)
             rows, wrong = self._rows(bodies, self.fields)
-            # Where both are wanted: a body that is not UTF-8 is not JSON either.
+            # If both are decoded: a body that is not UTF-8 is not JSON either.
             faults = wrong | faults
             columns += rows.flatten() if self.struct is None else [_some(rows, self.struct)]
         return columns, faults
@@ -145,7 +145,7 @@ def _rows_at_once(bodies: pa.BinaryArray, reading: Reading) -> pa.StructArray:
             raise NotSoundError
         return rows if reading.finish is None else reading.finish(rows)
     except pa.ArrowException as error:
-        # Arrow's message is only a hint where the bad row is: the result does not depend on it.
+        # Arrow's message is only a hint at the bad row: the result does not depend on it.
         row = _ROW.search(str(error))
         raise NotSoundError(None if row is None else int(row[1])) from None
 
@@ -208,7 +208,7 @@ def _malformed(bad: BadRecord) -> SchemaError:
     return SchemaError(
         f"The body of {bad.topic!r} queue {bad.queue_id} offset {bad.queue_offset} cannot be "
         f"decoded: {bad.reason}.",
-        remedy="With mode=PERMISSIVE what cannot be decoded is null, with mode=DROPMALFORMED its "
-        "row is left out.",
+        remedy="With mode=PERMISSIVE values that cannot be decoded are null; with "
+        "mode=DROPMALFORMED their rows are dropped.",
         code="BODY_MALFORMED",
     )

@@ -1,7 +1,7 @@
-"""Columns as JSON text, built by Arrow's kernels: passes over columns, not over rows. Pure.
+"""Encodes columns as JSON text with Arrow's kernels, column by column. Pure.
 
-As Spark's `to_json` (`JacksonGenerator`): null fields are left out, nulls in lists and maps stay;
-bytes are base64; NaN and infinities are their names in quotes. Unlike there, times keep their
+As in Spark's `to_json` (`JacksonGenerator`), null fields are omitted, nulls in lists and maps are
+kept, bytes are base64, and NaN and infinities are quoted names. Unlike in Spark, times keep their
 microseconds and are always in UTC.
 """
 
@@ -33,7 +33,7 @@ def json_objects(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -
 
 
 def _never_all_null(pieces: list[pa.StringArray]) -> list[pa.StringArray]:
-    """Return the pieces, with an empty one in rows that have none, which Arrow would make null."""
+    """Add an empty piece to rows without any piece, which Arrow would join to null."""
     if not all(piece.null_count for piece in pieces):
         return pieces
     nothing = reduce(pc.and_, (piece.is_null() for piece in pieces))
@@ -43,7 +43,7 @@ def _never_all_null(pieces: list[pa.StringArray]) -> list[pa.StringArray]:
 def json_text(column: pa.Array) -> pa.StringArray:
     """Return each value as JSON; null stays null.
 
-    Raises TypeError for a type that JSON does not have.
+    Raises TypeError for a type that JSON cannot represent.
     """
     column = _common_form(column)
     for is_kind, encode in _ENCODERS:
@@ -53,7 +53,7 @@ def json_text(column: pa.Array) -> pa.StringArray:
 
 
 def _common_form(column: pa.Array) -> pa.Array:
-    """Return the values in the plainest of the Arrow types that mean the same."""
+    """Cast dictionaries, views and large types to the plain Arrow type of the same values."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _common_form(column.cast(kind.value_type))
@@ -76,7 +76,7 @@ def _plain(column: pa.Array) -> pa.StringArray:
 
 def _float(column: pa.Array) -> pa.StringArray:
     text = column.cast(_TEXT)
-    # Arrow leaves out the point of whole numbers; readers would take them for integers.
+    # Arrow omits the point of whole numbers, so that readers would take them for integers.
     whole = pc.equal(pc.floor(column), column)
     if pc.any(whole).as_py():
         whole = pc.and_(whole, pc.invert(pc.match_substring(text, "e")))
@@ -93,7 +93,7 @@ def _string(column: pa.StringArray) -> pa.StringArray:
 
 
 def _escaped(column: pa.StringArray) -> pa.StringArray:
-    """Return the strings escaped as JSON; only characters that occur take a pass."""
+    """Return the strings escaped as JSON, in one pass for each special character that occurs."""
     data = bytes_of(column)
     signs = (
         [_BACKSLASH] if (data == _BACKSLASH).any() else []
@@ -141,7 +141,7 @@ def _list(column: pa.ListArray) -> pa.StringArray:
 
 def _map(column: pa.MapArray) -> pa.StringArray:
     pairs = pa.StructArray.from_arrays([column.keys, column.items], names=["key", "value"])
-    # A mask needs offsets that are not a slice of longer ones: concatenating copies them.
+    # `from_arrays` accepts a mask only with offsets that are not a slice: concatenating copies.
     offsets = pa.concat_arrays([column.offsets, column.offsets[:0]])
     lists = pa.ListArray.from_arrays(offsets, pairs, mask=column.is_null())
     keys, values = lists.flatten().flatten()

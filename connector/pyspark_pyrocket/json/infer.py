@@ -1,10 +1,8 @@
 """Bodies → their schema, as Spark's `schema_of_json` infers it. Pure.
 
-As `JsonInferSchema`: whole numbers are BIGINT, or DECIMAL if they are longer; other numbers are
-DOUBLE; fields that are always null are STRING, and so are those without a common type. Fields are
-in
-the order in which they are first seen. Unlike there, objects and arrays below MAX_LEVELS are
-STRING.
+As in `JsonInferSchema`, whole numbers are BIGINT, or DECIMAL if they are longer; other numbers are
+DOUBLE; fields that are always null or have no common type are STRING. Fields are in the order in
+which they first occur. Unlike there, objects and arrays nested deeper than MAX_LEVELS are STRING.
 """
 
 from collections.abc import Iterable
@@ -28,9 +26,8 @@ from pyspark_pyrocket.json.rows import parse_object
 from pyspark_pyrocket.json.values import Number, Whole
 
 MAX_LEVELS = 64
-"""The most levels of an inferred schema: Spark's Python code recurses through schemas, three frames
-for
-each level.
+"""Maximum levels of an inferred schema: Spark's Python code recurses through schemas, with three
+frames for each level.
 """
 
 _NUMBERS = (LongType, DecimalType, DoubleType)
@@ -106,7 +103,7 @@ def _common_struct(one: StructType, other: StructType) -> StructType:
 
 
 def _without_null(kind: DataType) -> DataType:
-    """Return the type with STRING for what was always null, and without empty structs."""
+    """Replace types that were always null by STRING, and remove empty structs."""
     if isinstance(kind, StructType):
         fields = [StructField(field.name, _without_null(field.dataType)) for field in kind]
         return StructType([field for field in fields if field.dataType != StructType([])])

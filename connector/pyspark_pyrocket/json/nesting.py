@@ -1,8 +1,8 @@
 """How deeply a JSON body is nested, counted before it is parsed. Pure.
 
 Spark's own parser stops at 1,000 levels (Jackson's `StreamReadConstraints.maxNestingDepth`). The
-limit here is the same, and does not depend on the stack that is left: up to it the parser and the
-converters have enough stack, and a deeper body is corrupt.
+limit here is the same and does not depend on the remaining stack. The parser and the converters
+have enough stack for bodies up to the limit; a deeper body is corrupt.
 """
 
 import sys
@@ -51,7 +51,7 @@ def first_too_deep(bodies: pa.BinaryArray) -> int | None:
 
 
 def depth_of(body: bytes) -> int:
-    """Return the depth of a body's first value; brackets inside strings do not count."""
+    """Return the depth of a body's first value; brackets inside strings are ignored."""
     return _depth(np.frombuffer(body, np.uint8))
 
 
@@ -63,7 +63,7 @@ def is_too_deep(body: bytes) -> bool:
 
 
 def _openings(data: Bytes, first: int) -> Positions:
-    """Return the positions, from `first` on, where objects and arrays open; inside strings too."""
+    """Return the positions of opening brackets from `first` on, including those in strings."""
     found = [
         np.flatnonzero((data[at : at + _CHUNK_BYTES] & _CASE) == _OPENING) + at
         for at in range(first, len(data), _CHUNK_BYTES)
@@ -110,9 +110,9 @@ _limit_before = 0
 
 @contextmanager
 def room_for_deep_bodies() -> Iterator[None]:
-    """Raise Python's recursion limit by what a body of MAX_DEPTH needs, and restore it afterwards.
+    """Raise Python's recursion limit as needed for MAX_DEPTH levels, and restore it afterwards.
 
-    The limit is shared by all threads: the last of them to leave restores it.
+    The limit is shared by all threads: the last thread to leave restores it.
     """
     global _users, _limit_before
     with _lock:

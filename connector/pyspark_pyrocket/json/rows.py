@@ -1,9 +1,9 @@
 """One body → one row, by the rules of Spark's `from_json` in PERMISSIVE mode. Pure.
 
-For bodies that cannot be decoded in bulk: bad ones and their neighbours, and all bodies of a schema
-with maps. A body that is not a JSON object gives a row of nulls. A value of the wrong type is null,
-and the rest of the row is kept; a list or a map with such an element is null as a whole, as in
-`JacksonParser` with partial results.
+Used for bodies that cannot be decoded in bulk: bad ones, their neighbours, and all bodies of a
+schema with maps. A body that is not a JSON object gives a row of nulls. A value of the wrong type
+is null, and the rest of the row is kept. A list or a map with such an element is null as a whole,
+as in `JacksonParser` with partial results.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from pyspark_pyrocket.json.nesting import (
 from pyspark_pyrocket.json.values import DECODER, MismatchError, atom_reader, text_of
 
 _Read = Callable[[Any, list[str]], Any]
-"""Converts a JSON value; adds to the faults, each with its path from the value.
+"""Converts a JSON value; appends to the faults, each with its path from the value.
 
 Raises MismatchError with the path, the wrong value and the type that it should have.
 """
@@ -51,7 +51,7 @@ def read_rows(bodies: list[bytes], schema: StructType) -> tuple[pa.StructArray, 
 def parse_object(body: bytes) -> tuple[Any, str]:
     """Return the JSON object of a body, or the fault; text after the object is ignored.
 
-    The caller has entered `room_for_deep_bodies`.
+    The caller must have entered `room_for_deep_bodies`.
     """
     try:
         text = body.decode().lstrip(_SPACE)
@@ -136,7 +136,7 @@ def _map_reader(kind: MapType) -> _Read:
 
 
 def _placed(place: str, read: _Read, value: Any, faults: list[str], *, keep: bool = False) -> Any:
-    """Convert the value at `place`; with `keep`, one of the wrong type is None and a fault."""
+    """Convert the value at `place`; with `keep`, a value of the wrong type is None and a fault."""
     before = len(faults)
     try:
         return read(value, faults)

@@ -1,4 +1,4 @@
-"""The Arrow type that Arrow's JSON reader reads a Spark type as, and the conversion after it. Pure.
+"""Maps a Spark type to a type that Arrow's JSON reader supports, and a conversion. Pure.
 
 Arrow reads numbers, decimals, booleans, strings, structs and lists. Dates and times are read as
 strings and cast; bytes are read as strings and decoded from base64. Arrow cannot read maps.
@@ -77,7 +77,7 @@ def _reading_of_list(element: Reading) -> Reading:
         return Reading(read_as)
 
     def finish(array: pa.ListArray) -> pa.ListArray:
-        # The reader's arrays begin at 0 and have no values where they are null.
+        # The reader's arrays start at offset 0 and have no values in null slots.
         mask = array.is_null() if array.null_count else None
         return pa.ListArray.from_arrays(array.offsets, inner(array.values), mask=mask)
 
@@ -89,7 +89,7 @@ def _date(text: pa.StringArray) -> pa.Array:
 
 
 def _timestamp(text: pa.StringArray) -> pa.Array:
-    """Cast strings of which all have a zone or none has; those without are in UTC."""
+    """Cast strings that either all have a zone or all have none; the latter are in UTC."""
     try:
         return text.cast(_UTC)
     except pa.ArrowInvalid:

@@ -1,6 +1,6 @@
-"""Values of a JSON parser → values of a Spark type, by the rules of `from_json`. Pure.
+"""Converts values of a JSON parser to values of a Spark type, as `from_json` does. Pure.
 
-As `JacksonParser.makeConverter`: a token has to be of the type, so 1.5 and "1" are not BIGINT; a
+As in `JacksonParser.makeConverter`, a token has to be of the type, so 1.5 and "1" are not BIGINT; a
 string accepts any token, as its text.
 """
 
@@ -72,7 +72,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _MAX_SECONDS = (1 << 43) - 1
 
 DECODER = json.JSONDecoder(parse_float=Number, parse_int=Whole, parse_constant=Number)
-"""Keeps numbers as text: the wanted type decides what they are."""
+"""Keeps numbers as text, which the requested type converts."""
 
 
 def atom_reader(kind: DataType) -> Callable[[Any], Any]:
@@ -90,13 +90,13 @@ def atom_reader(kind: DataType) -> Callable[[Any], Any]:
 def text_of(value: Any) -> str:
     """Return a JSON value as text: strings without quotes, everything else as compact JSON."""
     if isinstance(value, str):
-        # A lone surrogate has no UTF-8; Java writes the same character for it.
+        # A lone surrogate cannot be encoded as UTF-8; Java writes the same character instead.
         return str(value).encode("utf-8", "replace").decode()
     return _json_of(value)
 
 
 def _json_of(value: Any) -> str:
-    """Return compact JSON. A loop, so that deep values need no deep stack."""
+    """Return compact JSON. A loop, because deep values would need a deep stack."""
     pieces: list[str] = []
     stack: list[tuple[Iterator[tuple[str, Any]], str]] = [(iter([("", value)]), "")]
     while stack:
@@ -199,7 +199,7 @@ def _timestamp(value: Any) -> int:
 
 
 def _usual(value: Any) -> int | None:
-    """Return the same for text in the usual form, by Python's C library, or None."""
+    """Return the same for text in the most common form, by Python's C library; otherwise None."""
     if not isinstance(value, str) or _USUAL.fullmatch(value) is None:
         return None
     try:
@@ -226,7 +226,7 @@ def _time(value: Any) -> re.Match[str]:
 
 
 def _moment(match: re.Match[str]) -> np.datetime64:
-    """Return the written time in microseconds, without its zone; numpy knows the year 0 too."""
+    """Return the written time in microseconds, without its zone; numpy also supports year 0."""
     month, day, hour, minute, second = (
         int(match[name] or default)
         for name, default in (("month", 1), ("day", 1), ("hour", 0), ("minute", 0), ("second", 0))

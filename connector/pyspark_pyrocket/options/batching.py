@@ -1,4 +1,4 @@
-"""How much a micro-batch takes, and how a read is split into tasks."""
+"""The limits of a micro-batch, and how a read is split into tasks."""
 
 from dataclasses import dataclass, replace
 
@@ -21,13 +21,13 @@ _MAX_ROWS, _MAX_BYTES = "maxOffsetsPerTrigger", "maxBytesPerTrigger"
 _MIN_ROWS, _MAX_DELAY = "minOffsetsPerTrigger", "maxTriggerDelay"
 
 DEFAULT_BYTES = 256 << 20
-"""Of a micro-batch, where the user sets no limit: a first backlog must fit into memory."""
+"""The default limit of a micro-batch: an initial backlog must fit into memory."""
 
 DEFAULT_DELAY_MS = 15 * 60_000
 
 
 def _limit(kind: Kind[int | None]) -> Kind[int | None]:
-    """Return the kind of a limit, which `none`, `unlimited` and 0 lift."""
+    """Return the kind of a limit that `none`, `unlimited` and 0 remove."""
 
     def parse(option: str, text: str) -> int | None:
         is_lifted = text.lower() in ("none", "unlimited") or set(text) == {"0"}
@@ -40,8 +40,8 @@ def _limit(kind: Kind[int | None]) -> Kind[int | None]:
 class Admission:
     """The limits of a micro-batch; None: no limit.
 
-    max_rows, max_bytes: messages, and bytes of the log, at most; `by_default`: neither was given.
-    min_rows: how many messages it waits for, but no longer than `max_delay_ms` after the previous
+    max_rows, max_bytes: maximum messages, and bytes of the log; `by_default`: neither was given.
+    min_rows: the number of messages to wait for, at most until `max_delay_ms` after the previous
     micro-batch.
     """
 
@@ -58,8 +58,9 @@ class Admission:
         _limit(SIZE),
         "Maximum bytes of the log in a micro-batch, such as `64m`, shared between queues in "
         "proportion to their backlogs; every queue with messages contributes at least one, "
-        "however long. Stored bytes count: compressed bodies become longer. With both limits the "
-        "smaller one applies. `none`, `unlimited` or `0` removes a limit, also the default.",
+        "however long. The limit is in stored bytes; compressed bodies take more memory. With both "
+        "limits the smaller one applies. `none`, `unlimited` or `0` removes a limit, including the "
+        "default.",
         default="`256m`; `none` with `maxOffsetsPerTrigger`",
     ).field()
     by_default: bool = False
@@ -83,13 +84,13 @@ class Admission:
         limits = cls(**given.read_fields(cls))
         if limits.min_rows and limits.max_rows and limits.min_rows > limits.max_rows:
             raise conflict(
-                f"{_MIN_ROWS!r} is {limits.min_rows}, and {_MAX_ROWS!r} only {limits.max_rows}.",
-                "A micro-batch cannot wait for more than it may take: lower the first.",
+                f"{_MIN_ROWS!r} is {limits.min_rows}, but {_MAX_ROWS!r} is {limits.max_rows}.",
+                "A micro-batch cannot wait for more messages than it may read: lower the first.",
             )
         if _MAX_DELAY in given and limits.min_rows is None:
             raise OptionError(
-                f"{_MAX_DELAY!r} is given alone, and nothing is held back.",
-                remedy=f"Set {_MIN_ROWS!r} to what to wait for, or remove {_MAX_DELAY!r}.",
+                f"{_MAX_DELAY!r} is given without {_MIN_ROWS!r}, so nothing is delayed.",
+                remedy=f"Set {_MIN_ROWS!r}, or remove {_MAX_DELAY!r}.",
                 code="OPTION_MISSING",
             )
         if given.query != STREAM or _MAX_ROWS in given or _MAX_BYTES in given:
@@ -99,7 +100,7 @@ class Admission:
     def describe(self) -> str:
         """Return the limits for a log line."""
         if self.by_default:
-            return f"at most {_size(DEFAULT_BYTES)} at a time ({_MAX_BYTES}=none lifts it)"
+            return f"at most {_size(DEFAULT_BYTES)} at a time ({_MAX_BYTES}=none removes the limit)"
         limits = [] if self.max_rows is None else [f"{self.max_rows} messages"]
         limits += [] if self.max_bytes is None else [_size(self.max_bytes)]
         return f"at most {' and '.join(limits)} at a time" if limits else "everything at once"
@@ -109,8 +110,8 @@ class Admission:
 class Splitting:
     """How a read is split into tasks.
 
-    coalesce: whether small queues share a task. min_tasks: about how many tasks; max_rows,
-    max_bytes: messages, and bytes of the log, of one task at most; None: no such limit.
+    coalesce: whether small queues share a task. min_tasks: the approximate number of tasks.
+    max_rows, max_bytes: maximum messages, and bytes of the log, of one task; None: no limit.
     """
 
     coalesce: bool = Option(
@@ -142,12 +143,12 @@ class Splitting:
 
     @classmethod
     def parse(cls, given: OptionReader) -> "Splitting":
-        """Read how tasks are cut."""
+        """Read the options for splitting."""
         return cls(**given.read_fields(cls))
 
     @property
     def by_bytes(self) -> bool:
-        """Whether queues are cut by their bytes."""
+        """Whether queues are split by their bytes."""
         return self.min_tasks is not None or self.max_bytes is not None
 
 

@@ -1,4 +1,4 @@
-"""What a query creates where it is missing, and with which settings."""
+"""What a query creates if it is missing, and the settings of a new store."""
 
 import shlex
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ _CLEAN_TIME = Option(
     (SINK,),
     Kind("text", _parse_hours, Retention().at_hours),
     "With `retentionHours`: the hours of the day at which old messages are deleted, such as `4` "
-    "or `4,16`; local time, RocketMQ's deleteWhen. On a disk that fills up: at any time.",
+    "or `4,16`; local time, RocketMQ's deleteWhen. On a nearly full disk: at any hour.",
     default="`4`",
 )
 
@@ -75,7 +75,7 @@ _ARGUMENTS = {
 
 @dataclass(frozen=True)
 class RetentionOptions:
-    """The retention options; `given` has the names and texts of those that are given."""
+    """The retention options; `given` has the names and texts of the options that are set."""
 
     hours: int | None
     total_bytes: int | None
@@ -104,7 +104,7 @@ class RetentionOptions:
                     f"{_ARGUMENTS[option]} {shlex.quote(value)}" for option, value in self.given
                 ]
                 raise OptionError(
-                    f"Option {name!r} is {text!r}, and {_describe(kept)} in the store at {path}: "
+                    f"Option {name!r} is {text!r}, but {_describe(kept)} in the store at {path}: "
                     "the option only applies to a store that the write creates.",
                     remedy=f"Remove it, or run: pyrocket store set --path {shlex.quote(path)} "
                     + " ".join(line),
@@ -122,7 +122,7 @@ def _parse_mode(option: str, text: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class CreationOptions:
-    """What a write creates where it is missing.
+    """What a write creates if it is missing.
 
     create_if_missing: whether the store and its topics are created. directory_mode: the permissions
     of a new store; None: by the umask. retention: how long a new store keeps messages; None: for
@@ -134,8 +134,8 @@ class CreationOptions:
         "directoryMode",
         (SINK,),
         Kind("text", _parse_mode, None),
-        "Permissions of a store that this write creates, such as `2770`. With the leading `2` "
-        "everything created in it gets the group's permissions of the directory, under any umask.",
+        "Permissions of a store that this write creates, such as `2770`. With a leading `2`, "
+        "everything created in it gets the directory's group permissions, regardless of the umask.",
         default="by the umask",
     ).field()
     retention: RetentionOptions | None = field(
@@ -144,7 +144,7 @@ class CreationOptions:
 
 
 def check_creates(given: OptionReader) -> None:
-    """Raise OptionError (OPTION_CONFLICT) if options are for a store that is not created."""
+    """Raise OptionError (OPTION_CONFLICT) if settings are given for a store that is not created."""
     described = [option for option in ("directoryMode", *_ARGUMENTS) if option in given]
     if described and not given.read(_CREATE_IF_MISSING):
         raise conflict(

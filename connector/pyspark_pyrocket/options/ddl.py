@@ -1,8 +1,8 @@
 """Spark's DDL for the columns of a schema: text → types, and types → text. Pure.
 
-The process in which a Python source plans has no session whose parser could be used. This one
+The process that plans a Python source has no session, and therefore no parser of Spark. This parser
 reads the part of Spark's grammar (`SqlBaseParser.g4`: colType, complexColType) with the types that
-JSON can fill.
+JSON can represent.
 """
 
 import json
@@ -65,7 +65,7 @@ _DEEPEST = 64
 def parse_ddl(option: str, text: str) -> StructType:
     """Return the columns of `a INT, b STRUCT<c: STRING>`, `struct<...>`, or `schema.json()`.
 
-    NOT NULL and COMMENT are accepted and ignored: no body can promise NOT NULL.
+    NOT NULL and COMMENT are accepted and ignored: bodies cannot guarantee NOT NULL.
     Raises SchemaError (SCHEMA_INVALID).
     """
     if text.lstrip().startswith("{"):
@@ -74,7 +74,7 @@ def parse_ddl(option: str, text: str) -> StructType:
 
 
 def to_ddl(schema: StructType) -> str:
-    """Return the columns as DDL, names quoted where they have to be."""
+    """Return the columns as DDL; names are quoted if necessary."""
     return ", ".join(f"{_quoted(field.name)} {_type_ddl(field.dataType)}" for field in schema)
 
 
@@ -96,10 +96,10 @@ def _quoted(name: str) -> str:
 def _from_json(option: str, text: str) -> StructType:
     try:
         schema = StructType.fromJson(json.loads(text))
-    except Exception as error:  # Spark raises any exception of its dictionary lookups.
+    except Exception as error:  # Spark passes on any exception of its dictionary lookups.
         raise SchemaError(
-            f"Option {option!r} begins like JSON, but is not a Spark schema: {error!r}.",
-            remedy="Write DDL, as in id BIGINT, name STRING, or what schema.json() gives.",
+            f"Option {option!r} starts like JSON, but is not a Spark schema: {error!r}.",
+            remedy="Write DDL, as in id BIGINT, name STRING, or what schema.json() returns.",
         ) from error
     return parse_ddl(option, to_ddl(schema))
 

@@ -26,14 +26,14 @@ _TXN_APP_ID = Option(
     (SINK,),
     TEXT,
     "For batch writes, with `txnVersion`: the name of the writer, by which a repeated write is "
-    "recognised and dropped. Made for `foreachBatch`; a stream does not need it.",
+    "recognised and dropped. Intended for `foreachBatch`; a stream does not need it.",
 )
 _TXN_VERSION = Option(
     "txnVersion",
     (SINK,),
     whole(least=0),
     "With `txnAppId`: the number of the write, such as the id of the micro-batch. It has to "
-    "increase: the same number is dropped, a smaller one refused.",
+    "increase: a write with the same number is dropped, one with a smaller number fails.",
 )
 
 
@@ -50,11 +50,11 @@ class DeliveryOptions:
     """When and how rows become visible.
 
     delivery: EXACTLY_ONCE or AT_LEAST_ONCE.
-    transaction: the identity of a batch write; None where none was given.
+    transaction: the identity of a batch write; None if none is given.
     on_replay_difference: FAIL, DROP or PUBLISH a repetition with other rows.
-    on_batch_gap: FAIL or ACCEPT where earlier micro-batches are missing in the store.
+    on_batch_gap: FAIL or ACCEPT if earlier micro-batches are missing in the store.
     flush: when rows are durable, FLUSH_TASK, FLUSH_SYNC or FLUSH_ASYNC; at-least-once only.
-    timer_max_delay_ms: how far ahead due times may lie.
+    timer_max_delay_ms: the longest delay of a message.
     """
 
     delivery: str = Option(
@@ -62,7 +62,7 @@ class DeliveryOptions:
         (SINK,),
         choice(EXACTLY_ONCE, AT_LEAST_ONCE),
         "`exactly-once`: all rows of a write or micro-batch become visible together, durably, and "
-        "once. `at-least-once`: tasks append directly, and what is repeated is stored again.",
+        "once. `at-least-once`: tasks append directly, and repeated rows are stored again.",
     ).field()
     transaction: Transaction | None = field(
         default=None, metadata=made_of(_TXN_APP_ID, _TXN_VERSION)
@@ -94,7 +94,7 @@ class DeliveryOptions:
         "timerMaxDelay",
         (SINK,),
         duration(StoreConfig().timer_max_delay_ms, "`40d`"),
-        "The furthest time that `delay` and `deliverTimestamp` may give; a later one fails the "
+        "The longest delay that `delay` and `deliverTimestamp` may request; a longer one fails the "
         "write.",
     ).field()
 
@@ -102,8 +102,8 @@ class DeliveryOptions:
         """Raise OptionError (OPTION_CONFLICT) if options of the other delivery are given."""
         if self.delivery == EXACTLY_ONCE and self.flush != FLUSH_TASK:
             raise conflict(
-                f"Option 'flush' is {self.flush}, and a write that is exactly-once is always "
-                "durable when it appears.",
+                f"Option 'flush' is {self.flush}, but an exactly-once write is always durable "
+                "when it becomes visible.",
                 "Remove 'flush', or set 'delivery' to at-least-once.",
             )
         if "onReplayDifference" in given and self.delivery != EXACTLY_ONCE:
@@ -115,7 +115,7 @@ class DeliveryOptions:
 
 
 def transaction_of(given: OptionReader, delivery: str, *, streaming: bool) -> Transaction | None:
-    """Return the identity of a batch write, or None where none was given."""
+    """Return the identity of a batch write, or None if none is given."""
     named = [option for option in ("txnAppId", "txnVersion") if option in given]
     if not named:
         return None
@@ -128,8 +128,8 @@ def transaction_of(given: OptionReader, delivery: str, *, streaming: bool) -> Tr
     if len(named) == 1:
         raise OptionError(
             f"Option {named[0]!r} is given alone.",
-            remedy="A repetition is recognised by both: give 'txnAppId' and 'txnVersion', or"
-            " neither.",
+            remedy="Both are needed to recognise a repetition: set 'txnAppId' and 'txnVersion',"
+            " or neither.",
             code="OPTION_MISSING",
         )
     if delivery != EXACTLY_ONCE:
@@ -142,7 +142,7 @@ def transaction_of(given: OptionReader, delivery: str, *, streaming: bool) -> Tr
     if not app_id:
         raise OptionError(
             "Option 'txnAppId' is empty.",
-            remedy="Name the application that writes, and keep the name.",
+            remedy="Set it to the name of the application that writes, and do not change it.",
         )
     version = given.read(_TXN_VERSION)
     assert version is not None

@@ -1,6 +1,6 @@
-"""Options of Kafka's source, of other connectors and of Spark: explained when they are refused.
+"""Options of Kafka's source, of other connectors and of Spark, rejected with an explanation.
 
-Users may keep them from other jobs, and an option without an effect must not be ignored silently.
+Users may copy them from other jobs, and an option without effect must not be ignored silently.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ _WRITING = "belongs to the query that writes the stream"
 class ForeignOption:
     """An option of another source, or of another part of Spark.
 
-    name: as its own documentation writes it; Spark passes options on in lower case. what: what it
-    does, as the rest of a sentence that begins with its name. ours: the option here that does the
-    same or comes nearest, or "". instead: the remedy where there is no such option.
+    name: as in its own documentation; Spark passes option names in lower case. what: what it does,
+    as the rest of a sentence that begins with its name. ours: the equivalent or nearest option of
+    this source, or "". instead: the remedy if there is no such option.
     """
 
     name: str
@@ -98,7 +98,7 @@ _TAILS = {
 
 
 def foreign_option(key: str) -> ForeignOption | None:
-    """Return the known option of this name, which is not one of this source, or None."""
+    """Return the known foreign option of this name, or None."""
     known = _BY_NAME.get(key.lower())
     if known is not None:
         return known

@@ -1,9 +1,9 @@
-"""One option: its row in the table of `connector/README.md`, and how its text is read.
+"""One option: its row in the table of `connector/README.md`, and how its text is parsed.
 
-An `Option` is the default of a field of the dataclass that it is read into:
+A dataclass that options are read into has an `Option` as the default of each field:
 
     class Splitting:
-        min_tasks: int | None = Option("minPartitions", READS, WHOLE, "About so many …").field()
+        min_tasks: int | None = Option("minPartitions", READS, WHOLE, "Approximate …").field()
 
 `rows_of` collects the rows of such classes, and `read_fields` the values of one.
 """
@@ -34,9 +34,9 @@ Other = TypeVar("Other")
 class Kind(Generic[Value]):
     """A kind of values.
 
-    values: the valid values, as the list of options shows them. parse: the option's name and its
-    text → the value; raises OptionError. default: the value of an option that is not given; shown:
-    the same for the README.
+    values: the valid values, as the list of options shows them. parse: returns the value for the
+    option's name and text; raises OptionError. default: the value if the option is not given.
+    shown: the default as the README prints it.
     """
 
     values: str
@@ -58,8 +58,8 @@ class Kind(Generic[Value]):
 class Option(Generic[Value]):
     """One option.
 
-    default: as the README prints it; "": the kind's. instead: the remedy for a query that does not
-    have the option.
+    default: as the README prints it; if empty, the default of the kind. instead: the remedy for a
+    query that does not have the option.
     """
 
     name: str
@@ -104,7 +104,7 @@ class OptionReader:
         return option in self.values
 
     def text(self, option: str, default: str = "") -> str:
-        """Return the text of an option, without spaces around it."""
+        """Return the text of an option, without surrounding spaces."""
         return self.values.get(option, default).strip()
 
     def read(self, option: Option[Value], kind: Kind[Value] | None = None) -> Value:
@@ -146,9 +146,9 @@ def conflict(message: str, remedy: str) -> OptionError:
 
 
 def choice(*words: str) -> Kind[str]:
-    """Return the kind of one of these names, ignoring case; the first is the default.
+    """Return a kind whose values are these names, ignoring case; the first is the default.
 
-    An empty first name means that the option is not given.
+    If the first name is empty, the option has no default and cannot be set to it.
     """
     *others, last = filter(None, words)
     remedy = f"Use {', '.join(others)} or {last}." if others else f"Use {last}."
@@ -162,12 +162,12 @@ def choice(*words: str) -> Kind[str]:
 
 
 def boolean(*, default: bool) -> Kind[bool]:
-    """Return the kind of true and false."""
+    """Return a kind whose values are true and false."""
     return choice(*(("true", "false") if default else ("false", "true"))).then("true".__eq__)
 
 
 def whole(least: int = 1) -> Kind[int | None]:
-    """Return the kind of whole numbers from `least` on; None by default."""
+    """Return a kind whose values are whole numbers from `least` on; None by default."""
 
     def parse(option: str, text: str) -> int:
         if not (text.isascii() and text.isdigit() and least <= int(text) <= _MAX):
@@ -178,7 +178,7 @@ def whole(least: int = 1) -> Kind[int | None]:
 
 
 def duration(default_ms: int, shown: str) -> Kind[int]:
-    """Return the kind of lengths of time, in ms."""
+    """Return a kind whose values are durations, in ms."""
 
     def parse(option: str, text: str) -> int:
         length = parse_duration(text.lower())

@@ -56,7 +56,7 @@ _VALUE_FORMAT = Option(
     ALL,
     choice("", BINARY, STRING, JSON),
     "Reads: `string` decodes bodies as UTF-8; `json` turns their fields into columns, in place of "
-    "the body. Writes: `json` makes the body of all columns that are not columns of a message.",
+    "the body. Writes: `json` encodes all columns that are not columns of a message as the body.",
     default="`binary`",
 )
 _VALUE_SCHEMA = Option(
@@ -64,10 +64,10 @@ _VALUE_SCHEMA = Option(
     READS,
     TEXT,
     "With `valueFormat=json`: the fields to read, as DDL (`id BIGINT, at TIMESTAMP`) or as "
-    "`schema.json()` returns them. A batch without it infers them and logs the DDL: from the "
+    "`schema.json()` returns them. Without it, a batch infers them and logs the DDL: from the "
     "first 1000 messages that it reads, over all queues (with `tags` or `sql`: from at most 64 "
-    "MiB of the log; ignoring `keys` and `msgId`), or from the whole topics if none of those "
-    "bodies is a JSON object.",
+    "MiB of the log; ignoring `keys` and `msgId`), or from the oldest messages of the topics if "
+    "none of those bodies is a JSON object.",
     default="none (stream), inferred (batch)",
 )
 _VALUE_COLUMN = Option(
@@ -81,9 +81,9 @@ _MODE = Option(
     "mode",
     READS,
     _modes(FAILFAST, DROPMALFORMED, PERMISSIVE),
-    "How to treat a body that does not match `valueFormat`. `PERMISSIVE`: what cannot be decoded "
-    "is null. `DROPMALFORMED`: the row is dropped. `FAILFAST`: the query fails and names topic, "
-    "queue and offset.",
+    "How to handle a body that does not match `valueFormat`. `PERMISSIVE`: values that cannot be "
+    "decoded are null. `DROPMALFORMED`: the row is dropped. `FAILFAST`: the query fails with an "
+    "error that names topic, queue and offset.",
     default="`PERMISSIVE` (json), `FAILFAST` (string)",
 )
 _MODES_OF_JSON = _modes(PERMISSIVE, DROPMALFORMED, FAILFAST)
@@ -94,13 +94,13 @@ class Payload:
     """Which columns a read has, and how it decodes bodies.
 
     kafka_columns, include_headers: which columns a DataFrame has by default.
-    value_format: BINARY, STRING or JSON, or "" where none was given.
-    value_schema: the fields of a JSON body, without the column of corrupt records; None where none
-    was given.
-    value_column: the struct column that holds the fields, or "" where each is a column.
+    value_format: BINARY, STRING or JSON, or "" if none is given.
+    value_schema: the fields of a JSON body, without the column of corrupt records; None if none is
+    given.
+    value_column: the struct column that holds the fields, or "" if each field is a column.
     mode: PERMISSIVE, DROPMALFORMED or FAILFAST.
     corrupt_column: the name of the column of corrupt records.
-    shows_corrupt: whether `value_schema` named it.
+    shows_corrupt: whether the option `valueSchema` has this column.
     bad_topic: the topic for messages whose bodies cannot be decoded, or "".
     """
 
@@ -119,8 +119,8 @@ class Payload:
         "columnNameOfCorruptRecord",
         READS,
         Kind("text", _parse_column, CORRUPT_RECORD),
-        "With `mode=PERMISSIVE`: the string column that receives such a body, if `valueSchema` or "
-        "the DataFrame's schema has it; null in other rows.",
+        "With `mode=PERMISSIVE`: the string column for bodies that do not match, if `valueSchema` "
+        "or the DataFrame's schema has it; null in other rows.",
         default="`_corrupt_record`",
     ).field()
     shows_corrupt: bool = False
@@ -128,19 +128,19 @@ class Payload:
         "badRecordsTopic",
         READS,
         Kind("text", _parse_topic, ""),
-        "The topic that receives such messages, with properties that name their origin and the "
-        "reason. Created if it does not exist.",
+        "The topic to which messages with such bodies are sent, with properties that name their "
+        "origin and the reason. Created if it does not exist.",
     ).field()
 
     @classmethod
     def parse(cls, given: OptionReader) -> "Payload":
-        """Read which columns are wanted, and how bodies are decoded."""
+        """Read the options for columns and for decoding bodies."""
         value_format = given.read(_VALUE_FORMAT)
         _check_belongs(given, value_format)
         mode = given.read(_MODE, _MODES_OF_JSON if value_format == JSON else None)
         for option in ("columnNameOfCorruptRecord", "badRecordsTopic"):
             if option in given and mode == FAILFAST:
-                raise _needs(option, "another mode than FAILFAST, which shows no bad row")
+                raise _needs(option, "another mode than FAILFAST, which returns no bad rows")
         values = given.read_fields(cls)
         if values["include_headers"] and not values["kafka_columns"]:
             raise conflict(
@@ -153,10 +153,10 @@ class Payload:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodingOptions:
-    """How a write makes the bodies and keys of messages.
+    """How a write encodes the bodies and keys of messages.
 
-    encodes_json: whether a body is made of the columns that are not a message's own.
-    value_column: the struct column that is the body instead, or an empty string.
+    encodes_json: whether the columns that are not columns of a message are encoded as the body.
+    value_column: the struct column that is encoded instead of them, or an empty string.
     null_body: what happens to rows without a body, FAIL, EMPTY or DROP.
     key_encoding: how the column `key` is stored, TEXT_KEY or BASE64.
     """
@@ -184,8 +184,8 @@ class EncodingOptions:
 
 
 def json_encoding(given: OptionReader) -> tuple[bool, str]:
-    """Return whether a write encodes columns as JSON bodies, and the one column for it or ""."""
-    given.read(_SCHEMA_MODE)  # Writes take the columns of both modes: any valid one is fine.
+    """Return whether a write encodes columns as JSON bodies, and the only such column or ""."""
+    given.read(_SCHEMA_MODE)  # Writes accept the columns of both modes: only check the value.
     encodes_json = given.read(_VALUE_FORMAT, choice("", JSON)) == JSON
     if _VALUE_COLUMN.name in given and not encodes_json:
         raise _needs(_VALUE_COLUMN.name, "valueFormat=json")
@@ -202,13 +202,13 @@ def _check_belongs(given: OptionReader, value_format: str) -> None:
 
 
 def _schema(given: OptionReader, corrupt: str) -> tuple[StructType | None, bool]:
-    """Return the fields to read, and whether the column of corrupt records is among the given."""
+    """Return the fields to read, and whether the option has the column of corrupt records."""
     if "valueSchema" not in given:
         return None, False
     schema = parse_ddl("valueSchema", given.text("valueSchema"))
     named = [field for field in schema if field.name == corrupt]
     if named and named[0].dataType.simpleString() != "string":
-        raise given.wrong("valueSchema", f"{corrupt!r} holds bodies as they are: make it STRING.")
+        raise given.wrong("valueSchema", f"{corrupt!r} holds bodies unchanged: make it STRING.")
     return StructType([field for field in schema if field.name != corrupt]), bool(named)
 
 

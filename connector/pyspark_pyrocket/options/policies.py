@@ -26,10 +26,11 @@ _ON_DATA_LOSS = Option(
     READS,
     choice(FAIL, SKIP, TO_EARLIEST, TO_LATEST),
     "What to do when messages are lost before they are read (deleted by retention or with their "
-    "topic, truncated after a crash, or missing in a restored store). `fail` names them. The "
-    "other policies log how many are lost and continue: `skip` with what is left, `earliest` with "
-    "the first message of the queue, `latest` at its end. A single corrupt message is skipped by "
-    "all three. Another store at the path always fails.",
+    "topic, truncated after a crash, or missing in a restored store). `fail` fails the query with "
+    "an error that names them. The other policies log how many are lost and continue: `skip` with "
+    "the remaining messages, `earliest` with the first message of the queue, `latest` at its end. "
+    "All three skip a single corrupt message. A different store at the path always fails the "
+    "query.",
 )
 _FAIL_ON_DATA_LOSS = Option(
     "failOnDataLoss",
@@ -42,13 +43,13 @@ _FAIL_ON_DATA_LOSS = Option(
 
 @dataclass(frozen=True, kw_only=True)
 class LossPolicy:
-    """policy: FAIL, SKIP, TO_EARLIEST or TO_LATEST."""
+    """What to do about lost messages: FAIL, SKIP, TO_EARLIEST or TO_LATEST."""
 
     policy: str = field(default=FAIL, metadata=made_of(_ON_DATA_LOSS, _FAIL_ON_DATA_LOSS))
 
     @classmethod
     def parse(cls, given: OptionReader) -> "LossPolicy":
-        """Read what to do about a loss; two options that disagree are refused."""
+        """Read the policy. Raises OptionError if the two options contradict each other."""
         policy = given.read(_ON_DATA_LOSS)
         if "failOnDataLoss" not in given:
             return cls(policy=policy)
@@ -75,7 +76,7 @@ _HOW_TO_COMMIT = {
     BATCH: "To move it when a batch is done, use pyspark_pyrocket.BatchCommit.",
     STREAM: "To make it follow a stream, name it with 'commitToGroup'.",
 }
-"""The remedy for moving a group, by kind of query; a read of unknown kind gets both."""
+"""How to move a group, by kind of query; errors show both if the kind is unknown."""
 
 
 def _parse_group(option: str, text: str) -> str:
@@ -107,11 +108,11 @@ class Progress:
         "commitToGroup",
         (STREAM,),
         _GROUP,
-        "A consumer group whose offsets follow the query: each micro-batch after Spark has "
-        "committed it, never backwards, visible to all of RocketMQ's tools. It does not affect "
-        "what is read. For batches: `pyspark_pyrocket.BatchCommit`.",
-        instead="Spark does not report the end of a batch to a source, so that it cannot commit "
-        "there: use pyspark_pyrocket.BatchCommit.",
+        "A consumer group whose offsets follow the query. They are committed after Spark has "
+        "committed a micro-batch, never move backwards, and are visible to all of RocketMQ's "
+        "tools. They do not affect what is read. For batches: `pyspark_pyrocket.BatchCommit`.",
+        instead="Spark does not notify a source of the end of a batch, so the source cannot "
+        "commit: use pyspark_pyrocket.BatchCommit.",
     ).field()
     read_only: bool = Option(
         "readOnly",
@@ -122,13 +123,13 @@ class Progress:
 
     @classmethod
     def parse(cls, given: OptionReader) -> "Progress":
-        """Read the names of groups, and refuse a commit that may not write."""
+        """Read the options. Raises OptionError if a read-only query would have to write."""
         progress = cls(**given.read_fields(cls))
         _check_group_is_used(given)
         for option in _WRITING if progress.read_only else ():
             if option in given:
                 raise conflict(
-                    f"Both {option!r} and readOnly=true are given, but a commit writes to the"
+                    f"Both {option!r} and readOnly=true are given, but the former writes to the"
                     " store.",
                     "Keep one of them.",
                 )
@@ -136,12 +137,12 @@ class Progress:
 
 
 def _check_group_is_used(given: OptionReader) -> None:
-    """Refuse a group that no other option refers to: it would have no effect."""
+    """Reject a group that no other option refers to, because it would have no effect."""
     refer = ("startingOffsets", "endingOffsets")
     is_used = any(given.text(option).lower() == "committed" for option in refer)
     if "group" in given and not is_used and given.text("view", "messages").lower() == "messages":
         raise conflict(
-            "Option 'group' is given, and no other option refers to it.",
-            "Set startingOffsets=committed to begin where it stopped, or remove it. "
+            "Option 'group' is given, but no other option refers to it.",
+            "Set startingOffsets=committed to start at its committed offsets, or remove it. "
             f"{_HOW_TO_COMMIT.get(given.query, ' '.join(_HOW_TO_COMMIT.values()))}",
         )

@@ -40,7 +40,7 @@ class OffsetChoice:
         return cls(option, queues=parse_by_queue(option, text, _offset, _OFFSETS_EXAMPLE))
 
     def uses(self, word: int) -> bool:
-        """Return whether EARLIEST or LATEST, as given, is used for any queue."""
+        """Return whether `word`, EARLIEST or LATEST, is used for any queue."""
         if not self.queues:
             return self.word == word
         return any(
@@ -58,7 +58,7 @@ class OffsetChoice:
 class TimeChoice:
     """The first messages stored at or after a time, one for all queues or one for each.
 
-    without: EARLIEST or LATEST, for a queue that has no such message; None raises an error then.
+    without: EARLIEST or LATEST, used for queues without such a message; None raises an error.
     """
 
     option: str
@@ -96,7 +96,7 @@ class TimeChoice:
 class Committed:
     """The committed offsets of a consumer group.
 
-    without: EARLIEST or LATEST, for the queues of a topic in which it has committed nothing.
+    without: EARLIEST or LATEST, used for topics in which the group has no committed offsets.
     """
 
     option: str

@@ -17,7 +17,7 @@ from pyspark_pyrocket.options.topics import Subscription
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """The options of a read: each part is explained where it is defined.
+    """The options of a read. Each part is documented in its own class.
 
     path: the store's directory, absolute; empty with an endpoint.
     view, skips_damage, verify_crc: as in `View`.
@@ -42,7 +42,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, request: Request, query: str = READ) -> "ReadOptions":
-        """Read and check the options of a batch, a stream or, for its schema, either."""
+        """Read and check the options of a batch or a stream; READ accepts those of both."""
         path, given = given_options(request, query)
         view = View.parse(given)
         return cls(

@@ -29,8 +29,8 @@ _TAGS = Option(
     "tags",
     READS,
     TEXT,
-    "Only messages with one of these tags, such as `paid || shipped`. Others are skipped by the "
-    "tag hashes in the queue, without reading the log.",
+    "Only messages with one of these tags, such as `paid || shipped`. Other messages are skipped "
+    "by the tag hashes in the ConsumeQueue, without reading the log.",
     default="`*`",
 )
 _SUB_EXPRESSION = Option(
@@ -38,14 +38,14 @@ _SUB_EXPRESSION = Option(
 )
 
 _OTHER_SEPARATOR = re.compile(r"[|,]|\s(?:or|and)\s", re.IGNORECASE)
-"""What users write for || by mistake."""
+"""Separators that users write instead of || by mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
     """Which messages are read.
 
-    where: the filter. tags, sql: its expressions; empty where none was given.
+    where: the filter. tags, sql: its expressions; empty if not given.
     """
 
     where: MessageFilter = field(default_factory=MessageFilter)
@@ -61,11 +61,11 @@ class Selection:
     @classmethod
     def parse(cls, given: OptionReader) -> "Selection":
         """Read the filter."""
-        given.refuse_together("tags", "subExpression", "They mean the same: keep one.")
+        given.refuse_together("tags", "subExpression", "They are the same option: keep one.")
         option = "subExpression" if "subExpression" in given else "tags"
         tags, sql = given.text(option), given.text("sql")
         if "sql" in given and not sql:
-            raise given.wrong("sql", "Write a condition on properties, or leave the option out.")
+            raise given.wrong("sql", "Write a condition on properties, or remove the option.")
         for name in (option, "sql"):
             if name in given:
                 _refuse_other_views(name, given)
@@ -136,7 +136,7 @@ _STREAMS = "A stream reads new messages as they arrive: filter its DataFrame."
 
 @dataclass(frozen=True, kw_only=True)
 class KeyLookup:
-    """keys: messages with one of these keys. ids: these messages. At most one of the two is given.
+    """The keys or the ids of the messages to read; at most one of the two is given.
 
     False if neither is.
     """
@@ -154,8 +154,8 @@ class KeyLookup:
         "msgId",
         (BATCH,),
         _WORDS,
-        "Only messages with these ids, written like `keys`: unique ids of producers, or ids of "
-        "brokers, which name a log offset.",
+        "Only messages with these ids, written like `keys`: unique ids set by producers, or offset "
+        "message ids assigned by brokers, which contain a CommitLog offset.",
         instead=_STREAMS,
     ).field()
 
@@ -191,29 +191,30 @@ _NAMES = ("subscribe", "topic", "subscribePattern", "assign")
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """view: which one is read. skips_damage: whether damaged places of the log are left out.
+    """The view to read, and how to handle corruption.
 
-    verify_crc: whether bodies are checked against their checksums.
+    skips_damage: whether corrupt ranges of the log are skipped. verify_crc: whether the checksums
+    of bodies are verified.
     """
 
     view: str = Option(
         "view",
         (BATCH,),
         choice(*VIEWS),
-        "What to read instead of the messages of topics, as of the time of planning and without "
-        "writing. `scheduled`: pending delayed messages, with `dueTimestamp`; `half`: undecided "
-        "messages of transactions; both of all topics unless some are named. `commitlog`: every "
-        "record of the log, in its order, including those that no queue refers to. `retry` and "
-        "`dlq`: messages that consumers have sent back or given up. `groups`: the progress of "
-        "each group, by queue; `topics`: all topics. The option `group` selects one group of "
-        "`retry`, `dlq` and `groups`.",
+        "The view to read instead of topic messages. It shows the state at planning time and never "
+        "modifies the store. `scheduled`: pending delayed messages, with `dueTimestamp`; `half`: "
+        "undecided messages of transactions; both for all topics unless topics are given. "
+        "`commitlog`: every record of the log, in log order, including those that no queue refers "
+        "to. `retry` and `dlq`: messages that consumers have sent back, and dead-letter messages. "
+        "`groups`: the progress of each group, by queue; `topics`: all topics. The option `group` "
+        "selects one group of `retry`, `dlq` and `groups`.",
     ).field()
     skips_damage: bool = Option(
         "onDamage",
         (BATCH,),
         choice("fail", "skip").then("skip".__eq__),
-        "With `view=commitlog`, for corrupt ranges of the log: `fail` names the range, `skip` "
-        "leaves it out and logs it.",
+        "With `view=commitlog`, for corrupt ranges of the log: `fail` fails with an error that "
+        "names the range, `skip` skips and logs it.",
     ).field()
     verify_crc: bool = Option(
         "verifyCrc",
@@ -244,6 +245,6 @@ def _not_for(view: str) -> Iterator[tuple[Iterable[str], str]]:
     if view in TABLES:
         yield [row.name for row in rows_of(Payload)], "has no messages"
     if view != COMMITLOG:
-        yield ["onDamage"], "does not read the log as it is"
+        yield ["onDamage"], "does not read the log directly"
     if view not in (MESSAGES, RETRY, DLQ, GROUPS):
         yield ["group"], "does not show groups"

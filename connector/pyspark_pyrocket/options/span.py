@@ -37,9 +37,9 @@ _STARTING_OFFSETS = Option(
     READS,
     TEXT,
     '`earliest`, `latest`, or JSON for every queue, `{"t":{"0":23,"1":"earliest"}}`, with or '
-    "without a broker level; -2 is earliest, -1 latest. `committed`: where the option `group` "
-    "stopped, or the default in a topic in which it has committed nothing. Inclusive. A stream "
-    "uses it once; afterwards its checkpoint counts.",
+    "without a broker level; -2 is earliest, -1 latest. `committed`: the committed offsets of "
+    "`group`, or the default in topics in which it has none. Inclusive. A stream uses it only when "
+    "it is new; afterwards it continues from its checkpoint.",
     default="`latest` (stream), `earliest` (batch)",
 )
 _STARTING_TIMESTAMP = Option(
@@ -47,14 +47,15 @@ _STARTING_TIMESTAMP = Option(
     READS,
     _TIMESTAMP,
     "Start with the first message of each queue stored at or after this time: epoch milliseconds, "
-    "ISO-8601 (UTC if it names no zone), or relative to the start of the query (`-1h`, `-15m`, "
-    "`now`). Takes precedence over the next option, and that one over `startingOffsets`.",
+    "ISO-8601 (UTC if it has no zone), or relative to the start of the query (`-1h`, `-15m`, "
+    "`now`). Takes precedence over `startingOffsetsByTimestamp`, which takes precedence over "
+    "`startingOffsets`.",
 )
 _STARTING_BY_TIMESTAMP = Option(
     "startingOffsetsByTimestamp",
     READS,
     _TIMESTAMPS,
-    'The same with a time for every queue, `{"t":{"0":"-1h","1":1767225600000}}`.',
+    'As `startingTimestamp`, with a time for each queue: `{"t":{"0":"-1h","1":1767225600000}}`.',
 )
 _STRATEGY = Option(
     "startingOffsetsByTimestampStrategy",
@@ -73,7 +74,7 @@ _ENDING_OFFSETS = Option(
     "endingOffsets",
     (BATCH,),
     TEXT,
-    "`latest`, `committed` (what the option `group` has consumed), or JSON as above without "
+    "`latest`, `committed` (the committed offsets of `group`), or JSON as above without "
     "`earliest`. Exclusive.",
     default="`latest`",
 )
@@ -81,15 +82,15 @@ _ENDING_TIMESTAMP = Option(
     "endingTimestamp",
     (BATCH,),
     _TIMESTAMP,
-    "End before the first message of each queue stored at or after this time, written as above; "
-    "at the queue's end if there is none. Takes precedence over the next option, and that one "
-    "over `endingOffsets`.",
+    "End before the first message of each queue stored at or after this time, or at the queue's "
+    "end if there is none; written as `startingTimestamp`. Takes precedence over "
+    "`endingOffsetsByTimestamp`, which takes precedence over `endingOffsets`.",
 )
 _ENDING_BY_TIMESTAMP = Option(
     "endingOffsetsByTimestamp",
     (BATCH,),
     _TIMESTAMPS,
-    "The same with a time for every queue.",
+    "As `endingTimestamp`, with a time for each queue.",
 )
 
 _FROM_EARLIEST = OffsetChoice("startingOffsets", EARLIEST)
@@ -103,7 +104,7 @@ _ENDS = (_ENDING_TIMESTAMP, _ENDING_BY_TIMESTAMP, _ENDING_OFFSETS)
 class Span:
     """Where a batch starts and ends; a stream uses `starting` once, when it is new.
 
-    notes: what to log about how the options were interpreted.
+    notes: log lines about how the options were interpreted.
     """
 
     starting: Place = field(
@@ -132,7 +133,7 @@ class Span:
         """Return the store times, epoch ms, [begin, end), within which all queues are read."""
         begin, end = 0, 2**63 - 1
         start = self.starting
-        # EARLIEST: a queue without a message that young is read from its first message.
+        # With EARLIEST, a queue without such a message is read from its first message.
         if isinstance(start, TimeChoice) and start.moment and start.without != EARLIEST:
             begin = start.moment.at(now_ms)
         if isinstance(self.ending, TimeChoice) and self.ending.moment is not None:
@@ -164,7 +165,7 @@ def _starting_offsets(given: OptionReader) -> Place:
     choice = OffsetChoice.parse("startingOffsets", text)
     if given.query == BATCH and choice.uses(LATEST):
         raise OptionError(
-            "Option 'startingOffsets' is latest, and a batch that starts there is empty.",
+            "Option 'startingOffsets' is latest, but a batch that starts there is empty.",
             remedy="Use earliest or offsets; a stream can start at latest.",
         )
     return choice
@@ -180,7 +181,7 @@ def _ending(given: OptionReader) -> Place:
     choice = OffsetChoice.parse("endingOffsets", text)
     if choice.uses(EARLIEST):
         raise OptionError(
-            "Option 'endingOffsets' is earliest, and a batch that ends there is empty.",
+            "Option 'endingOffsets' is earliest, but a batch that ends there is empty.",
             remedy="Use latest or offsets.",
         )
     return choice

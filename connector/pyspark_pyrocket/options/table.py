@@ -32,7 +32,7 @@ TABLE: tuple[Option[Any], ...] = (
 
 _ADDED_BY_SPARK = {
     SINK: re.compile("checkpointlocation|queryname"),
-    # Added by CREATE TABLE when it asks for the columns.
+    # Added by CREATE TABLE when it requests the schema.
     READ: re.compile(
         r"option\..*|provider|owner|location|comment|collation|external|is_managed_location"
         "|table_type"
@@ -41,7 +41,7 @@ _ADDED_BY_SPARK = {
 
 _MIN_RATIO, _MIN_RATIO_OF_SAME_BEGINNING = 0.65, 0.5
 _BEGINNING = 6
-"""The least ratio of difflib for a similar name; a lower one for names with the same beginning."""
+"""Minimum ratio of difflib for a similar name; lower for names with the same beginning."""
 
 
 def given_options(request: Request, query: str) -> tuple[str, OptionReader]:

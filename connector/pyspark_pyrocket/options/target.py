@@ -14,8 +14,8 @@ PATH = Option(
     "path",
     ALL,
     TEXT,
-    "The store's directory: a path or a `file:` URI. A relative path starts at the driver's "
-    "working directory.",
+    "The store's directory: a path or a `file:` URI. A relative path is resolved against the "
+    "driver's working directory.",
     default="`$PYROCKET_STORE`",
 )
 
@@ -83,7 +83,7 @@ def _one_path(options: dict[str, str]) -> str:
 
 
 def _pop(options: dict[str, str], wanted: str, default: str) -> str:
-    """Remove an option, whatever the case of its name, and return its value."""
+    """Remove an option, ignoring the case of its name, and return its value."""
     for name in [name for name in options if name.lower() == wanted]:
         default = options.pop(name)
     return default

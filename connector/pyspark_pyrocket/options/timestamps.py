@@ -9,20 +9,20 @@ from pyrocket.errors import OptionError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _SECONDS_BELOW = 10**11
-"""Numbers below are taken for seconds: as milliseconds they lie before 1973."""
+"""Smaller numbers are probably seconds: as milliseconds they are before 1973."""
 _ISO = re.compile(
     r"(\d{4})(-?)(\d\d)\2(\d\d)"
     r"(?:[Tt ](\d\d)(?:(:?)(\d\d)(?:\6(\d\d)(?:[.,](\d+))?)?)?(?:([Zz])|([+-]\d\d):?(\d\d)?)?)?",
     re.ASCII,
 )
-"""Date, T or a space, time, zone: both of ISO-8601's forms, with and without - and :."""
+"""Date, T or a space, time and zone, in both forms of ISO-8601: with and without - and :."""
 
 
 @dataclass(frozen=True)
 class Timestamp:
     """A time: `ms` since the epoch or, if `relative`, from the start of the query.
 
-    note: what to log about how it was read, or an empty string.
+    note: a log line about how the text was interpreted, or an empty string.
     """
 
     ms: int

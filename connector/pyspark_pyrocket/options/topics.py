@@ -1,4 +1,4 @@
-"""Which topics and queues a read is about."""
+"""The topics and queues that a read covers."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -63,7 +63,7 @@ def _queue_ids(option: str, text: str, topic: str, value: object) -> tuple[int, 
 
 def _parse_topic(option: str, text: str) -> str:
     if not text or "," in text:
-        raise invalid(option, text, "It names one topic; reads take several with 'subscribe'.")
+        raise invalid(option, text, "It takes one topic; to read several topics use 'subscribe'.")
     return text
 
 
@@ -80,15 +80,15 @@ _SUBSCRIBE_PATTERN = Option(
     "subscribePattern",
     READS,
     Kind("text", _parse_pattern, ""),
-    "A regular expression. Topics whose whole name matches it are read, including those created "
+    "A regular expression. Topics whose full name matches it are read, including those created "
     "while a stream runs. RocketMQ's system topics (`%RETRY%…`, `SCHEDULE_TOPIC_XXXX`, …) and "
-    "topics that may not be read never match.",
+    "topics without read permission never match.",
 )
 _ASSIGN = Option(
     "assign",
     READS,
     Kind("text", _parse_queues, None),
-    'JSON with exactly the queues to read, `{"t":[0,2]}`. None is added later.',
+    'JSON with exactly the queues to read, `{"t":[0,2]}`. No queue is added later.',
 )
 TOPIC = Option(
     "topic",
@@ -104,10 +104,10 @@ _NAMING = (_SUBSCRIBE, _SUBSCRIBE_PATTERN, _ASSIGN, TOPIC)
 class Subscription:
     """Topics by name, by pattern, or with exactly the queues to read.
 
-    topics: their names in the order given; none with a pattern, or where none is needed.
-    wait: whether some of the named ones may not exist yet.
-    pattern: the regular expression for whole names, or an empty string.
-    queues: topic → the queues that are read; all queues of a topic that is missing here.
+    topics: their names in the order given; empty with a pattern, or if no topic is needed.
+    wait: whether named topics may not exist yet.
+    pattern: the regular expression for full names, or an empty string.
+    queues: topic → the queues that are read; a topic that is missing here is read completely.
     """
 
     topics: tuple[str, ...] = field(default=(), metadata=made_of(*_NAMING))
@@ -153,6 +153,6 @@ class Subscription:
         return frozenset(self.topics)
 
     def chosen(self, topic: str, queues: Iterable[int]) -> list[int]:
-        """Return those of a topic's queues that are read."""
+        """Return the queues of a topic that are read."""
         wanted = self.queues.get(topic)
         return [queue for queue in queues if wanted is None or queue in wanted]

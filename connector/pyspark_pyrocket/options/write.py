@@ -14,10 +14,10 @@ from pyspark_pyrocket.options.topics import TOPIC
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions(CreationOptions, DeliveryOptions, EncodingOptions):
-    """The options of a write: those of its bases, and where rows are written to.
+    """The options of a write: those of its base classes, the store and the topic.
 
     path: the store's directory, absolute; empty with an endpoint.
-    topic: the topic of every row, or an empty string where a column names it.
+    topic: the topic of every row, or an empty string if a column has the topics.
     """
 
     path: str = ""

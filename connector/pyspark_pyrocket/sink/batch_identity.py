@@ -1,8 +1,8 @@
-"""How a write is recognised when Spark repeats it.
+"""The identity by which the store recognises a write that Spark repeats.
 
 A stream is identified by its query id, which is in the checkpoint, and a micro-batch by its number;
-Spark passes both to the tasks. A batch write has only the options txnAppId and txnVersion: Spark's
-properties are the same for every write in a foreachBatch, so they are not used there.
+Spark passes both to the tasks. A batch write is identified by the options txnAppId and txnVersion:
+Spark's local properties are the same for every write in a foreachBatch, so they are not used.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark_pyrocket.options.write import WriteOptions
 
 _QUERY, _BATCH, _RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
-"""Names of local properties of a task; the job group of a stream is its run id."""
+"""Names of local properties of a task. The job group of a streaming query is its run id."""
 
 
 def batch_of_task(target: str) -> SinkBatch:
@@ -36,7 +36,7 @@ def batch_of_task(target: str) -> SinkBatch:
 
 
 def batch_of_write(options: WriteOptions) -> SinkBatch:
-    """Return the identity of a batch write: the user's, or a random one."""
+    """Return the identity of a batch write: the one given by its options, or a random one."""
     transaction = options.transaction
     if transaction is None:
         return SinkBatch(identity=str(uuid4()), target=options.topic, batch=0)
@@ -44,16 +44,16 @@ def batch_of_write(options: WriteOptions) -> SinkBatch:
 
 
 def agreed(batches: Iterable[SinkBatch], batch_id: int) -> SinkBatch:
-    """Return the micro-batch that all tasks name, as begun by the first of them.
+    """Return the micro-batch of all tasks, with the earliest start time among them.
 
-    So a task that is retried later does not change when the micro-batch began.
-    Raises SinkError (SINK_NO_IDENTITY) unless it is the micro-batch that Spark commits.
+    A task that is retried later therefore does not change the start time of the micro-batch.
+    Raises SinkError (SINK_NO_IDENTITY) unless all tasks wrote the micro-batch that Spark commits.
     """
     by_task = sorted(batches, key=lambda batch: batch.began)
     different = set(by_task)
     if len(different) != 1 or next(iter(different)).batch != batch_id:
         named = ", ".join(sorted(f"{b.identity}/{b.batch}/{b.run}" for b in different)) or "none"
-        raise _no_identity(f"Spark commits micro-batch {batch_id}, and its tasks wrote {named}")
+        raise _no_identity(f"Spark commits micro-batch {batch_id}, but its tasks wrote {named}")
     return by_task[0]
 
 

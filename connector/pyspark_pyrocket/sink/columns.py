@@ -1,7 +1,8 @@
-"""A DataFrame's columns → those of messages: planned on the driver, applied to batches in tasks.
+"""Maps a DataFrame's columns to those of messages: planned on the driver, applied in tasks.
 
-Kafka's names stand for RocketMQ's: `value`, `key`, `headers`, `partition`. Columns that only a read
-has (`queueOffset`, `timestamp`, ...) are left out, so that a topic can be copied to another. Pure.
+Kafka's names are accepted for RocketMQ's: `value`, `key`, `headers`, `partition`. Columns that only
+reads have (`queueOffset`, `timestamp`, ...) are ignored, so that one topic can be copied to
+another. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -64,10 +65,10 @@ _IGNORED = frozenset(COLUMNS) - frozenset(_SENT)
 
 @dataclass(frozen=True)
 class SinkColumn:
-    """One column that is sent.
+    """One column to write.
 
     source: its name, as in `_SENT`; position: its index in the DataFrame.
-    arrow: the type to which it is cast, whichever variant Spark passes.
+    arrow: the Arrow type to which every variant that Spark passes is cast.
     """
 
     source: str
@@ -81,10 +82,10 @@ SinkColumns = Mapping[str, SinkColumn]
 
 @dataclass(frozen=True)
 class JsonBody:
-    """The columns that are written as a JSON object, which is the body.
+    """The columns that are encoded as the JSON object in the body.
 
     positions: their indexes in the DataFrame.
-    whole: whether there is only one, a struct that is the object itself.
+    whole: whether the only column is a struct, which is the object itself.
     """
 
     names: tuple[str, ...]
@@ -93,16 +94,16 @@ class JsonBody:
 
 
 def plan_columns(schema: StructType, topic: str) -> SinkColumns:
-    """Return the column for each field. Raises SchemaError.
+    """Return the DataFrame's column for each column of messages. Raises SchemaError.
 
-    topic: the option, or an empty string.
+    topic: the value of the option, or an empty string.
     """
     chosen = _matched(enumerate(schema))
     if "body" not in chosen:
         raise SchemaError(
             f"There is no column 'body' (or 'value') among {', '.join(schema.fieldNames())}.",
             remedy="Select the payload AS body (string or binary), or set the option "
-            "valueFormat=json, which makes it of all columns that are not a message's own.",
+            "valueFormat=json, which encodes all columns that are not columns of a message.",
             code="BODY_COLUMN_MISSING",
         )
     return _with_topic(chosen, topic)
@@ -113,8 +114,8 @@ def plan_json(
 ) -> tuple[SinkColumns, JsonBody]:
     """Return the columns of messages, and the others as the JSON body. Raises SchemaError.
 
-    value_column: the struct that is the body, or an empty string; no other column is in the body
-    then.
+    value_column: the struct column that becomes the body; if empty, the body is encoded from all
+    columns that are not columns of a message.
     """
     inside = {
         position: field
@@ -124,10 +125,10 @@ def plan_json(
     chosen = _matched((at, field) for at, field in enumerate(schema) if at not in inside)
     if "body" in chosen:
         raise SchemaError(
-            f"valueFormat=json makes the body of the other columns, and there is a column "
+            f"valueFormat=json encodes the other columns as the body, but there is also a column "
             f"{chosen['body'].source!r}.",
-            remedy="Remove 'valueFormat', or the column. A field of this name is possible inside "
-            "a struct that the option 'valueColumn' names.",
+            remedy="Remove 'valueFormat' or the column. To write a field of this name, put it into "
+            "a struct column and name that column in the option 'valueColumn'.",
             code="COLUMN_TWICE",
         )
     if not inside:
@@ -143,7 +144,7 @@ def plan_json(
 def _is_inside(name: str, value_column: str) -> bool:
     if value_column:
         return name.lower() == value_column.lower()
-    # Columns that only a read has are data here, so that none is dropped silently.
+    # Columns that only reads have are data here; otherwise they would be dropped silently.
     return name.lower() not in {sent.lower() for sent in _SENT}
 
 
@@ -163,24 +164,24 @@ def _check_json(field: StructField, *, whole: bool) -> None:
     kind = field.dataType
     if whole and not isinstance(kind, StructType):
         raise SchemaError(
-            f"Column {field.name!r} is {kind.simpleString()}, and 'valueColumn' names it.",
-            remedy="It has to be a struct: select struct(...) AS it.",
+            f"Column {field.name!r} is {kind.simpleString()}, but 'valueColumn' needs a struct.",
+            remedy=f"Select struct(...) AS {field.name}.",
             code="COLUMN_TYPE",
         )
     try:
         arrow_type(_without_void(kind))
     except KeyError:
         raise SchemaError(
-            f"Column {field.name!r} is {kind.simpleString()}, which has no form in JSON.",
+            f"Column {field.name!r} is {kind.simpleString()}, which JSON cannot represent.",
             remedy="Cast it, for example to string, or drop it.",
             code="COLUMN_TYPE",
         ) from None
 
 
 def _without_void(kind: DataType) -> DataType:
-    """Return the type with a type that Arrow knows in place of void.
+    """Replace void, also inside structs, with a type that Arrow knows.
 
-    Not in arrays and maps: Spark passes corrupt data for them.
+    Void in arrays and maps stays, because Spark passes corrupt data for it.
     """
     if isinstance(kind, NullType):
         return _TEXT
@@ -199,7 +200,7 @@ def _matched(fields: Iterable[tuple[int, StructField]]) -> dict[str, SinkColumn]
         spark_type = _check_type(field, types)
         if sent in chosen:
             raise SchemaError(
-                f"Columns {chosen[sent].source!r} and {name!r} mean the same.",
+                f"Columns {chosen[sent].source!r} and {name!r} are the same column of messages.",
                 remedy="Drop one of them.",
                 code="COLUMN_TWICE",
             )
@@ -210,7 +211,7 @@ def _matched(fields: Iterable[tuple[int, StructField]]) -> dict[str, SinkColumn]
 def _with_topic(chosen: SinkColumns, topic: str) -> SinkColumns:
     if "topic" not in chosen and not topic:
         raise SchemaError(
-            "No topic is named: there is neither an option 'topic' nor a column 'topic'.",
+            "There is no topic: neither the option 'topic' nor a column 'topic' is given.",
             remedy="Set the option for all rows, or select a column with each row's topic.",
             code="TOPIC_COLUMN_MISSING",
         )
@@ -232,7 +233,7 @@ def _known_name(field: StructField) -> str:
 
 
 def _check_type(field: StructField, types: tuple[DataType, ...]) -> DataType:
-    # Spark's short form omits nullability: it is checked row by row.
+    # `simpleString` omits nullability, which is checked row by row.
     allowed = {each.simpleString(): each for each in types}
     if field.dataType.simpleString() not in allowed:
         raise SchemaError(
@@ -251,7 +252,7 @@ def send_batch(
     null_body: str = FAIL,
     key_encoding: str = TEXT_KEY,
 ) -> pa.RecordBatch:
-    """Return the rows with the columns of an append. Raises MessageError naming the row."""
+    """Return the rows with the columns of an append. Raises MessageError, which names the row."""
     sent = {name: _sent(name, batch, column) for name, column in columns.items()}
     if json_body is not None:
         sent["body"] = _encoded(batch, json_body)
@@ -288,7 +289,7 @@ def _encoded(batch: pa.RecordBatch, body: JsonBody) -> pa.StringArray:
 
 
 def _route_by_key(sent: dict[str, pa.Array]) -> pa.Array:
-    """Return the sharding keys; a row without one and without a queue is routed by its key."""
+    """Return the sharding keys; a row with neither a sharding key nor a queue gets its key."""
     keys = sent["keys"]
     if "queueId" in sent:
         keys = pc.if_else(sent["queueId"].is_null(), keys, pa.scalar(None, pa.string()))
@@ -307,7 +308,7 @@ def _map_of_headers(headers: pa.ListArray) -> pa.MapArray:
 
 
 def _text_of_headers(values: pa.BinaryArray, rows: pa.Array) -> pa.StringArray:
-    """Return bytes as UTF-8 text, as required; `rows` is the row of each element."""
+    """Return header values as UTF-8 text, as RocketMQ requires; `rows` has the row of each."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,6 +1,6 @@
 """`delivery=at-least-once`: tasks append Arrow batches straight to the log.
 
-Appended rows are kept when a task is retried or a micro-batch is replayed, so rows can be repeated.
+Appended rows stay when a task is retried or a micro-batch is replayed, so rows can be duplicated.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from pyspark_pyrocket.worker import freeze_imports
 
 @dataclass(frozen=True)
 class RowsAppended(WriterCommitMessage):
-    """The number of rows that one task appended or, `left_out`, dropped (nullBody=drop)."""
+    """The number of rows that one task appended; `left_out`: those dropped by nullBody=drop."""
 
     target: Target
     rows: int
@@ -41,7 +41,7 @@ class DirectWriter(DataSourceArrowWriter):
         self._sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Append the rows of one task; durable when it returns, unless `flush=async`."""
+        """Append the rows of one task. They are durable on return, unless `flush=async`."""
         return append_rows(self._sink, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -66,7 +66,7 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
         self._sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Append the rows of one task; durable when it returns, unless `flush=async`."""
+        """Append the rows of one task. They are durable on return, unless `flush=async`."""
         return append_rows(self._sink, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

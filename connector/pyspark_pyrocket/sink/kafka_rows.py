@@ -23,11 +23,10 @@ Rows = npt.NDArray[np.int64]
 _SPACE = 0x20
 _NOT_IN_KEYS = "[ \x01\x02]"
 _NO_PROPERTIES = pa.scalar([], pa.map_(pa.string(), pa.string()))
-_AS_BASE64 = "With keyEncoding=base64 a key may have any bytes."
+_AS_BASE64 = "Set keyEncoding=base64 to write keys of any bytes."
 _WITHOUT_BODY = (
-    "A message has a body: with nullBody=empty it has 0 bytes and is marked by the property "
-    "pyrocketNull=body, so that schemaMode=kafka reads null again; with nullBody=drop the row is "
-    "left out."
+    "Every message has a body. nullBody=empty writes 0 bytes with the property pyrocketNull=body, "
+    "which schemaMode=kafka reads as null again; nullBody=drop drops the row."
 )
 
 
@@ -40,7 +39,7 @@ def rows_with_body(batch: pa.RecordBatch, at: int) -> Rows | None:
 
 
 def refuse_null_bodies(sent: Sent) -> None:
-    """Raise MessageError (BODY_NULL), naming the first row without a body."""
+    """Raise MessageError (BODY_NULL) for the first row without a body, if there is one."""
     body = sent["body"]
     if not body.null_count:
         return
@@ -54,7 +53,7 @@ def refuse_null_bodies(sent: Sent) -> None:
 
 
 def mark_null_bodies(sent: Sent) -> None:
-    """Replace null bodies by empty ones with the property that marks them."""
+    """Replace null bodies with empty ones, and mark them by a property."""
     body = sent["body"]
     if body.null_count:
         _add_property(sent, body.is_null(), NULL_BODY_PROPERTY, "body")
@@ -62,14 +61,14 @@ def mark_null_bodies(sent: Sent) -> None:
 
 
 def encode_keys(sent: Sent) -> None:
-    """Encode binary keys as base64, with the property that marks them; null means no key."""
+    """Encode binary keys as base64, and mark them by a property; null means no key."""
     keys = sent["keys"].cast(pa.binary())
     _add_property(sent, keys.is_valid(), KEY_ENCODING_PROPERTY, "base64")
     sent["keys"] = encode_column(keys)
 
 
 def text_of_keys(keys: pa.BinaryArray | pa.StringArray) -> pa.StringArray:
-    """Return keys that RocketMQ can store as they are. Raises MessageError naming the row."""
+    """Return keys as text, stored unchanged. Raises MessageError, which names the row."""
     try:
         text = keys.cast(pa.string())
         text.validate(full=True)
@@ -94,7 +93,7 @@ def _not_a_key(row: int, key: object) -> MessageError:
 
 
 def is_utf8(value: bytes | None) -> bool:
-    """Return whether bytes are UTF-8; null counts as UTF-8."""
+    """Return whether bytes are valid UTF-8, or null."""
     try:
         (value or b"").decode()
     except UnicodeDecodeError:

@@ -26,8 +26,8 @@ from pyspark_pyrocket.transport.targets import target_of
 class Sink:
     """Everything that the tasks of a write need.
 
-    target: the store that the driver opened; without an id if a stream has no store and it is not
-        known yet whether this is its first batch, which creates one (`settle_store`).
+    target: the store that the driver opened. It has no id if a stream has no store and its batch
+        number is unknown: the first batch creates the store (`settle_store`).
     json_body: the columns that are encoded as a JSON body; None if the body is a column.
     checkpoint: the checkpoint of a stream, if known.
     host: the driver's host name, for a stream; empty for a batch write.
@@ -46,7 +46,7 @@ class Sink:
         return self.target.store_id or ""
 
     def with_store(self, store: str) -> "Sink":
-        """Return the sink of a store that was found or created."""
+        """Return the sink with the uuid of the store that was found or created."""
         return replace(self, target=self.target.of_store(store))
 
     @property
@@ -83,16 +83,16 @@ def prepare_sink(
     checkpoint = SinkCheckpoint.of(request)
     sink = replace(sink, checkpoint=checkpoint, host=socket.gethostname())
     try:
-        noted = checkpoint.store() if checkpoint else ""
-        return sink.with_store(_begin(sink, create=False, noted=noted))
+        recorded = checkpoint.store() if checkpoint else ""
+        return sink.with_store(_begin(sink, create=False, recorded=recorded))
     except StoreNotFoundError:
         return _without_store(sink)
 
 
-def _begin(sink: Sink, *, create: bool, noted: str = "") -> str:
+def _begin(sink: Sink, *, create: bool, recorded: str = "") -> str:
     """Make sure that the store and the topic exist; return the store's uuid.
 
-    `noted` is the store that a stream wrote to last, if known. Raises StoreNotFoundError if the
+    `recorded` is the store that a stream wrote to last, if known. Raises StoreNotFoundError if the
     store is missing and `create` is false; SinkError (SINK_STORE_CHANGED); OptionError
     (RETENTION_DIFFERS).
     """
@@ -107,9 +107,9 @@ def _begin(sink: Sink, *, create: bool, noted: str = "") -> str:
     opened = sink.target.of_store(None).open_sink(create=create, config=config)
     try:
         if options.on_batch_gap != ACCEPT:
-            _check_store(sink, noted, opened.store_id)
+            _check_store(sink, recorded, opened.store_id)
         # Changing the retention during a running stream must not fail the stream.
-        if retention is not None and noted != opened.store_id:
+        if retention is not None and recorded != opened.store_id:
             retention.check(sink.target.describe(), opened.retention)
         if options.topic:
             _ensure_topic(opened, options)
@@ -156,7 +156,7 @@ def store_changed(sink: Sink, known: str, found: str) -> SinkError:
     """Return the error of a query whose store is missing at its path or was replaced."""
     wrote = f"the store {known}" if known else "a store"
     return SinkError(
-        f"the query wrote to {wrote}, and now {found} at {sink.target.describe()}. Nothing was"
+        f"the query wrote to {wrote}, but now {found} at {sink.target.describe()}. Nothing was"
         " created or written.",
         remedy="Mount the disk, or restore the store. To continue in another store, which has to "
         "exist (`Store.open(path, create=True)` creates one), set the option onBatchGap=accept; to "
@@ -173,8 +173,8 @@ def _plan(schema: StructType, options: WriteOptions) -> tuple[SinkColumns, JsonB
         columns = plan_columns(schema, options.topic)
     if options.key_encoding == BASE64 and "keys" in columns and columns["keys"].source != "key":
         raise OptionError(
-            "Option 'keyEncoding' is base64, and there is a column 'keys'.",
-            remedy="It is for the column 'key', which holds one key of any bytes: rename the "
+            "Option 'keyEncoding' is base64, but there is a column 'keys'.",
+            remedy="It applies to the column 'key', which holds one key of any bytes: rename the "
             "column, or remove the option.",
             code="OPTION_CONFLICT",
         )
@@ -210,7 +210,7 @@ def _open(sink: Sink, *, staging: bool, flush: str) -> MessageSink:
     )
     if sink.host != socket.gethostname():
         return sink.target.open_sink(config=config, staging=staging)
-    # On the driver's machine the mounts are the driver's: a missing or other store has changed.
+    # This machine has the driver's mounts: a missing or different store means that it changed.
     try:
         opened = sink.target.of_store(None).open_sink(config=config, staging=staging)
     except StoreNotFoundError as error:

@@ -1,8 +1,8 @@
-"""`delivery=exactly-once`: tasks stage their rows beside the log, the driver publishes them all.
+"""`delivery=exactly-once`: tasks stage rows in files of their own, and the driver publishes them.
 
 Staged rows are invisible to readers. Rows staged by failed, repeated or speculative attempts of a
-task are never published; if the driver publishes a batch twice, the store recognizes it by its
-identity and drops the second.
+task are never published. If the driver publishes a batch twice, the store recognises its identity
+and drops the second one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ from pyspark_pyrocket.worker import freeze_imports
 
 @dataclass(frozen=True)
 class RowsStaged(WriterCommitMessage):
-    """The rows staged by one task, None if it had no rows, and their batch."""
+    """The batch of one task, and the rows that it staged; None if it had no rows."""
 
     batch: SinkBatch
     staged: Staged | None
@@ -124,7 +124,7 @@ def stage_rows(sink: Sink, batch: SinkBatch, batches: Iterator[pa.RecordBatch]) 
 
 
 def publish(sink: Sink, batch: SinkBatch, staged: Sequence[Staged]) -> None:
-    """Publish a micro-batch; for one without rows only its number is recorded.
+    """Publish a micro-batch; if it has no rows, record only its number.
 
     The store is not shut down cleanly, because the next micro-batch follows soon.
     """

@@ -1,4 +1,4 @@
-"""The rows of one task of a sink, batch by batch; errors name the row."""
+"""Writes the rows of one task of a sink, batch by batch; errors name the row."""
 
 import random
 import re
@@ -19,7 +19,7 @@ _ROW = re.compile(r"\brow (\d+)\b")
 
 
 def with_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch] | None:
-    """Return the batches that have rows; None if there are none, so that no store is opened."""
+    """Return the batches that have rows; None if no batch has, so that no store is opened."""
     some = filter(len, batches)
     first = next(some, None)
     return None if first is None else chain([first], some)
@@ -33,12 +33,12 @@ def send_rows(
 ) -> tuple[int, int]:
     """Call `append(batch, topic=, first_queue=)` for every batch.
 
-    outcome: number of rows written before the current batch → a sentence for errors on which rows
-    are visible. Returns the numbers of rows written and left out. Raises InvalidInputError, which
-    names the row and its task.
+    outcome: returns the last sentence of an error, which says what is visible, for the number of
+    rows written before the current batch. Returns the numbers of rows written and left out. Raises
+    InvalidInputError, which names the row and its task.
     """
     rows = left_out = 0
-    # Rows without a queue or key are distributed round robin. Each task begins at a random queue,
+    # Rows without a queue or key are distributed round robin. Each task starts at a random queue,
     # so that micro-batches of a few rows do not all use the first queue.
     first_queue = random.randrange(1 << 16)
     options = sink.options
@@ -63,7 +63,7 @@ def send_rows(
 
 
 def _kept(sink: Sink, batch: pa.RecordBatch) -> Rows | None:
-    """Return the rows of a batch that are written; None if all are."""
+    """Return the indexes of the rows of a batch that are written; None for all rows."""
     at = sink.body_position
     return rows_with_body(batch, at) if sink.options.null_body == DROP and at is not None else None
 
@@ -71,7 +71,7 @@ def _kept(sink: Sink, batch: pa.RecordBatch) -> Rows | None:
 def _placed(
     error: InvalidInputError, batch: int, rows_before: int, kept: Rows | None, outcome: str
 ) -> InvalidInputError:
-    """Return the error with the task, and the row numbered from the task's first row."""
+    """Return the error with the task's number; its row is counted from the task's first row."""
     context = TaskContext.get()
     partition = context.partitionId() if context else 0
 

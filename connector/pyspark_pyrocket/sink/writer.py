@@ -1,4 +1,4 @@
-"""Creates the writer for a write, by the option `delivery`, after all checks."""
+"""Checks a write, and creates its writer by the option `delivery`."""
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
@@ -11,7 +11,7 @@ from pyspark_pyrocket.sink.staged_writer import StagedStreamWriter, StagedWriter
 
 
 def batch_writer(request: Request, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-    """Return the writer of a batch, after checking and, if asked to, creating the target."""
+    """Check the target, create it if requested, and return the writer of a batch."""
     sink = prepare_sink(request, schema, overwrite)
     direct = sink.options.delivery == AT_LEAST_ONCE
     return DirectWriter(sink) if direct else StagedWriter(sink)
@@ -20,7 +20,7 @@ def batch_writer(request: Request, schema: StructType, overwrite: bool) -> DataS
 def stream_writer(
     request: Request, schema: StructType, overwrite: bool
 ) -> DataSourceStreamArrowWriter:
-    """Return the writer of a micro-batch, after checking the target as `batch_writer` does."""
+    """Check the target as `batch_writer` does, and return the writer of a micro-batch."""
     sink = prepare_sink(request, schema, overwrite, streaming=True)
     direct = sink.options.delivery == AT_LEAST_ONCE
     return DirectStreamWriter(sink) if direct else StagedStreamWriter(sink)

@@ -1,7 +1,7 @@
-"""When a stream's next micro-batch begins, and how much of the backlog it takes. Integers only.
+"""Decides when a stream's next micro-batch starts, and how much of the backlog it reads.
 
-Spark cannot state several limits at once, so they are kept here, and used unless it asks for
-everything. The smallest one counts.
+Spark passes one limit at a time, so the query's limits are applied here, unless Spark requests
+everything. The smallest limit applies. Integers only.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,14 @@ from pyspark_pyrocket.transport.interface import MessageSource, QueueRange
 from pyspark_pyrocket.worker import LOG
 
 _ROUNDS = 4
-"""The maximum number of rounds that share what small backlogs leave over among the other queues."""
+"""Maximum number of rounds that redistribute bytes which small backlogs do not need."""
 
 _GOOD_ENOUGH = 20
-"""A remainder below this fraction does not get another round."""
+"""A remainder of at most one part in this many of the limit is not redistributed."""
 
 
 class Intake:
-    """What one query has taken, and when. The first micro-batch of a run does not wait."""
+    """Applies the limits of one query. The first micro-batch of a run is never delayed."""
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
@@ -32,9 +32,9 @@ class Intake:
     def take(
         self, source: MessageSource, start: Offsets, end: Offsets, *, waits: bool = True
     ) -> Offsets:
-        """Return where a micro-batch from `start` ends that could go to `end`.
+        """Return the end offsets of the next micro-batch, between `start` and `end`.
 
-        If `waits` and there are too few messages for a micro-batch yet, that is `start`.
+        If `waits` and there are too few messages for a micro-batch yet, return `start`.
         """
         backlog = end.minus(start).total()
         self._holds = waits and backlog > 0 and self._has_to_wait(source, backlog)
@@ -47,14 +47,14 @@ class Intake:
         return taken
 
     def is_over(self, source: MessageSource) -> bool:
-        """Whether messages were held back and have waited long enough, with nothing new since."""
+        """Return whether messages were held back and the maximum delay has passed."""
         return self._holds and not self._is_early(source)
 
     def _has_to_wait(self, source: MessageSource, backlog: int) -> bool:
         return backlog < (self._admission.min_rows or 0) and self._is_early(source)
 
     def _is_early(self, source: MessageSource) -> bool:
-        # A clock that was set back must not hold anything up for long.
+        # A clock that was set back must not delay a micro-batch for long.
         since = -1 if self._last_ms is None else source.now_ms() - self._last_ms
         return 0 <= since < self._admission.max_delay_ms
 
@@ -67,25 +67,25 @@ class Intake:
         return end
 
     def _log_limit(self, backlog: int, taken: int) -> None:
-        """Log when a limit begins to hold messages back, and when it no longer does."""
+        """Log when a limit starts to hold messages back, and when it no longer does."""
         limits = taken < backlog
         if limits and not self._limits:
             LOG.info(
-                "%d messages wait, and a micro-batch takes %s: the next one has %d",
+                "%d messages are pending; a micro-batch reads %s: the next one reads %d",
                 backlog,
                 self._admission.describe(),
                 taken,
             )
         elif self._limits and not limits:
-            LOG.info("the backlog has been read: micro-batches take all messages again")
+            LOG.info("the backlog has been read: micro-batches read all messages again")
         self._limits = limits
 
 
 def take_rows(start: Offsets, end: Offsets, max_rows: int) -> Offsets:
     """Return offsets between `start` and `end` that admit about `max_rows` messages.
 
-    Every queue with a backlog gets one message at least; otherwise no more than `max_rows` are
-    admitted, shared in proportion to the backlogs.
+    Every queue with a backlog contributes at least one message. Apart from that, at most `max_rows`
+    are admitted, shared in proportion to the backlogs.
     """
     shares = _shares(end.minus(start), max_rows)
     return Offsets({queue: start[queue] + shares.get(queue, 0) for queue in end})
@@ -94,9 +94,9 @@ def take_rows(start: Offsets, end: Offsets, max_rows: int) -> Offsets:
 def take_bytes(start: Offsets, end: Offsets, max_bytes: int, source: MessageSource) -> Offsets:
     """Return offsets between `start` and `end` that admit about `max_bytes` of the log.
 
-    Every queue with a backlog gets one message at least; otherwise no more than `max_bytes` are
-    admitted, shared in proportion to the estimated sizes of the backlogs. The cost grows with the
-    bytes taken, not with the backlog.
+    Every queue with a backlog contributes at least one message. Apart from that, at most
+    `max_bytes` are admitted, shared in proportion to the estimated sizes of the backlogs. The cost
+    is proportional to the bytes admitted, not to the backlog.
     """
     waiting = [QueueRange(queue, start[queue], end[queue]) for queue in end.minus(start)]
     spans = source.sizes(waiting)
@@ -113,7 +113,7 @@ def _shares(backlog: Offsets, max_rows: int) -> Mapping[MessageQueue, int]:
     if not spare or not weight:
         return dict.fromkeys(backlog, 1)
     shares = {key: 1 + (rows - 1) * spare // weight for key, rows in backlog.items()}
-    # The remainder of the rounding is given to the queues that lost most by it.
+    # The queues that lost most by rounding down get the remaining rows.
     left = spare + len(backlog) - sum(shares.values())
     lost = sorted(backlog, key=lambda key: -((backlog[key] - 1) * spare % weight))
     for key in lost[:left]:
@@ -122,7 +122,7 @@ def _shares(backlog: Offsets, max_rows: int) -> Mapping[MessageQueue, int]:
 
 
 def _fits(spans: Iterable[ByteSpan], max_bytes: int) -> bool:
-    """Whether all messages are so close together in the log that no sum is needed."""
+    """Return whether all messages lie within `max_bytes` of the log, so that no sum is needed."""
     there = [span for span in spans if span.bytes]
     return not there or max(s.end for s in there) - min(s.start for s in there) <= max_bytes
 
@@ -130,7 +130,7 @@ def _fits(spans: Iterable[ByteSpan], max_bytes: int) -> bool:
 def _reach(
     waiting: list[QueueRange], guesses: list[int], max_bytes: int, source: MessageSource
 ) -> dict[MessageQueue, int]:
-    """Return how far each queue gets: one message each, then their shares of what is left."""
+    """Return the end offset of each queue: one message, then its share of the remaining bytes."""
     firsts = [QueueRange(each.queue, each.start, each.start + 1) for each in waiting]
     sizes = source.split_at_bytes([(first, [NO_LIMIT]) for first in firsts])
     left = max_bytes - sum(size for ((_, size),) in sizes)

@@ -1,8 +1,9 @@
 """`badRecordsTopic`: messages whose bodies cannot be decoded, sent by the tasks that read them.
 
 A task that is retried, a micro-batch that is replayed and a DataFrame that is read twice find the
-same messages again. Each is sent with a key made of its queue and offset, and only if no message
-has that key yet: so it is sent once, unless two attempts of one task read it at the same moment.
+same messages again. A message is sent with a key made of its queue and offset, and only if no
+message has that key. It is therefore sent once, unless two attempts of one task read it at the same
+time.
 """
 
 from dataclasses import dataclass
@@ -21,13 +22,13 @@ _REASON_CHARACTERS = 500
 
 @dataclass(frozen=True)
 class BadRecords:
-    """Where a read sends its bad records: a topic beside those that it reads."""
+    """The topic to which a read sends its bad records; it is none of the topics read."""
 
     target: Target
     topic: str
 
     def send(self, records: list[BadRecord]) -> None:
-        """Append durably the records that have not been sent yet."""
+        """Durably append the records that have not been sent yet."""
         some_are_there = self._is_there(records)
         missing = [each for each in records if not (some_are_there and self._is_there([each]))]
         if not missing:
@@ -41,13 +42,13 @@ class BadRecords:
             sink.close(clean=False)
 
     def _is_there(self, records: list[BadRecord]) -> bool:
-        """Whether any of these records has been sent before."""
+        """Return whether any of these records has been sent before."""
         request = LookupRequest(topics=(self.topic,), keys=tuple(map(key_of, records)))
         return len(self.target.open_source().locate(request)) > 0
 
 
 def sender(target: Target, topic: str) -> OnBad | None:
-    """Return the function that sends a task's bad records, if there is one."""
+    """Return the function that sends a task's bad records; None without `badRecordsTopic`."""
     return BadRecords(target, topic).send if topic else None
 
 
@@ -65,10 +66,10 @@ def prepare_bad_records(target: Target, options: ReadOptions) -> None:
     if options.view != MESSAGES:
         raise OptionError(
             f"Option 'badRecordsTopic' is given with view={options.view}.",
-            remedy="Only messages of topics are sent there: remove it.",
+            remedy="It applies only to messages of topics: remove it.",
             code="OPTION_CONFLICT",
         )
-    # Opened for writing even if the topic exists: a store that a broker holds is refused here.
+    # Open for writing even if the topic exists: this fails if a broker holds the store.
     sink = target.open_sink()
     try:
         sink.prepare(topic)

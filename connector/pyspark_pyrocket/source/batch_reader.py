@@ -33,10 +33,10 @@ from pyspark_pyrocket.transport.targets import target_of
 
 
 def default_schema(request: Request) -> StructType:
-    """Return the columns of a read without `.schema(...)`, if its store and topics exist.
+    """Return the columns of a read without `.schema(...)`, after checking its store and topics.
 
-    Topics that a new query creates need not exist: columns depend on them only if inferred from
-    messages.
+    Topics that a new query creates need not exist: the columns depend on them only if they are
+    inferred from messages.
     """
     options = ReadOptions.parse(request, READ)
     target = target_of(options)
@@ -66,7 +66,7 @@ def projection_of(schema: StructType, options: ReadOptions) -> Projection:
 
 @called_by_spark
 class RocketReader(DataSourceReader):
-    """A batch read: ranges fixed by the first action of a DataFrame, which Spark remembers."""
+    """A batch read. The first action on a DataFrame fixes its ranges, and Spark reuses them."""
 
     def __init__(self, request: Request, schema: StructType) -> None:
         self._options = ReadOptions.parse(request, BATCH)
@@ -76,7 +76,7 @@ class RocketReader(DataSourceReader):
         prepare_bad_records(self._target, self._options)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan on the driver; raises about missing topics and offsets before any task runs."""
+        """Plan the tasks on the driver; missing topics and offsets raise before any task runs."""
         options, source = self._options, self._target.open_source()
         if options.lookup:
             return located_partitions(source, options)

@@ -1,7 +1,7 @@
-"""Messages that were deleted before they were read: handling by `onDataLoss`, and their count.
+"""Messages that were lost before they were read: handling by `onDataLoss`, and their number.
 
-Messages that cannot be read at the moment (a lock, a recovery) cause other errors, and are never
-counted here.
+Messages that cannot be read at the moment (because of a lock or a recovery) cause other errors and
+are not lost.
 """
 
 from dataclasses import dataclass, field
@@ -21,10 +21,10 @@ GO_ON = (
 
 @dataclass(frozen=True)
 class Gap:
-    """Why a queue cannot be read on from a query's position.
+    """Why a query cannot continue to read a queue from its position.
 
     Attributes: error: What `fail` raises. unread: The first offset, in the queue's current
-    numbering, that the query has not read. resume: Where `skip` continues.
+    numbering, that the query has not read. resume: The offset at which `skip` continues.
     """
 
     error: DataLossError
@@ -36,8 +36,8 @@ class Gap:
 class Losses:
     """Counts the messages that a query has lost in each queue, and warns of each loss.
 
-    Attributes: policy: The value of `onDataLoss`. quiet: Whether there are no warnings. counts:
-    Messages lost since this was made, or since `take`.
+    Attributes: policy: The value of `onDataLoss`. quiet: Suppresses warnings. counts: The number
+    of messages lost in each queue since the last `take`.
     """
 
     policy: LossPolicy
@@ -46,7 +46,7 @@ class Losses:
     said: set[str] = field(default_factory=set)
 
     def settle(self, queue: MessageQueue, gap: Gap, limits: QueueOffsets) -> int:
-        """Return where the queue continues, or raise the gap's error, as the policy says."""
+        """Return the offset at which the queue continues, or raise the gap's error, by policy."""
         if self.policy.fails:
             raise gap.error
         policies = {TO_EARLIEST: limits.minimum, TO_LATEST: limits.maximum}
@@ -60,7 +60,7 @@ class Losses:
         if self.quiet:
             return
         LOG.warning(
-            "topic %r queue %d has lost %d messages and, by onDataLoss=%s, %s: [%s] %s",
+            "topic %r queue %d has lost %d messages; with onDataLoss=%s the query %s: [%s] %s",
             queue.topic,
             queue.queue_id,
             lost,
@@ -71,7 +71,7 @@ class Losses:
         )
 
     def take(self) -> Offsets:
-        """Return the counts, and start again from 0."""
+        """Return the counts, and reset them."""
         counts, self.counts = self.counts, Offsets()
         return counts
 
@@ -83,13 +83,13 @@ class Losses:
 
 
 def out_of_range(where: str, offset: int, limits: QueueOffsets) -> Gap | None:
-    """Return what is wrong with reading a queue from, or up to, `offset`, or None."""
+    """Return the gap if a read starts or ends at an `offset` outside the limits, otherwise None."""
     if limits.minimum <= offset <= limits.maximum:
         return None
     error = OffsetOutOfRangeError(
         f"{where}: offset {offset} is outside {limits.minimum} to {limits.maximum}, "
         "the queue's range.",
-        remedy=f"Messages below were deleted, those beyond do not exist yet. {GO_ON}",
+        remedy=f"Messages before the range were deleted; those after it do not exist yet. {GO_ON}",
     )
     if offset < limits.minimum:
         return Gap(error, unread=offset, resume=limits.minimum)

@@ -1,12 +1,13 @@
 """A consumer group that follows a stream: `commitToGroup`.
 
-The offset from which Spark plans the next micro-batch is the end of one that it has committed, so
-that is what the group gets; the offset that a new query starts from is not, and never moves it.
-Spark asks once more when nothing is left, so the last micro-batch is included; after Trigger.Once,
-or a kill, the next run of the query commits it. Small micro-batches share a commit a second.
+The start offset of the next micro-batch is the end of one that Spark has committed, so it is
+committed to the group. The initial offset of a new query is not, and never moves the group. Spark
+requests an offset once more when nothing is left, so the last micro-batch is included. After
+Trigger.Once or a kill, the next run of the query commits it. There is at most one commit a second,
+for all micro-batches since the last one.
 
-A commit opens the store for writing for a moment, so a query that waits keeps no other writer out.
-A commit that fails is retried later: a running query never fails because of it.
+A commit opens the store for writing only briefly, so an idle query does not keep out other writers.
+A commit that fails is retried later and never fails a running query.
 """
 
 import logging
@@ -22,11 +23,12 @@ from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.transport.interface import Target
 
 INTERVAL_SECONDS = 1.0
-"""Between two commits, successful or not: each costs fsyncs, and Spark may ask 85 times a second.
+"""Minimum time between two commits, which cost fsyncs: Spark requests offsets 85 times a second.
+
 RocketMQ's own consumers commit every five seconds."""
 
 PATIENCE_SECONDS = 0.05
-"""How long a commit waits for the write lock: other writers mostly hold it for less."""
+"""How long a commit waits for the write lock; most writers hold it for a shorter time."""
 
 LAST_PATIENCE_SECONDS = 5.0
 """How long the last commit of a query waits."""
@@ -35,9 +37,9 @@ _LOG = logging.getLogger("pyspark_pyrocket")
 
 
 def check_group_can_follow(target: Target, options: ReadOptions) -> None:
-    """Raise PyrocketError if a query's group cannot be committed to; it exists afterwards.
+    """Create a query's group if it is missing. Raises PyrocketError if it cannot be committed to.
 
-    A Java broker that holds the store causes StoreLockedError (STORE_IN_USE). Another writer that
+    A running broker that holds the store causes StoreLockedError (STORE_IN_USE). A writer that
     holds the write lock at the moment does not.
     """
     group = options.progress.commit_to
@@ -50,14 +52,14 @@ def check_group_can_follow(target: Target, options: ReadOptions) -> None:
             return
         raise StoreLockedError(
             f"Option 'commitToGroup' cannot move group {group!r}: {error.message}",
-            remedy="Only a process that may write to the directory can. Stop that process, or leave"
-            " 'commitToGroup' out: reading works at any time.",
+            remedy="Stop the process that holds the store, or remove 'commitToGroup': reading is"
+            " always possible.",
             code=error.code,
         ) from error
 
 
 class GroupFollower:
-    """Commits to a query's group how far Spark has committed its micro-batches."""
+    """Commits to a query's group the offsets that Spark has committed."""
 
     def __init__(
         self, target: Target, options: ReadOptions, clock: Callable[[], float] = time.monotonic
@@ -69,9 +71,9 @@ class GroupFollower:
         self._is_failing = False
 
     def follow(self, start: Mapping[str, Any], *, last: bool = False) -> None:
-        """Commit `start`, an offset that Spark has reached; costs nothing if it is the same.
+        """Commit `start`, an offset that Spark has committed, unless it is unchanged.
 
-        With `last` Spark may not ask again soon, so it waits for the write lock. Never raises.
+        With `last`, wait longer for the write lock: Spark may not call again soon. Never raises.
         """
         if not self._group:
             return
@@ -83,12 +85,12 @@ class GroupFollower:
         self.retry(last=last)
 
     def retry(self, *, last: bool = False) -> None:
-        """Commit what has not been committed yet, if the interval has passed."""
+        """Commit the pending offsets if the interval has passed, or if `last`."""
         if self._left and (last or self.clock() >= self._not_before):
             self._commit_left(LAST_PATIENCE_SECONDS if last else PATIENCE_SECONDS)
 
     def stop(self) -> None:
-        """Commit at once what has not been committed yet: the query ends."""
+        """Commit the pending offsets immediately, because the query ends."""
         if self._left:
             self._commit_left(PATIENCE_SECONDS)
 
@@ -103,7 +105,7 @@ class GroupFollower:
             return
         for topic in self._left.topics:
             if topic not in existing:
-                # The same commit will not be possible later either.
+                # A retry would not succeed either.
                 _LOG.warning(
                     "group %s has no offsets in topic %r, which does not exist", self._group, topic
                 )
@@ -113,7 +115,7 @@ class GroupFollower:
     def _failed(self, error: PyrocketError | OSError) -> None:
         if not self._is_failing:
             _LOG.warning(
-                "group %s is behind its query and is moved as soon as possible: %s",
+                "the offsets of group %s could not be committed; the commit will be retried: %s",
                 self._group,
                 error,
             )

@@ -1,4 +1,4 @@
-"""The columns of a read without a schema: those of the bodies of a few messages that it reads."""
+"""Infers the columns of a read without a schema from a sample of message bodies."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -36,9 +36,9 @@ _WINDOW_BYTES = 1024 * 1024
 def value_fields(
     source: MessageSource | None, topics: Iterable[str], options: ReadOptions
 ) -> list[StructField] | None:
-    """Return the columns that replace the body, or None where it stays.
+    """Return the columns that replace the body, or None if the body stays.
 
-    Raises SchemaError if they are unknown, as without a source, or their names are taken.
+    Raises SchemaError if they cannot be inferred (always without a source) or have taken names.
     """
     payload = options.payload
     if payload.value_format != JSON:
@@ -58,10 +58,10 @@ def value_fields(
 def _inferred(source: MessageSource | None, topics: list[str], options: ReadOptions) -> StructType:
     asked = ", ".join(options.subscription.topics) or options.subscription.pattern
     where = ", ".join(topics) or asked or f"view={options.view}"
-    looked_at = f"the first messages to read of {where}"
+    sample = f"the first messages to read of {where}"
     schema = None if source is None else infer_schema(bodies_to_read(source, options))
     if schema is None and source is not None:
-        looked_at = f"none of those to read is a JSON object, but the first of all of {where}"
+        sample = f"the oldest messages of {where}, because no body to read is a JSON object"
         schema = infer_schema(oldest_bodies(source, topics, options))
     if schema is None:
         raise SchemaError(
@@ -70,21 +70,19 @@ def _inferred(source: MessageSource | None, topics: list[str], options: ReadOpti
             remedy="Give the option 'valueSchema', as in valueSchema='id BIGINT, at TIMESTAMP'.",
             code="VALUE_SCHEMA_UNKNOWN",
         )
-    LOG.warning(
-        "valueSchema is not given; %s have, to be pasted there: %s", looked_at, to_ddl(schema)
-    )
+    LOG.warning("valueSchema is not set; inferred from %s: %s", sample, to_ddl(schema))
     return schema
 
 
 def bodies_to_read(source: MessageSource, options: ReadOptions) -> Iterator[bytes]:
-    """Yield the first bodies of what a batch reads; keys and ids are not looked up for this.
+    """Yield the first bodies that a batch reads; keys and ids are not looked up for this.
 
-    Raises as planning the read does.
+    Raises the same errors as planning the read.
     """
     if options.view != MESSAGES:
         tasks = view_partitions(source, options)
         return _first(batch for task in tasks for batch in rows_of(task, ("body",), options))
-    # The read itself reports what is lost.
+    # The read itself reports lost messages.
     losses = Losses(LossPolicy(policy=SKIP), quiet=True)
     start, end = find_span(source, options, read_bounds(source, options), losses)
     return _spread(source, start, end, options.selection.where)
@@ -104,7 +102,7 @@ def oldest_bodies(
 
 @dataclass
 class _Queue:
-    """The rest of a queue to examine; `budget` is how many bytes a filter may skip."""
+    """The rest of a queue to examine; `budget` is the number of bytes that may be searched."""
 
     queue: MessageQueue
     at: int
@@ -119,7 +117,7 @@ def _first(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 def _spread(
     source: MessageSource, start: Offsets, end: Offsets, where: MessageFilter
 ) -> Iterator[bytes]:
-    """Yield as many bodies of each queue; what short ones leave over is taken from the others."""
+    """Yield the same number of bodies of each queue; longer queues make up for shorter ones."""
     waiting = end.minus(start)
     queues = [
         _Queue(queue, start[queue], end[queue], budget=SEARCHED_BYTES // len(waiting))
@@ -142,7 +140,7 @@ def _spread(
 def _take(
     source: MessageSource, queue: _Queue, count: int, where: MessageFilter
 ) -> Iterator[bytes]:
-    """Yield the queue's next bodies: `count`, unless its end or its budget comes before."""
+    """Yield the queue's next `count` bodies, or fewer if its end or its budget is reached."""
     columns = Columns(("queueOffset", "body"), where)
     while count and queue.at < queue.end and queue.budget > 0:
         wanted = QueueRange(queue.queue, queue.at, _until(source, queue, count, where))
@@ -158,12 +156,12 @@ def _take(
 
 
 def _until(source: MessageSource, queue: _Queue, count: int, where: MessageFilter) -> int:
-    """Return the end of the range to search for the next ones."""
+    """Return the end of the range to search for the next bodies."""
     if where.wants_all:
         return min(queue.at + count, queue.end)
     window = min(_WINDOW_BYTES, queue.budget)
     rest = QueueRange(queue.queue, queue.at, queue.end)
     (((until, used),),) = source.split_at_bytes([(rest, [window])])
-    # A message that is longer than the window uses up more than it.
+    # A message that is longer than the window is charged to the budget in full.
     queue.budget -= used if until > queue.at else window
     return max(until, queue.at + 1)

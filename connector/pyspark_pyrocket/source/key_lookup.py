@@ -14,7 +14,7 @@ from pyspark_pyrocket.transport.interface import Bounds, MessageSource
 from pyspark_pyrocket.worker import LOG, log_to_stderr
 
 TASK_MESSAGES = 32_768
-"""Maximum messages in one task: each may cost a page of the log."""
+"""Maximum messages in one task: reading one may load a page of the log."""
 
 TASK_BYTES = 32 * 1024 * 1024
 
@@ -62,11 +62,11 @@ def _pieces(locations: MessageLocations) -> Iterator[MessageLocations]:
 def _log(
     options: ReadOptions, located: LookupResult, kept: list[MessageLocations], bounds: Bounds
 ) -> None:
-    """Log what was used, and how much was left unread."""
+    """Log what was found, and what it took to find it."""
     log_to_stderr()
     LOG.info(
-        "%s found %d of %d messages of %s through the key index: %d compared, files used: %d,"
-        " bytes of the log after it that were read: %d, found outside the offsets to read: %d",
+        "%s found %d of %d messages of %s through the key index: candidates: %d, index files: %d,"
+        " bytes of the log read after the index: %d, found outside the offsets to read: %d",
         options.lookup.describe(),
         sum(map(len, kept)),
         sum(limits.maximum - limits.minimum for limits in bounds.values()),

@@ -1,4 +1,4 @@
-"""Where a read begins and ends: the options, resolved by a source on the driver."""
+"""Resolves the options for the start and end of a read to offsets, on the driver."""
 
 from pyrocket import MessageQueue, QueueOffsets
 from pyrocket.errors import OffsetOutOfRangeError, OptionError
@@ -26,9 +26,9 @@ _MAX_NAMED = 20
 def find_start(
     source: MessageSource, options: ReadOptions, bounds: Bounds, losses: Losses
 ) -> Offsets:
-    """Return the first offset to read of each queue, all within `bounds`.
+    """Return the first offset to read of each queue, within `bounds`.
 
-    Raises OptionError and, about lost messages, DataLossError, depending on the policy.
+    Raises OptionError; for lost messages DataLossError, depending on the policy.
     """
     start = options.span.starting
     if isinstance(start, LastMessages):
@@ -39,7 +39,7 @@ def find_start(
 def find_span(
     source: MessageSource, options: ReadOptions, bounds: Bounds, losses: Losses
 ) -> tuple[Offsets, Offsets]:
-    """Return where each queue of a batch begins and ends; raises as `find_start`."""
+    """Return the start and end offsets of a batch. Raises the same errors as `find_start`."""
     for note in options.span.notes:
         LOG.info("%s", note)
     start = find_start(source, options, bounds, losses)
@@ -52,7 +52,7 @@ def find_span(
 
 
 def _end(source: MessageSource, options: ReadOptions, bounds: Bounds) -> Offsets:
-    # An end that was deleted leaves its queue empty: only `fail` raises.
+    # A queue whose end offset was deleted is read as empty; only `fail` raises.
     losses = Losses(LossPolicy() if options.loss.fails else LossPolicy(policy=SKIP), quiet=True)
     end = options.span.ending
     assert not isinstance(end, LastMessages)
@@ -75,7 +75,7 @@ def _found(
 
 
 def _chosen(place: OffsetChoice, bounds: Bounds, losses: Losses) -> Offsets:
-    """Return the offsets given by the user; deleted ones are a loss, later ones an error."""
+    """Return the offsets given by the user; a deleted one is a loss, one after the end an error."""
     chosen = exactly(place.option, place.queues, bounds)
     found = Offsets()
     for queue, limits in bounds.items():
@@ -136,21 +136,20 @@ def _committed(source: MessageSource, place: Committed, bounds: Bounds, losses: 
     known_topics = set(topics_of(known))
     found, fresh = Offsets(), dict[str, list[int]]()
     for queue, limits in bounds.items():
-        # Where the group has committed in other queues, one without a commit is new to it.
+        # If the group has committed in other queues of a topic, one without a commit is new.
         word = EARLIEST if queue.topic in known_topics else place.without
         if queue not in known:
             found[queue] = _number(word, limits)
             fresh.setdefault(queue.topic, []).append(queue.queue_id)
             continue
         where = (
-            f"What group {place.group!r} has committed in topic {queue.topic!r}, "
-            f"queue {queue.queue_id}"
+            f"Committed by group {place.group!r} in topic {queue.topic!r}, queue {queue.queue_id}"
         )
         gap = out_of_range(where, known[queue], limits)
         found[queue] = known[queue] if gap is None else losses.settle(queue, gap, limits)
     for topic, queues in fresh.items():
         LOG.warning(
-            "group %s has committed nothing in topic %r queues %s: %s is used there",
+            "group %s has no committed offset in topic %r queues %s: they start at %s",
             place.group,
             topic,
             sorted(queues),
@@ -169,7 +168,7 @@ def _check_order(start: Offsets, end: Offsets) -> None:
     wrong = [f"{queue}: {start[queue]} > {at}" for queue, at in end.items() if start[queue] > at]
     if wrong:
         raise OptionError(
-            f"The start lies beyond the end for {'; '.join(wrong[:_MAX_NAMED])}.",
+            f"The start is after the end for {'; '.join(wrong[:_MAX_NAMED])}.",
             remedy="Change where the read starts or ends.",
             code="START_BEYOND_END",
         )

@@ -1,4 +1,4 @@
-"""Numbers by queue: where reads begin and end, and what is counted in queues. Pure."""
+"""Immutable maps from queue to number: start and end offsets, and counts per queue. Pure."""
 
 from collections.abc import Container, Mapping
 from typing import Any
@@ -9,9 +9,10 @@ from pyspark_pyrocket.transport.interface import Bounds
 
 
 class Offsets(dict[MessageQueue, int]):
-    """One number for each queue, never changed once made; the order is that of the queues.
+    """A map from queue to number that keeps the order of the queues.
 
-    Two are equal if they have the same number for the same queues.
+    Treated as immutable once it is complete. Two maps are equal if they have the same numbers for
+    the same queues.
     """
 
     @classmethod
@@ -26,7 +27,7 @@ class Offsets(dict[MessageQueue, int]):
 
     @classmethod
     def from_json(cls, topics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> "Offsets":
-        """Read what `to_json` returned."""
+        """Return the numbers from a value that `to_json` returned."""
         return cls(
             {
                 MessageQueue(topic, broker, int(queue_id)): int(value)
@@ -60,7 +61,7 @@ class Offsets(dict[MessageQueue, int]):
         return Offsets({queue: value for queue, value in self.items() if queue.topic in topics})
 
     def merge(self, newer: Mapping[MessageQueue, int]) -> "Offsets":
-        """Return the numbers of both; where both have one, the newer."""
+        """Return the numbers of both; those of `newer` take precedence."""
         return Offsets({**self, **newer})
 
     def plus(self, other: Mapping[MessageQueue, int]) -> "Offsets":
@@ -68,14 +69,14 @@ class Offsets(dict[MessageQueue, int]):
         return self.merge({queue: self.get(queue, 0) + value for queue, value in other.items()})
 
     def minus(self, start: Mapping[MessageQueue, int]) -> "Offsets":
-        """Return the distance from `start` in each queue that lies after it; there 0 if missing."""
+        """Return the positive distances from `start`, where a missing queue is at 0."""
         distances = {queue: value - start.get(queue, 0) for queue, value in self.items()}
         return Offsets({queue: rows for queue, rows in distances.items() if rows > 0})
 
     def clamp(
         self, lowest: Mapping[MessageQueue, int], highest: Mapping[MessageQueue, int]
     ) -> "Offsets":
-        """Return each number, at most its highest (0 if missing), but not below its lowest."""
+        """Return each number limited to `highest` (0 if missing), but not below `lowest`."""
         return Offsets(
             {
                 queue: max(lowest[queue], min(value, highest.get(queue, 0)))

@@ -1,7 +1,7 @@
-"""Tasks: what one reads, and how ranges, locations and parts of views are grouped into them.
+"""Tasks, and the grouping of ranges, locations and parts of views into them.
 
-The grouping depends on its arguments, on options, and on records that no longer change, so a
-replay gives the same tasks.
+The grouping depends only on its arguments, on options and on records that do not change, so a
+replay gets the same tasks.
 """
 
 import heapq
@@ -17,15 +17,15 @@ from pyspark_pyrocket.options.batching import Splitting
 from pyspark_pyrocket.transport.interface import MessageSource, Part, QueueRange, Target
 
 SMALL_BYTES = 1024 * 1024
-"""Smaller ranges share a task: a task costs Spark about 65 ms of a core."""
+"""Smaller ranges share a task, because a task costs Spark about 65 ms of a core."""
 
 TASK_BYTES = 4 * SMALL_BYTES
-"""About how many bytes the small ranges of one task have together."""
+"""Approximate total bytes of the small ranges in one task."""
 
 NO_LIMIT = 2**63 - 1
 
 _SMALL_ROWS, _MAX_TOGETHER = 256, 256
-"""Limits for ranges that are read together: messages of each, and number of ranges."""
+"""Limits for ranges that are read together: messages in each range, and number of ranges."""
 
 Task = tuple[QueueRange, ...]
 _Item = TypeVar("_Item")
@@ -47,7 +47,7 @@ class Locations:
 
 @dataclass(frozen=True)
 class ViewParts:
-    """Work: parts of a view, read in this order; of pending messages those for `topics`."""
+    """Work: parts of a view, read in this order. Of pending messages, only those for `topics`."""
 
     parts: tuple[Part, ...]
     topics: tuple[str, ...] = ()
@@ -64,9 +64,9 @@ class ReadPartition(InputPartition):
 def group_by_weight(
     items: Iterable[_Item], limits: Sequence[float], weigh: Callable[[_Item], Sequence[float]]
 ) -> Iterator[tuple[_Item, ...]]:
-    """Yield the items in their order, as many together as stay within all limits.
+    """Yield groups of consecutive items, each as large as all limits allow.
 
-    `weigh` returns a weight for each limit. An item that is heavier than a limit is alone.
+    `weigh` returns a weight for each limit. An item that exceeds a limit forms a group of its own.
     """
     group: list[_Item] = []
     totals = [0.0] * len(limits)
@@ -83,7 +83,7 @@ def group_by_weight(
 
 
 def small_together(ranges: Iterable[QueueRange]) -> Iterator[Task]:
-    """Yield the ranges in their order: small ones of one topic together, others alone."""
+    """Yield the ranges in their order: small ranges of one topic together, others alone."""
 
     def kind(each: QueueRange) -> object:
         return each.queue.topic if each.rows <= _SMALL_ROWS else object()  # Equal to no other.
@@ -129,7 +129,7 @@ def _weighed(
 
 
 def _limits(splitting: Splitting, total: int) -> tuple[int, int]:
-    """Return the bytes from which on a range has its own task, and the bytes that others share."""
+    """Return the minimum bytes of a range with its own task, and the maximum of a shared task."""
     if not splitting.coalesce:
         return 0, 0
     small, task = SMALL_BYTES, TASK_BYTES
@@ -143,9 +143,9 @@ def _limits(splitting: Splitting, total: int) -> tuple[int, int]:
 
 
 def _counts(large: Sequence[_Weighed], splitting: Splitting, total: int, others: int) -> list[int]:
-    """Return into how many pieces each range is cut if there are `others` more tasks."""
+    """Return the number of pieces of each range, given the number of `others` tasks."""
     counts = [min(each.range.rows, _share(each.bytes, splitting, total)) for each in large]
-    # One more at a time for the range with the longest pieces.
+    # Repeatedly add a piece to the range with the longest pieces.
     longest = [
         (-each.bytes / count, at)
         for at, (each, count) in enumerate(zip(large, counts, strict=True))
@@ -161,7 +161,7 @@ def _counts(large: Sequence[_Weighed], splitting: Splitting, total: int, others:
 
 
 def _share(size: int, splitting: Splitting, total: int) -> int:
-    """Return how many pieces are due to a range by its size alone, rounded to the next."""
+    """Return the number of pieces of a range by its size alone."""
     by_size = -(-size // (splitting.max_bytes or NO_LIMIT))
     by_share = (2 * size * (splitting.min_tasks or 0) + total - 1) // max(2 * total, 1)
     return max(1, by_size, by_share)
@@ -170,7 +170,7 @@ def _share(size: int, splitting: Splitting, total: int) -> int:
 def _split(
     large: Sequence[_Weighed], counts: Sequence[int], splitting: Splitting, source: MessageSource
 ) -> Iterator[QueueRange]:
-    """Yield each range in pieces of equal bytes, those with too many messages in more."""
+    """Yield each range in pieces of equal bytes; a piece with too many messages is split again."""
     marks = [
         [each.bytes * at // count for at in range(1, count)]
         for each, count in zip(large, counts, strict=True)

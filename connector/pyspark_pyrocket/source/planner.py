@@ -1,6 +1,6 @@
 """Plans the tasks of a batch or micro-batch from the options and the current state of a source.
 
-Runs on the driver and reads only the bounds of queues: O(queues), whatever the log holds.
+Runs on the driver and reads only the bounds of queues: O(queues), independent of the log's size.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -36,7 +36,7 @@ _MAX_NAMED = 20
 
 
 def check_target(target: Target, options: ReadOptions) -> None:
-    """Raise OptionError (OPTION_UNSUPPORTED) about an option that the transport cannot serve."""
+    """Raise OptionError (OPTION_UNSUPPORTED) if the transport does not support an option."""
     starts = isinstance(options.span.starting, Committed)
     ends = isinstance(options.span.ending, Committed)
     asked = [
@@ -53,11 +53,10 @@ def check_target(target: Target, options: ReadOptions) -> None:
 def topics_to_read(
     source: MessageSource, options: ReadOptions, known: Collection[str] = ()
 ) -> list[str]:
-    """Return those of the topics asked for that exist, or raise about one that should.
+    """Return the requested topics that exist. Raises TopicNotFoundError if one is missing.
 
     All named topics have to exist, or one that the pattern matches, unless the query waits for them
-    or creates them itself. A missing topic that is `known` is not an error here: it existed, and is
-    a loss.
+    or creates them. A missing topic that is `known` is not an error here, but a loss: it existed.
     """
     existing, asked = source.topics(), options.subscription
     if asked.pattern:
@@ -66,7 +65,7 @@ def topics_to_read(
     found = [name for name in asked.topics if name in existing]
     missing = [name for name in asked.topics if name not in existing and name not in known]
     if missing and not waits:
-        source.topic(missing[0])  # Raises, naming the nearest topic.
+        source.topic(missing[0])  # Raises an error that names the nearest topic.
     for name in found:
         _check_readable(existing[name])
     return found
@@ -75,7 +74,7 @@ def topics_to_read(
 def read_bounds(
     source: MessageSource, options: ReadOptions, known: Collection[str] = ()
 ) -> dict[MessageQueue, QueueOffsets]:
-    """Return the current bounds of each queue to read; raises as `topics_to_read`."""
+    """Return the current bounds of each queue to read. Raises as `topics_to_read` does."""
     topics, asked = topics_to_read(source, options, known), options.subscription
     bounds = source.bounds(topics)
     if asked.queues:
@@ -84,7 +83,7 @@ def read_bounds(
 
 
 def is_asked(asked: Subscription, queue: MessageQueue) -> bool:
-    """Whether a queue of a topic that is read is itself read."""
+    """Return whether the query reads a queue, given that it reads the queue's topic."""
     wanted = asked.queues.get(queue.topic)
     return wanted is None or queue.queue_id in wanted
 
@@ -101,7 +100,7 @@ def batch_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPa
 def partitions(
     source: MessageSource, options: ReadOptions, ranges: Iterable[QueueRange]
 ) -> list[ReadPartition]:
-    """Return the tasks for these ranges: the same for the same ranges, replayed or not."""
+    """Return the tasks for these ranges; a replay of the same ranges gets the same tasks."""
     kept = sorted(each for each in ranges if each.rows > 0)
     target = source.target
     return [ReadPartition(target, Ranges(task)) for task in cut(kept, options.splitting, source)]
@@ -120,7 +119,7 @@ def _warn_of_retired_queues(
         queues = {each: has for each, has in retired.items() if each.topic == topic}
         LOG.warning(
             "topic %r has fewer read queues than before: queues %s still hold %d messages,"
-            " which a batch does not read until the topic has them again",
+            " which a batch does not read unless the topic gets these queues again",
             topic,
             [each.queue_id for each in queues],
             sum(has.maximum - has.minimum for has in queues.values()),
@@ -143,10 +142,10 @@ def _matching(
     found = [name for name in matching if existing[name].readable or name in known]
     if not found and not known and not asked.wait:
         raise TopicNotFoundError(
-            f"No topic of {source.target.describe()} has a whole name that matches"
+            f"No topic of {source.target.describe()} has a name that fully matches"
             f" {asked.pattern!r}.",
-            remedy=f"Topics: {', '.join(list(existing)[:_MAX_NAMED]) or 'none'}. RocketMQ's own, "
-            "and those without read permission, match no pattern.",
+            remedy=f"Topics: {', '.join(list(existing)[:_MAX_NAMED]) or 'none'}. System topics, "
+            "and topics without read permission, never match a pattern.",
         )
     for name in found:
         _check_readable(existing[name])
@@ -165,7 +164,7 @@ def _check_readable(topic: TopicConfig) -> None:
 def _check_assigned(
     asked: Subscription, bounds: Iterable[MessageQueue], topics: Iterable[str]
 ) -> None:
-    """Raise QueueNotFoundError about an assigned queue that these topics do not have."""
+    """Raise QueueNotFoundError if these topics do not have an assigned queue."""
     queues: dict[str, list[int]] = {}
     for queue in bounds:
         queues.setdefault(queue.topic, []).append(queue.queue_id)
@@ -175,21 +174,21 @@ def _check_assigned(
         if missing:
             raise QueueNotFoundError(
                 f"Option 'assign': topic {topic!r} has no queue {missing[0]}.",
-                remedy=f"Its queues to read are {', '.join(map(str, existing))}.",
+                remedy=f"Its read queues are {', '.join(map(str, existing))}.",
             )
 
 
 VIEW_TASK_BYTES = 64 * 1024 * 1024
-"""About how much of the log one task reads; a file of the log is not divided."""
+"""Approximate bytes of the log that one task reads; a file of the log is never divided."""
 
 VIEW_TASK_MESSAGES = 32_768
 """Maximum pending messages of one task."""
 
 
 def view_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPartition]:
-    """Return the tasks that read a view as it is now."""
+    """Return the tasks that read the current state of a view."""
     is_pending = options.view in WAITING
-    # Messages for other topics wait in the same queues: tasks leave them out.
+    # The same queues hold pending messages for other topics, which the tasks skip.
     topics = topics_to_read(source, options) if is_pending else options.subscription.topics
     parts = source.plan_view(
         options.view,

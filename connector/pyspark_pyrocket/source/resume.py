@@ -1,17 +1,17 @@
-"""Where each queue of a stream continues: where it stopped, unless messages from there are lost.
+"""Finds where each queue of a stream continues: where it stopped, unless messages were lost.
 
-What can have happened since, and where the policies continue, by the queue's present offsets:
+What may have happened since, and where each policy continues, by the queue's current offsets:
 
-    messages were deleted          skip: the first one that is left
-    a crash has cut the log        skip: the cut; what was written since is new
+    messages were deleted          skip: the first remaining message
+    a crash truncated the log      skip: the point of truncation; messages written since are new
     an older copy was restored     skip: the first message stored after the mark's store time, or
-                                   the stop if that is before it
-    a queue ends before the stop   skip: its end
+                                   where the query stopped if that is earlier
+    a queue ends before that       skip: the queue's end
     a topic was created again      skip: its first message; offsets continue after the old ones
-    a topic was deleted            all: where it ended, until it is created again
-    a topic has fewer queues       nothing is lost: the others are read to their ends
+    a topic was deleted            all: the last end, until the topic is created again
+    a topic has fewer queues       no loss: the removed queues are read to their ends
 
-    earliest: the queue's first message, so that some are read twice if it does not begin later
+    earliest: the queue's first message; messages that were read before may be read again
     latest: the queue's end
 """
 
@@ -38,7 +38,7 @@ NEW_CHECKPOINT = "Start the query with a new checkpoint (and startingOffsets) to
 
 
 WAITS = (
-    "a process was killed while it recovered the store, and the checkpoint has read messages that"
+    "a process was killed while it recovered the store, and the query has read messages that"
     " may not be durable. The next process that opens the store for writing recovers it."
 )
 
@@ -47,11 +47,16 @@ WAITS = (
 class Resumed:
     """Where the queues of a stream continue.
 
-    Attributes: begin: The first offset to read of each queue. bounds: What the queues have.
-    vanished: Those of the bounds that their topics, or the store, no longer have. moved: Whether a
-    queue continues elsewhere than it stopped, which has to be kept. stopped: Up to where each queue
-    of the start offset still has the messages read, including queues no longer asked for.
-    is_restored: Whether the log is not the one that was read; no older mark or topic id counts.
+    Attributes:
+        begin: The first offset to read of each queue.
+        bounds: The bounds of the queues, including `vanished`.
+        vanished: The bounds of queues that are no longer read queues of an existing topic.
+        moved: Whether a queue continues at another offset than it stopped at, which Spark has to
+            save.
+        stopped: The end, in each queue of the start offset, of the messages read that still exist;
+            includes queues that the query no longer reads.
+        is_restored: Whether the log is not the one that was read, so that older marks and topic
+            ids are invalid.
     """
 
     begin: Offsets
@@ -65,9 +70,9 @@ class Resumed:
 def resume(
     source: MessageSource, options: ReadOptions, start: StreamOffset, losses: Losses
 ) -> Resumed:
-    """Return where the queues continue; queues that `start` does not know, at their first message.
+    """Return where the queues continue; queues that `start` lacks begin at their first message.
 
-    Raises DataLossError about lost messages, depending on the policy.
+    Raises DataLossError for lost messages, depending on the policy.
     """
     check_store(source, start)
     changes = Changes.since(source, start)
@@ -92,9 +97,9 @@ def what_remains(
 ) -> Iterator[QueueRange]:
     """Yield the parts of the planned ranges that still have the planned messages.
 
-    These are all, unless the log was truncated, an older copy of it restored or their topic deleted
-    since, which only a replay can find. Raises DataLossError as `resume` does. Messages deleted by
-    age are detected by the tasks.
+    Only a replay can find less than all: if the log was truncated, an older copy was restored or a
+    topic was deleted since. Raises DataLossError as `resume` does. The tasks detect messages that
+    were deleted by retention.
     """
     check_store(source, end)
     if waits_for_recovery(source, end):
@@ -117,7 +122,7 @@ def what_remains(
 
 
 def waits_for_recovery(source: MessageSource, offset: StreamOffset) -> bool:
-    """Whether messages that were read are invisible until the store has been recovered.
+    """Return whether messages that were read are invisible until the store has been recovered.
 
     That is not a loss: after an interrupted recovery only durable messages are visible.
     """
@@ -128,7 +133,7 @@ def waits_for_recovery(source: MessageSource, offset: StreamOffset) -> bool:
     except StoreUnavailableError as error:
         if error.code != "STORE_RECOVERING":
             raise
-        return True  # A queue was cut, and not completed.
+        return True  # A queue was truncated and its recovery did not complete.
     return any(position > bounds[queue].maximum for queue, position in offset.offsets.items())
 
 
@@ -142,8 +147,8 @@ def check_store(source: MessageSource, offset: StreamOffset) -> None:
     ):
         if then and now and then != now:
             raise DataLossError(
-                f"The checkpoint counts in {what} {then}, but {place} is {what} {now}.",
-                remedy=f"Name the store that the checkpoint was made with. {NEW_CHECKPOINT}",
+                f"The checkpoint belongs to {what} {then}, but {place} is {what} {now}.",
+                remedy=f"Read the store that the checkpoint was made with. {NEW_CHECKPOINT}",
                 code="STORE_CHANGED",
             )
 
@@ -154,13 +159,13 @@ class Changes:
 
     Attributes:
         deleted, recreated: Topics.
-        cuts: Where a recovery has cut queues.
-        lost_mark: The offset's mark, if the log does not hold it; then the log was cut, or the
-            store is an older copy.
-        shared: The first message of each queue stored after that mark; what is before it existed
-            when the mark was taken. Empty while the mark holds.
-        place: The target, for errors.
-        positions: Where the queues of the offset stopped.
+        cuts: The offsets at which a recovery truncated queues.
+        lost_mark: The offset's mark, if the log does not contain it; then the log was truncated, or
+            the store is an older copy.
+        shared: The offset of the first message of each queue stored after that mark; earlier
+            messages existed when the mark was taken. Empty if the log contains the mark.
+        place: The target's description, for errors.
+        positions: The offsets at which the queues stopped.
     """
 
     deleted: frozenset[str]
@@ -173,7 +178,7 @@ class Changes:
 
     @classmethod
     def since(cls, source: MessageSource, offset: StreamOffset) -> "Changes":
-        """Look at the source; the topics are those of the offset."""
+        """Compare an offset and its topics with the source."""
         existing = source.topics()
         ids = {topic: existing[topic].topic_id for topic in offset.topics if topic in existing}
         recreated = {
@@ -195,7 +200,7 @@ class Changes:
 
     @property
     def is_restored(self) -> bool:
-        """Whether the log does not hold the newest message that was read."""
+        """Whether the log lacks the newest message that was read."""
         return self.lost_mark is not None
 
     def report_older_copy(self, losses: Losses) -> None:
@@ -212,7 +217,7 @@ class Changes:
         losses.warn_once(error.message)
 
     def still_read(self, offsets: Offsets) -> Offsets:
-        """Return the offsets, each limited to the messages read that its queue still has."""
+        """Return the offsets, each limited to the messages that its queue still has."""
         return Offsets({queue: self._until(queue, at) for queue, at in offsets.items()})
 
     def gap(self, queue: MessageQueue, position: int, limits: QueueOffsets) -> Gap | None:
@@ -233,14 +238,14 @@ class Changes:
         return Gap(self.error(queue, position), position, limits.maximum)
 
     def still_valid(self, each: QueueRange) -> int:
-        """Return up to which offset a range still has the planned messages."""
+        """Return the offset up to which a range still has the planned messages."""
         topic = each.queue.topic
         if topic in self.deleted or (topic in self.recreated and not self.is_restored):
             return each.start
         return max(each.start, self._until(each.queue, each.end))
 
     def error(self, queue: MessageQueue, position: int) -> DataLossError:
-        """Return the error of a queue that was read, or planned, up to `position`."""
+        """Return the error for a queue that was read, or planned, up to `position`."""
         topic = queue.topic
         if topic in self.recreated and not self.is_restored:
             return TopicRecreatedError(
@@ -252,9 +257,9 @@ class Changes:
         cut = self.cuts.get(queue, position)
         if cut < position:
             return LogTruncatedError(
-                f"The log was cut for {queue} at offset {cut}, by a crash of "
-                "the machine or because an older copy of the store was restored; the checkpoint "
-                f"has read up to {position}, and other messages may have those offsets now.",
+                f"The log was truncated for {queue} at offset {cut}, by a machine crash or because "
+                "an older copy of the store was restored. The query had read up to offset "
+                f"{position}; other messages may have those offsets now.",
                 remedy=f"{NEW_CHECKPOINT} {GO_ON}",
             )
         if self.lost_mark is not None and self.shared[queue] < position:
@@ -269,10 +274,10 @@ class Changes:
         stored = datetime.fromtimestamp(mark.store_timestamp / 1000, tz=timezone.utc)
         return LogTruncatedError(
             f"{self.place} is an older copy of the store that the checkpoint was made with: it "
-            "does not have the newest message that was read, of "
+            "lacks the newest message that was read, which was stored at "
             f"{stored.isoformat(timespec='milliseconds')} at log offset {mark.log_offset}.",
             remedy=f"Restore a newer copy. {NEW_CHECKPOINT} {GO_ON} If the store was not restored, "
-            "that place is damaged: run `pyrocket verify`.",
+            "the log is corrupt at that offset: run `pyrocket verify`.",
         )
 
 
@@ -289,7 +294,7 @@ def _shared(source: MessageSource, offset: StreamOffset, mark: LogMark) -> dict[
 
 def _deleted(topic: str) -> DataLossError:
     return DataLossError(
-        f"Topic {topic!r} was deleted while it was read.",
+        f"Topic {topic!r} was deleted while the query was reading it.",
         remedy=f"Remove it from the topics to read. {GO_ON}",
         code="TOPIC_DELETED",
     )
@@ -298,9 +303,9 @@ def _deleted(topic: str) -> DataLossError:
 def _vanished(
     source: MessageSource, options: ReadOptions, stopped: Offsets, present: Bounds, losses: Losses
 ) -> dict[MessageQueue, QueueOffsets]:
-    """Return the ranges of queues that the query has read and that are no longer read queues.
+    """Return the bounds of queues that the query has read and that are no longer read queues.
 
-    Raises DataLossError about a deleted topic that was asked for by name, even if all was read.
+    Raises DataLossError for a deleted topic that `subscribe` names, even if all was read.
     """
     asked, existing = options.subscription, source.topics()
     covered = dict.fromkeys(topic for topic in stopped.topics if asked.covers(topic))
@@ -308,7 +313,7 @@ def _vanished(
         if topic not in existing and topic in asked.topics and not asked.wait:
             if losses.policy.fails:
                 raise _deleted(topic)
-            losses.warn_once(f"topic {topic!r} is deleted; the query waits for it")
+            losses.warn_once(f"topic {topic!r} was deleted; the query waits until it exists again")
     lost = [queue for queue in stopped.of_topics(covered) if queue not in present]
     vanished = {}
     for queue, has in source.queue_bounds([each for each in lost if is_asked(asked, each)]).items():

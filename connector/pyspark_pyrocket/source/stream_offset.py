@@ -9,17 +9,18 @@
      "version": 2}
 
 offsets: the next offset of each queue, the first one *not* yet read. A topic that does not exist
-yet has no queues. from: where queues begin that the batch's start offset does not have. The first
-batch of a query has all of them here, because Spark asks for the initial offset again when it
-replays. brokers, topics: the scope of these offsets: for each broker its store (`SourceIdentity`)
-and the ids of its topics; "" is unknown, as in a directory that only Java has written. initial:
-true in an offset that no batch has ended at; such an end reads nothing. lost: how many messages of
-a queue were deleted before the query read them, since it began.
+yet has no queues. from: the start offsets of queues that are missing in the batch's start offset.
+In the first batch of a query these are all queues, because Spark requests the initial offset again
+on a replay. brokers, topics: the scope of these offsets: the store of each broker
+(`SourceIdentity`) and the ids of its topics; "" is unknown, as in a directory that only brokers
+have written. initial: true in an offset at which no batch has ended; a batch that ends there reads
+nothing. lost: the number of messages of each queue that were lost before the query read them, over
+all its runs.
 
-Version 1 had "store" and "epoch" beside "offsets", one id a topic, and no mark. It is read, and
-never written. There is one broker: a directory is one.
+Version 1 had "store" and "epoch" beside "offsets", one id per topic, and no mark. It can be read,
+but is no longer written. There is one broker, because a directory is that of one broker.
 
-Spark compares the *text*: keys are sorted, and the text changes only with new messages.
+Spark compares the *text* of offsets: keys are sorted, and the text changes only with new messages.
 """
 
 from collections.abc import Mapping
@@ -41,7 +42,7 @@ class StreamOffset:
     """A position in all queues of a query; see the module for the fields.
 
     Attributes:
-        waiting: The topics that are read and have no queues yet.
+        waiting: The requested topics that have no queues yet.
     """
 
     broker: str
@@ -74,7 +75,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "StreamOffset":
-        """Read what `to_json` wrote, in this release or an earlier one."""
+        """Return the offset from a value that `to_json` of this or an earlier release returned."""
         _check_version(value)
         try:
             broker, source, ids = _identity(value)
@@ -96,7 +97,7 @@ class StreamOffset:
             ) from error
 
     def begin(self, queue: MessageQueue, start: "StreamOffset") -> int | None:
-        """Return where a batch that ends here begins in a queue, given its start offset."""
+        """Return the first offset in a queue of the batch from `start` that ends here."""
         begin = self.first.get(queue)
         return start.offsets.get(queue) if begin is None else begin
 
@@ -117,7 +118,7 @@ def _check_version(value: Mapping[str, Any]) -> None:
     of = f"are of {len(brokers or ())} brokers" if several else ""
     raise DataLossError(
         f"The checkpoint's offsets {of or 'have version {!r}'.format(value.get('version'))}.",
-        remedy=f"This pyrocket reads one broker and versions up to {_VERSION}: "
+        remedy=f"This release supports one broker and versions up to {_VERSION}: "
         "use the release that wrote them, or a new checkpoint.",
         code="CHECKPOINT_VERSION",
     )
@@ -155,7 +156,7 @@ def _identity_from_json(value: Mapping[str, Any]) -> SourceIdentity:
 
 
 def _of_broker(value: Mapping[str, Mapping[str, Any]], broker: str) -> Offsets:
-    """Return the numbers of the only broker. Raises ValueError if there are those of another."""
+    """Return the numbers of the only broker. Raises ValueError if there is another broker."""
     for by_broker in value.values():
         if set(by_broker) != {broker}:
             raise ValueError(f"not of the broker {broker!r}: {sorted(by_broker)}")

@@ -1,8 +1,8 @@
-"""Plans a stream: how far it has read, how far it may read next, and what can still be read.
+"""Plans the offsets of a stream: the initial offset, the end of a micro-batch, the latest offset.
 
-Runs on the driver and reads the bounds of the queues each time, O(queues). A micro-batch is planned
-in four steps: `resume` finds where the queues continue, the bounds where they end, the target and
-the limits decide how much of that is taken; the result is an offset, which Spark keeps.
+Runs on the driver and reads the bounds of the queues on every call: O(queues). To plan a
+micro-batch, `resume` finds where the queues continue. Their bounds, the target of AvailableNow and
+the limits determine where the micro-batch ends. The result is an offset, which Spark saves.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -21,13 +21,13 @@ from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.transport.interface import MessageSource, QueueRange, SourceIdentity
 
 Take = Callable[[Offsets, Offsets], Offsets]
-"""Limits a micro-batch that begins at the first and could end at the second; returns its end."""
+"""Called with the start and the latest possible end of a micro-batch; returns its end."""
 
 
 def initial_offset(source: MessageSource, options: ReadOptions) -> StreamOffset:
-    """Return where a new query starts, by its options.
+    """Return the initial offset of a new query, by its options.
 
-    A topic that does not exist yet has no queues: it is read from the beginning later.
+    A topic that does not exist yet has no queues: it is read from its first message later.
     """
     context = OffsetContext.now(source)
     losses = Losses(options.loss)
@@ -42,9 +42,9 @@ def initial_offset(source: MessageSource, options: ReadOptions) -> StreamOffset:
 def latest_offset(
     source: MessageSource, options: ReadOptions, known: Collection[str] = ()
 ) -> StreamOffset:
-    """Return the end of every queue, as far as a query without limits could read now.
+    """Return the end of every queue: how far a query without limits could read now.
 
-    The `known` topics need not exist any more.
+    The `known` topics may have been deleted.
     """
     context = OffsetContext.now(source)
     return context.offset(Offsets.ends(read_bounds(source, options, known)))
@@ -59,14 +59,15 @@ def next_offset(
     target: Offsets | None = None,
     losses: Losses | None = None,
 ) -> StreamOffset | None:
-    """Return where the next micro-batch ends, or None if there is nothing to read.
+    """Return the end offset of the next micro-batch, or None if there is nothing to read.
 
-    `take` limits the micro-batch; without it everything is taken. Nothing lies before where `start`
-    continues, or after `target`, and nothing of `start` is left out. Queues that `start` does not
-    know begin at their first message; that, and where a queue had to be moved, is fixed in the
-    result, even if there is nothing to read there.
+    `take` limits the micro-batch; without it everything is read. The result has all queues of
+    `start`. No queue ends before the offset at which it continues, or otherwise after `target`.
 
-    Queues that topics have lost are read to where they end now, which is added to `target`.
+    Queues that `start` lacks begin at their first message. The result records the start of these
+    queues, and of queues that continue at another offset than they stopped at, even if there is
+    nothing to read. Queues that topics no longer have are read to their current ends, which are
+    added to `target`.
     """
     losses = losses or Losses(options.loss)
     context = OffsetContext.now(source)
@@ -97,9 +98,10 @@ def next_offset(
 
 
 def planned_ranges(start: StreamOffset, end: StreamOffset) -> Iterator[QueueRange]:
-    """Yield the ranges between two offsets; on a replay `start` may be newer than it was.
+    """Yield the ranges between two offsets.
 
-    See `pyspark_pyrocket.source.stream_offset` for why the end has its own start.
+    On a replay, `start` may be newer than when the batch was planned. Therefore `end` has start
+    offsets of its own: see `pyspark_pyrocket.source.stream_offset`.
     """
     if end.initial or end == start:
         return
@@ -117,7 +119,7 @@ def planned_ranges(start: StreamOffset, end: StreamOffset) -> Iterator[QueueRang
 def _newest_mark(
     source: MessageSource, older: LogMark | None, start: StreamOffset, offsets: Offsets
 ) -> LogMark | None:
-    """Return the mark of the newest message before `offsets`, looking only where they moved."""
+    """Return the mark of the newest message before `offsets`; reads only queues that moved."""
     if older is None:
         return source.mark(offsets)
     newer = source.mark(offsets.changed_from(start.offsets))
@@ -126,7 +128,7 @@ def _newest_mark(
 
 @dataclass(frozen=True)
 class OffsetContext:
-    """The scope of offsets, read before them: a change in between is found the next time."""
+    """The scope of offsets, read before them: a change in between is detected the next time."""
 
     broker: str
     source: SourceIdentity

@@ -1,8 +1,8 @@
 """Streaming reads: the offsets that Spark requests between micro-batches, and the tasks.
 
-Spark creates the reader twice: in the source runner, a separate process on the driver that lives as
-long as the query and answers every call about offsets; and in a planner, which pickles it to the
-tasks, where only `read` is called.
+Spark creates the reader twice: in the source runner, a separate process on the driver that runs as
+long as the query and serves all calls about offsets; and in a planner, which pickles it for the
+tasks. Tasks only call `read`.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -87,9 +87,9 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limits.min_rows is None else ReadMinRows(limits.min_rows)
 
     def initialOffset(self) -> Json:
-        """Return where a new query starts: the same offset at every call.
+        """Return the initial offset of a new query; every call returns the same one.
 
-        Spark calls this for a new query only, so with `createIfMissing` it creates the store.
+        Spark calls this only for a new query, so with `createIfMissing` it creates the store.
         """
         if self._initial is None:
             if self._options.create_if_missing:
@@ -100,7 +100,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """Return where the next micro-batch ends; `start` if there is nothing to read.
+        """Return the end offset of the next micro-batch; `start` if there is nothing to read.
 
         Spark calls this 85 times a second while the query is idle, so an idle call only reads the
         source's version. It also delivers due delayed messages, for stores without a writer.

@@ -1,10 +1,10 @@
-"""The work of a task: read raw slices, decode them, and return columns to Spark.
+"""Executes a task: reads raw slices, decodes them, and returns columns to Spark.
 
-The only place in the connector that decodes records, for all transports.
+This is the only module of the connector that decodes records, for all transports.
 
-What a task reads is fixed when it is planned, but log files are cleaned while tasks run, and a
-micro-batch may be replayed long after it was planned. So messages may be deleted, or damaged: with
-`onDataLoss=fail` the task fails, otherwise it reads what is left, and warns.
+What a task reads is fixed when it is planned. Messages may be deleted or corrupt when it runs: log
+files are cleaned at any time, and a micro-batch may be replayed long after it was planned. With
+`onDataLoss=fail` the task then fails; otherwise it reads the remaining messages and warns.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -45,7 +45,7 @@ _NO_END = 2**63 - 1
 
 Batches = Iterator[pa.RecordBatch]
 Scan = Callable[[QueueRange, ScanTally], Batches]
-"""Yields the messages of a range that match a filter, and counts what it has examined."""
+"""Yields the messages of a range that match a filter, and counts the records examined."""
 
 ScanLocations = Callable[[MessageLocations, ScanTally], Batches]
 """Yields single messages of one queue in the same way."""
@@ -53,7 +53,7 @@ ScanLocations = Callable[[MessageLocations, ScanTally], Batches]
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns to decode, the filter, and whether bodies are compared with their CRC."""
+    """The columns to decode, the filter, and whether to verify the CRC of bodies."""
 
     names: tuple[str, ...]
     where: MessageFilter = EVERY_MESSAGE
@@ -77,7 +77,7 @@ class Columns:
     ) -> pa.RecordBatch | None:
         """Return the messages of small ranges of one topic; None if each has to be read alone.
 
-        That is the case if messages are damaged or deleted: losses are counted for each range.
+        That is the case if messages are corrupt or deleted: losses are counted for each range.
         """
         counted = ScanTally()
         try:
@@ -95,7 +95,7 @@ class Columns:
 def read_partition(
     partition: InputPartition, projection: Projection, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one task, in order: the same ones for a retry or a replay.
+    """Yield the rows of one task, in order; a retry or a replay yields the same rows.
 
     Only messages that were deleted in between are missing, if `onDataLoss` allows that. Raises
     StoreNotSharedError.
@@ -179,9 +179,9 @@ def read_range(
 ) -> Batches:
     """Yield the messages of a range.
 
-    If some are deleted, or single records are damaged, raise the error of `scan`, or skip them,
-    count them as lost and warn, by the policy. Other damage is always raised. `tally` counts what
-    `scan` has examined.
+    If messages are deleted or single records are corrupt, the policy decides: either the error of
+    `scan` is raised, or the messages are skipped, counted as lost, and logged. Other corruption
+    always raises. `tally` counts the records that `scan` has examined.
     """
     if loss.fails:
         yield from _all_or_nothing(each, scan, tally)
@@ -194,7 +194,7 @@ def read_range(
 def read_locations(
     source: MessageSource, locations: MessageLocations, loss: LossPolicy, scan: ScanLocations
 ) -> Batches:
-    """Yield single messages of one queue, with the same treatment of losses as `read_range`."""
+    """Yield single messages of one queue; losses are handled as in `read_range`."""
     left = [locations] if len(locations) else []
     while left:
         now = left.pop(0)
@@ -211,7 +211,7 @@ def read_locations(
             if not gone:
                 raise
             log_to_stderr()
-            outcome = f"reads the {len(rest)} left of the messages found"
+            outcome = f"reads the remaining {len(rest)} of the messages found"
             Losses(loss).note(queue, gone, outcome, error)
             left = [rest, *left] if len(rest) else left
         except RecordDamagedError as error:
@@ -247,9 +247,9 @@ def _with_remedy(error: OffsetOutOfRangeError) -> OffsetOutOfRangeError:
 def _continue(
     source: MessageSource, each: QueueRange, losses: Losses, scan: Scan, tally: ScanTally
 ) -> Generator[pa.RecordBatch, None, list[QueueRange]]:
-    """Yield messages up to the first loss; return the ranges that are left to read.
+    """Yield messages up to the first loss; return the ranges that remain to be read.
 
-    A range with a damaged record is halved until the record is alone in its range.
+    A range with a corrupt record is halved until the record is alone in its range.
     """
     before = tally.entries
     try:
@@ -264,7 +264,7 @@ def _continue(
         if not gone:
             raise
         log_to_stderr()
-        outcome = f"reads what is left of [{at}, {each.end}): [{begin}, {end})"
+        outcome = f"reads the rest of [{at}, {each.end}): [{begin}, {end})"
         losses.note(each.queue, gone, outcome, _as_loss(error))
         return [replace(each, start=begin, end=end)] if begin < end else []
     except RecordDamagedError as error:
@@ -278,7 +278,7 @@ def _continue(
 
 def _note_damaged(losses: Losses, queue: MessageQueue, error: RecordDamagedError) -> None:
     log_to_stderr()
-    losses.note(queue, 1, "reads what follows", _as_loss(error))
+    losses.note(queue, 1, "continues after it", _as_loss(error))
 
 
 def _as_loss(

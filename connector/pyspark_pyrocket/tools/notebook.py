@@ -5,7 +5,7 @@
     view.stop()
 
 Spark's console sink prints to the standard output of the driver's JVM, which a notebook does not
-show. This one shows the newest rows in the cell's output, and updates them in place.
+show. This view shows the newest rows in the cell's output, and updates them in place.
 """
 
 import sys
@@ -29,14 +29,15 @@ def display_stream(
 ) -> "StreamView":
     """Start a query that shows `n` rows of the frame, the newest last; return its view.
 
-    With the output mode `complete` they are the first rows of the result. `trigger` is as in
-    Spark's `trigger(…)`, such as `{"availableNow": True}`. No progress is kept: the next view
-    starts at `startingOffsets`. Raises InvalidInputError, UnsupportedError (Spark Connect).
+    With the output mode `complete` these are the first rows of the result. `trigger` has the
+    arguments of Spark's `trigger(…)`, such as `{"availableNow": True}`. Progress is not saved: the
+    next view starts at `startingOffsets`. Raises InvalidInputError, UnsupportedError (Spark
+    Connect).
     """
     if type(frame).__module__.startswith("pyspark.sql.connect"):
         raise UnsupportedError(
-            "with Spark Connect a micro-batch is handled on the server, which has no display.",
-            remedy="Write to a table or a topic, and show that with `df.show()`.",
+            "with Spark Connect the server processes micro-batches, and it has no display.",
+            remedy="Write to a table or a topic, and show it with `df.show()`.",
             code="UNSUPPORTED_CONNECT",
         )
     if not frame.isStreaming:
@@ -48,7 +49,7 @@ def display_stream(
 
 
 class StreamView:
-    """The newest rows of a query; `table` holds them, `stop` ends the query."""
+    """The newest rows of a query: `table` returns them, `stop` stops the query."""
 
     def __init__(self, columns: list[str], n: int, *, whole: bool) -> None:
         self._columns, self._n, self._whole = tuple(columns), n, whole
@@ -59,8 +60,8 @@ class StreamView:
 
     def take(self, batch: DataFrame, number: int) -> None:
         """Show a micro-batch; Spark calls this for each one."""
-        # All of it is computed, once: Spark keeps the state of an aggregation only for partitions
-        # that were computed, and taking a few rows would not compute all of them.
+        # Compute the whole batch once: Spark saves the state of an aggregation only for computed
+        # partitions, and taking a few rows would not compute all of them.
         batch.persist()
         try:
             count = batch.count()
@@ -80,7 +81,7 @@ class StreamView:
         self._follower.start()
 
     def stop(self) -> None:
-        """End the query; its rows stay on the screen."""
+        """Stop the query; its rows stay on the screen."""
         self.query.stop()
 
     @property

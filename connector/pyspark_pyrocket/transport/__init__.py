@@ -1,6 +1,6 @@
-"""Where messages are, and how they are read and written there.
+"""Transports: access to the place where messages are stored.
 
-interface   what the connector asks of a transport: `Target`, `MessageSource`, `MessageSink`
-path        a store's directory
-targets     the target that the options name
+interface   the interface of a transport: `Target`, `MessageSource`, `MessageSink`
+path        the transport for a store's directory
+targets     the target for the options of a query
 """

@@ -1,20 +1,20 @@
 """The interface of a transport: the place where messages are stored.
 
-The rules for every transport, so that one over a network fits as well as a directory:
+These rules hold for every transport, over a network as well as for a directory:
 
 - Each call has a deadline: that of its source or sink, or another one set by `within`. A transport
-  over a network raises TransportError for a call that is late or whose connection has failed.
+  over a network raises TransportError for a call that misses it or whose connection has failed.
 - One call covers all queues, so that it costs at most one round trip.
-- `version`, `now_ms` and `deliver_due` answer from memory where a call would cost a round trip:
-  Spark asks for the latest offset 85 times a second while a query is idle.
+- `version`, `now_ms` and `deliver_due` answer from memory if a call would cost a round trip: Spark
+  requests the latest offset 85 times a second while a query is idle.
 - A read of `slices` can be closed early, and resumed at any offset by another call.
-- `TransportError.repeat_is_safe` is true where the same call can be made again: always for reads,
-  and for writes that carry an id (`append` with `repeat_id`, `publish`) or are idempotent
-  (`prepare`, `flush`, `discard`, `commit`).
+- `TransportError.repeat_is_safe` is true if the same call can be repeated: always for reads, and
+  for writes that have an id (`append` with `repeat_id`, `publish`) or are idempotent (`prepare`,
+  `flush`, `discard`, `commit`).
 - `Target.capabilities` lists what the transport supports. The driver rejects an option that needs
   another capability before it opens anything (`require`).
-- A Target is pickled into tasks, and printed in plans and logs: it has no secrets, only the place
-  where a task finds them.
+- A Target is pickled into tasks, and printed in plans and logs. It contains no secrets, only the
+  place where a task finds them.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ from pyrocket import SourceIdentity as SourceIdentity
 from pyrocket.errors import OptionError, StoreNotSharedError
 
 Bounds = Mapping[MessageQueue, QueueOffsets]
-"""By queue, the range of offsets that can be read."""
+"""Queue → the range of offsets that can be read."""
 
 Part = PendingRange | ViewPart
 """A part of a view that one task can read."""
@@ -75,7 +75,7 @@ class Target(Protocol):
 
     @property
     def store_id(self) -> str | None:
-        """The uuid of the only store that this target opens, empty if that has none.
+        """The uuid of the only store that this target opens; empty if that store has none.
 
         None on the driver, where a target opens any store.
         """
@@ -103,7 +103,7 @@ class Target(Protocol):
         """Return the source that this process keeps open for all callers.
 
         Raises StoreNotFoundError; with a `store_id`, StoreNotSharedError if the store is missing
-        or another one.
+        or a different one.
         """
         ...
 
@@ -116,21 +116,21 @@ class Target(Protocol):
         ...
 
     def open_own_source(self) -> "MessageSource":
-        """Open a source for this caller alone, which closes it. Raises as `open_source`."""
+        """Open a source for this caller, who closes it. Raises as `open_source` does."""
         ...
 
     def open_sink(
         self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
     ) -> "MessageSink":
-        """Open a sink for this caller alone, which closes it.
+        """Open a sink for this caller, who closes it.
 
         Args:
             config: The settings of the writer: `auto_create_topics`, `flush` and
-                `timer_max_delay_ms`; of a store that is created also `dir_mode` and `retention`.
+                `timer_max_delay_ms`; for a new store also `dir_mode` and `retention`.
             create: Whether a missing store is created.
             staging: Whether the sink only stages and discards, which needs no write lock.
 
-        Raises as `open_source`, and StoreLockedError.
+        Raises as `open_source` does, and StoreLockedError.
         """
         ...
 
@@ -152,7 +152,7 @@ class MessageSource(Protocol):
         ...
 
     def identities(self) -> Mapping[str, SourceIdentity]:
-        """Return by broker the store in which offsets are valid now, without marks."""
+        """Return for each broker the store in which its offsets are valid now, without marks."""
         ...
 
     def now_ms(self) -> int:
@@ -160,14 +160,14 @@ class MessageSource(Protocol):
         ...
 
     def version(self) -> Hashable:
-        """Return a value that is equal to an earlier one if nothing has changed since.
+        """Return a value that equals an earlier one if nothing has changed since.
 
-        Without a round trip: a transport over a network is notified of changes.
+        It needs no round trip: a transport over a network is notified of changes.
         """
         ...
 
     def is_recovering(self) -> bool:
-        """Whether a recovery was interrupted.
+        """Return whether a recovery was interrupted.
 
         Until the next recovery, queues end after the last message that is known to be durable.
         """
@@ -178,7 +178,7 @@ class MessageSource(Protocol):
         ...
 
     def topic(self, name: str) -> TopicConfig:
-        """Return one topic. Raises TopicNotFoundError, which names the nearest."""
+        """Return one topic. Raises TopicNotFoundError, which names the nearest topic."""
         ...
 
     def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
@@ -188,7 +188,7 @@ class MessageSource(Protocol):
     def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
         """Return the ranges of any queues, including those of deleted topics.
 
-        The range of a deleted queue is empty and lies at its last end; at 0 if that is unknown.
+        The range of a deleted queue is empty, at its last end or at 0 if that is unknown.
         """
         ...
 
@@ -217,7 +217,7 @@ class MessageSource(Protocol):
         ...
 
     def holds(self, mark: LogMark) -> bool | None:
-        """Whether the log still has the marked message; None if that cannot be known."""
+        """Return whether the log still has the marked message; None if that is unknown."""
         ...
 
     def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
@@ -229,8 +229,8 @@ class MessageSource(Protocol):
     ) -> list[list[tuple[int, int]]]:
         """Split ranges by size: return an (offset, bytes) pair for each mark of each range.
 
-        Marks are in bytes, ascending. The messages from the range's start up to the offset have at
-        most as many bytes as the mark, and they have exactly `bytes`.
+        Marks are in bytes, ascending. `bytes` is the exact size of the messages from the range's
+        start up to the offset; it is at most the mark.
         """
         ...
 
@@ -243,9 +243,9 @@ class MessageSource(Protocol):
     ) -> Iterator[RecordSlice]:
         """Yield the messages that match `where` as raw records, range after range.
 
-        `tally` counts what was examined, so that a reader can resume after an error. A slice is
-        valid until the next one is requested. Raises OffsetOutOfRangeError if messages were
-        deleted, RecordDamagedError.
+        `tally` counts the examined messages, so that a reader can resume after an error. A slice
+        is valid until the next one is requested. Raises OffsetOutOfRangeError if messages were
+        deleted, and RecordDamagedError.
         """
         ...
 
@@ -258,8 +258,8 @@ class MessageSource(Protocol):
     ) -> RecordSlice | None:
         """Return small ranges of one topic as one slice with an `order`.
 
-        None if they are too large together, or if one of them has to be read alone to know what is
-        wrong with it.
+        Returns None if they are too large together, or if one of them has to be read alone to
+        find out what is wrong with it.
         """
         ...
 
@@ -274,13 +274,13 @@ class MessageSource(Protocol):
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Yield the messages at these locations that match `where`. Raises as `slices`."""
+        """Yield the messages at these locations that match `where`. Raises as `slices` does."""
         ...
 
     def plan_view(
         self, view: str, *, topics: Sequence[str] = (), group: str = "", skips_damage: bool = False
     ) -> Sequence[Part]:
-        """Return the parts of a view in its present state."""
+        """Return the parts of a view in its current state."""
         ...
 
     def read_view(
@@ -292,17 +292,17 @@ class MessageSource(Protocol):
     def committed(
         self, group: str, topics: Collection[str] | None = None
     ) -> dict[MessageQueue, int]:
-        """Return the committed offsets of a group in these topics, by default in all."""
+        """Return the committed offsets of a group in these topics, by default in all topics."""
         ...
 
     def commit(
         self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
     ) -> dict[MessageQueue, int]:
-        """Commit offsets of a group durably; return all that it has then in these topics.
+        """Commit offsets of a group durably; return its committed offsets in these topics.
 
-        A missing group is created, also without offsets. An offset below the committed one is
-        ignored unless `backwards`. Topics and queues that no longer exist are left out; in a queue
-        that was truncated, the end is committed at most.
+        A missing group is created, even without offsets. An offset below the committed one is
+        ignored unless `backwards`. Topics and queues that no longer exist are skipped; in a queue
+        that was truncated, at most the end is committed.
         """
         ...
 
@@ -337,7 +337,7 @@ class RowStager(Protocol):
         ...
 
     def leave_out(self, rows: int) -> None:
-        """Count rows of the task that are not written."""
+        """Record the number of rows of the task that are not written."""
         ...
 
     def finish(self) -> Staged:
@@ -384,13 +384,13 @@ class MessageSink(Protocol):
             topic: The topic of all rows; None if a column has the topics.
             first_queue: The queue of the first row that has neither a queue nor a sharding key;
                 the others follow in turn. None: a random one.
-            repeat_id: Names the append: a second one with the same id appends nothing and returns
-                the first result. Empty: every call appends.
+            repeat_id: Identifies the append: a second one with the same id appends nothing and
+                returns the first result. If empty, every call appends.
         """
         ...
 
     def flush(self) -> None:
-        """Return when everything appended before is durable."""
+        """Flush everything appended before; it is durable on return."""
         ...
 
     def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> RowStager:
@@ -409,10 +409,10 @@ class MessageSink(Protocol):
         """Make staged rows visible, all together and durably; a repeat changes nothing.
 
         Args:
-            batch: The identity by which a repeat is recognized.
-            staged: What the tasks have staged, in this order.
-            anonymous: Whether the identity was made up for this write, so that only this sink can
-                repeat it. Otherwise the store remembers it for later runs.
+            batch: The identity by which a repeat is recognised.
+            staged: The staged rows of the tasks, in this order.
+            anonymous: Whether the identity was created for this write, so that only this sink can
+                repeat it. Otherwise the store saves it for later runs.
             on_difference: For a repeat with other rows: `fail`, `drop` or `publish`.
             on_gap: If earlier batches are missing in the store: `fail` or `accept`.
 
@@ -425,14 +425,14 @@ class MessageSink(Protocol):
         ...
 
     def close(self, *, clean: bool = True) -> None:
-        """Close; with `clean` the last writer shuts the store down cleanly."""
+        """Close the sink; with `clean`, the last writer shuts the store down cleanly."""
         ...
 
 
 def require(target: Target, needed: Mapping[Capability, str]) -> None:
     """Raise OptionError (OPTION_UNSUPPORTED) if the transport lacks a capability.
 
-    `needed` has the option that needs it for each capability.
+    `needed` maps each capability to the option that needs it.
     """
     for capability, option in needed.items():
         if capability not in target.capabilities:

@@ -39,7 +39,7 @@ _MAX_OPEN = 8
 """Open stores per process; a query has one or two."""
 
 _open: dict[str, tuple[int, "PathSource"]] = {}
-"""Path → a descriptor of the directory, so that its inode is not used again, and its source."""
+"""Path → a descriptor of the directory, so that its inode is not reused, and its source."""
 
 _PENDING = ("scheduled", "half")
 
@@ -98,7 +98,7 @@ class PathTarget:
         forget(self.path)
 
     def open_own_source(self) -> "PathSource":
-        """Open the store for reading, for this caller alone."""
+        """Open the store for reading, for this caller, who closes it."""
         return self._checked(lambda: PathSource(Store.open(self.path, read_only=True)))
 
     def open_sink(
@@ -122,7 +122,7 @@ class PathTarget:
             reason = error.message.removesuffix(".")
             raise self.not_shared(f"there is no store: {reason}") from error
         found = side.store_id
-        # A directory that only Java has written has no uuid to compare.
+        # A directory that only brokers have written has no uuid to compare.
         if self.store_id and found != self.store_id:
             if isinstance(side, PathSink):
                 side.close(clean=False)
@@ -156,7 +156,7 @@ class PathSource(StoreSource):
         return PathSource(self.store, seconds)
 
     def version(self) -> Hashable:
-        """Return the position in the shared state, and which store it is of."""
+        """Return the store, and its position in the shared state."""
         return self.store, self.store.position()
 
     @contextmanager
@@ -182,7 +182,7 @@ class PathSink:
 
     def __init__(self, store: Store, seconds: float | None = None) -> None:
         self._store, self._seconds = store, seconds
-        # The newest ones: on a directory no reply is lost, so only the last call is repeated.
+        # Results of the last calls: a directory loses no reply, so only the last one is repeated.
         self._appended: dict[str, AppendResult] = {}
         self._published: dict[SinkBatch, Published] = {}
 
@@ -223,7 +223,7 @@ class PathSink:
         first_queue: int | None = None,
         repeat_id: str = "",
     ) -> AppendResult:
-        """Append all rows, or none; a repeat of the last append is recognized by its id."""
+        """Append all rows, or none; a repeat of the last append is recognised by its id."""
         if repeat_id and repeat_id in self._appended:
             return self._appended[repeat_id]
         with self._deadline():
@@ -233,7 +233,7 @@ class PathSink:
         return result
 
     def flush(self) -> None:
-        """Return when everything appended before is durable."""
+        """Flush everything appended before; it is durable on return."""
         with self._deadline():
             self._store.flush()
 

@@ -1,4 +1,4 @@
-"""Which target options or a caller name: the one place where another transport joins."""
+"""Creates the target for options or for a path: the only place where another transport is added."""
 
 import os
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class TargetOptions(Protocol):
 
 
 def target_of(options: TargetOptions) -> Target:
-    """Return the target that the options name, as the driver opens it."""
+    """Return the target for the options, as the driver opens it."""
     if options.endpoint.addresses:
         from pyspark_pyrocket.transport.endpoint import EndpointTarget
 
@@ -34,12 +34,12 @@ def target_of(options: TargetOptions) -> Target:
 
 
 def target_at(place: str | os.PathLike[str]) -> Target:
-    """Return the target that a command or a function's caller names."""
+    """Return the target for a path given to a command or function."""
     return PathTarget(os.path.abspath(place))
 
 
 @contextmanager
 def opened_source(target: Target) -> Iterator[MessageSource]:
-    """Open a source for this block alone."""
+    """Open a source for this block only."""
     with closing(target.open_own_source()) as source:
         yield source

@@ -231,7 +231,7 @@ class RecordFields:
             known |= self.magic == MAGIC_V2
         demand(known, "no record starts here (magic)")
         placed = self.field("physical_offset") == self.physical_offset
-        demand(placed, "it names another physical offset")
+        demand(placed, "it has another physical offset")
         room = self.sizes - FIXED_BYTES - self.after_hosts - self._topic_prefix + 1
         self.demand(room >= 0, "its header does not fit")
         length = self.body_length

@@ -1,1 +1,1 @@
-"""The CommitLog, the only truth: everything in `index` can be rebuilt from it."""
+"""The CommitLog, the only source of truth: everything in `index` can be rebuilt from it."""

@@ -1,4 +1,4 @@
-"""Reading the file `checkpoint`: which records, queue entries and index files are durable."""
+"""Reads the file `checkpoint`, which says up to when the log and its indexes are durable."""
 
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
@@ -6,10 +6,10 @@ from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint
 
 
 def read_checkpoint(layout: Layout) -> Checkpoint:
-    """Return the lower bound of RocketMQ's file and our copy of it; zeros if there is no file.
+    """Return the lower times of RocketMQ's file and of our copy of it; zeros if there is no file.
 
-    A Java broker that is refused at our lock has already rewritten RocketMQ's file, with the times
-    of messages that it did not make durable. Our copy still holds the lower times.
+    When our lock refuses a Java broker, the broker has already rewritten RocketMQ's file, with the
+    times of messages that it did not make durable. Our copy still holds the lower times.
     """
     shared = decode_checkpoint(read_or_none(layout.checkpoint, SMALL_FILE_BYTES) or b"")
     own = read_or_none(layout.own_checkpoint, SMALL_FILE_BYTES)

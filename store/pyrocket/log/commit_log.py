@@ -21,9 +21,9 @@ from pyrocket.formats.sealed_ranges import Sealed, not_sealed
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the records of one batch are written: their `offsets`, and the log's end after them.
+    """The log offsets at which the records of one batch are written, and the end of the log then.
 
-    `blanks` are the positions of blank records that fill the files in between.
+    `blanks` are the offsets of the blank records that pad the files in between.
     """
 
     offsets: Ints
@@ -32,9 +32,9 @@ class Placement:
 
 
 class CommitLog:
-    """Reads and writes records at log offsets. It does not know about queues and takes no locks.
+    """Reads and writes records at log offsets. It knows nothing of queues and takes no locks.
 
-    `sealed` returns the ranges in which records must have a checksum of the whole record.
+    `sealed` returns the ranges in which every record must have a checksum of the whole record.
     """
 
     def __init__(self, run: FileQueue, sealed: Sealed = not_sealed) -> None:
@@ -47,24 +47,24 @@ class CommitLog:
 
     @property
     def max_record_bytes(self) -> int:
-        """Size of the longest record that a file can hold, leaving room for a blank one."""
+        """Size of the largest record that fits in a file together with a blank record."""
         return self.file_bytes - BLANK_BYTES
 
     def first_offset(self) -> int:
-        """Return where the oldest file begins; the file size for a log without files.
+        """Return the start offset of the oldest file; the file size for a log without files.
 
-        A new log does not begin at 0, because there Java would take pre-blank queue entries, which
+        A new log does not start at 0: a Java broker would take pre-blank queue entries, which
         point at 0, for messages.
         """
         starts = self.run.starts()
         return starts[0] if starts else self.file_bytes
 
     def until(self, end: int) -> range:
-        """Return the offsets from the first one to `end`."""
+        """Return the range from the first offset of the log to `end`."""
         return range(self.first_offset(), end)
 
     def file_end(self, offset: int) -> int:
-        """Return where the file that holds `offset` ends."""
+        """Return the end offset of the file that contains `offset`."""
         return self.run.start_of(offset) + self.file_bytes
 
     def read(self, offset: int, size: int) -> bytes:
@@ -76,7 +76,10 @@ class CommitLog:
         return self.run.window(offset, size)
 
     def filled_window(self, offset: int, size: int) -> tuple[pa.Buffer, int]:
-        """Return the same, but a copy if it has a hole, which must not be touched in a mapping."""
+        """Return the same as `window`, but a copy if the bytes have a hole.
+
+        A hole must not be touched in a mapping.
+        """
         if self.run.filled(offset, size) < size:
             data = self.read(offset, size)
             if len(data) == size:
@@ -84,21 +87,21 @@ class CommitLog:
         return self.window(offset, size)
 
     def ends_at(self, end: int) -> bool:
-        """Whether the log seems to end there: a quick check, not a proof."""
+        """Whether the log seems to end at `end`: a quick check, not a proof."""
         starts = self.run.starts()
         if not starts:
             return end == self.first_offset()
         return starts[-1] <= end < self.file_end(starts[-1]) and not self.continues_at(end)
 
     def continues_at(self, end: int) -> bool:
-        """Whether there is anything at the offset `end`."""
+        """Whether there are nonzero bytes at the offset `end`."""
         try:
             return any(self.read(end, 8))
         except FileNotFoundError:
             return False
 
     def check_fits(self, sizes: Ints) -> None:
-        """Raise MessageError (RECORD_TOO_LARGE) if a record has no room in a file."""
+        """Raise MessageError (RECORD_TOO_LARGE) if a record does not fit in a file."""
         if len(sizes) and sizes.max() > self.max_record_bytes:
             raise MessageError(
                 f"a record of {int(sizes.max())} bytes does not fit: a log file of this store has"
@@ -108,7 +111,7 @@ class CommitLog:
             )
 
     def place(self, start: int, sizes: Ints) -> Placement:
-        """Return where to write records of these sizes, from `start` or the next file on."""
+        """Return the placement of records of these sizes, starting at `start` or the next file."""
         if len(sizes) == 1 and start + int(sizes[0]) <= self.file_end(start) - BLANK_BYTES:
             return Placement(np.array([start]), start + int(sizes[0]), ())
         ends = np.cumsum(sizes)
@@ -156,9 +159,9 @@ class CommitLog:
         self.run.check_whole()
 
     def check_holds(self, end: int) -> None:
-        """Raise StoreDamagedError (STORE_FILE_MISSING) if the file where the log ends is missing.
+        """Raise StoreDamagedError (STORE_FILE_MISSING) if the last file of the log is missing.
 
-        `end` is the certain end of the log: in a file with records, or at the start of the next.
+        `end` is a known end of the log: either inside a file with records or at the end of one.
         """
         start = self.run.start_of(end)
         if start < end and not os.path.exists(f"{self.run.folder}/{file_name(start)}"):
@@ -177,8 +180,8 @@ class CommitLog:
         return list(itertools.pairwise([0, *cuts.tolist(), len(placement.offsets)]))
 
     def truncate(self, start: int, end: int) -> None:
-        """Truncate [start, end) durably: delete files in it, make the rest read as zeros."""
-        # From the last file back: a crash in between must not leave a gap.
+        """Truncate [start, end) durably: delete the files in it and zero the rest."""
+        # Backwards from the last file: a crash in between must not leave a gap.
         for first in reversed(self.run.starts()):
             if first >= start and first > self.run.start_of(start):
                 self.run.remove(first)

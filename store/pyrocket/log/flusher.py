@@ -1,21 +1,23 @@
-"""Makes the log durable: one fsync covers everything published before it began.
+"""Makes the log durable: one fsync covers everything published before it started.
 
-`flushed` is how far the log is durable. A caller that needs more takes the flush lock; its previous
-holder may have done the work already (group commit, RocketMQ's `GroupCommitService`). The leader
-waits for as many appends as the last fsync covered, plus those that came too late for it, but no
-longer than half the duration of that fsync: callers released by an fsync usually come back soon,
-and the next one should cover all of them. If appending takes all of them longer than an fsync, the
-leader waits for half of them, and the others append meanwhile. A failed fsync may have dropped the
-pages it should have written, so it is never retried: the store counts as failed until it is
-recovered.
+The field `FLUSHED` is the durable end of the log. A caller that needs a later end takes the flush
+lock; the previous holder may already have flushed that far (group commit, RocketMQ's
+`GroupCommitService`). The holder is the leader of a group of callers. Before its fsync it waits for
+more appends: as many as the last fsync covered, plus those that missed that fsync. Callers released
+by an fsync usually append again soon, and the next fsync should cover all of them. The wait is
+limited to half the duration of the last fsync. If the whole group needs longer than an fsync to
+append, the leader waits for half of the group, and the others append during the fsync.
 
-A waiting caller sleeps until the fsync that covers it has ended; the leader of the next fsync is
-woken first, so that the disk is not idle while many wake. If a leader dies, the others wake by
-themselves after a few ms (`SharedEvent`).
+A failed fsync may have dropped the pages it should have written. It is therefore never retried: the
+store is marked as failed until it is recovered.
 
-With asynchronous flushing a thread of each store flushes at an interval if enough pages are dirty,
+A waiting caller sleeps until the fsync that covers it has ended. The leader of the next fsync is
+woken first, so that the disk is not idle while many callers wake. If a leader dies, the others wake
+by themselves after a few ms (`SharedEvent`).
+
+With asynchronous flushing, a thread of each store flushes at an interval if enough pages are dirty,
 and after the thorough interval in any case (RocketMQ's `FlushRealTimeService`). The thread sleeps
-while nothing is dirty, and ends with the store.
+while nothing is dirty, and ends when the store is closed.
 """
 
 import threading
@@ -47,24 +49,25 @@ from pyrocket.log.commit_log import CommitLog
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.0002, 0.002
 _KINDS, _GATHERING = 31, 1 << 31
-"""A sleeping process waits for one of 31 fsyncs in rotation; the next leader, for its group.
+"""Bits of the flush lock's event: one for each of 31 fsyncs in rotation, and one for a leader.
 
-SYNCING is an end of the log times 31 plus the number of the fsync: one field, so that no process
-reads one without the other.
+A caller waits for the bit of its fsync; a leader waits for its group with `_GATHERING`. SYNCING is
+an end of the log times 31 plus the number of the fsync: one field, so that both are read together.
 """
 
 _GATHER_POLL_SECONDS = 0.0001
 _LONGEST_GATHER_NS = 50_000_000
 
 AfterSync = Callable[[int, int, Mapping[int, int]], None]
-"""Called with the durable end of the log, a store time, and the services' cursors.
+"""Called with the durable end of the log, a store time (ms), and the services' cursors.
 
-All messages older than the store time, and all deliveries that the cursors count, precede that end.
+All messages stored before that time are below that end, and so are all deliveries that the cursors
+include.
 """
 
 
 class Flusher:
-    """Flushes one log; threads and processes share each other's fsyncs."""
+    """Flushes one log. Threads and processes share fsyncs."""
 
     def __init__(
         self, log: CommitLog, page: SharedState, lock: Path, timeout_ms: int, after_sync: AfterSync
@@ -75,10 +78,10 @@ class Flusher:
         self._led, self._leading = threading.Condition(), False
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Return when everything published before the call is durable.
+        """Make everything durable that was published before the call.
 
         Raises StoreLockedError (FLUSH_DISK_TIMEOUT) if fsyncs of other callers take longer than
-        `timeout_ms`, by default the attribute; StoreFailedError if an fsync failed.
+        `timeout_ms` (by default `self.timeout_ms`), and StoreFailedError if an fsync failed.
         """
         target = self._page[PUBLISHED]
         wait_ms = self.timeout_ms if timeout_ms is None else timeout_ms
@@ -92,7 +95,7 @@ class Flusher:
                     self._led.notify_all()
 
     def notify_appended(self) -> None:
-        """Wake the leader if it waits for appends and there are enough now."""
+        """Wake the leader if enough appends for its group are published."""
         if 0 < self._page[WANTED] <= self._page[APPENDS]:
             self._lock.event.notify(1, _GATHERING)
 
@@ -101,7 +104,7 @@ class Flusher:
         self._lock.close()
 
     def _become_leader(self, target: int, deadline: float, wait_ms: int) -> bool:
-        """Become the thread of this process that flushes; False if no flush is needed any more."""
+        """Become the thread of this process that flushes; False if no flush is needed anymore."""
         with self._led:
             while self._page[FLUSHED] < target:
                 if not self._leading:
@@ -120,7 +123,7 @@ class Flusher:
                 self._lock.hand_over(_kind(number + 1), _kind(number))
 
     def _take_lock(self, target: int, deadline: float, wait_ms: int) -> bool:
-        """Take the flush lock; False if no flush is needed any more."""
+        """Take the flush lock; False if no flush is needed anymore."""
         while self._page[FLUSHED] < target:
             seen = self._lock.sequence()
             if self._lock.try_lock():
@@ -131,12 +134,12 @@ class Flusher:
         return False
 
     def _waits_for(self, target: int) -> int:
-        """Return the kind of the fsync to wait for: the last that began, or the one after it."""
+        """Return the event bit of the fsync to wait for: the last one started or its successor."""
         end, number = divmod(self._page[SYNCING], _KINDS)
         return _kind(number + (target > end))
 
     def _pause(self) -> float:
-        """Return how long to wait before polling again: an eighth of an fsync, in seconds."""
+        """Return the time to wait before polling again: an eighth of an fsync, in seconds."""
         return min(max(self._page[SYNC_NS] / 8e9, _SHORTEST_POLL), _LONGEST_POLL)
 
     def _sync(self) -> None:
@@ -146,9 +149,9 @@ class Flusher:
         if page[FLUSHED] >= page[PUBLISHED]:
             return
         self._gather()
-        # In this order: an append in progress sets its time before it publishes, and cursors after
-        # that. A delivery that the cursors do not include yet is not older than `stored`, so
-        # recovery begins before it and finds it (`skip_delivered`).
+        # Read in this order: an append sets its store time, publishes, and then sets the cursors.
+        # A delivery that these cursors do not include is not older than `stored`. Recovery starts
+        # reading before it and finds it (`skip_delivered`).
         stored = page[STORE_TIME]
         cursors = page.cursors()
         appends, end = page[APPENDS], page[PUBLISHED]
@@ -166,7 +169,7 @@ class Flusher:
         self._after_sync(end, stored, cursors)
 
     def _gather(self) -> None:
-        """Wait for as many appends as the last group had, or half of them if they are slow."""
+        """Wait for the number of appends in the last group, or half of it if they are slow."""
         page = self._page
         group = page[GROUP]
         if group * page[APPEND_NS] > page[SYNC_NS]:
@@ -189,8 +192,8 @@ def _kind(number: int) -> int:
 
 def _late(wait_ms: int) -> StoreLockedError:
     return StoreLockedError(
-        f"other processes have been flushing the log for {wait_ms} ms. The messages are stored;"
-        " whether they are durable is not known yet.",
+        f"other processes have been flushing the log for {wait_ms} ms. The messages are stored,"
+        " but it is not known yet whether they are durable.",
         remedy="The disk is very slow or stuck. flush_timeout_ms sets the wait.",
         code="FLUSH_DISK_TIMEOUT",
     )
@@ -205,16 +208,16 @@ def fsync_failed(error: OSError) -> StoreFailedError:
 
 
 def failed_before() -> StoreFailedError:
-    """Return the error for every write after a failed one."""
+    """Return the error for every write after a failed write or fsync."""
     return StoreFailedError(
         "a write or fsync of this store failed; how much is durable is unknown.",
-        remedy="Close it everywhere and open it again: that recovers it.",
+        remedy="Close it everywhere and open it again, which recovers it.",
     )
 
 
 @contextmanager
 def failing_on_sync_error(page: SharedState) -> Iterator[None]:
-    """Mark the store as failed, which stops all writers, if an fsync of the indexes fails."""
+    """Mark the store as failed if an fsync of the indexes fails. This stops all writers."""
     try:
         yield
     except SyncError as error:
@@ -244,7 +247,10 @@ class FlushPolicy:
         )
 
     def is_due(self, dirty_bytes: int, elapsed_ms: float) -> bool:
-        """Whether to flush so many bytes, so long after the last flush or the first dirty byte."""
+        """Whether to flush `dirty_bytes`.
+
+        `elapsed_ms` is the time since the last flush or since the first dirty byte.
+        """
         if dirty_bytes <= 0 or elapsed_ms < self.interval_ms:
             return False
         return elapsed_ms >= self.thorough_ms or dirty_bytes >= self.least_pages * PAGE_BYTES
@@ -260,7 +266,7 @@ class FlushService:
         self._starting = threading.Lock()
 
     def wake(self) -> None:
-        """Call after an append; the first call starts the thread."""
+        """Start or wake the thread; called after an append."""
         if self._thread is None:
             with self._starting:
                 if self._thread is None and not self._stop.is_set():
@@ -271,7 +277,7 @@ class FlushService:
         self._dirty.set()
 
     def close(self) -> None:
-        """End the thread without flushing. Call this before the shared state is closed."""
+        """Stop the thread without flushing. Call this before the shared state is closed."""
         self._stop.set()
         self._dirty.set()
         if self._thread is not None:

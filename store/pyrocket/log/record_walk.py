@@ -1,7 +1,7 @@
 """Walks the log record by record, for recovery and for rolling forward.
 
-Only sizes and magic numbers have to be read one record at a time; everything else is read in
-columns (`RecordFields`). A hole follows the last record, which must not be touched in a mapping.
+Only sizes and magic numbers are read one record at a time; all other fields are read in columns
+(`RecordFields`). The last record is followed by a hole, which must not be touched in a mapping.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ _MAX_BESIDE_BODY = 1 << 17
 
 
 def walk(log: CommitLog, start: int, end: int) -> Iterator[RecordFields]:
-    """Yield the records in [start, end) in runs, up to the first place without a record.
+    """Yield the records in [start, end) in runs, up to the first position without a record.
 
-    `end_of` the last run is where the walk stopped. Only sizes and magic numbers are checked.
+    The walk stops at `end_of` the last run. Only sizes and magic numbers are checked.
     """
     position = start
     while position < end:
@@ -46,7 +46,7 @@ def walk(log: CommitLog, start: int, end: int) -> Iterator[RecordFields]:
 
 
 def walk_all(log: CommitLog, start: int, end: int) -> Iterator[RecordFields]:
-    """Yield all records in [start, end). Raises StoreDamagedError where one is missing."""
+    """Yield all records in [start, end). Raises StoreDamagedError if a record is missing."""
     reached = start
     for run in walk(log, start, end):
         yield run
@@ -69,7 +69,7 @@ def end_of(run: RecordFields) -> int:
 
 
 def run_at(log: CommitLog, position: int, end: int) -> tuple[RecordFields | None, bool]:
-    """Return the records from `position` on in one window, and whether a blank record follows."""
+    """Return the records in one window from `position` on, and whether a blank record follows."""
     try:
         buffer, base = _filled(log, position, min(WINDOW_BYTES, end - position))
     except FileNotFoundError:
@@ -83,7 +83,7 @@ def run_at(log: CommitLog, position: int, end: int) -> tuple[RecordFields | None
         return RecordFields(buffer, base, bounds[:-1], np.diff(bounds), log.sealed), blank
     if header is None or blank or len(view) >= end - base:
         return None, blank
-    # The window may be too short for a record, or end in one at a hole: a body of zeros.
+    # The record is longer than the window, or the window ends at a hole in it (a body of zeros).
     is_long = header.is_message and FIXED_BYTES <= header.size <= end - position
     return (_single(log, position, header.size) if is_long else None), False
 
@@ -91,7 +91,7 @@ def run_at(log: CommitLog, position: int, end: int) -> tuple[RecordFields | None
 def _single(log: CommitLog, position: int, size: int) -> RecordFields | None:
     """Return the record at `position`, which is longer than a window; None if its size is wrong.
 
-    A wrong size may reach far beyond the log's end; the length of the body reveals it.
+    A wrong size may reach far beyond the log's end. It is detected by the length of the body.
     """
     head = log.read(position, _HEAD_BYTES)
     if len(head) < _HEAD_BYTES or not read_header(head).is_message:
@@ -104,7 +104,10 @@ def _single(log: CommitLog, position: int, size: int) -> RecordFields | None:
 
 
 def _filled(log: CommitLog, position: int, size: int) -> tuple[pa.Buffer, int]:
-    """Return the bytes from `position` to the next hole, `size` at most; the head of a hole."""
+    """Return the bytes from `position` to the next hole, at most `size`, and their log offset.
+
+    At a hole this returns enough of its bytes for a record header.
+    """
     filled = log.run.filled(position, size)
     if filled:
         return log.window(position, filled)

@@ -1,8 +1,8 @@
-"""Whole records after a damaged place, or after the end of the log: found, kept and read.
+"""Finds, saves and reads complete records after a damaged range or after the end of the log.
 
-Recovery never removes a whole record that was durable. Whole records that it does truncate are kept
-beside the log in `pyrocket/cut-<time>-<offset>.tail`, at most the last ten such files. A repair
-that truncates on request writes `cut-<time>-<offset>`, which is never removed automatically.
+Recovery never removes a complete record that was durable. It saves other complete records that it
+truncates in `pyrocket/cut-<time>-<offset>.tail`, and retains the last ten such files. A repair
+that truncates on request writes `cut-<time>-<offset>`, which is never deleted automatically.
 """
 
 import errno
@@ -39,7 +39,7 @@ Progress = Callable[[int, str], None]
 
 @dataclass(frozen=True)
 class DamagedRange:
-    """[start, end) of the log holds no whole record; `before` counts the whole ones before it."""
+    """[start, end) of the log has no complete record; `before` complete records precede it."""
 
     start: int
     end: int
@@ -50,8 +50,8 @@ class DamagedRange:
 class LogCheck:
     """Walks the records of one log, and collects the damaged ranges in `bad`.
 
-    With `end_is_known` everything up to the end must be records; otherwise zeros end the log.
-    Placeholders count as whole records, and are also collected in `placeholders`.
+    With `end_is_known` everything up to the end must be records; otherwise the log ends at zeros.
+    Placeholders are treated as complete records, and are also collected in `placeholders`.
     """
 
     def __init__(self, log: CommitLog, progress: Progress, *, end_is_known: bool) -> None:
@@ -63,9 +63,9 @@ class LogCheck:
         self.last_stored = 0
 
     def runs(self, start: int, end: int) -> Iterator[RecordFields]:
-        """Yield the whole records in [start, end), window by window.
+        """Yield the complete records in [start, end), window by window.
 
-        Everything else is added to `bad`; `self.end` becomes the end of the last whole record.
+        Everything else is added to `bad`; `self.end` becomes the end of the last complete record.
         """
         position = self.end = start
         while position < end:
@@ -82,7 +82,7 @@ class LogCheck:
             self._progress(min(position, end) - before, f"commitlog/{name}")
 
     def _examine(self, run: RecordFields) -> tuple[RecordFields, int]:
-        """Return the whole records, and the offset up to which sizes can be trusted."""
+        """Return the complete records, and the offset up to which sizes can be trusted."""
         position = end_of(run)
         if whole_records(run) < len(run):
             run, position = self._separate_damaged(run)
@@ -100,7 +100,7 @@ class LogCheck:
     def _separate_damaged(self, run: RecordFields) -> tuple[RecordFields, int]:
         """Collect the damaged records; return the others.
 
-        Sizes are trusted, except that of the last record if nothing follows it.
+        Sizes are trusted, except the size of the last record if no record follows it.
         """
         view = memoryview(run.buffer)
         good = np.ones(len(run), bool)
@@ -118,13 +118,13 @@ class LogCheck:
         return RecordFields(run.buffer, run.base, run.starts[good], run.sizes[good]), position
 
     def _continues_at(self, position: int) -> bool:
-        """Whether a record or a blank record begins there."""
+        """Whether a record or a blank record starts at `position`."""
         data = self._log.read(position, _HEAD_BYTES)
         is_blank = len(data) >= BLANK_BYTES and read_header(data).is_blank
         return is_blank or find_record(data, position) == 0
 
     def _skip_damage(self, position: int, end: int) -> int:
-        """Collect the damaged range at `position`; return where the next record begins or `end`."""
+        """Collect the damaged range at `position`; return the next record's offset or `end`."""
         found = self._next_record(position + 1, end)
         reason = self._reason(position)
         if found < end or reason or self._end_is_known:
@@ -133,7 +133,7 @@ class LogCheck:
         return found
 
     def _reason(self, position: int) -> str:
-        """Return why there is no record at `position`; empty if there are only zeros."""
+        """Return the reason why there is no record at `position`; empty if there are only zeros."""
         try:
             length = min(_REASON_BYTES, self._log.file_end(position) - position)
             rest = self._log.read(position, length)
@@ -146,7 +146,7 @@ class LogCheck:
         )
 
     def _next_record(self, position: int, end: int) -> int:
-        """Return where the next record begins, in this file or a later one; `end` if none does."""
+        """Return the offset of the next record, in this file or a later one; `end` if none."""
         first = self._log.run.start_of(position)
         for start in self._log.run.starts():
             if start < first or start >= end:
@@ -209,9 +209,9 @@ _log = logging.getLogger(__name__)
 
 
 def check_tail(log: CommitLog, end: int, durable: Durable) -> int:
-    """Return how many durable bytes are missing from a log that is valid up to `end`.
+    """Return the number of durable bytes missing from a log that is valid up to `end`.
 
-    Raises StoreDamagedError (LOG_DAMAGED) if whole records that were durable follow.
+    Raises StoreDamagedError (LOG_DAMAGED) if complete records that were durable follow `end`.
     """
     starts = log.run.starts()
     limit = starts[-1] + log.file_bytes if starts else end
@@ -225,7 +225,7 @@ def check_tail(log: CommitLog, end: int, durable: Durable) -> int:
         unreadable = sum(place.end - place.start for place in before)
         raise StoreDamagedError(
             f"corrupt log: the record at byte {end - start} of commitlog/{file_name(start)} is"
-            f" damaged: {reason} {unreadable} bytes cannot be read, and {whole} whole records"
+            f" damaged: {reason} {unreadable} bytes cannot be read, and {whole} complete records"
             f" follow, {lost} of which were certainly durable.",
             remedy=KEEP_WHAT_FOLLOWS,
             code="LOG_DAMAGED",
@@ -236,11 +236,11 @@ def check_tail(log: CommitLog, end: int, durable: Durable) -> int:
 def keep_tail(
     log: CommitLog, own: Path, scratch: Path, now_ms: int, start: int, missing: int
 ) -> None:
-    """Keep what a recovery is about to cut off the log at `start`, and log it.
+    """Log and save the bytes that a recovery is about to truncate from the log at `start`.
 
-    Bytes are kept if there are whole records among them, or if `missing` bytes were durable. On a
-    full disk they are not: they were never acknowledged as durable, and only this recovery can make
-    room for others.
+    The bytes are saved if they contain complete records, or if `missing`, the number of lost
+    durable bytes, is not 0. On a full disk they are not saved: they were never acknowledged as
+    durable, and only this recovery can free space.
     """
     end = written_after(log, start)[1]
     check = LogCheck(log, lambda count, name: None, end_is_known=False)
@@ -253,7 +253,7 @@ def keep_tail(
         )
     if end > start:
         _log.warning(
-            "%s: %d bytes after its end at %d are cut off; %d whole records among them were not"
+            "%s: truncating %d bytes after its end at %d, with %d complete records that were not"
             " durable yet",
             *(log.run.folder, end - start, start, whole),
         )
@@ -265,17 +265,17 @@ def keep_tail(
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        _log.error("%s could not be kept: %s", target, error)
+        _log.error("%s could not be saved: %s", target, error)
         return
-    _log.warning("what is cut off is kept in %s", target)
-    # Never this one, even if the clock went back.
+    _log.warning("the truncated bytes are saved in %s", target)
+    # Never delete the new file, even if the clock was set back.
     others = {each for each in listed(own) if _NAME.fullmatch(each.name) and each.suffix} - {target}
     for old in sorted(others, key=_time_and_offset)[: 1 - MAX_TAILS]:
         io.unlink(old)
 
 
 def keep_cut(log: CommitLog, target: Path, scratch: Path, start: int, end: int) -> None:
-    """Copy [start, end) of the log to a file of its own, durably."""
+    """Copy [start, end) of the log durably to the file `target`."""
     io.install_file(target, scratch, _parts(log, start, end))
 
 
@@ -288,15 +288,15 @@ def _parts(log: CommitLog, start: int, end: int) -> Iterator[tuple[int, bytes]]:
 
 
 def cut_messages(path: Path) -> Iterator[StoredMessage]:
-    """Yield the whole messages of a file `pyrocket/cut-<time>-<offset>…`, in log order.
+    """Yield the complete messages of a file `pyrocket/cut-<time>-<offset>…`, in log order.
 
-    Raises InvalidInputError for a file of another name, StoreDamagedError for a message whose body
-    cannot be inflated.
+    Raises InvalidInputError for a file with another name, and StoreDamagedError for a message whose
+    body cannot be decompressed.
     """
     if not _NAME.fullmatch(path.name):
         raise InvalidInputError(
-            f"{path} is not a file that was cut off a log.",
-            remedy="Name a file `pyrocket/cut-<time>-<offset>` in a store.",
+            f"{path} is not a file of bytes truncated from a log.",
+            remedy="Pass a file `pyrocket/cut-<time>-<offset>` of a store.",
         )
     base, position = _time_and_offset(path)[1], 0
     with pa.memory_map(str(path)) as file:
@@ -313,7 +313,7 @@ def cut_messages(path: Path) -> Iterator[StoredMessage]:
 
 
 def _next_record(view: memoryview, base: int, position: int) -> int:
-    """Return where the next record begins; the length of the file if there is none."""
+    """Return the position of the next record; the length of the file if there is none."""
     for start in range(position, len(view), _BLOCK_BYTES):
         found = find_record(view[start : start + _BLOCK_BYTES + _HEAD_BYTES], base + start)
         if found >= 0:

@@ -1,12 +1,12 @@
-"""Where the valid log ends, found from its bytes alone.
+"""Finds the end of the valid log from its bytes alone.
 
-After a clean shutdown recovery reads the last three files, as RocketMQ does; otherwise the newest
-file that was certainly durable before the checkpoint, and all after it. A record is valid if its
+After a clean shutdown, recovery reads the last three files, as RocketMQ does. After an unclean one
+it starts at the newest file that was certainly durable at the checkpoint. A record is valid if its
 structure and checksums are right, its topic is legal, no sector of its properties is missing, and
-its queue offset continues its queue. The log ends before the first record that is not; `salvage`
-handles what follows. Source: `CommitLog.recoverNormally`, `recoverAbnormally`.
+its queue offset continues its queue. The log ends before the first invalid record; `salvage`
+handles the bytes after it. Source: `CommitLog.recoverNormally`, `recoverAbnormally`.
 
-`is_cut` asks the same of one file: whether it was truncated, by its last bytes alone.
+`is_cut` checks from the last bytes of a single file whether it was truncated.
 """
 
 import itertools
@@ -45,7 +45,7 @@ _TORN = "its properties are torn"
 TRUSTED_WHOLLY = 2**63 - 1
 
 Dense = Callable[[RecordFields], int]
-"""Called with runs of whole records in log order; returns how many of them, from the first on,
+"""Called with runs of complete records in log order. Returns the number of leading records that
 continue their queues without a gap."""
 
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -54,7 +54,8 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 def recovery_start(log: CommitLog, checkpoint: Checkpoint, *, clean: bool) -> int:
     """Return the start of the first file that recovery has to read.
 
-    After an unclean shutdown it begins with a whole record: a log never ends where a file begins.
+    After an unclean shutdown this file starts with a complete record: a log never ends at the start
+    of a file.
     """
     starts = log.run.starts()
     if not starts:
@@ -72,10 +73,10 @@ def recovery_start(log: CommitLog, checkpoint: Checkpoint, *, clean: bool) -> in
 
 @dataclass(frozen=True)
 class Durable:
-    """Which records were certainly durable: below the log offset `end`, or stored by `time_ms`.
+    """The records that were certainly durable: below log offset `end`, or stored by `time_ms`.
 
-    The latter does not hold for records stored before `since_ms`: store times never decrease along
-    a log, so such a record remains from an earlier end, which a Java broker truncated without
+    Records stored before `since_ms` are not durable by their time. Store times never decrease along
+    a log; such a record is left over from an earlier log that a Java broker truncated without
     overwriting it.
     """
 
@@ -84,7 +85,7 @@ class Durable:
     since_ms: int = 0
 
     def cover(self, run: RecordFields) -> npt.NDArray[np.bool_]:
-        """Return which records of a run were durable."""
+        """Return for each record of a run whether it was durable."""
         stored = run.store_timestamp
         by_time = (self.since_ms <= stored) & (stored <= self.time_ms)
         return by_time | (run.physical_offset < self.end)
@@ -96,9 +97,9 @@ ALL_DURABLE = Durable()
 def valid_end(
     log: CommitLog, start: int, dense: Dense, durable: Durable = ALL_DURABLE
 ) -> tuple[int, int]:
-    """Return where the valid log ends, beginning with the file at `start`, and its last store time.
+    """Return the end of the valid log from the file at `start` on, and its last store time (ms).
 
-    A record that does not continue its queue ends the log, too. Raises StoreDamagedError
+    The log also ends before a record that does not continue its queue. Raises StoreDamagedError
     (QUEUE_GAP) if that record was durable.
     """
     starts = log.run.starts()
@@ -118,9 +119,10 @@ def valid_end(
 
 
 def dense_end(log: CommitLog, end: int, dense: Dense, start: int, durable: Durable) -> int:
-    """Return where the whole log, whose records are whole up to `end`, stops being dense.
+    """Return the offset of the first record that does not continue its queue, or `end` if none.
 
-    Raises StoreDamagedError (QUEUE_GAP) if the record there was durable, as all before `start`.
+    Reads the whole log up to `end`; its records must be complete. Raises StoreDamagedError
+    (QUEUE_GAP) if that record was durable, as all records before `start` were.
     """
     for run in walk_all(log, log.first_offset(), end):
         run.check_structure()
@@ -144,7 +146,7 @@ def _check_may_go(run: RecordFields, at: int, durable: Durable) -> None:
 
 
 def whole_records(run: RecordFields) -> int:
-    """Return how many records of the run are good, up to the first that is not."""
+    """Return the number of valid records at the start of the run."""
     try:
         run.check_structure()
         check_crcs(run)
@@ -170,22 +172,23 @@ def _count_whole(run: RecordFields) -> int:
 
 
 def record_fault(data: memoryview, offset: int, sealed: SealedRanges = NOT_SEALED) -> str:
-    """Return what is wrong with the record at a log offset; empty if it counts."""
+    """Return the fault of the record at a log offset; empty if the record is valid."""
     try:
         record = decode_record(data, sealed=sealed)
         _check_topic(record.topic.encode())
     except StoreDamagedError as error:
         return error.message
     if record.physical_offset != offset:
-        return f"it names another physical offset, {record.physical_offset}."
+        return f"it has another physical offset, {record.physical_offset}."
     begin = offset + record.size - len(record.properties)
     return f"{_TORN}." if _is_torn(record.properties, begin) else ""
 
 
 def _is_torn(properties: bytes, offset: int) -> bool:
-    """Whether a sector of properties that lie at a log offset was never written: it is zeros.
+    """Whether a sector of the properties at a log offset is zeros because it was never written.
 
-    No checksum covers them; neither names nor values fill a sector with zeros or end in one.
+    No checksum covers the properties. Valid names and values never fill a sector with zeros, and
+    never end in a zero byte.
     """
     first = _SECTOR - offset % _SECTOR
     bounds = [0, *range(first, len(properties), _SECTOR), len(properties)]
@@ -194,10 +197,10 @@ def _is_torn(properties: bytes, offset: int) -> bool:
 
 
 def _lacks_a_sector(run: RecordFields) -> npt.NDArray[np.bool_]:
-    """Return of each record whether `_is_torn` holds for its properties."""
+    """Return for each record whether its properties are torn, as `_is_torn` does."""
     begin = run.properties_start + run.base
     torn = np.zeros(len(run), bool)
-    # Few properties are so long that a sector ends in them, and hardly any has a zero there.
+    # Few properties are long enough to cross a sector, and hardly any has a zero at its start.
     rows, bound = np.arange(len(run)), begin
     end = begin + run.properties_length
     while len(rows := rows[bound[rows] < end[rows]]):
@@ -216,15 +219,15 @@ def _check_topic(topic: bytes) -> None:
 _GLANCE_BYTES = 4096
 _LONGEST = HEADER_BYTES + MAX_BODY_BYTES + MAX_PROPERTIES_BYTES + MAX_TOPIC_BYTES
 _TAIL_BYTES = 2 * _LONGEST
-"""A record begins and ends within this many bytes, unless the file was cut in its first."""
+"""The last bytes of a file, this many, contain a complete record unless its first is truncated."""
 
 
 def is_cut(path: Path, start: int) -> bool:
-    """Whether a file of the log, which begins at log offset `start`, is truncated.
+    """Whether a file of the log, with start offset `start`, is truncated.
 
-    A record never straddles files, and a blank record says how far its file extends: a record that
-    begins in a file and ends after it was truncated. A file that ends in zeros counts as whole, as
-    nothing was lost. Reads 4 KiB of most files.
+    A record never straddles files, and a blank record ends at the end of its file. If the last
+    record ends after the end of the file, the file was truncated. A file that ends in zeros is
+    complete: nothing was lost. Reads only 4 KiB of most files.
     """
     with os.fdopen(io.open_file(path, os.O_RDONLY), "rb") as file:
         length = file.seek(0, 2)

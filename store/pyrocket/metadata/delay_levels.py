@@ -1,8 +1,7 @@
-"""The delay levels of a store that a RocketMQ broker wrote, derived from its queue entries.
+"""Derives the delay levels of a store that a RocketMQ broker wrote from its queue entries.
 
-RocketMQ does not store its setting `messageDelayLevel`, and it may change with a restart. But the
-entry of a message in a level queue has the due time, which follows from the level of the broker
-that stored it.
+RocketMQ does not store its setting `messageDelayLevel`, which may change with a restart. But the
+entry of a message in a level queue has the due time: the store time plus the delay of its level.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,8 +30,8 @@ _SECOND = 1000
 def learn_delay_levels(layout: Layout, log_file_bytes: int, queue_file_bytes: int) -> str | None:
     """Return the delay levels of the newest entries as text; None if they are RocketMQ's defaults.
 
-    The last two entries of a level's queue have to agree, unless there is only one. A level without
-    such entries has RocketMQ's default.
+    If a level's queue has several entries, the last two must have the same delay; otherwise the
+    level has RocketMQ's default.
     """
     run = FileQueue(layout.commit_log, log_file_bytes, layout.scratch, writable=False)
     log, queues = CommitLog(run), QueueTable(layout, queue_file_bytes, writable=False)
@@ -43,7 +42,7 @@ def learn_delay_levels(layout: Layout, log_file_bytes: int, queue_file_bytes: in
             with suppress(StoreDamagedError, OSError):
                 delay = _agreed(log, queues.get(SCHEDULE_TOPIC, queue_id))
                 if delay:
-                    # Unknown levels in between get the delay of the last known one.
+                    # Unknown levels in between get the delay of the last known level.
                     known += known[-1:] * (queue_id + 1 - len(known))
                     known[queue_id] = delay
     finally:
@@ -53,7 +52,7 @@ def learn_delay_levels(layout: Layout, log_file_bytes: int, queue_file_bytes: in
 
 
 def _agreed(log: CommitLog, queue: ConsumeQueue) -> int:
-    """Return the delay of a level queue's last entries, ms; 0 if they differ."""
+    """Return the delay of a level queue's last entries in ms; 0 if they differ or are missing."""
     if not queue.run.starts():
         return 0
     last = list(_delays(log, queue, used_entries(queue, queue.run.starts()[-1:])[-_MAX_ENTRIES:]))

@@ -1,8 +1,8 @@
-"""Where recoveries truncated the log: `pyrocket/epochs.json`.
+"""The queue ends after recoveries that may have truncated the log: `pyrocket/epochs.json`.
 
 A crash can lose messages that readers have seen but that were not durable; their offsets are then
-assigned to other messages. So each recovery after a crash begins a new epoch and saves where every
-queue ended. Offsets from an older epoch are valid up to those ends.
+assigned to other messages. Therefore each recovery after a crash starts a new epoch and saves the
+end of every queue. Offsets from an older epoch are valid up to those ends.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _Ends = dict[str, dict[int, int]]
 
 
 class Epochs:
-    """The epochs of one store. The file is read again at each call: it is small and rarely used.
+    """The epochs of one store. Each call reads the file, which is small and rarely used.
 
     Raises StoreDamagedError if the file cannot be parsed.
     """
@@ -45,7 +45,7 @@ class Epochs:
         return [cut[topic][queue_id] for cut in cuts if queue_id in cut.get(topic, {})]
 
     def begin(self, queue_ends: Mapping[tuple[str, int], int]) -> None:
-        """Save where the queues end after a recovery. The caller holds the write lock."""
+        """Start an epoch: save the queue ends after a recovery. Requires the write lock."""
         ends: _Ends = {}
         for (topic, queue_id), end in queue_ends.items():
             ends.setdefault(topic, {})[queue_id] = end
@@ -61,6 +61,6 @@ class Epochs:
         except PARSE_ERRORS as error:
             raise StoreDamagedError(
                 f"{self._layout.epochs} cannot be parsed ({describe_error(error)}).",
-                remedy="Restore it from a copy, or delete it: readers then cannot detect where"
+                remedy="Restore it from a copy. Or delete it: then readers cannot detect where"
                 " earlier recoveries truncated the log.",
             ) from error

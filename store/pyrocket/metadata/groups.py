@@ -28,7 +28,7 @@ _Table = dict[str, Offsets]
 
 
 class GroupOffsets:
-    """The offsets of all groups of one store; the file is read again at each call."""
+    """The offsets of all groups of one store. Each call reads the file."""
 
     def __init__(self, layout: Layout) -> None:
         self.table = JsonTable(layout, "consumerOffset", _parse, required=_TABLE)
@@ -47,8 +47,8 @@ class GroupOffsets:
     ) -> Offsets:
         """Commit offsets, durably; return all offsets of the group in the topic.
 
-        `may_replace(queue_id, old, new)` decides where there is another offset. The caller holds
-        the write lock.
+        `may_replace(queue_id, old, new)` decides whether an existing offset is replaced. The caller
+        must hold the write lock.
         """
         after: Offsets = {}
 
@@ -67,7 +67,7 @@ class GroupOffsets:
         return after
 
     def drop(self, *, group: str | None = None, topic: str | None = None) -> None:
-        """Delete offsets of a group or in a topic, durably. The caller holds the write lock."""
+        """Delete the offsets of a group, or in a topic, durably. Requires the write lock."""
 
         def edit(table: _Table) -> bool:
             keys = {text: key for text in table if (key := _split(text))}
@@ -93,7 +93,7 @@ class GroupOffsets:
 
 
 def drop_topic_offsets(layout: Layout, topic: str) -> None:
-    """Delete all groups' offsets in a topic, durably. The caller holds the write lock."""
+    """Delete all groups' offsets in a topic, durably. Requires the write lock."""
     GroupOffsets(layout).drop(topic=topic)
 
 
@@ -102,13 +102,13 @@ def _parse(content: Content) -> _Table:
 
 
 def _split(text: str) -> _Key | None:
-    """Return topic and group, or None for a key that RocketMQ ignores, too."""
+    """Return topic and group; None for an invalid key, which RocketMQ also ignores."""
     topic, *rest = text.split("@")
     return (topic, rest[0]) if len(rest) == 1 else None
 
 
 def _topics_of_groups(table: _Table) -> dict[str, list[str]]:
-    """Return the index by group that RocketMQ 5 writes, and never reads."""
+    """Return the topics by group, which RocketMQ 5 writes but never reads."""
     topics: dict[str, list[str]] = {}
     for text in table:
         if key := _split(text):
@@ -117,7 +117,7 @@ def _topics_of_groups(table: _Table) -> dict[str, list[str]]:
 
 
 MAX_GROUP_CHARACTERS = 255
-"""The limit of RocketMQ 4 clients; brokers from 5 on create no group longer than 120."""
+"""The limit of RocketMQ 4 clients. RocketMQ 5 brokers create groups of up to 120 characters."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _CONFIG_TABLE, _FORBIDDEN = "subscriptionGroupTable", "forbiddenTable"
@@ -149,7 +149,7 @@ def check_group_name(name: str) -> None:
 
 
 class Subscriptions:
-    """The settings of all groups of one store; the file is read again at each call."""
+    """The settings of all groups of one store. Each call reads the file."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
         self.table = JsonTable(layout, "subscriptionGroup", _parse_configs, required=_CONFIG_TABLE)
@@ -160,10 +160,7 @@ class Subscriptions:
         return self.table.read()
 
     def create(self, name: str) -> None:
-        """Create a group with RocketMQ's defaults; do nothing if it exists.
-
-        The caller holds the write lock.
-        """
+        """Create a group with RocketMQ's defaults unless it exists. Requires the write lock."""
 
         def edit(content: Content) -> bool:
             table = content.setdefault(_CONFIG_TABLE, {})
@@ -175,7 +172,7 @@ class Subscriptions:
         self.table.change(edit, changed_at=self._clock())
 
     def remove(self, name: str) -> None:
-        """Delete a group, durably. The caller holds the write lock."""
+        """Delete a group, durably. Requires the write lock."""
 
         def edit(content: Content) -> bool:
             tables = [content.get(table) or {} for table in (_CONFIG_TABLE, _FORBIDDEN)]

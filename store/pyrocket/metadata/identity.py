@@ -1,10 +1,10 @@
 """The identity of a store: `pyrocket/store.json`.
 
-Written once, when the directory is created or first opened for writing; a file of an older version
-gets the sizes and delay levels that it lacks. The sizes of a directory that Java made are those of
-most of its files, and saved only when all files have them. Its delay levels are those given by the
-first process that opens it for writing, otherwise those derived from its queue entries
-(`delay_levels`), otherwise RocketMQ's defaults.
+The file is written once, when the directory is created or first opened for writing. A file of an
+older version gets the sizes and delay levels that it lacks. In a directory that a broker created,
+the sizes are those of most of its files; they are saved only when all files have them. Its delay
+levels are those given by the first process that opens it for writing, otherwise those derived from
+its queue entries (`delay_levels`), otherwise RocketMQ's defaults.
 """
 
 import json
@@ -54,7 +54,7 @@ _SIZES = {
     "index_slots": "indexSlots",
     "index_items": "indexItems",
 }
-"""Names in the configuration and in the file."""
+"""Name in the configuration → name in the file."""
 
 _DELAY_LEVELS = "messageDelayLevel"
 _PROPERTY_CRC = "enabledAppendPropCRC"
@@ -69,8 +69,9 @@ _INVALID = (ValueError, KeyError, TypeError, AttributeError, RecursionError, Opt
 class Identity:
     """The id of a store, and the configuration with its sizes, delay levels and broker name.
 
-    store_id: empty for a directory that only Java has written. knows_index: the slots and items of
-    its index files are known. knows_levels: its delay levels are known, not derived from entries.
+    store_id: empty for a directory that only a broker has written. knows_index: whether the slots
+    and items of its index files are known. knows_levels: whether its delay levels are configured
+    or saved, not derived from entries.
     """
 
     store_id: str
@@ -93,7 +94,7 @@ def layout_of(path: str | PathLike[str]) -> Layout:
 
 
 def check_directory(layout: Layout, *, create: bool) -> None:
-    """Raise StoreNotFoundError unless there is a store, or with `create` one may be created.
+    """Raise StoreNotFoundError unless a store exists or, with `create`, may be created.
 
     Raises UnsupportedError (STORE_NEWER) if a later release has written a file of the store.
     """
@@ -119,9 +120,9 @@ def check_directory(layout: Layout, *, create: bool) -> None:
 
 
 def _check_versions(layout: Layout) -> None:
-    """Check the versions of the files that are not only hints.
+    """Check the versions of all files that are not optional.
 
-    Damage and missing permissions are reported when the file is used.
+    Damage and missing permissions are reported later, when the file is used.
     """
     with suppress(*_UNREAD, *_INVALID):
         known = json.loads(read_or_none(layout.identity) or b"{}")
@@ -146,8 +147,8 @@ def load_identity(layout: Layout, config: StoreConfig) -> Identity:
     """Return the identity of a directory; its sizes and broker name win over `config`.
 
     Raises OptionError (DELAY_LEVELS) if `config` has other delay levels, StoreDamagedError
-    (STORE_SIZES) if `store.json` contradicts all files, and (STORE_FILE_LENGTH) if it is missing
-    and the size of the log's files is unknown.
+    (STORE_SIZES) if `store.json` contradicts all files, and StoreDamagedError (STORE_FILE_LENGTH)
+    if it is missing and the size of the log's files is unknown.
     """
     text = read_or_none(layout.identity)
     if text is None:
@@ -167,7 +168,7 @@ def load_identity(layout: Layout, config: StoreConfig) -> Identity:
 
 
 def identify(layout: Layout, config: StoreConfig) -> tuple[Identity, StoreDamagedError | None]:
-    """Return the identity as far as it is known, and what is wrong with `store.json`.
+    """Return the identity as far as it is known, and the error in `store.json`; None if valid.
 
     Raises StoreDamagedError (STORE_FILE_LENGTH) if the size of the log's files is unknown.
     """
@@ -175,7 +176,7 @@ def identify(layout: Layout, config: StoreConfig) -> tuple[Identity, StoreDamage
         return load_identity(layout, config), None
     except StoreDamagedError as error:
         text: bytes | None = b""
-        with suppress(StoreDamagedError):  # It is not a file: `error` describes that.
+        with suppress(StoreDamagedError):  # It is not a regular file: `error` describes that.
             text = read_or_none(layout.identity)
         if text is None:
             raise
@@ -221,7 +222,7 @@ def _property_crc(known: dict[str, Any], config: StoreConfig) -> bool | None:
 
 
 class SealedLog:
-    """The log ranges whose records have checksums; read again when `store.json` changes."""
+    """The log ranges whose records have checksums. Reloaded when `store.json` changes."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -241,17 +242,17 @@ class SealedLog:
             known = json.loads(read_or_none(self._layout.identity) or b"{}")
             pairs = [(int(start), _end(end)) for start, end in known.get(_SEALED, [])]
             sealed = SealedRanges(tuple(pairs), int(known[_SIZES["log_file_bytes"]]))
-            # An older release changes only one of the two.
+            # An older release changes the flag without the ranges.
             agrees = sealed.is_open == bool(known.get(_PROPERTY_CRC))
             if agrees and known.get(_SEALED_LOCK) == _lock_time(self._layout):
                 return sealed
         return NOT_SEALED
 
     def settle(self, log_end: int, sealing: bool | None) -> bool:
-        """Save durably whether records from `log_end` on have checksums; None: as before.
+        """Save durably whether records from `log_end` on have checksums; None means no.
 
-        Returns whether that has changed `store.json`. The caller holds the write lock, and the log
-        ends at `log_end`.
+        Returns whether `store.json` was changed. The caller must hold the write lock, and the log
+        must end at `log_end`.
         """
         known = json.loads(read_or_none(self._layout.identity) or b"{}")
         ranges = self().at(log_end, sealing=bool(sealing)).ranges
@@ -277,7 +278,10 @@ def _end(end: int | None) -> int:
 
 
 def _lock_time(layout: Layout) -> int:
-    """Return when `lock` was written, which a Java broker does at each start; a copy keeps it."""
+    """Return the modification time of `lock`, which a broker writes at each start.
+
+    A copy of the directory may preserve it.
+    """
     return (lock_identity(layout.lock) or (0, 0))[0]
 
 
@@ -286,7 +290,7 @@ def _save(layout: Layout, content: dict[str, Any]) -> None:
 
 
 def _check_delay_levels(layout: Layout, wanted: StoreConfig, resolved: StoreConfig) -> None:
-    """Refuse delay levels that would change the due times of messages."""
+    """Raise OptionError if the wanted delay levels would change the due times of messages."""
     if wanted.delay_levels is None or wanted.delay_levels_ms == resolved.delay_levels_ms:
         return
     raise OptionError(
@@ -298,9 +302,9 @@ def _check_delay_levels(layout: Layout, wanted: StoreConfig, resolved: StoreConf
 
 
 def warn_of_differences(layout: Layout, given: StoreConfig, resolved: StoreConfig) -> None:
-    """Warn, once in a process, of given sizes and a broker name that are ignored.
+    """Warn once per process if given sizes or a given broker name are ignored.
 
-    Default values are not compared: they cannot be distinguished from values that were not given.
+    A default value causes no warning: it cannot be distinguished from a value that was not given.
     """
     default = StoreConfig()
     for name in (*_SIZES, "broker_name"):
@@ -312,10 +316,10 @@ def warn_of_differences(layout: Layout, given: StoreConfig, resolved: StoreConfi
 
 
 def create_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Identity:
-    """Return the identity, after saving an id and sizes if `store.json` lacks them.
+    """Save an id, sizes and delay levels that `store.json` lacks; return the identity.
 
-    The caller holds the write lock. Raises OptionError (INDEX_GEOMETRY, DELAY_LEVELS), and
-    StoreDamagedError as `load_identity` does, or if a file does not have the size of most others.
+    The caller must hold the write lock. Raises OptionError (INDEX_GEOMETRY, DELAY_LEVELS), the
+    errors of `load_identity`, and StoreDamagedError if a file has a size other than most files.
     """
     known = load_identity(layout, config)
     content: dict[str, Any] = json.loads(read_or_none(layout.identity) or b"{}")
@@ -324,7 +328,7 @@ def create_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Ide
     if not known.knows_index:
         raise OptionError(
             f"the files in {layout.index} fit neither {config.index_slots} slots and"
-            f" {config.index_items} items nor four items a slot.",
+            f" {config.index_items} items nor four items per slot.",
             remedy=GIVE_INDEX_SIZES,
             code="INDEX_GEOMETRY",
         )

@@ -1,9 +1,9 @@
 """RocketMQ's `config/*.json`: each is a table in a file X, with its previous version in X.bak.
 
-Reading takes X; if that is missing, empty (no bytes, or `{}`) or not such a table, X.bak is taken
-and a warning logged; without either the table is empty. RocketMQ always writes the object that a
-table is named after, so a file without it is corrupt. This follows `ConfigManager`, except that
-nothing is deleted, and that an X that cannot be parsed is never treated as an empty table.
+X is read first. If X is missing, empty (no bytes, or `{}`) or invalid, X.bak is used and a warning
+is logged. If both are missing or empty, so is the table. RocketMQ always writes the object that
+contains the table, so a file without it is invalid. This follows `ConfigManager` with two
+exceptions: nothing is deleted, and a file that cannot be parsed is never an empty table.
 
 Unknown fields, such as those of RocketMQ 5, are preserved when a table is changed.
 """
@@ -36,9 +36,9 @@ MISSING, EMPTY = "is missing", "is empty"
 
 
 class JsonTable(Generic[Table]):
-    """One table of one store. `parse` turns its content into values, or raises.
+    """One table of one store. `parse` converts its content to values, or raises.
 
-    `required` is the key of the object that holds the table; None: any object is a table.
+    `required` is the key of the object that contains the table; with None any object is a table.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class JsonTable(Generic[Table]):
         return self._load()[1]
 
     def faults(self) -> tuple[str, str]:
-        """Return what is wrong with the file and with its backup; empty if nothing is.
+        """Return descriptions of the faults of the file and of its backup; empty if valid.
 
         Logs no warning. Raises StorePermissionError.
         """
@@ -72,10 +72,10 @@ class JsonTable(Generic[Table]):
         return _stamp(self._path), _stamp(self._backup)
 
     def change(self, edit: Callable[[Content], bool], *, changed_at: int | None = None) -> None:
-        """Read the table, `edit` its content, and replace it durably if that returns True.
+        """Read the table, `edit` its content, and replace it durably if `edit` returns True.
 
-        The caller holds the write lock. With `changed_at`, in epoch milliseconds, `dataVersion`
-        is advanced: for metadata, not for offsets.
+        The caller must hold the write lock. `changed_at`, in epoch milliseconds, advances
+        `dataVersion`; it is given for metadata, not for offsets.
         """
         content, _, sound = self._load()
         if not edit(content):
@@ -86,11 +86,11 @@ class JsonTable(Generic[Table]):
             content["dataVersion"] = {**version, **moved}
         # As in Java, characters that UTF-8 cannot encode become question marks.
         text = fastjson.dumps(dict(sorted(content.items()))).encode("utf-8", "replace")
-        # A broken file must not replace its valid backup.
+        # An invalid file must not replace its valid backup.
         replace_file(self._path, text, self._scratch, backup=sound)
 
     def _load(self) -> tuple[Content, Table, bool]:
-        """Return content, values, and whether they are from the main file."""
+        """Return the content, the values, and whether they come from the main file."""
         main = self._attempt(self._path)
         if not isinstance(main, str):
             return *main, True
@@ -109,7 +109,7 @@ class JsonTable(Generic[Table]):
         )
 
     def _attempt(self, path: Path) -> tuple[Content, Table] | str:
-        """Return content and values of one file, or what is wrong with it."""
+        """Return the content and values of one file, or a description of its fault."""
         try:
             data = read_or_none(path)
         except StoreDamagedError as error:
@@ -134,7 +134,7 @@ class JsonTable(Generic[Table]):
             raise ValueError(f"it is JSON, but has no object {self._required!r}")
 
     def _warn(self, what: str) -> None:
-        """Log a warning once for each state of the file."""
+        """Log a warning once per state of the file."""
         if self._warned_of != (self.stamp(), what):
             self._warned_of = self.stamp(), what
             LOG.warning("%s %s.", self._path, what)

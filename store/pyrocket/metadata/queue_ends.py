@@ -1,9 +1,9 @@
-"""Where the queues began and ended at the last checkpoint or clean shutdown: `pyrocket/ends.json`.
+"""The range of each queue at the last checkpoint or clean shutdown: `pyrocket/ends.json`.
 
-A queue whose last entries are damaged or missing looks like a shorter one, and its offsets would be
-assigned again; one whose first files are missing looks as if they had been cleaned. So the first
-writer to open a store compares the files of each queue with this file; a recovery that finds a
-shorter queue reads the whole log.
+A queue whose last entries are damaged or missing looks like a shorter queue, and its offsets would
+be assigned again. A queue whose first files are missing looks as if cleaning had deleted them.
+Therefore the first writer to open a store compares the files of each queue with this file. A
+recovery that finds a shorter queue reads the whole log.
 """
 
 import logging
@@ -32,11 +32,11 @@ _GONE = FileNotFoundError, NotADirectoryError
 
 @dataclass(frozen=True)
 class SavedEnds:
-    """The content of the file: where log and queues ended.
+    """The content of the file: the ranges of the log and the queues.
 
-    queues: by "topic/queue" [end, modification time of its last file, start of its first file].
-    These values are not validated; files of older releases lack the third, and `log_start`.
-    lock_ns: the modification time of `lock`, which a Java broker changes.
+    queues: "topic/queue" → [end, modification time of the last file, start of the first file].
+    These values are not validated. Files of older releases lack the third value, and `log_start`.
+    lock_ns: the modification time of `lock`, which a broker changes.
     """
 
     log_end: int
@@ -45,9 +45,9 @@ class SavedEnds:
     lock_ns: int = -1
 
     def least(self) -> dict[tuple[str, int], int]:
-        """Return the ends by topic and queue id; a queue is only shorter if the log was truncated.
+        """Return the ends by topic and queue id; empty if the values are invalid.
 
-        Empty if the values are invalid.
+        A queue is shorter than its saved end only if it lost entries or the log was truncated.
         """
         try:
             return {_key(name): int(end) for name, (end, *_) in self.queues.items()}
@@ -55,10 +55,10 @@ class SavedEnds:
             return {}
 
     def ranges(self, log_start: int) -> dict[tuple[str, int], range]:
-        """Return the queue offsets of each queue's files, for a log that begins at `log_start`.
+        """Return the range of queue offsets in each queue's files; empty if values are invalid.
 
-        If the log began elsewhere, first files may have been cleaned: such ranges are empty, at the
-        end. Empty if the values are invalid.
+        If the log did not start at `log_start`, cleaning may have deleted the first files of a
+        queue. Then each range is empty and starts at the end of the queue.
         """
         try:
             return {
@@ -81,7 +81,7 @@ _NOTHING = SavedEnds(0)
 
 
 class QueueEnds:
-    """Reads and writes the file; it is only a hint, so an invalid one is ignored."""
+    """Reads and writes the file. The file is optional, so an invalid file is ignored."""
 
     def __init__(self, layout: Layout) -> None:
         self._path, self._scratch = layout.queue_ends, layout.scratch
@@ -97,9 +97,9 @@ class QueueEnds:
             return None
 
     def durable_end(self) -> int:
-        """Return the log offset up to which the log was certainly durable; 0 if that is unknown.
+        """Return the log offset up to which the log was certainly durable; 0 if unknown.
 
-        It is unknown after a Java broker has used the store, which may have truncated the log.
+        It is unknown after a broker has used the store: the broker may have truncated the log.
         """
         noted, lock = self.read(), lock_identity(self._lock)
         return noted.log_end if noted and lock and noted.lock_ns == lock[0] else 0
@@ -112,9 +112,9 @@ class QueueEnds:
         return len(noted.least()) == len(noted.queues)
 
     def note(self, queues: QueueTable, ended_at: EndedAt, log: range) -> None:
-        """Save the ends of all queues, durably. `log` is the whole log, durable up to its end.
+        """Save the ends of all queues, durably. `log` is the range of the log, all of it durable.
 
-        One process at a time: the caller holds the store exclusively, or the flush lock.
+        The caller must hold the store lock exclusively, or the flush lock.
         """
         self._write(dict(self._current(queues, queues.on_disk(), ended_at, log)), log)
 
@@ -125,11 +125,11 @@ class QueueEnds:
         log: range,
         changed: Collection[tuple[str, int]] | None,
     ) -> None:
-        """Save the ends of the queues `changed` since the last call; None if any may have changed.
+        """Save the ends of the queues `changed` since the last call; with None, of all queues.
 
-        After appends no queue ends earlier; if the log begins later, files may have been cleaned. A
-        queue that is shorter than saved, or begins later, has lost files: its old values are kept,
-        so that the next writer detects it.
+        Appends never make a queue shorter, and its start moves only when cleaning moves the start
+        of the log. Otherwise a queue that is shorter than saved, or starts later, has lost files:
+        its saved values are preserved, so that the next writer detects the loss.
         """
         before = self.read() or SavedEnds(0)
         noted = dict(before.queues)
@@ -153,7 +153,7 @@ class QueueEnds:
     def _current(
         self, queues: QueueTable, keys: Collection[tuple[str, int]], ended_at: EndedAt, log: range
     ) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Yield the name and the values of each queue that has had entries."""
+        """Yield the name and the values of each queue that has or had entries."""
         for topic, queue_id in keys:
             end = queues.get(topic, queue_id).max_offset(log.stop) or ended_at(topic, queue_id)
             if end:
@@ -170,12 +170,12 @@ class QueueEnds:
         replace_file(self._path, encode_own(self._path, content), self._scratch)
 
     def are_reached(self, noted: SavedEnds, ended_at: EndedAt, file_bytes: int, log: range) -> bool:
-        """Whether no queue ends earlier than saved; `log` is the range of the log.
+        """Whether every queue reaches its saved end; False if the saved values are invalid.
 
-        If the log ends where it did, each queue must have the same files, and the last one must
-        be unchanged: one listing and one stat per queue. First files may have been cleaned with
-        the log's. Otherwise the queue's last entry is read. A queue that was deleted since has no
-        files and continues at its end. Also False if the values are invalid.
+        `log` is the range of the log. If the log still ends at the saved end, each queue must have
+        the same files, except for first files that were cleaned with the log's, and its last file
+        must be unchanged. This takes one listing and one stat per queue. Otherwise the last entry
+        of each queue is read. A queue deleted since has no files and continues at its end.
         """
         at_rest, is_cleaned = log.stop == noted.log_end, log.start > noted.log_start
         try:
@@ -197,9 +197,9 @@ class QueueEnds:
 
 
 class Shortfall:
-    """Warns a reader, once for each queue, of queues that are shorter than saved.
+    """Logs a warning, once per queue, if a reader finds a queue shorter than its saved end.
 
-    A topic that another program has deleted and created again looks the same.
+    A topic that another program has deleted and created again causes the same warning.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -208,7 +208,7 @@ class Shortfall:
 
     @cached_property
     def _noted(self) -> SavedEnds:
-        """The saved ends; they are only a hint, so without permission they are ignored."""
+        """The saved ends. The file is optional, so it is ignored without permission to read it."""
         try:
             return self._ends.read() or _NOTHING
         except (OSError, StorePermissionError):
@@ -221,10 +221,11 @@ class Shortfall:
     def look_at(
         self, queue: tuple[str, int], end: int, bound: int, interrupted: Callable[[], int]
     ) -> None:
-        """Warn if the queue ends at `end`, but ended later in the log below `bound`.
+        """Warn if the queue ends at `end`, but its saved end is later.
 
-        Raises StoreUnavailableError (STORE_RECOVERING) if an interrupted recovery has truncated the
-        queue without completing it.
+        Does nothing if the log was shorter than saved (`bound` is its end): then it was truncated,
+        or extended beyond what the reader has seen. Raises StoreUnavailableError (STORE_RECOVERING)
+        if an interrupted recovery has truncated the queue.
         """
         if end >= self._least.get(queue, 0):
             return
@@ -240,14 +241,14 @@ class Shortfall:
             raise StoreUnavailableError(
                 f"a process was killed while it rebuilt queue {queue[1]} of {queue[0]!r} in"
                 f" {self._root}.",
-                remedy="Open the store for writing once: that recovers it.",
+                remedy="Open the store for writing once to recover it.",
                 code="STORE_RECOVERING",
             )
         if queue not in self._warned:
             self._warned.add(queue)
             _log.warning(
                 "%s: queue %d of %r ends at offset %d, but it ended at %d at the last checkpoint:"
-                " files of it may be lost. `pyrocket verify` shows it, and opening the store for"
+                " it may have lost files. `pyrocket verify` checks this, and opening the store for"
                 " writing rebuilds them from the log.",
                 *(self._root, queue[1], queue[0], end, least),
             )
@@ -275,7 +276,7 @@ def _start_of(entry: Any) -> int:
 
 
 def _is_deleted(name: str, entry: Any, ended_at: EndedAt) -> bool:
-    """Whether a queue was deleted after its values were saved, or they are invalid."""
+    """Whether a queue was deleted after its values were saved; also True if they are invalid."""
     try:
         return ended_at(*_key(name)) >= _end_of(entry)
     except PARSE_ERRORS:
@@ -283,7 +284,7 @@ def _is_deleted(name: str, entry: Any, ended_at: EndedAt) -> bool:
 
 
 def _last_file(name: str, end: int, file_bytes: int) -> str:
-    """Return the file with the last entry of a queue, relative to the folder of all queues."""
+    """Return the path of the file with a queue's last entry, relative to `consumequeue`."""
     position = (end - 1) * ENTRY_BYTES
     return f"{name}/{file_name(position - position % file_bytes)}"
 
@@ -321,7 +322,7 @@ def _is_unchanged(folder: int, file: str, changed: int) -> bool:
 def _has_all_files(
     root: Path, last: str, file_bytes: int, first: int | None = None, *, later: bool
 ) -> bool:
-    """Whether a queue has all files from the first one, or with `later` any other, to the last."""
+    """Whether a queue has all files from `first` to `last`; with `later` it may start later."""
     if first is None:
         return True
     name, _, start = last.rpartition("/")

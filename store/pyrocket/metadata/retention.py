@@ -1,7 +1,7 @@
-"""How long a store keeps messages: `pyrocket/retention.json`, obeyed by every writer.
+"""How long a store keeps messages: `pyrocket/retention.json`, which every writer applies.
 
-Without the file everything is kept. It is written when a store is created with a retention, and by
-`Store.set_retention`; a writer that has the store open looks for a new one now and then.
+Without the file all messages are kept. It is written when a store is created with a retention, and
+by `Store.set_retention`. A writer that has the store open reloads it at intervals.
 """
 
 from dataclasses import asdict
@@ -16,13 +16,13 @@ from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 
 
 class RetentionFile:
-    """The file of one store; it is read again at each call."""
+    """The file of one store. Each call reads it."""
 
     def __init__(self, layout: Layout) -> None:
         self._path, self._scratch = layout.retention, layout.scratch
 
     def read(self) -> Retention | None:
-        """Return the retention, None if everything is kept. Raises StoreDamagedError."""
+        """Return the retention; None if all messages are kept. Raises StoreDamagedError."""
         data = read_or_none(self._path, SMALL_FILE_BYTES)
         if data is None:
             return None
@@ -34,11 +34,11 @@ class RetentionFile:
             raise StoreDamagedError(
                 f"{self._path} cannot be read: {describe_error(error)}.",
                 remedy="Remove it, and set the retention again with `pyrocket store set`: without"
-                " the file everything is kept.",
+                " the file all messages are kept.",
             ) from error
 
     def keep(self, retention: Retention | None) -> None:
-        """Set the retention, durably; None keeps everything. The caller holds the write lock."""
+        """Set the retention, durably; None keeps all messages. Requires the write lock."""
         if retention is None:
             io.unlink(self._path)
             io.sync_directory(self._path.parent)

@@ -1,10 +1,10 @@
-"""The cursors of the delay and transaction services, saved across boots.
+"""Saves and restores the cursors of the delay and transaction services.
 
-The exact cursors are in the shared state. At each checkpoint and clean shutdown their values from
-before the flush are saved in `pyrocket/cursors.json`; those of the delay levels also in RocketMQ's
-`config/delayOffset.json`, there every ten seconds, as RocketMQ does. So a saved cursor never covers
-deliveries that are not durable. Recovery takes the larger of our value and RocketMQ's: both only
-grow, and a Java broker may have delivered more since.
+The exact cursors are in the shared state, which is lost at a reboot. Each checkpoint and clean
+shutdown saves the values from before its flush in `pyrocket/cursors.json`, so a saved cursor never
+covers deliveries that are not durable. The cursors of the delay levels are also saved in RocketMQ's
+`config/delayOffset.json`, every ten seconds as RocketMQ does. Recovery uses the larger of our value
+and RocketMQ's: both only grow, and a broker may have delivered more since.
 
 `delayOffset.json`: `offsetTable` maps the level (from 1) to the next offset of queue level-1 of
 SCHEDULE_TOPIC_XXXX. Source: `ScheduleMessageService`, `DelayOffsetSerializeWrapper`.
@@ -52,15 +52,16 @@ _NAMES = {
 }
 
 Cursors = Mapping[int, int]
-"""Values by field of the shared state."""
+"""Field of the shared state → value."""
 
 
 def save_cursors(
     layout: Layout, cursors: Cursors, before_save: Iterable[Callable[[], None]] = ()
 ) -> None:
-    """Save cursors whose deliveries are durable. The caller holds the flush lock.
+    """Save cursors whose deliveries are durable. The caller must hold the flush lock.
 
-    `before_save` is called first if they have changed: see `Hooks.before_cursor_save`.
+    If they have changed, the `before_save` callbacks run first: see
+    `RecoveryHooks.before_cursor_save`.
     """
     content = {name: cursors[field] for name, field in _NAMES.items() if field in cursors}
     data = encode_own(layout.cursors, content)
@@ -72,14 +73,14 @@ def save_cursors(
 
 
 def save_levels(layout: Layout, cursors: Cursors) -> None:
-    """Save the cursors of the delay levels for RocketMQ. The caller holds the flush lock."""
+    """Save the cursors of the delay levels for RocketMQ. Requires the flush lock."""
     levels = {_LEVEL_FIELDS[field]: at for field, at in cursors.items() if field in _LEVEL_FIELDS}
     if levels:
         DelayOffsets(layout).save(levels)
 
 
 def save_transaction_cursors(layout: Layout, cursors: Cursors) -> None:
-    """Save the half and op cursors as RocketMQ does. The caller holds the write lock."""
+    """Save the half and op cursors as RocketMQ does. Requires the write lock."""
     offsets = GroupOffsets(layout)
     for topic, field in ((HALF_TOPIC, HALF_CURSOR), (OP_TOPIC, OP_CURSOR)):
         if field in cursors:
@@ -88,7 +89,7 @@ def save_transaction_cursors(layout: Layout, cursors: Cursors) -> None:
 
 
 def restore_cursors(layout: Layout, state: SharedState, queues: QueueTable) -> None:
-    """Set the cursors in the shared state after a recovery, none beyond its queue's end."""
+    """Set the cursors in the shared state after a recovery, each at most at its queue's end."""
     for field, at in saved_cursors(layout).items():
         state[field] = at
     for field, (topic, queue_id) in _cursor_queues().items():
@@ -97,7 +98,7 @@ def restore_cursors(layout: Layout, state: SharedState, queues: QueueTable) -> N
 
 
 def saved_cursors(layout: Layout) -> dict[int, int]:
-    """Return all saved cursors, the larger of ours and RocketMQ's. Raises StoreDamagedError."""
+    """Return the larger of our and RocketMQ's value of each cursor. Raises StoreDamagedError."""
     own, java = read_cursors(layout), _of_java(layout)
     return {field: max(own.get(field, 0), java.get(field, 0)) for field in _NAMES.values()}
 
@@ -123,8 +124,8 @@ def read_cursors(layout: Layout) -> dict[int, int]:
     except fastjson.PARSE_ERRORS as error:
         raise StoreDamagedError(
             f"{layout.cursors} cannot be parsed ({fastjson.describe_error(error)}).",
-            remedy="Restore it from a copy, or remove it: delayed messages since RocketMQ's own"
-            " config/delayOffset.json may then be delivered twice.",
+            remedy="Restore it from a copy. Or remove it: then delayed messages may be delivered"
+            " twice, from the cursors in RocketMQ's config/delayOffset.json on.",
         ) from error
 
 
@@ -141,17 +142,17 @@ _TABLE = "offsetTable"
 
 
 class DelayOffsets:
-    """RocketMQ's `config/delayOffset.json`; it is read again at each call."""
+    """RocketMQ's `config/delayOffset.json`. Each call reads the file."""
 
     def __init__(self, layout: Layout) -> None:
         self.table = JsonTable(layout, "delayOffset", _parse, required=_TABLE)
 
     def read(self) -> dict[int, int]:
-        """Return level → next offset; a missing level begins at 0."""
+        """Return level → next offset; a missing level starts at 0."""
         return self.table.read()
 
     def save(self, offsets: dict[int, int]) -> None:
-        """Set the offsets of these levels, durably. The caller holds the flush lock."""
+        """Set the offsets of these levels, durably. Requires the flush lock."""
 
         def edit(content: Content) -> bool:
             known = _parse(content)

@@ -1,4 +1,4 @@
-"""The sizes of a store's files, if `store.json` is missing or contradicts them.
+"""Derives the sizes of a store's files if `store.json` is missing, and checks them otherwise.
 
 Opening, verify and repair all use these functions, so they agree on which files are wrong.
 """
@@ -46,7 +46,7 @@ def sizes_of_files(layout: Layout, config: StoreConfig) -> dict[str, int]:
 def _log_size(layout: Layout, config: StoreConfig) -> int:
     """Return the size of the log's files, 0 if there are none.
 
-    From a single truncated file it cannot be derived; then the configured size is used if it fits.
+    A single truncated file does not show the size; then the configured size is used if it fits.
     """
     lengths, preferred = lengths_in(layout.commit_log), config.log_file_bytes
     size = usual_size(log_folders(layout), preferred, is_size=is_log_file_size)
@@ -56,8 +56,8 @@ def _log_size(layout: Layout, config: StoreConfig) -> int:
         return preferred
     start, length = next(iter(lengths.items()))
     raise StoreDamagedError(
-        f"{layout.commit_log / file_name(start)} has {length} bytes and was truncated, or is not"
-        " of a log that can be read: the size of log files is a multiple of 4096 below 2 GiB.",
+        f"{layout.commit_log / file_name(start)} has {length} bytes: it was truncated, or it is not"
+        " a log file: the size of log files is a multiple of 4096 below 2 GiB.",
         remedy=RESTORE_FILE,
         code="STORE_FILE_LENGTH",
     )
@@ -71,9 +71,9 @@ def _is_single_and_cut(layout: Layout, lengths: dict[int, int]) -> bool:
 
 
 def index_sizes(layout: Layout, config: StoreConfig) -> dict[str, int] | None:
-    """Return the slots and items of index files as far as their length shows.
+    """Return the slots and items of index files, derived from the files' length.
 
-    Empty if there are no files or the configuration fits one; None if nothing fits.
+    Empty if there are no files or the configuration fits one of them. None if no geometry fits.
     """
     files = (path for path in layout.index.glob("*") if is_table_name(path.name))
     lengths = Counter(path.stat().st_size for path in files)
@@ -87,7 +87,7 @@ def index_sizes(layout: Layout, config: StoreConfig) -> dict[str, int] | None:
 def check_noted_sizes(layout: Layout, config: StoreConfig) -> None:
     """Raise StoreDamagedError (STORE_SIZES) if all files contradict a size in `store.json`.
 
-    It stops at the first file that has the size.
+    Stops at the first file that has the saved size.
     """
     log, queue = config.log_file_bytes, config.queue_file_bytes
     if other := other_size(log_folders(layout), log, is_size=is_log_file_size):

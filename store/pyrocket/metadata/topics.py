@@ -1,15 +1,15 @@
 """Topics and their queue counts: RocketMQ's `config/topics.json`, and `pyrocket/topics.json`.
 
-Our file has an id for each topic, which distinguishes a topic from a deleted one of the same name,
-and where the queues of deleted topics ended: a new topic of that name continues there, because
-otherwise its queues could not be rebuilt from the log. Both files are read again when they change;
-a process that changes them holds the write lock. Other settings of RocketMQ (order flag, filter
-type, attributes) are preserved.
+Our file has an id for each topic, which distinguishes a topic from a deleted one of the same name.
+It also has the queue ends of deleted topics: a new topic of that name continues there, because
+otherwise its queues could not be rebuilt from the log. Both files are reloaded when they change; a
+process that changes them holds the write lock. Other settings of RocketMQ (order flag, filter type,
+attributes) are preserved.
 
-A RocketMQ 5 broker that is started on a store in use is refused, but writes the table as it has
-loaded it, without topics created since. So our file also has the settings of our topics, which
-replace missing entries of the table as long as no broker has used the store. A broker would have
-changed `lock`; then a missing topic was deleted.
+A RocketMQ 5 broker cannot start on a store in use. But before it fails it overwrites the table with
+the one that it loaded, without the topics created since. Therefore our file also has the settings
+of our topics. They replace missing entries of the table as long as no broker has used the store. A
+broker that uses the store changes `lock`; then a missing topic is a deleted topic.
 """
 
 import re
@@ -52,7 +52,7 @@ _TABLE = "topicConfigTable"
 _DEFAULTS = {"order": False, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
 _MAX_NAMED = 10
 _MAX_QUEUES = 1 << 16
-"""Larger queue counts are treated as damage: checking so many queues would take too long."""
+"""A larger queue count is treated as damage: to check all queues would take too long."""
 
 Entry = tuple[int, int, int]
 """A topic's entry in the table: read queues, write queues, permission."""
@@ -62,7 +62,7 @@ Entry = tuple[int, int, int]
 class TopicConfig:
     """One topic. Readers use `read_queues`, senders `write_queues`.
 
-    topic_id: a new one for each topic that is created; empty for a topic of a broker.
+    topic_id: unique for each topic that is created; empty for a topic created by a broker.
     """
 
     name: str
@@ -105,9 +105,10 @@ def check_not_system(name: str) -> None:
 
 
 def is_system_topic(name: str, broker_name: str, names: Container[str] = ()) -> bool:
-    """Whether a topic is one that RocketMQ uses or creates itself, which "all topics" leaves out.
+    """Whether RocketMQ uses or creates the topic itself; "all topics" excludes these topics.
 
-    `names` are those of all topics of the store: a reply topic among them names the cluster.
+    `names` are the names of all topics of the store: the name of a reply topic among them contains
+    the name of the cluster.
     """
     return (
         name in CLOSED_TO_SENDERS | MADE_BY_BROKERS | {broker_name}
@@ -143,7 +144,7 @@ class Topics:
         return self._cache[1]
 
     def get(self, name: str) -> TopicConfig:
-        """Return one topic, or raise TopicNotFoundError naming the nearest."""
+        """Return one topic. Raises TopicNotFoundError with the most similar name."""
         check_text(topic=name)
         known = self.all()
         if name in known:
@@ -171,18 +172,19 @@ class Topics:
         return self.restore([topic])[0]
 
     def create(self, topics: Sequence[TopicConfig]) -> tuple[list[TopicConfig], set[str]]:
-        """Add the missing ones of these topics, durably and all at once.
+        """Add the topics that do not exist, durably and all at once.
 
-        Returns all of them as they are then, in order, and the names of those that existed.
+        Returns the current settings of all given topics, in order, and the names of those that
+        already existed.
         """
         for topic in topics:
             _check_settings(topic)
         return self._put(topics, change=False)
 
     def ensure(self, queues: Mapping[str, int]) -> bool:
-        """Make each topic exist with at least so many queues, durably; return whether one changed.
+        """Create or enlarge topics, durably, so that each has at least the given number of queues.
 
-        Raises InvalidInputError for an invalid number.
+        Returns whether a topic was changed. Raises InvalidInputError for an invalid number.
         """
         lacking = lacking_topics(queues, self.all())
         for topic in lacking:
@@ -238,11 +240,11 @@ class Topics:
         self._save_own(own)
 
     def note_ends(self, name: str, queue_ends: dict[int, int]) -> None:
-        """Save where the queues of a topic end, durably, before they are deleted."""
+        """Save the ends of a topic's queues, durably, before the queues are deleted."""
         self.note_all_ends({name: queue_ends})
 
     def note_all_ends(self, ends: Mapping[str, Mapping[int, int]]) -> None:
-        """Save where queues end, by topic, durably, before their last entries are deleted."""
+        """Save the ends of queues by topic, durably, before their last entries are deleted."""
         known = self._own()
         own = known.copy()
         for name, queue_ends in ends.items():
@@ -262,7 +264,7 @@ class Topics:
         )
 
     def _lost(self, own: "_Own", table: Container[str]) -> dict[str, Entry]:
-        """Return topics that the table lacks although they were not deleted."""
+        """Return our topics that are missing in the table but were not deleted."""
         if own.lock != list(lock_identity(self._layout.lock) or ()):
             return {}
         return {name: entry for name, entry in own.known.items() if name not in table}
@@ -279,8 +281,8 @@ class Topics:
         except fastjson.PARSE_ERRORS as error:
             raise StoreDamagedError(
                 f"{path} cannot be parsed ({fastjson.describe_error(error)}).",
-                remedy="Restore it from a copy, or remove it: then running queries see other"
-                " topics, and topics created again under the name of a deleted one lose their"
+                remedy="Restore it from a copy. Or remove it: then running queries treat the topics"
+                " as new ones, and a topic created with the name of a deleted one loses its"
                 " messages.",
             ) from error
         self._own_cache = stamp, own
@@ -314,7 +316,7 @@ class _Own:
     rest: Content
 
     def copy(self) -> "_Own":
-        """Return a copy that may be changed, except for the inner dictionaries of `ended`."""
+        """Return a copy that may be changed. It shares the inner dictionaries of `ended`."""
         return _Own(dict(self.ids), dict(self.ended), dict(self.known), self.lock, self.rest)
 
 
@@ -351,7 +353,7 @@ def _check_settings(topic: TopicConfig) -> None:
 
 
 def _some(names: Collection[str]) -> str:
-    """Return a text with the names of the first topics."""
+    """Return a text that lists the first topics by name."""
     first = sorted(names)[:_MAX_NAMED]
     more = f" and {len(names) - len(first)} more" if len(names) > len(first) else ""
     return f"Topics: {', '.join(map(repr, first)) or 'none'}{more}."
@@ -383,7 +385,7 @@ def _parse(content: Content) -> dict[str, Entry]:
 
 def _entry_of(name: str, entry: Content) -> Entry:
     read, write = int(entry["readQueueNums"]), int(entry["writeQueueNums"])
-    # Brokers may name topics after their hosts, with dots; but a topic's name is also a folder's.
+    # Brokers may name topics after their hosts, with dots; but the name must be valid for a folder.
     if "/" in name or "\0" in name or name in (".", "..") or max(read, write) > _MAX_QUEUES:
         raise ValueError(f"no topic can be {name!r} with {max(read, write)} queues")
     return read, write, int(entry["perm"])

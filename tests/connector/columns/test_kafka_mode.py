@@ -1,4 +1,4 @@
-"""A job written for Spark's Kafka source, moved by changing its format and its options."""
+"""A job written for Spark's Kafka source, migrated by changing its format and options."""
 
 import pyarrow as pa
 from pyspark.sql import functions as f
@@ -22,7 +22,7 @@ def load(spark, box, **options):
     return source.options(**box.options, **options).load()
 
 
-def test_the_schema_is_that_of_sparks_kafka_source(spark, box):
+def test_the_schema_equals_that_of_sparks_kafka_source(spark, box):
     box.create()
     for headers, columns in (("false", KAFKA_SCHEMA), ("true", [*KAFKA_SCHEMA, HEADERS])):
         frame = load(spark, box, includeHeaders=headers)
@@ -30,7 +30,7 @@ def test_the_schema_is_that_of_sparks_kafka_source(spark, box):
         assert all(field.nullable for field in frame.schema)
 
 
-def test_the_values_are_those_of_kafkas_source(spark, box):
+def test_the_values_equal_those_of_kafkas_source(spark, box):
     box.create(queues=2)
     box.send("bare", queue=0)
     box.send(
@@ -46,7 +46,7 @@ def test_the_values_are_those_of_kafkas_source(spark, box):
     assert [(h.key, bytes(h.value)) for h in full.headers] == [("h", "é".encode())]
 
 
-def test_a_kafka_job_writes_and_reads_back_what_it_wrote(spark, box):
+def test_a_kafka_job_reads_back_the_rows_that_it_wrote(spark, box):
     frame = spark.range(100).select(
         f.concat(f.lit("k"), f.col("id") % 7).cast("binary").alias("key"),
         f.col("id").cast("string").alias("value"),

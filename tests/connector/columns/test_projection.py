@@ -1,4 +1,4 @@
-"""A schema as a projection: names, types and nullability, to the last flag that Spark checks."""
+"""A schema as a projection: names, types and the nullability that Spark checks."""
 
 import pickle
 
@@ -52,7 +52,7 @@ def never_null(spark_type):
 
 
 def scanned(columns, rows=3):
-    """A batch as a scan gives it, without nulls."""
+    """A batch as a scan returns it, without nulls."""
     values = {
         pa.string(): "a",
         pa.binary(): b"a",
@@ -152,7 +152,7 @@ def test_a_wrong_type_is_refused_with_the_right_one(name, wrong, right, spark_ty
 
 @pytest.fixture(scope="module")
 def spark_type():
-    """Parses the few types above without a session, which DDL would need."""
+    """Parse the types above without a session, which DDL would need."""
     names = {
         "int": '"integer"',
         "bigint": '"long"',
@@ -219,7 +219,7 @@ def test_a_projection_is_small_when_pickled():
     assert len(pickle.dumps(projection)) < 2_000
 
 
-def test_a_missing_value_in_a_not_null_column_is_named():
+def test_a_missing_value_in_a_not_null_column_is_reported():
     schema = StructType([StructField("tags", StringType(), nullable=False)])
     projection = Projection.of(schema)
     rows = pa.record_batch({"tags": pa.array(["a", None, None])})

@@ -1,4 +1,4 @@
-"""Which columns are made of bodies, what their names may be, and what is decoded for them."""
+"""Columns that are decoded from bodies: their names, their types, and what is decoded."""
 
 import pyarrow as pa
 import pytest
@@ -102,7 +102,7 @@ def test_one_struct_column_holds_the_selected_fields():
         ("body BINARY", {"corrupt_column": "tags"}, "OPTION_CONFLICT", "'tags'"),
         ("body BINARY", {"value_column": "p", "corrupt_column": "p"}, "OPTION_CONFLICT", "'p'"),
         ("b INT", {"ddl": "a INT, bb INT"}, "COLUMN_UNKNOWN", "'b'.*Did you mean 'bb'"),
-        ("a INT", {"ddl": "a BIGINT"}, "COLUMN_TYPE", "cannot be int.*bigint: valueSchema"),
+        ("a INT", {"ddl": "a BIGINT"}, "COLUMN_TYPE", "cannot be int.*bigint, as in valueSchema"),
         ("q INT", {"value_column": "p"}, "COLUMN_UNKNOWN", "'q'"),
         ("p INT", {"value_column": "p"}, "COLUMN_TYPE", "struct"),
         ("p STRUCT<b: INT>", {"ddl": "a INT", "value_column": "p"}, "COLUMN_UNKNOWN", "'b'"),
@@ -130,13 +130,13 @@ def test_invalid_names_and_types_are_refused(ddl, options, code, error):
         MapType(StringType(), LongType(), False),
     ],
 )
-def test_types_that_no_body_can_fill_are_refused(kind):
+def test_types_that_json_bodies_cannot_represent_are_refused(kind):
     with pytest.raises(InvalidInputError) as info:
         Projection.of(StructType([StructField("a", kind)]), payload())
     assert info.value.code == "COLUMN_TYPE"
 
 
-def test_fields_take_the_place_of_the_body():
+def test_fields_replace_the_body():
     fields = list(asked("a INT, b INT"))
     kafka = default_columns(kafka=True, headers=False, text=False, fields=fields)
     assert kafka.names[:4] == ["key", "a", "b", "topic"]
@@ -157,7 +157,7 @@ def test_a_stream_without_value_schema_is_refused_with_the_inferred_one():
 
 @pytest.mark.parametrize("options", [{"view": "commitlog"}, {"keys": "k"}, {}])
 def test_all_views_of_messages_decode_their_bodies(box, options):
-    """Without Spark: the reader is asked as Spark asks it."""
+    """Without Spark: the reader is called as Spark calls it."""
     box.create(queues=1).send('{"a":1}', "x", '{"a":3}', queue=0, keys=pa.array(["k"] * 3))
     given = {**box.options, "valueFormat": "json", "mode": "DROPMALFORMED", **options}
     request = Request({**given, "valueSchema": "a INT, b STRING"}, "/")

@@ -1,4 +1,4 @@
-"""JSON bodies that are nested deeply: what is accepted depends on the body alone."""
+"""Deeply nested JSON bodies: whether one is accepted depends only on the body."""
 
 import re
 import sys
@@ -71,7 +71,7 @@ def at_once(call):
 
 @pytest.fixture(params=[at_once, from_deep])
 def called(request):
-    """Calls from a flat stack and from a deep one: both must give the same."""
+    """Call from a flat stack and from a deep one; both must return the same."""
     return request.param
 
 
@@ -122,7 +122,7 @@ def test_a_schema_is_inferred_at_any_depth_of_a_body(depth, called):
 
 
 @pytest.mark.parametrize("nested", [arrays, objects])
-def test_an_inferred_schema_is_one_that_spark_can_carry(nested):
+def test_spark_can_process_an_inferred_schema(nested):
     found = infer_schema([nested(1000)])
     assert type(found).fromJson(found.jsonValue()) == found
     assert parse_ddl("valueSchema", to_ddl(found)) == found
@@ -154,7 +154,7 @@ TOKEN = re.compile(r'"(?:[^"\\]|\\.)*\\?"?|[{}\[\]\\]')
 
 
 def up_to_no_json(text):
-    """The text up to a backslash outside strings: what follows one is never parsed."""
+    """The text up to a backslash outside strings, after which nothing is parsed."""
     illegal = (token.start() for token in TOKEN.finditer(text) if token[0] == "\\")
     return text[: next(illegal, len(text))]
 
@@ -182,7 +182,7 @@ def test_depth_is_counted_outside_strings_and_within_the_first_value(text):
     assert depth_of(text.encode()) == plain_depth(text)
 
 
-def test_brackets_in_strings_and_after_the_object_do_not_count():
+def test_brackets_in_strings_and_after_the_object_are_ignored():
     text = b'{"id":1,"s":"' + b"[" * 5000 + b'"}'
     behind = b'{"id":1}' + b"[" * 5000
     escaped = b'{"id":1,"s":"\\"' + b"{" * 5000 + b'\\\\"}'

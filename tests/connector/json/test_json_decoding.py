@@ -1,4 +1,4 @@
-"""JSON bodies as columns: read together or one by one, they mean the same."""
+"""JSON bodies as columns: bulk and row-by-row decoding return the same."""
 
 import json
 
@@ -80,7 +80,7 @@ def rows(bodies, ddl):
 
 
 def plain(column):
-    """Times as numbers: Python has no year 0."""
+    """Times as numbers, because Python has no year 0."""
     times = {pa.timestamp("us", "UTC"): pa.int64(), pa.timestamp("us"): pa.int64()}
     times[pa.date32()] = pa.int32()
 
@@ -176,7 +176,7 @@ def test_failfast_names_topic_queue_offset_and_reason(body, reason):
     assert "PERMISSIVE" in info.value.remedy
 
 
-def test_dropmalformed_leaves_out_bad_rows_and_nothing_else():
+def test_dropmalformed_drops_only_bad_rows():
     found = decode([b"{}", b"x", b'{"i":"x"}', b'{"i":4}'], mode="DROPMALFORMED")
     assert found.column("queueOffset").to_pylist() == [100, 103]
     assert decode([b"x"], mode="DROPMALFORMED").num_rows == 0

@@ -1,4 +1,4 @@
-"""JSON beside Spark's own: `from_json`, `to_json` and what it infers, in one job each."""
+"""JSON compared with Spark's `from_json`, `to_json` and inferred schemas, in one job each."""
 
 import json
 import math
@@ -50,7 +50,7 @@ DIFFERENT = {
 
 
 def plain(column):
-    """Rows as text without what is null; times as numbers: Python has no year 0."""
+    """Rows as text without null fields; times as numbers, because Python has no year 0."""
     fields = {}
     for at, field in enumerate(column.type):
         child = column.field(at)
@@ -104,7 +104,7 @@ def test_a_deep_body_is_corrupt_from_the_same_level_as_in_spark(spark, ddl):
     ours = Decoder("PERMISSIVE", fields=fields, corrupt=True).widen(pa.record_batch(batch))
     assert ours.columns[-1].to_pylist() == theirs.column("_corrupt_record").to_pylist()
     assert ours.columns[-1].null_count == 3 * 4
-    # Where the deep value itself is asked for as text, Spark keeps the fields before it.
+    # If the deep value itself is read as text, Spark keeps the fields before it.
     if "deep" not in ddl:
         assert ours.column(4).to_pylist() == theirs.column("id").to_pylist()
 
@@ -134,7 +134,7 @@ ENCODED = """
 
 
 def same(mine, theirs):
-    """Compare the meaning of JSON; our times have six digits, Spark's three."""
+    """Compare parsed JSON; our times have six fractional digits, Spark's three."""
     if isinstance(mine, dict) and isinstance(theirs, dict):
         return mine.keys() == theirs.keys() and all(same(mine[k], theirs[k]) for k in mine)
     if isinstance(mine, list) and isinstance(theirs, list):

@@ -1,4 +1,4 @@
-"""Columns as JSON text: legal whatever is in them, and read back the same."""
+"""Columns as JSON text: always valid, and read back unchanged."""
 
 import json
 from datetime import date, timezone
@@ -47,7 +47,7 @@ rows = st.fixed_dictionaries({name: st.none() | values for name, values in VALUE
 
 @given(st.lists(rows, max_size=6), st.integers(0, 2))
 def test_written_json_reads_back_the_same(found, first):
-    """Also of an array that is a slice of a longer one."""
+    """This includes an array that is a slice of a longer one."""
     column = pa.array(found, arrow_type(SCHEMA))[first:]
     texts = json_text(column)
     texts.validate(full=True)
@@ -62,7 +62,7 @@ def test_any_text_and_any_name_becomes_valid_json(values, name):
     assert [json.loads(each) for each in found] == [{name: value} for value in values]
 
 
-def test_nulls_are_left_out_of_objects_and_kept_in_lists():
+def test_null_fields_of_objects_are_omitted_and_nulls_in_lists_are_kept():
     columns = [pa.array([None, 1, None]), pa.array([None, None, [None, 2]])]
     found = json_objects(["a", "b"], columns, 3).to_pylist()
     assert found == ["{}", '{"a":1}', '{"b":[null,2]}']
@@ -87,10 +87,10 @@ def test_nulls_are_left_out_of_objects_and_kept_in_lists():
         (pa.array([], pa.list_(pa.string())), []),
     ],
 )
-def test_each_type_has_a_json_form(column, expected):
+def test_each_type_has_a_json_representation(column, expected):
     assert json_text(column).to_pylist() == expected
 
 
-def test_a_type_without_a_json_form_is_named():
+def test_a_type_that_json_cannot_represent_is_reported():
     with pytest.raises(TypeError, match="duration"):
         json_text(pa.array([1], pa.duration("s")))

@@ -1,4 +1,4 @@
-"""What the options about micro-batches and tasks mean, and every misuse of one."""
+"""The options for micro-batches and tasks: their values and their errors."""
 
 import pytest
 from pyrocket.errors import OptionError
@@ -18,7 +18,7 @@ def admission(**options):
     return read(**options).admission
 
 
-def test_a_stream_without_limits_takes_256_mib_at_a_time():
+def test_a_stream_without_limits_reads_256_mib_at_a_time():
     assert admission() == Admission(max_bytes=DEFAULT_BYTES, by_default=True)
     assert DEFAULT_BYTES == 256 * 1024 * 1024
     assert "256 MiB" in admission().describe()
@@ -31,7 +31,7 @@ def test_batches_have_no_limit():
 
 @pytest.mark.parametrize("word", LIFTED)
 @pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "maxBytesPerTrigger"])
-def test_a_limit_can_be_lifted(option, word):
+def test_a_limit_can_be_removed(option, word):
     assert admission(**{option: word}) == Admission()
 
 
@@ -64,7 +64,7 @@ def test_counts_have_to_be_positive_whole_numbers(option, value):
 @pytest.mark.parametrize(
     "option", ["minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition"]
 )
-def test_a_minimum_or_a_share_of_nothing_is_refused(option):
+def test_a_minimum_or_limit_of_zero_is_refused(option):
     with pytest.raises(OptionError, match=option):
         read(**{option: "0"})
 
@@ -89,7 +89,7 @@ def test_a_trigger_delay_without_a_minimum_is_refused():
 
 
 def test_a_minimum_above_the_maximum_is_refused():
-    with pytest.raises(OptionError, match="only 5") as info:
+    with pytest.raises(OptionError, match="is 5") as info:
         read(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
     assert info.value.code == "OPTION_CONFLICT"
     assert admission(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5").min_rows == 5
@@ -121,6 +121,6 @@ def test_batches_and_streams_have_the_options_about_tasks(query):
         ("maxRecordPerPartition", "maxRecordsPerPartition"),
     ],
 )
-def test_an_unknown_limit_is_refused_and_not_ignored(typed, nearest):
+def test_an_unknown_limit_is_refused_instead_of_ignored(typed, nearest):
     with pytest.raises(OptionError, match=f"'{nearest}'"):
         read(**{typed: "1"})

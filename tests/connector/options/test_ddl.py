@@ -81,7 +81,7 @@ def test_printed_ddl_parses_to_the_same_schema(schema):
     assert parse_ddl("valueSchema", schema.json()) == schema
 
 
-def test_not_null_is_ignored_because_no_body_can_promise_it():
+def test_not_null_is_ignored_because_bodies_cannot_guarantee_it():
     assert parse_ddl("x", "a INT NOT NULL") == StructType([StructField("a", IntegerType())])
 
 

@@ -1,4 +1,4 @@
-"""What each option means, and that every misuse of one is named."""
+"""The options: their values, and an error for every misuse."""
 
 import pytest
 from pyrocket.errors import OptionError
@@ -66,7 +66,7 @@ def test_topic_subscribes_to_one_topic():
 
 
 @pytest.mark.parametrize("topic", ["", "a,b"])
-def test_topic_names_exactly_one(topic):
+def test_the_option_topic_accepts_exactly_one_topic(topic):
     with pytest.raises(OptionError, match="one topic"):
         ReadOptions.parse(Request({"path": "/s", "topic": topic}, "/"), BATCH)
     with pytest.raises(OptionError, match="one topic"):
@@ -191,7 +191,7 @@ def test_every_option_has_a_query_and_a_meaning():
 
 
 @pytest.mark.parametrize("version", ["0", "7", str(2**63 - 1)])
-def test_a_batch_write_can_be_named_and_numbered(version):
+def test_a_batch_write_can_have_an_id_and_a_version(version):
     named = write(txnAppId=" nightly ", txnVersion=version).transaction
     assert (named.app_id, named.version) == ("nightly", int(version))
 
@@ -220,7 +220,7 @@ def test_contradicting_options_of_a_write_are_refused(given, reason):
 
 
 @pytest.mark.parametrize("flush", ["task", "sync", "async"])
-def test_at_least_once_is_flushed_as_asked(flush):
+def test_at_least_once_flushes_as_configured(flush):
     assert write(delivery="at-least-once", flush=flush).flush == flush
 
 
@@ -231,7 +231,7 @@ def test_a_stream_refuses_a_transaction_id_because_its_checkpoint_identifies_it(
 
 
 @pytest.mark.parametrize("text", ["", "40", "-1d", "forty days"])
-def test_timer_max_delay_is_a_length_of_time(text):
+def test_timer_max_delay_is_a_duration(text):
     assert write(timerMaxDelay="1d12h").timer_max_delay_ms == 36 * 3_600_000
     with pytest.raises(OptionError, match="length of time"):
         write(timerMaxDelay=text)

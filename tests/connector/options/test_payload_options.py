@@ -1,4 +1,4 @@
-"""What the options of bodies mean, and which of them go together."""
+"""The options for bodies, and which of them can be combined."""
 
 import pytest
 from pyrocket.errors import InvalidInputError, OptionError

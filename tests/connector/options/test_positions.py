@@ -1,4 +1,4 @@
-"""Offsets as users write them."""
+"""Parsing of offsets in options."""
 
 import pytest
 from pyrocket.errors import OptionError
@@ -12,7 +12,7 @@ BOUNDS = by_queue({"t": {0: QueueOffsets(5, 20), 1: QueueOffsets(0, 7)}})
 
 
 def resolve(text):
-    """Topic → queue id → offset, as a read resolves them before it looks for lost messages."""
+    """Topic → queue id → offset, as a read resolves them before it checks for lost messages."""
     choice = OffsetChoice.parse("startingOffsets", text)
     named = dict.fromkeys(BOUNDS, choice.word)
     if choice.queues:
@@ -92,5 +92,5 @@ def test_offsets_must_name_exactly_the_queues_that_are_read(text, reason):
 
 
 def test_an_offset_outside_the_queue_is_not_an_error_of_parsing():
-    """An offset below may be a data loss, one beyond is a mistake: see test_places."""
+    """An offset before the range may be a data loss, one after it is an error: see test_places."""
     assert resolve('{"t":{"0":4,"1":0}}')["t"][0] == 4

@@ -1,4 +1,4 @@
-"""Which messages a read wants: by their tags, and by SQL on their properties."""
+"""Selecting messages by tags, and by SQL on their properties."""
 
 import logging
 import pickle
@@ -23,7 +23,7 @@ def read(query=BATCH, **options):
 
 
 def fill(box, first=0):
-    """Twelve messages in queue 0: tagged paid, shipped or not at all; prices rise."""
+    """Twelve messages in queue 0, with the tag paid, shipped or none, and rising prices."""
     numbers = range(first, first + 12)
     box.send(
         *(f"m{number}" for number in numbers),
@@ -43,7 +43,7 @@ def filled(box):
 
 
 def directly(box, **options):
-    """The rows of the tasks of a batch read, without Spark; the reader is pickled as Spark does."""
+    """The rows of a batch read's tasks, without Spark; the reader is pickled as Spark does."""
     source = DefaultSource({**box.options, **options})
     reader = source.reader(FIELDS)
     parts, reader = reader.partitions(), pickle.loads(pickle.dumps(reader))

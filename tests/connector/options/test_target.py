@@ -1,4 +1,4 @@
-"""Where a query finds its store."""
+"""How a query finds its store."""
 
 import pytest
 from pyrocket.errors import OptionError

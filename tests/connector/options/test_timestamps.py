@@ -1,4 +1,4 @@
-"""Times as users write them."""
+"""Parsing of times in options."""
 
 import pytest
 from pyrocket.errors import OptionError

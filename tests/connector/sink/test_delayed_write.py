@@ -1,4 +1,4 @@
-"""Rows to be delivered later, written by Spark."""
+"""Delayed messages, written by Spark."""
 
 import pytest
 from pyrocket import Store
@@ -16,7 +16,7 @@ def save(frame, box, **options):
 
 
 def waiting(box, topic, queue_id=0):
-    """Body → RocketMQ's own properties, of the pending messages in a queue."""
+    """Body → RocketMQ's own properties, for the pending messages in a queue."""
     with Store.open(box.path, read_only=True) as store:
         if topic not in store.topics.all():
             return {}
@@ -79,7 +79,7 @@ def test_a_stream_writes_delayed_rows(spark, box, tmp_path, delivery):
         ({"delayLevel": None, "delay": "41d"}, "TIMER_TOO_FAR"),
     ],
 )
-def test_a_bad_delay_fails_the_task_by_its_row(spark, box, row, what):
+def test_an_invalid_delay_fails_the_task_with_its_row(spark, box, row, what):
     rows = [("x", None, None), ("x", row["delayLevel"], row["delay"])]
     frame = spark.createDataFrame(rows, "body STRING, delayLevel INT, delay STRING")
     with pytest.raises(PySparkException, match="row 1 ") as caught:
@@ -89,7 +89,7 @@ def test_a_bad_delay_fails_the_task_by_its_row(spark, box, row, what):
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_how_far_ahead_rows_may_be_due_is_an_option(spark, box, delivery):
+def test_the_longest_delay_of_rows_is_an_option(spark, box, delivery):
     box.create()
     frame = spark.sql("SELECT 'a' AS body, '41d' AS delay").coalesce(1)
     save(frame, box, delivery=delivery, timerMaxDelay="60d")

@@ -1,4 +1,4 @@
-"""Exactly-once through Spark: repeated, failed and late attempts store no row twice."""
+"""Exactly-once through Spark: repeated, failed and late attempts do not duplicate rows."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_nothing_of_a_write_is_visible_if_one_task_fails(spark, box):
 
 
 def test_rows_of_all_tasks_and_topics_appear_in_one_publication(spark, box):
-    """Otherwise a reader could see some of them without the others."""
+    """Otherwise a reader could see only some of them."""
     topic = f.when(f.col("body").cast("int") % 2 == 0, f.lit("even")).otherwise(f.lit("odd"))
     frame = numbers(spark, 1_000, tasks=4).withColumn("topic", topic)
     frame.write.format("pyrocket").mode("append").options(**box.target).save()
@@ -63,7 +63,7 @@ def test_a_write_leaves_nothing_staged(spark, box):
 
 
 def staged_files(box):
-    """The files of batches, `<query>/<batch>-…`; others are kept to be used again."""
+    """The files of batches, `<query>/<batch>-…`; other files are retained for reuse."""
     return [path for path in Path(box.path, "pyrocket/staging").glob("*/*-*") if path.is_file()]
 
 
@@ -83,11 +83,11 @@ class Piped:
         return reader.option("startingOffsets", "earliest").schema(schema).load()
 
     def run(self, frame=None, **options):
-        """Run the query to its end."""
+        """Run the query until it ends."""
         finish(self.start(frame, **options))
 
     def start(self, frame=None, *, foreach=None, **options):
-        """Start the query, with what `foreach` does to each micro-batch, if given."""
+        """Start the query; `foreach`, if given, processes each micro-batch."""
         writer = (frame or self.stream()).writeStream.trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         if foreach is None:
@@ -97,7 +97,7 @@ class Piped:
         return writer.start()
 
     def forget(self, batch):
-        """Remove the commit of a micro-batch, as if the driver had died before it."""
+        """Remove the commit of a micro-batch, to simulate that the driver died before it."""
         for name in (str(batch), f".{batch}.crc"):
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
 
@@ -131,7 +131,7 @@ def test_a_micro_batch_that_was_not_published_is_published_by_its_replay(spark, 
     assert piped.target.bodies() == box.bodies()
 
 
-def test_a_restored_checkpoint_fails_with_what_the_topic_already_has(box, piped, tmp_path):
+def test_a_restored_checkpoint_fails_if_the_topic_has_its_next_batches(box, piped, tmp_path):
     for number in range(3):
         box.send(str(number))
         piped.run()
@@ -179,7 +179,7 @@ def test_sinks_of_different_topics_accept_the_same_micro_batch_number(box, piped
 
 
 def test_writes_in_foreach_batch_without_an_id_are_not_repetitions(box, piped):
-    """The tasks of both get the same query and micro-batch from Spark."""
+    """Spark passes the same query and micro-batch to the tasks of both."""
     box.send("x", "y")
 
     def twice(frame, batch):
@@ -196,8 +196,8 @@ def test_a_stream_refuses_a_transaction_id(box, piped):
         piped.run(txnAppId="a", txnVersion="0")
 
 
-def test_at_least_once_streams_repeat_what_is_replayed(box, piped):
-    """The case for which exactly-once is the default."""
+def test_at_least_once_streams_write_replayed_rows_again(box, piped):
+    """This is why exactly-once is the default."""
     box.send("x")
     piped.run(delivery="at-least-once")
     piped.forget(0)

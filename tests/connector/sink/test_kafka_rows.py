@@ -1,4 +1,4 @@
-"""Kafka's null values and keys of any bytes: written by option, and read back as they were."""
+"""Kafka's null values and binary keys: written if an option is set, and read back unchanged."""
 
 import pyarrow as pa
 import pytest
@@ -101,7 +101,7 @@ def test_rows_of_kafka_survive_a_round_trip_exactly(store, rows):
     store.append_batch(sent(rows, null_body=EMPTY, key_encoding=BASE64), topic=topic.name)
     expected = kafka_batch(rows).to_pylist()
     assert read(store, topic.name, start=start) == expected
-    # And once more, from what was read.
+    # Repeat it with the rows that were read.
     copy = store.topics.create("copy", read_queues=1, write_queues=1)
     start = store.offsets(copy.name)[0].maximum
     again = pa.RecordBatch.from_pylist(expected, ARROW)
@@ -288,7 +288,7 @@ def test_a_bad_row_is_counted_with_the_rows_that_are_dropped_before_it(tmp_path)
         )
 
 
-def test_rows_with_a_body_are_all_rows_where_none_is_null():
+def test_rows_are_not_listed_if_no_body_is_null():
     assert rows_with_body(kafka_batch([(None, b"", None)]), 1) is None
     assert rows_with_body(kafka_batch([(None, None, None), (None, b"", None)]), 1).tolist() == [1]
 

@@ -1,4 +1,4 @@
-"""Arrow batches as a store appends them: the same values in its own types."""
+"""Arrow batches as a store appends them: the same values in the store's types."""
 
 from datetime import datetime, timezone
 
@@ -25,7 +25,7 @@ PLANNED = {
 
 
 def send(**columns):
-    """Plan the columns as the sink does, convert them, and check that a store would take them."""
+    """Plan the columns as the sink does, convert them, and check that a store would accept them."""
     count = len(next(iter(columns.values())))
     columns = {"body": pa.array([b"x"] * count), **columns}
     planned = {

@@ -1,4 +1,4 @@
-"""Which columns a sink takes, and its errors about the others."""
+"""The columns that a sink accepts, and the errors for others."""
 
 import pyarrow as pa
 import pytest
@@ -80,7 +80,7 @@ def test_a_topic_can_be_copied_to_another(kafka):
     assert {column.source for column in planned.values()} <= set(COLUMNS)
 
 
-def test_columns_that_only_a_read_has_are_left_out():
+def test_columns_that_only_reads_have_are_ignored():
     only = {"body", "value", "tags", "keys", "key", "topic", "properties", "headers", "flag"}
     only |= {"queueId", "partition"}
     others = {name: COLUMNS[name][0].spark_type for name in COLUMNS if name not in only}
@@ -96,8 +96,8 @@ def test_columns_that_only_a_read_has_are_left_out():
         {"value": TEXT, "queueId": IntegerType(), "partition": IntegerType()},
     ],
 )
-def test_two_columns_that_mean_the_same_are_refused(pair):
-    with pytest.raises(SchemaError, match="mean the same") as info:
+def test_two_names_of_the_same_column_are_refused(pair):
+    with pytest.raises(SchemaError, match="are the same column of messages") as info:
         plan(**pair)
     assert info.value.code == "COLUMN_TWICE"
 
@@ -118,7 +118,7 @@ def test_an_unknown_column_is_refused_with_the_nearest_name(name, near):
     assert info.value.code == "COLUMN_UNKNOWN"
 
 
-def test_an_unknown_column_is_refused_with_the_way_to_put_it_into_the_body():
+def test_an_unknown_column_is_refused_with_a_remedy_for_writing_it_to_the_body():
     with pytest.raises(SchemaError, match=r"no column 'zzzz'.*to_json"):
         plan(body=TEXT, zzzz=TEXT)
 
@@ -157,14 +157,14 @@ def test_nullability_inside_a_column_does_not_matter():
     assert planned["keys"].arrow == pa.list_(pa.string())
 
 
-def test_a_missing_body_is_named():
+def test_a_missing_body_column_is_reported():
     with pytest.raises(SchemaError, match="among tags") as info:
         plan(tags=TEXT)
     assert info.value.code == "BODY_COLUMN_MISSING"
 
 
-def test_a_missing_topic_is_named():
-    with pytest.raises(SchemaError, match="No topic is named") as info:
+def test_a_missing_topic_column_is_reported():
+    with pytest.raises(SchemaError, match="There is no topic") as info:
         plan("", body=TEXT)
     assert info.value.code == "TOPIC_COLUMN_MISSING"
 
@@ -182,7 +182,7 @@ def test_other_columns_become_the_json_body():
     assert (body.names, body.positions) == (("id", "timestamp", "deep"), (0, 3, 4))
 
 
-def test_one_struct_is_the_whole_body_if_it_is_named():
+def test_one_struct_column_can_be_the_whole_body():
     inner = StructType([StructField("tags", TEXT)])
     planned, body = plan_body("Payload", tags=TEXT, queueOffset=LongType(), payload=inner)
     assert sources(planned) == {"tags": "tags"}
@@ -194,15 +194,15 @@ def test_one_struct_is_the_whole_body_if_it_is_named():
     [
         ("", {"tags": TEXT}, "BODY_COLUMN_MISSING", "no column for the body"),
         ("p", {"tags": TEXT}, "BODY_COLUMN_MISSING", "no column 'p'"),
-        ("", {"id": LongType(), "value": TEXT}, "COLUMN_TWICE", "there is a column 'value'"),
+        ("", {"id": LongType(), "value": TEXT}, "COLUMN_TWICE", "there is also a column 'value'"),
         ("", {"id": LongType(), "flag": TEXT}, "COLUMN_TYPE", "'flag'"),
-        ("", {"id": DayTimeIntervalType()}, "COLUMN_TYPE", "no form in JSON"),
-        ("", {"id": ArrayType(DayTimeIntervalType())}, "COLUMN_TYPE", "no form in JSON"),
-        ("p", {"p": TEXT}, "COLUMN_TYPE", "has to be a struct"),
+        ("", {"id": DayTimeIntervalType()}, "COLUMN_TYPE", "JSON cannot represent"),
+        ("", {"id": ArrayType(DayTimeIntervalType())}, "COLUMN_TYPE", "JSON cannot represent"),
+        ("p", {"p": TEXT}, "COLUMN_TYPE", "needs a struct"),
         ("p", {"p": StructType([]), "id": LongType()}, "COLUMN_UNKNOWN", "'id'"),
     ],
 )
-def test_columns_without_a_json_form_are_refused(value_column, columns, code, error):
+def test_columns_that_json_cannot_represent_are_refused(value_column, columns, code, error):
     with pytest.raises(SchemaError, match=error) as info:
         plan_body(value_column, **columns)
     assert info.value.code == code

@@ -17,7 +17,7 @@ def test_flush_decides_how_often_a_task_fsyncs(tmp_path, monkeypatch, flush, fsy
     options["delivery"] = "at-least-once"
     sink = prepare_sink(Request(options, str(tmp_path)), SCHEMA, overwrite=False)
     batches = [pa.record_batch({"body": ["a", "b", "c", "d"]}) for _ in range(3)]
-    append_rows(sink, iter(batches))  # Makes the files, which are synced once each.
+    append_rows(sink, iter(batches))  # Creates the files, each of which is synced once.
     synced, sync = [], io.sync
     monkeypatch.setattr(io, "sync", lambda descriptor: synced.append(sync(descriptor)))
     append_rows(sink, iter(batches))

@@ -1,4 +1,4 @@
-"""A checkpoint or a sink's store from a backup: no row is lost without an error."""
+"""A checkpoint or a sink's store is restored from a backup: no row is lost without an error."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ class Piped:
         self.sent = []
 
     def run(self, *bodies, columns="body", where="true", named=True, **options):
-        """Send the bodies, and have the query process everything."""
+        """Send the bodies, and run the query until it has processed everything."""
         if bodies:
             self.source.send(*bodies)
             self.sent += [body.encode() for body in bodies]
@@ -39,7 +39,7 @@ class Piped:
             running.stop()
 
     def forget(self, batch):
-        """Remove the commit of a micro-batch, as if the driver had died before it."""
+        """Remove the commit of a micro-batch, to simulate that the driver died before it."""
         for name in (str(batch), f".{batch}.crc"):
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
 
@@ -56,7 +56,7 @@ def put_back(path, backup):
 
 
 def test_a_restored_checkpoint_loses_no_rows_silently(piped, tmp_path):
-    """Spark plans the last micro-batch again, with what has come since."""
+    """Spark plans the last micro-batch again, including messages that have arrived since."""
     piped.run("a", "b")
     shutil.copytree(piped.checkpoint, tmp_path / "backup")
     piped.run(*map(str, range(40)))
@@ -82,7 +82,7 @@ def test_an_older_copy_of_the_store_fails_with_the_missing_batches(piped, tmp_pa
 
 @pytest.mark.parametrize("named", [True, False], ids=["checkpoint in an option", "in the session"])
 def test_a_query_whose_store_is_missing_creates_no_other(spark, piped, tmp_path, named):
-    """As when a disk is not mounted: the rows would be missing once it is."""
+    """For example if a disk is not mounted: the rows would be missing after it is mounted."""
     if not named:
         spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
     try:
@@ -105,7 +105,7 @@ def test_a_query_whose_store_is_missing_creates_no_other(spark, piped, tmp_path,
 
 
 def test_batches_without_rows_between_runs_are_not_a_gap(piped):
-    """As in every windowed query."""
+    """Every windowed query has such batches."""
     for number in range(2):
         piped.run(f"row-{number}", where="body LIKE 'row%'")
         piped.run("no row", where="body LIKE 'row%'")

@@ -1,4 +1,4 @@
-"""The two halves of an exactly-once write, as Spark calls them, without Spark."""
+"""The two phases of an exactly-once write, called as by Spark, without Spark."""
 
 import pickle
 from pathlib import Path
@@ -31,7 +31,7 @@ def request_to(box):
 
 @pytest.fixture
 def in_task(monkeypatch):
-    """Sets the properties that Spark passes to a task of a micro-batch."""
+    """Set the properties that Spark passes to a task of a micro-batch."""
 
     def enter(batch=0, run=RUN, query=QUERY):
         context = TaskContext()
@@ -68,12 +68,12 @@ def test_a_micro_batch_is_published_by_commit_and_dropped_when_repeated(box, req
         staged = through_spark(
             [stream_writer(request_to(), SCHEMA, overwrite=False).write(rows("a", "b"))]
         )
-        in_task(batch=None)  # The driver gets no identity.
+        in_task(batch=None)  # Spark passes no identity to the driver.
         stream_writer(request_to(), SCHEMA, overwrite=False).commit(staged, 0)
         assert box.bodies() == [b"a", b"b"]
 
 
-def test_a_losing_task_attempt_is_not_published(box, request_to, in_task):
+def test_an_uncommitted_task_attempt_is_not_published(box, request_to, in_task):
     in_task(batch=0)
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
     writer.write(rows("a"))
@@ -133,7 +133,7 @@ def test_a_micro_batch_without_rows_is_one_small_write_without_a_flush(
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
     writer.commit([writer.write(iter([]))], 1)
     changes = []
-    for name in {*STEPS, "sync"} - {"make_directory"}:  # It makes only what is missing.
+    for name in {*STEPS, "sync"} - {"make_directory"}:  # It creates only missing files.
         monkeypatch.setattr(io, name, lambda *given, name=name: changes.append(name))
     in_task(batch=2)
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
@@ -148,7 +148,7 @@ def test_a_micro_batch_without_an_identity_is_refused(in_task, missing):
         batch_of_task("t")
 
 
-def test_outside_of_a_task_there_is_no_identity(monkeypatch):
+def test_a_write_outside_of_a_task_has_no_identity(monkeypatch):
     monkeypatch.setattr(TaskContext, "_taskContext", None)
     with pytest.raises(SinkError, match="SINK_NO_IDENTITY"):
         batch_of_task("t")
@@ -167,7 +167,7 @@ def test_tasks_of_one_micro_batch_agree():
 
 
 def test_a_micro_batch_began_with_its_first_task():
-    """A task that is retried much later does not make a delayed run the later one."""
+    """A task that is retried much later does not make a delayed run appear as the later one."""
     first, later = (SinkBatch(identity="q", target="t", batch=4, run="r") for _ in range(2))
     assert agreed(through_spark([later, first]), 4).began == first.began
 
@@ -250,7 +250,7 @@ def test_a_task_on_another_machine_creates_no_store(box, request_to, in_task, mo
     assert not Path(box.path).exists()
 
 
-def test_a_store_that_a_task_does_not_find_is_reported_in_whole_sentences(tmp_path):
+def test_a_store_that_a_task_does_not_find_is_reported_in_complete_sentences(tmp_path):
     with pytest.raises(StoreNotSharedError, match="STORE_NOT_SHARED") as refused:
         PathTarget(str(tmp_path / "store"), "the driver's").open_source()
     assert "there is no store" in refused.value.message
@@ -298,7 +298,7 @@ def test_the_checkpoint_of_a_query_names_the_store_that_it_writes_to(
         run(3, path=str(first))
 
 
-def test_an_unreadable_sink_file_in_the_checkpoint_is_named(box, request_to, in_task, tmp_path):
+def test_an_unreadable_sink_file_in_the_checkpoint_is_reported(box, request_to, in_task, tmp_path):
     options = checkpoint_at(tmp_path, 0)
     (tmp_path / "checkpoint" / "pyrocket-sink.json").write_text('{"version": 2}')
     box.create()

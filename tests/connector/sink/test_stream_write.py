@@ -31,7 +31,7 @@ def pipe(spark, box, tmp_path):
     return run
 
 
-def test_a_topic_flows_into_another(box, pipe):
+def test_a_stream_copies_a_topic_to_another(box, pipe):
     box.send(*map(str, range(50)))
     target = pipe()
     assert target.bodies() == box.bodies()

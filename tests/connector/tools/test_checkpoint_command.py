@@ -1,4 +1,4 @@
-"""`pyrocket checkpoint`: what it shows of a checkpoint, and how groups follow one."""
+"""`pyrocket checkpoint`: showing a checkpoint, and exchanging offsets with groups."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def test_checkpoint_inspect_and_repair_tool(files):
     assert "from micro-batch 2 on, which reads nothing" in run("show", files.path)
 
 
-def test_how_do_i_read_the_offset_in_the_checkpoint(files):
+def test_the_offset_in_a_checkpoint_is_shown_by_queue(files):
     found = run_json("show", files.path)
     assert found["queryId"] == "q-1"
     assert [(b["batch"], b["committed"]) for b in found["batches"]] == [(0, True), (1, True)]
@@ -46,7 +46,7 @@ def test_offsets_readable_and_versioned_in_checkpoint(files):
     assert "version 9" in damage["reason"]
 
 
-def test_with_the_store_it_shows_how_much_is_left_to_read(files):
+def test_with_the_store_the_number_of_unread_messages_is_shown(files):
     files.box.send("e", queue=0)
     shown = run("show", files.path, "--store", files.box.path)
     assert "t      0      2            0      3    1\n" in shown
@@ -57,24 +57,24 @@ def test_planned_and_committed_micro_batches_are_distinguished(files):
     files.plan()
     shown = run("show", files.path)
     assert "planned, not committed  1 messages" in shown
-    assert "after micro-batch 2, which Spark runs again at the next start" in shown
+    assert "after micro-batch 2, which Spark runs again after a restart" in shown
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("offsets/1", b"", "begins with nothing"),
-        ("offsets/1", b"v7\n{}\n{}", "begins with 'v7'"),
+        ("offsets/1", b"", "starts with nothing"),
+        ("offsets/1", b"v7\n{}\n{}", "starts with 'v7'"),
         ("offsets/1", b"v1\n{}", "no settings and offsets"),
         ("offsets/1", b"v1\nnonsense\n{}", "no settings and offsets"),
         ("offsets/1", b"\xff\xfe", "cannot be read"),
-        ("commits/1", b"", "begins with nothing"),
+        ("commits/1", b"", "starts with nothing"),
         ("commits/9", b"v1\n{}", "no offsets/9"),
         ("offsets/.1.crc", b"crc\0\0\0\2\0....", "checksums in .1.crc are wrong"),
         ("metadata", b"{", "cannot be read"),
     ],
 )
-def test_a_damaged_file_is_named_with_the_fault(files, name, content, reason):
+def test_a_corrupt_file_is_reported_with_the_reason(files, name, content, reason):
     crc = files.path / f"{os.path.dirname(name)}/.{os.path.basename(name)}.crc"
     crc.unlink(missing_ok=True)
     (files.path / name).write_bytes(content)
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_named_with_the_fault(files, name, content, reason):
     assert reason.replace("no offsets/9", "There is no offsets/9") in damaged[0]["reason"]
 
 
-def test_files_that_are_not_spark_s_are_named(files):
+def test_files_that_spark_does_not_write_are_reported(files):
     (files.path / "offsets/1.bak").touch()
     (files.path / "notes.txt").touch()
     assert run_json("show", files.path)["foreign"] == ["notes.txt", "offsets/1.bak"]
@@ -96,7 +96,7 @@ def test_a_missing_checkpoint_and_a_remote_one_have_different_errors(tmp_path):
     assert run_json("show", f"file:{tmp_path}", status=2)["error"]["code"] == "CHECKPOINT_NOT_FOUND"
 
 
-def test_a_group_is_moved_to_where_a_query_is(files):
+def test_a_group_is_moved_to_the_offsets_of_a_query(files):
     to = ("--store", files.box.path, "--group", "billing")
     files.box.send("e", queue=0)
     files.plan()
@@ -113,7 +113,7 @@ def test_a_group_is_moved_to_where_a_query_is(files):
     assert back["committed"] == {"t": {"0": 2, "1": 2}}
 
 
-def test_a_checkpoint_begins_at_the_offsets_of_a_group(box, tmp_path):
+def test_a_checkpoint_is_created_at_the_offsets_of_a_group(box, tmp_path):
     box.create(queues=2)
     box.send("a", "b", queue=0)
     with Store.open(box.path) as store:
@@ -129,7 +129,7 @@ def test_a_checkpoint_begins_at_the_offsets_of_a_group(box, tmp_path):
     assert again["code"] == "CHECKPOINT_EXISTS"
 
 
-def test_a_group_that_has_committed_nothing_begins_no_checkpoint(box, tmp_path):
+def test_no_checkpoint_is_created_for_a_group_without_committed_offsets(box, tmp_path):
     box.create()
     arguments = ("from-group", tmp_path / "new", "--store", box.path, "--group", "g")
     error = run_json(*arguments, "--topic", "t", status=2)["error"]

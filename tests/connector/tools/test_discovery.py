@@ -1,4 +1,4 @@
-"""Spark imports this package everywhere and drops every Python source if one import fails."""
+"""Spark imports this package in every process, and ignores all Python sources if one fails."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ def test_importing_the_package_imports_nothing_else():
     ]
 
 
-def test_a_pyspark_without_python_sources_is_named_when_the_format_is_used():
+def test_a_pyspark_without_python_sources_is_reported_when_the_format_is_used():
     code = """
         import sys
         sys.modules["pyspark.sql.datasource"] = None

@@ -22,7 +22,7 @@ from support.machines import executable
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """Put one more top-level module where workers see it."""
+    """Install another top-level module for the workers."""
 
     def install(name, text):
         (tmp_path / f"{name}.py").write_text(text)
@@ -40,7 +40,7 @@ def test_the_source_is_found_as_spark_finds_it():
 @pytest.mark.parametrize(
     "text", ["raise RuntimeError('boom')", "import not_there", "DefaultSource = 'a text'"]
 )
-def test_a_package_that_hides_all_sources_is_named(installed, text):
+def test_a_package_that_hides_all_sources_is_reported(installed, text):
     installed("pyspark_bad", text)
     *others, ours = check_discovery(sys.executable)
     (culprit,) = [check for check in others if check.verdict is Verdict.FAIL]
@@ -51,7 +51,7 @@ def test_a_package_that_hides_all_sources_is_named(installed, text):
     assert "register" in ours.remedy
 
 
-def test_a_package_that_exits_the_process_is_named(installed):
+def test_a_package_that_exits_the_process_is_reported(installed):
     installed("pyspark_bad", "import os; os._exit(3)")
     assert "pyspark_bad" in check_discovery(sys.executable)[-1].found
 
@@ -172,7 +172,7 @@ def test_a_missing_java_is_reported(monkeypatch):
         (90.0, Verdict.FAIL),
     ],
 )
-def test_space_follows_the_thresholds_of_cleaning(used, verdict):
+def test_the_space_check_uses_the_disk_thresholds_of_file_cleaning(used, verdict):
     assert judge_space(used, "").verdict is verdict
 
 

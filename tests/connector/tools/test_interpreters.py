@@ -1,4 +1,4 @@
-"""`pyspark_pyrocket.configure()`: Spark uses this interpreter and a Java, and what is set stays."""
+"""`configure()` sets the interpreter and the Java that Spark uses, unless they are set."""
 
 import logging
 import os
@@ -73,7 +73,7 @@ def test_configure_after_the_start_succeeds_if_an_interpreter_was_set(started, m
 
 
 def test_configure_after_the_start_succeeds_if_python3_on_path_is_this_one(started, monkeypatch):
-    """As in an activated environment, or in a program that spark-submit starts from one."""
+    """As in an activated environment, or a program that spark-submit starts from one."""
     executable(started / "env" / "bin" / "python3", "exit 0")
     monkeypatch.setattr(sys, "executable", str(started / "env" / "bin" / "python"))
     monkeypatch.setenv("PATH", str(started / "env" / "bin"))
@@ -104,7 +104,7 @@ def test_configure_does_nothing_in_the_processes_that_spark_starts(started, monk
     assert "PYSPARK_PYTHON" not in os.environ
 
 
-def test_configure_with_spark_connect_warns_that_the_servers_python_counts(
+def test_configure_with_spark_connect_warns_that_the_servers_python_is_used(
     machine, monkeypatch, caplog
 ):
     monkeypatch.setenv("SPARK_REMOTE", "sc://server:15002")
@@ -127,7 +127,7 @@ def test_configure_is_imported_when_it_is_used():
 
 @pytest.mark.spark
 def test_a_program_that_calls_configure_runs_with_its_python_off_the_path(tmp_path):
-    """As started by an IDE, cron, systemd or a kernel of a notebook: nothing is activated."""
+    """For example a program started by an IDE, cron, systemd or a notebook kernel."""
     executable(tmp_path / "bin" / "python3", "exit 1")
     settings = {
         "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",

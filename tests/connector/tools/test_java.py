@@ -9,7 +9,7 @@ from support.machines import executable, fake_java
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A machine without any Java; tests add some."""
+    """A machine without any Java, to which tests add some."""
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -65,7 +65,7 @@ def test_a_shim_on_path_leads_to_the_home_that_java_itself_names(machine, monkey
     assert find_java().home == machine / "jdks" / "21"
 
 
-def test_without_any_java_the_error_lists_what_was_tried_and_the_remedy(machine, monkeypatch):
+def test_without_any_java_the_error_lists_the_examined_ones_and_the_remedy(machine, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(machine / "gone"))
     assert find_system_java() is None
     with pytest.raises(JavaNotFoundError) as caught:

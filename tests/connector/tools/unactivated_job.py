@@ -28,7 +28,7 @@ def main(store):
 
 
 def in_worker():
-    """As a module that calls `configure` at its top and is imported by a task."""
+    """Call `configure` in a task, as an imported module that calls it at its top would."""
     os.environ.pop("PYSPARK_PYTHON", None)
     return pyspark_pyrocket.configure()
 

@@ -132,7 +132,7 @@ def test_damage_below_the_durable_end_costs_no_other_message(path, end, boot):
             with pytest.raises(StoreDamagedError) as caught:
                 Store.open(path)
             assert caught.value.code == "LOG_DAMAGED"
-            assert f"{len(everything) - DURABLE + 9} whole records" in caught.value.message
+            assert f"{len(everything) - DURABLE + 9} complete records" in caught.value.message
             assert "checksum mismatch of the body" in caught.value.message
             assert "pyrocket repair" in caught.value.remedy
             assert files_of(path) == before
@@ -162,7 +162,7 @@ def test_damage_after_the_durable_end_is_truncated_and_what_follows_is_kept(
         assert store.history.cut_since(0, "t", 0) == DURABLE + 10
     (kept,) = (path / "pyrocket").glob("cut-*")
     assert [each.body for each in cut_messages(kept)] == numbered(MORE - 11, first=DURABLE + 11)
-    assert f"{MORE - 11} whole records among them were not durable yet" in caplog.text
+    assert f"{MORE - 11} complete records that were not durable yet" in caplog.text
     assert "that were durable are missing" not in caplog.text
     assert verify(path).ok
 

@@ -1,8 +1,8 @@
 """`pyrocket checkpoint`: shows and moves a query's progress in its checkpoint.
 
 files      reads the files of a checkpoint
-show       prints them, for people and for machines
-reset      moves a query, or makes a checkpoint that begins where a group stands
-running    whether a query may be running
+show       prints them as text or JSON
+reset      moves a query, or creates a checkpoint at the committed offsets of a group
+running    finds running queries
 commands   the command line
 """

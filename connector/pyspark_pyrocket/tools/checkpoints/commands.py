@@ -41,7 +41,7 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 _force = click.option(
     "--force", is_flag=True, help="Continue even if a query is reading the store."
 )
-_source = click.option("--source", type=int, help="Which source of the query, from 0.")
+_source = click.option("--source", type=int, help="The source's number in the query, from 0.")
 
 
 @click.group(cls=CommandGroup)
@@ -57,7 +57,7 @@ def checkpoint() -> None:
 def show(directory: str, store: str | None, as_json: bool) -> int:
     """Show the progress of the query with the checkpoint in DIRECTORY.
 
-    With the store's directory also shows how much is left to read. Exits with 1 if files are
+    With the store's directory, also shows the number of unread messages. Exits with 1 if files are
     damaged.
     """
     found = read_checkpoint(directory)
@@ -95,9 +95,9 @@ def reset(
     """Move the query with the checkpoint in DIRECTORY to other offsets.
 
     Times are written as for the option startingTimestamp (-1h, 2026-01-31T12:00:00Z), JSON as for
-    startingOffsets. Stop the query first. It continues with its next micro-batch, so sinks and
-    states stay as they are; rows that it has written already stay, too. With --json it does not
-    ask: without --yes nothing is changed.
+    startingOffsets. Stop the query first. It continues with its next micro-batch, so its sink and
+    its state do not change; rows that it has already written stay. With --json there is no
+    question: without --yes nothing is changed.
     """
     found = read_checkpoint(directory)
     place = place_options(to) | ({"group": group} if group else {})
@@ -109,7 +109,7 @@ def reset(
 
 @checkpoint.command("from-group")
 @directory
-@click.option("--group", required=True, help="The group at whose offsets to begin.")
+@click.option("--group", required=True, help="The group whose offsets to start at.")
 @click.option("--topic", "topics", multiple=True, required=True, help="May be repeated.")
 @_store
 @dry_run
@@ -132,8 +132,8 @@ def from_group(
         for topic in topics:
             if topic not in known:
                 raise InvalidInputError(
-                    f"Group {group!r} has committed nothing in topic {topic!r}.",
-                    remedy=f"It has in {', '.join(known) or 'none'}.",
+                    f"Group {group!r} has no committed offsets in topic {topic!r}.",
+                    remedy=f"It has committed offsets in: {', '.join(known) or 'no topic'}.",
                     code="GROUP_NOT_COMMITTED",
                 )
         options = {"subscribe": ",".join(topics), "startingOffsets": "committed", "group": group}
@@ -163,7 +163,7 @@ def to_group(
 ) -> int:
     """Commit for a group the offsets of the query with the checkpoint in DIRECTORY.
 
-    They are those of the last micro-batch that Spark has committed.
+    These are the offsets of the last micro-batch that Spark has committed.
     """
     check_group_name(group)
     offset = _committed(read_checkpoint(directory), source)
@@ -172,8 +172,8 @@ def to_group(
         known, found = offset.source.store, opened.target.store_id
         if known and found and known != found:
             raise InvalidInputError(
-                f"The checkpoint's offsets are of store {known}, not of {found}.",
-                remedy="Name the directory that the query reads with --store.",
+                f"The checkpoint's offsets belong to store {known}, not to {found}.",
+                remedy="Give the directory that the query reads with --store.",
                 code="STORE_CHANGED",
             )
         before = Offsets(opened.committed(group, wanted.topics))
@@ -204,8 +204,8 @@ def _committed(found: Checkpoint, source: int | None) -> StreamOffset:
     if source in ours:
         return ours[source]
     raise InvalidInputError(
-        f"{found.path} holds committed offsets of the pyrocket sources {list(ours) or 'none'}.",
-        remedy="Name one with --source." if ours else "Let the query commit a micro-batch first.",
+        f"{found.path} has committed offsets of these pyrocket sources: {list(ours) or 'none'}.",
+        remedy="Select one with --source." if ours else "Let the query commit a micro-batch first.",
         code="CHECKPOINT_SOURCE",
     )
 
@@ -227,8 +227,8 @@ def _do(move: Move, now_ms: int, *, dry_run: bool, yes: bool, as_json: bool) -> 
             }
         )
     elif agreed:
-        where = f" The replaced files are kept in {kept}." if kept else ""
-        click.echo(f"At its next start the query continues from there.{where}")
+        where = f" The replaced files were copied to {kept}." if kept else ""
+        click.echo(f"The query continues from there when it is started again.{where}")
     return OK if agreed or dry_run else FOUND
 
 
@@ -237,11 +237,11 @@ def _show_move(move: Move) -> None:
     show_table(_group_table(before, move.after.offsets))
     for number in move.replaces:
         click.echo(
-            f"Micro-batch {number} was planned: it will not run again, and its sink keeps"
-            " the rows that it has written."
+            f"Micro-batch {number} was planned but not committed: it will not run again. Rows that"
+            " it has written stay in the sink."
         )
     for name in move.in_the_way:
-        click.echo(f"{name} keeps Spark from reading the checkpoint and is moved to the backup.")
+        click.echo(f"{name} prevents Spark from reading the checkpoint: it is moved to the backup.")
 
 
 def _shown(offset: StreamOffset) -> dict[str, dict[int, int]]:
@@ -257,7 +257,7 @@ def _group_table(before: Offsets, after: Offsets) -> Iterator[tuple[str, ...]]:
 
 
 def _bounds(found: Checkpoint, store: str | None) -> Bounds | None:
-    """Return the bounds of the queues; None if no readable store is named."""
+    """Return the bounds of the queues; None if no readable store is given."""
     path = store or os.environ.get("PYROCKET_STORE", "")
     if not path:
         return None
@@ -275,8 +275,8 @@ def _target(store: str | None) -> Target:
     path = store or os.environ.get("PYROCKET_STORE", "")
     if not path:
         raise OptionError(
-            "No store is named.",
-            remedy="Name its directory with --store or the environment variable PYROCKET_STORE.",
+            "No store is given.",
+            remedy="Set its directory with --store or the environment variable PYROCKET_STORE.",
             code="OPTION_MISSING",
         )
     return target_at(path)
@@ -290,6 +290,6 @@ def _refuse_running(target: Target, *, force: bool) -> None:
     if processes:
         raise StoreUnavailableError(
             f"A streaming query is reading {target.describe()} (process {processes[0]}).",
-            remedy="Stop it if it is the one with this checkpoint; otherwise give --force.",
+            remedy="Stop the query if it uses this checkpoint; otherwise use --force.",
             code="QUERY_RUNNING",
         )

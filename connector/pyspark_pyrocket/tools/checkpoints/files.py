@@ -1,11 +1,11 @@
-"""Reads the files in which Spark keeps a query's progress, its checkpoint.
+"""Reads a query's checkpoint: the files in which Spark saves its progress.
 
     metadata        {"id": …}: the query
     offsets/N       a version line, a JSON line with settings, and a line for each source: the
                     end of micro-batch N; written before it runs
-    commits/N       written after it has ended
-    .N.crc          beside each: a CRC-32 for every 512 bytes, if Spark's file manager writes
-                    them; Spark does not read a file whose checksum differs
+    commits/N       written after micro-batch N has completed
+    .N.crc          next to each file: a CRC-32 for every 512 bytes, if Spark's file manager
+                    writes them; Spark does not read a file whose checksums do not match
 
 Source: `HDFSMetadataLog`, `OffsetSeqLog`, `CommitLog` of Spark, `ChecksumFileSystem` of Hadoop.
 """
@@ -44,7 +44,7 @@ class PlannedBatch:
 
     @property
     def planned_ms(self) -> int | None:
-        """When Spark planned it, epoch ms; None if unknown."""
+        """The time at which Spark planned it, in epoch ms; None if unknown."""
         try:
             return int(json.loads(self.settings)["batchTimestampMs"])
         except (ValueError, KeyError, TypeError):
@@ -64,8 +64,8 @@ class PlannedBatch:
 class Damage:
     """A file that Spark cannot read, and why.
 
-    in_the_way: the file that has to be removed before Spark can start, this one or its checksum;
-    empty if removing one does not help.
+    in_the_way: the file to remove so that Spark can start: this one or its checksums; empty if
+    removing a file does not help.
     """
 
     file: str
@@ -77,9 +77,9 @@ class Damage:
 class Checkpoint:
     """The contents of a checkpoint directory.
 
-    batches: the readable micro-batches, ascending; Spark keeps the last hundred.
-    planned: all numbers in `offsets/`.
-    foreign: files that are neither Spark's nor pyrocket's.
+    batches: the readable micro-batches, ascending; Spark retains the last hundred.
+    planned: all micro-batch numbers in `offsets/`.
+    foreign: files that neither Spark nor pyrocket writes.
     """
 
     path: Path
@@ -96,7 +96,7 @@ class Checkpoint:
 
     @property
     def newest_committed(self) -> PlannedBatch | None:
-        """The last micro-batch that has ended, or None."""
+        """The last micro-batch that was committed, or None."""
         return next((batch for batch in reversed(self.batches) if batch.committed), None)
 
 
@@ -190,7 +190,7 @@ def _lines(
         return None
     if not lines or lines[0] != _VERSION:
         first = repr(lines[0][:20]) if lines else "nothing"
-        reason = f"It begins with {first} instead of {_VERSION!r}."
+        reason = f"It starts with {first} instead of {_VERSION!r}."
         damaged.append(Damage(name, reason, in_the_way))
         return None
     if not _crc_fits(file, content):

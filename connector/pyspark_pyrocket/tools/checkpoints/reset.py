@@ -1,12 +1,14 @@
-"""Moves a query to other offsets; its sink only sees one empty micro-batch.
+"""Moves a query to other offsets; its sink receives one empty micro-batch.
 
-The checkpoint gets the plan of one more micro-batch, which ends at the new offsets and reads
-nothing, because they are marked `initial`. At its next start Spark runs it, commits it, and plans
-from there. So every sink and every state sees an unbroken series of micro-batches, and no file of
-Spark is changed, unless the last micro-batch was planned and not committed: that plan is replaced,
-and rows that it has written to the sink stay there. A last plan that cannot be read, for example
-after a power loss, is replaced, too; other files that prevent Spark from reading the checkpoint are
-moved to the backup.
+The plan of another micro-batch is added to the checkpoint. It ends at the new offsets and reads
+nothing, because they are marked `initial`. When the query is started again, Spark runs and commits
+this micro-batch, and plans the next one from there. Sinks and states therefore receive an unbroken
+series of micro-batches.
+
+No file of Spark is changed unless the last micro-batch was planned but not committed. Then its plan
+is replaced, and rows that it has written to the sink stay there. A last plan that cannot be read,
+for example after a power loss, is replaced as well. Other files that prevent Spark from reading the
+checkpoint are moved to the backup.
 """
 
 import json
@@ -50,8 +52,8 @@ _SETTINGS = {
     "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled": "true",
     "spark.sql.streaming.statefulOperator.useStrictDistribution": "true",
 }
-"""Spark's defaults, for a new checkpoint: Spark treats a missing one as a sign of a checkpoint from
-an earlier release that did not have the setting."""
+"""Spark's defaults, for a new checkpoint: if one is missing, Spark assumes that an earlier release
+without this setting has written the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +91,17 @@ def plan_reset(
     topics: Sequence[str] = (),
     source: int | None = None,
 ) -> Move:
-    """Return how to move a query to `place`, all of its topics or only `topics`.
+    """Return the move of a query to `place`, for all of its topics or only `topics`.
 
     source: its index among the sources of the query, required if several are pyrocket's. Raises
-    InvalidInputError (CHECKPOINT_EMPTY, CHECKPOINT_SOURCE, CHECKPOINT_TOPIC), the errors of a new
-    query at `place`, and DataLossError if a topic that is not moved has lost its offsets.
+    InvalidInputError (CHECKPOINT_EMPTY, CHECKPOINT_SOURCE, CHECKPOINT_TOPIC) and the errors of a
+    new query at `place`.
     """
     newest = checkpoint.newest
     if newest is None:
         raise InvalidInputError(
-            f"{checkpoint.path} holds no readable micro-batch.",
-            remedy="A query without one starts as its options define. Otherwise create a"
+            f"{checkpoint.path} has no readable micro-batch.",
+            remedy="Start the query, which then starts as its options define, or create a"
             " checkpoint with `pyrocket checkpoint from-group` in an empty directory.",
             code="CHECKPOINT_EMPTY",
         )
@@ -123,7 +125,7 @@ def plan_reset(
 
 
 def plan_new(path: Path, reads: MessageSource, options: dict[str, str], now_ms: int) -> Move:
-    """Return how to create a checkpoint whose query starts at the offsets that `options` define.
+    """Return the move that creates a checkpoint at the offsets that `options` define.
 
     Raises InvalidInputError (CHECKPOINT_EXISTS) unless the directory is missing or empty.
     """
@@ -131,7 +133,7 @@ def plan_new(path: Path, reads: MessageSource, options: dict[str, str], now_ms: 
         raise InvalidInputError(
             f"{path} is not empty.",
             remedy="Move the query that it belongs to with `pyrocket checkpoint reset --to"
-            " committed`, or name an empty or a new directory.",
+            " committed`, or use an empty or a new directory.",
             code="CHECKPOINT_EXISTS",
         )
     after = initial_offset(reads, _options(reads, options))
@@ -143,7 +145,7 @@ def plan_new(path: Path, reads: MessageSource, options: dict[str, str], now_ms: 
 def write_move(move: Move, now_ms: int) -> Path | None:
     """Write the plan durably; return the backup directory of replaced files, or None without any.
 
-    Raises InvalidInputError (CHECKPOINT_MOVED) if the query has progressed meanwhile.
+    Raises InvalidInputError (CHECKPOINT_MOVED) if the query has progressed in the meantime.
     """
     if move.query_id:
         (move.path / COMMITS).mkdir(parents=True, exist_ok=True)
@@ -151,7 +153,7 @@ def write_move(move: Move, now_ms: int) -> Path | None:
         _put(move.path / METADATA, json.dumps({"id": move.query_id}))
     if _has_progressed(move):
         raise InvalidInputError(
-            f"The query of {move.path} has progressed meanwhile: it is running.",
+            f"The query of {move.path} has progressed in the meantime: it is running.",
             remedy="Stop it and try again. Nothing has been written.",
             code="CHECKPOINT_MOVED",
         )
@@ -172,7 +174,7 @@ def _source(newest: PlannedBatch, wanted: int | None) -> int:
         return ours[0]
     raise InvalidInputError(
         f"The query has {len(newest.sources)} sources; those numbered {ours} are pyrocket's.",
-        remedy="Name one with --source." if ours else "It has no source to move.",
+        remedy="Select one with --source." if ours else "It has no source to move.",
         code="CHECKPOINT_SOURCE",
     )
 
@@ -208,7 +210,7 @@ def _elsewhere(
 
 
 def _staying_topics(reads: MessageSource, before: StreamOffset, moved: Sequence[str]) -> list[str]:
-    """Return the topics that are not moved and whose offsets are kept.
+    """Return the topics that are not moved and that retain their offsets.
 
     If the store was replaced or restored, the offsets of topics that it does not have are dropped.
     Raises InvalidInputError (CHECKPOINT_TOPIC) if the offsets of another topic are no longer valid.
@@ -225,7 +227,7 @@ def _staying_topics(reads: MessageSource, before: StreamOffset, moved: Sequence[
             raise InvalidInputError(
                 f"The checkpoint's offsets of topic {topic!r} are no longer valid in "
                 f"{reads.target.describe()}, and moving only other topics would hide that.",
-                remedy=f"Move it, too: add --topic {topic}, or leave --topic out.",
+                remedy=f"Move this topic as well: add --topic {topic}, or omit --topic.",
                 code="CHECKPOINT_TOPIC",
             )
     return stays
@@ -246,7 +248,7 @@ def _options(reads: MessageSource, options: dict[str, str]) -> ReadOptions:
 
 
 def _has_progressed(move: Move) -> bool:
-    """Return whether the checkpoint has other files than when the move was planned."""
+    """Return whether the checkpoint's files have changed since the move was planned."""
     if move.query_id:
         return False
     found = read_checkpoint(str(move.path))
@@ -267,7 +269,7 @@ def _keep(path: Path, names: Sequence[str], now_ms: int) -> Path | None:
 
 
 def _put(file: Path, content: str) -> None:
-    """Replace a file of Spark's atomically; delete the old checksums first."""
+    """Atomically replace a file of Spark; delete the old checksums first."""
     fresh = file.with_name(f".{file.name}.{uuid4()}.tmp")
     with fresh.open("x") as handle:
         handle.write(content)

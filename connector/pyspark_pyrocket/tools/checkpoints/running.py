@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 
 PATIENCE_SECONDS = 3.0
-"""How long to wait for the process of a query that has just ended to exit."""
+"""How long to wait for the process of a query that has just stopped to exit."""
 
 _RUNNER = b"pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def still_running(store: Path) -> list[int]:
-    """Return `queries_on` after waiting for queries that are ending."""
+    """Return `queries_on`, after waiting for queries that are stopping."""
     until = time.monotonic() + PATIENCE_SECONDS
     while (found := queries_on(store)) and time.monotonic() < until:
         time.sleep(0.1)

@@ -29,7 +29,7 @@ def document(checkpoint: Checkpoint) -> dict[str, Any]:
 def show_checkpoint(checkpoint: Checkpoint, bounds: Bounds | None = None) -> None:
     """Print the last micro-batches, the next offset of each queue, and damaged or foreign files.
 
-    bounds: the offsets in the store; adds how many messages are left to read.
+    bounds: the offsets in the store; adds the number of unread messages.
     """
     click.echo(f"query {checkpoint.query_id or 'without an id'} in {checkpoint.path}\n")
     earlier = len(checkpoint.batches) - _MAX_BATCHES
@@ -49,7 +49,7 @@ def show_checkpoint(checkpoint: Checkpoint, bounds: Bounds | None = None) -> Non
 
 
 def rows_of(batch: PlannedBatch, before: PlannedBatch | None) -> int | None:
-    """Return how many messages a micro-batch was planned to read; None if unknown."""
+    """Return the number of messages that a micro-batch was planned to read; None if unknown."""
     starts = before.ours() if before else {}
     total = 0
     for source, end in batch.ours().items():
@@ -95,7 +95,7 @@ def _show_offset(
     elif offset.initial:
         when = f"from micro-batch {batch.number} on, which reads nothing"
     else:
-        when = f"after micro-batch {batch.number}, which Spark runs again at the next start"
+        when = f"after micro-batch {batch.number}, which Spark runs again after a restart"
     which = f"source {source}: " if len(batch.sources) > 1 else ""
     counts_in = f"store {offset.source.store or 'unknown'}, epoch {offset.source.epoch}"
     click.echo(f"\n{which}{when} ({counts_in}):")

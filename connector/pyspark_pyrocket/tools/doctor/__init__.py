@@ -3,7 +3,7 @@
 checks      Python, Spark's workers, pyspark, Java, free space
 endpoint    each step of a call of a broker
 discovery   whether Spark finds `format("pyrocket")`; probe runs in the workers' Python
-report      findings, printed for people and for machines
+report      findings, printed as a table or as JSON
 """
 
 import os
@@ -41,7 +41,7 @@ def doctor(
 ) -> None:
     """Check this machine: Python, Spark, Java, discovery, and space at PATH.
 
-    Without PATH the store is the one of PYROCKET_STORE. The user's secret for a broker is read from
+    PATH defaults to PYROCKET_STORE. The secret of a broker's user is read from
     PYROCKET_SECRET_KEY. Exits with 1 if a check fails.
     """
     if endpoint is not None:

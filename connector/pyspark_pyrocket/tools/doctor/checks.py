@@ -22,12 +22,12 @@ print(json.dumps([list(sys.version_info[:2]), importlib.util.find_spec("pyarrow"
 
 
 def worker_python() -> str:
-    """Return the interpreter that Spark starts for workers when this one is the driver."""
+    """Return the interpreter that Spark starts for workers if this process is the driver."""
     return os.environ.get("PYSPARK_PYTHON") or "python3"
 
 
 def planner_python() -> str:
-    """Return the interpreter with which Spark's JVM looks data sources up and plans."""
+    """Return the interpreter with which Spark's JVM looks up data sources and plans."""
     return os.environ.get("PYSPARK_DRIVER_PYTHON") or worker_python()
 
 
@@ -40,7 +40,7 @@ def check_python() -> Check:
 
 
 def check_worker(python: str) -> Check:
-    """Check that workers run this minor version of Python, which Spark demands, and pyarrow."""
+    """Check that workers run this minor version of Python, as Spark requires, and have pyarrow."""
     named = f"{python} ({'PYSPARK_PYTHON' if os.environ.get('PYSPARK_PYTHON') else 'the default'})"
     use_this = (
         "Call pyspark_pyrocket.configure() before the session, or set"
@@ -52,7 +52,7 @@ def check_worker(python: str) -> Check:
         return fail("workers", f"{named} does not run: {error}", use_this)
     found = f"{named} is Python {_dotted(worker_version)}"
     if worker_version != sys.version_info[:2]:
-        return fail("workers", f"{found}, the driver is another minor version", use_this)
+        return fail("workers", f"{found}, but the driver is another minor version", use_this)
     if not has_pyarrow:
         return fail("workers", f"{found} without pyarrow", f"{use_this} Or install pyarrow there.")
     return ok("workers", f"{found} with pyarrow")
@@ -75,7 +75,7 @@ def check_pyspark() -> Check:
 
 
 def check_java() -> Check:
-    """Check that there is a Java for Spark; report which one it would be."""
+    """Check that there is a Java for Spark, and report it."""
     try:
         return ok("java", find_java().describe())
     except JavaNotFoundError as error:
@@ -83,7 +83,7 @@ def check_java() -> Check:
 
 
 def pyspark_version() -> tuple[int, ...]:
-    """Return the numbers of pyspark's version, or raise ImportError."""
+    """Return pyspark's version as numbers. Raises ImportError."""
     try:
         text = version("pyspark")
     except PackageNotFoundError:
@@ -118,7 +118,7 @@ REFUSE_WRITES_PERCENT = 90
 def check_space(store: str | None) -> Check:
     """Check how full the file system of the store is; it need not exist yet."""
     if not store:
-        return ok("space", "no store named: give a PATH, or set PYROCKET_STORE")
+        return ok("space", "no store given: add a PATH, or set PYROCKET_STORE")
     place = _nearest_existing(Path(store.removeprefix("file:")))
     try:
         blocks = os.statvfs(place)
@@ -136,18 +136,20 @@ def judge_space(used_percent: float, found: str) -> Check:
     """Return the verdict by RocketMQ's thresholds."""
     remedy = "Free some space, or shorten how long messages are kept."
     if used_percent >= REFUSE_WRITES_PERCENT:
-        return fail("space", found, f"From {REFUSE_WRITES_PERCENT} % writes are refused. {remedy}")
+        return fail(
+            "space", found, f"From {REFUSE_WRITES_PERCENT} % on, writes are refused. {remedy}"
+        )
     if used_percent >= CLEAN_OLDEST_PERCENT:
         limit = CLEAN_OLDEST_PERCENT
         return warn(
             "space",
             found,
-            f"From {limit} % the oldest files are deleted before they expire. {remedy}",
+            f"From {limit} % on, the oldest files are deleted before they expire. {remedy}",
         )
     if used_percent >= CLEAN_EXPIRED_PERCENT:
         limit = CLEAN_EXPIRED_PERCENT
         return warn(
-            "space", found, f"From {limit} % expired files are deleted at any hour. {remedy}"
+            "space", found, f"From {limit} % on, expired files are deleted at any hour. {remedy}"
         )
     return ok("space", found)
 

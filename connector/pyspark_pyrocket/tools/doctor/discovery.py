@@ -17,12 +17,12 @@ OURS = "pyspark_pyrocket"
 FORMAT = "pyrocket"
 
 _REGISTER = (
-    "Or call spark.dataSource.register(pyspark_pyrocket.DefaultSource) in each session: "
-    "that works without discovery."
+    "Or call spark.dataSource.register(pyspark_pyrocket.DefaultSource) in each session, "
+    "which works without discovery."
 )
 _INSTALL = (
-    "Call pyspark_pyrocket.configure() before the session: the workers' Python is the driver's "
-    "then. Or install pyrocket where the workers' Python sees it: pip install '.[spark]' in its "
+    "Call pyspark_pyrocket.configure() before the session, so that the workers use the driver's "
+    "Python. Or install pyrocket for the workers' Python: pip install '.[spark]' in its "
     "checkout, or put store and connector of the checkout on PYTHONPATH before Spark starts."
 )
 
@@ -32,7 +32,7 @@ class Source:
     """The outcome of importing one `pyspark_*` module as Spark does.
 
     outcome: "source", "none" (no DefaultSource), "not a class", "not a source" or "raised".
-    detail: the format's name of a source, otherwise the reason.
+    detail: the name of the format for a source, otherwise the reason.
     """
 
     module: str
@@ -46,7 +46,7 @@ class Source:
 
 
 def check_discovery(python: str) -> list[Check]:
-    """Import the modules that Spark would import, each in a process of its own."""
+    """Import the modules that Spark would import, each in a new process."""
     names = _probe(python)
     if not isinstance(names, list):
         return [fail("discovery", f"{python} cannot look for modules: {names}", _INSTALL)]
@@ -69,7 +69,7 @@ def _judge(source: Source) -> Check | None:
         found = f"hides every Python data source from Spark: {source.detail}"
         return fail(name, found, os_error_remedy)
     if source.outcome == "not a source":
-        return warn(name, source.detail, f"Spark ignores {source.module} only.")
+        return warn(name, source.detail, f"Spark ignores only {source.module}.")
     if source.detail == FORMAT and source.module != OURS:
         return warn(name, f"also offers the format {FORMAT!r}", "Spark uses the last one by name.")
     return None

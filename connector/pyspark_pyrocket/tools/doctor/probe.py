@@ -1,4 +1,4 @@
-"""Runs as text in the workers' Python: does what Spark's look-up does, and prints JSON.
+"""Passed as text to the workers' Python: repeats Spark's look-up, and prints JSON.
 
 Without an argument it prints the modules that the look-up would import; with the name of a module,
 the outcome of importing it.

@@ -9,7 +9,7 @@ from pyrocket.tools.cli.frame import print_table
 
 
 class Verdict(Enum):
-    """The severity of a finding; FAIL: something will not work."""
+    """The severity of a finding. FAIL means that something will not work."""
 
     OK = "ok"
     WARN = "warn"
@@ -18,7 +18,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """What was checked, the verdict, what was found, and the remedy unless it is OK."""
+    """The name of a check, its verdict, what was found, and the remedy unless it is OK."""
 
     name: str
     verdict: Verdict
@@ -32,12 +32,12 @@ def ok(name: str, found: str) -> Check:
 
 
 def warn(name: str, found: str, remedy: str) -> Check:
-    """Return a finding that works, but not for long or not as expected."""
+    """Return a finding about something that works, but not for long or not as expected."""
     return Check(name, Verdict.WARN, found, remedy)
 
 
 def fail(name: str, found: str, remedy: str) -> Check:
-    """Return a finding that has to be fixed first."""
+    """Return a finding about something that has to be fixed."""
     return Check(name, Verdict.FAIL, found, remedy)
 
 

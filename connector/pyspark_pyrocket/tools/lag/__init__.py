@@ -3,7 +3,7 @@
     pyspark_pyrocket.watch_lag(spark, store="/data/store", port=9400)
 
 measure    lag by topic, from Spark's progress of a micro-batch
-listener   the progress of every query of a session → lags, for the log and for reporters
+listener   the progress of every query of a session → lags, logged and reported
 metrics    a reporter: Prometheus gauges with RocketMQ's names
 watch      `watch_lag`
 """

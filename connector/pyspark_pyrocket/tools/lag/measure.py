@@ -1,6 +1,6 @@
 """Measures the lag of a query: from the end of a micro-batch to the ends of the queues.
 
-Spark's progress holds both for each micro-batch; the store adds bytes and latency.
+Spark's progress has both for each micro-batch; the store adds bytes and latency.
 """
 
 import json
@@ -26,7 +26,7 @@ class TopicLag:
     bytes_left: unread bytes in the log, estimated from a few records of each queue. latency_ms: the
     age of the oldest unread message, 0 if there is none, as in RocketMQ's ConsumerLagCalculator.
     Both are None without the store.
-    lost: messages that were deleted before the query read them, since its start.
+    lost: messages that were lost before the query read them, over all its runs.
     """
 
     topic: str

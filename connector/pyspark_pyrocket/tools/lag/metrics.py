@@ -1,7 +1,7 @@
 """Lags for Prometheus, with RocketMQ's names and labels, so that existing dashboards show them.
 
-Source: `BrokerMetricsConstant`, `BrokerMetricsManager`. Metrics that RocketMQ does not have begin
-with `pyrocket_spark_`. Needs prometheus-client.
+Source: `BrokerMetricsConstant`, `BrokerMetricsManager`. The names of metrics that RocketMQ does not
+have start with `pyrocket_spark_`. Needs prometheus-client.
 """
 
 from collections.abc import Iterable
@@ -30,21 +30,21 @@ class LagMetrics:
             return Gauge(name, about, labels, registry=registry)
 
         self._lag_messages = gauge(
-            "rocketmq_consumer_lag_messages", "Messages that are not read yet.", _ROCKETMQ
+            "rocketmq_consumer_lag_messages", "Messages that have not been read.", _ROCKETMQ
         )
         self._lag_latency = gauge(
             "rocketmq_consumer_lag_latency", "Age of the oldest unread message, ms.", _ROCKETMQ
         )
         self._lag_bytes = gauge(
-            "pyrocket_spark_lag_bytes", "Bytes in the log that are not read yet.", _TOPIC
+            "pyrocket_spark_lag_bytes", "Bytes of the log that have not been read.", _TOPIC
         )
         self._lost = gauge(
-            "pyrocket_spark_lost_messages", "Messages deleted before the query read them.", _TOPIC
+            "pyrocket_spark_lost_messages", "Messages lost before the query read them.", _TOPIC
         )
         self._batch = gauge("pyrocket_spark_batch_id", "The last micro-batch.", _GROUP)
         self._rows = gauge("pyrocket_spark_batch_rows", "Rows of the last micro-batch.", _GROUP)
         self._duration = gauge(
-            "pyrocket_spark_batch_duration_ms", "How long the last micro-batch took, ms.", _GROUP
+            "pyrocket_spark_batch_duration_ms", "Duration of the last micro-batch, ms.", _GROUP
         )
         self._told: dict[str, set[tuple[Gauge, _Labels]]] = {}
 

@@ -1,4 +1,4 @@
-"""One call that watches the lag of all streaming queries of a session."""
+"""`watch_lag`: watches the lag of all streaming queries of a session."""
 
 import os
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class LagWatch:
-    """A running watch; it ends with `stop`, or with the session.
+    """A running watch, which ends with `stop` or with the session.
 
-    registry: where the metrics are, or None. port: where they are served, or None.
+    registry: the registry of the metrics, or None. port: the port that serves them, or None.
     """
 
     spark: "SparkSession"
@@ -48,12 +48,12 @@ def watch_lag(
 ) -> LagWatch:
     """Report the lag of the session's streaming queries, in the log and as metrics.
 
-    store: the directory they read, which adds bytes and time to messages; by default
-    PYROCKET_STORE.
-    port: serve the metrics there (0: any free port), at `address`.
-    registry: keep the metrics in this registry, with a port or without.
-    log_seconds: the time between two log lines about a query; None: no log lines.
-    Raises UnsupportedError if metrics are wanted and prometheus-client is not installed.
+    store: the directory they read, by default PYROCKET_STORE; adds lag in bytes and in time.
+    port: the port at `address` that serves the metrics (0: any free port); None: not served.
+    registry: register the metrics in this registry, with or without a port.
+    log_seconds: the minimum time between two log lines about a query; None: no log lines.
+
+    Raises UnsupportedError if metrics are requested and prometheus-client is not installed.
     """
     path = store or os.environ.get("PYROCKET_STORE") or None
     wanted = port is not None or registry is not None
@@ -79,7 +79,7 @@ def _metrics(registry: "CollectorRegistry | None") -> tuple["CollectorRegistry",
     except ImportError as error:
         raise UnsupportedError(
             f"Metrics need prometheus-client: {error}.",
-            remedy="pip install 'pyspark-pyrocket[metrics]', or leave port and registry out.",
+            remedy="Run: pip install 'pyspark-pyrocket[metrics]', or omit port and registry.",
             code="UNSUPPORTED_METRICS",
         ) from error
     registry = CollectorRegistry() if registry is None else registry
