@@ -10,13 +10,19 @@ from pyrocket.message import MessageQueue, QueueRange
 
 
 def blocks_of(
-    slices: Iterable[RecordSlice], tally: ScanTally, ranges: Sequence[QueueRange] = ()
+    slices: Iterable[RecordSlice | None], tally: ScanTally, ranges: Sequence[QueueRange] = ()
 ) -> Iterator[bytes]:
-    """Yield slices as blocks; before an error the counts up to it, and then raise it."""
+    """Yield slices as blocks, and a None as a block that has only counts.
+
+    Before an error the counts up to it are yielded.
+    """
     sent = ScanTally()
     at = 0
     try:
         for each in slices:
+            if each is None:
+                yield _block(None, at, tally, sent)
+                continue
             while at < len(ranges) - 1 and not _is_of(each, ranges[at]):
                 at += 1
             for piece in pieces(each):

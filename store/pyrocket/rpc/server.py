@@ -51,6 +51,9 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     ]
 
 
+_WRITE_THREADS = 8
+"""Calls that may wait for the write lock or the disk; reads have threads of their own."""
+
 _Value = TypeVar("_Value")
 _Context = Any
 
@@ -63,7 +66,8 @@ class Server:
     ) -> None:
         self._broker, self._gate = broker, gate or Gate()
         keep_blocks()
-        self._pool = ThreadPoolExecutor(settings.read_threads, "pyrocket-call")
+        self._pool = ThreadPoolExecutor(settings.read_threads, "pyrocket-read")
+        self._write_pool = ThreadPoolExecutor(_WRITE_THREADS, "pyrocket-write")
         self._server = grpc.aio.server(options=_options(settings))
         self._stopping = asyncio.Event()
         self._settings = settings
@@ -105,6 +109,7 @@ class Server:
         await self._feed.stop()
         await self._server.stop(seconds)
         self._pool.shutdown()
+        self._write_pool.shutdown()
 
     def _handler(self, call: Call) -> grpc.RpcMethodHandler:
         async def unary(request: bytes, context: _Context) -> bytes:
@@ -122,7 +127,7 @@ class Server:
         return grpc.unary_unary_rpc_method_handler(unary)
 
     async def _reply(self, call: Call, request: bytes, context: _Context) -> bytes:
-        reply = await self._run(lambda: self._encoded(call, request, context))
+        reply = await self._run(lambda: self._encoded(call, request, context), writes=call.writes)
         if isinstance(reply, Future):
             return call.encode(await asyncio.wrap_future(reply))
         return reply
@@ -195,8 +200,9 @@ class Server:
         finally:
             self.observe(call, status, time.monotonic() - began)
 
-    def _run(self, work: Callable[[], _Value]) -> Awaitable[_Value]:
-        return asyncio.get_running_loop().run_in_executor(self._pool, work)
+    def _run(self, work: Callable[[], _Value], *, writes: bool = False) -> Awaitable[_Value]:
+        pool = self._write_pool if writes else self._pool
+        return asyncio.get_running_loop().run_in_executor(pool, work)
 
     async def _watch(self, request: bytes, context: _Context) -> None:
         await self._guarded("Watch", context, request, lambda: self._versions(context))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from pyrocket.broker.broker import Broker, Hello
 from pyrocket.broker.source import Part
 from pyrocket.errors import InvalidInputError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
+from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.message_locations import MessageLocations
 from pyrocket.message import QueueRange
 from pyrocket.metadata.topics import TopicConfig
@@ -21,6 +22,9 @@ from pyrocket.rpc.messages import fill, put, values_of
 
 SERVICE = "pyrocket.v1.Broker"
 BYTES = "pyrocket.v1.Bytes"
+
+_WINDOW = 65_536
+"""Offsets of a queue that are read before a client that has left is noticed."""
 _MALFORMED = (DecodeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
 
 
@@ -32,6 +36,7 @@ class Call:
         request: The class of the request.
         reply: The class of the reply; None for calls whose replies are bytes.
         streams: Whether there are several replies.
+        writes: Whether it may wait for the write lock or for the disk.
         answer: Takes the fields of the request; returns one reply or a future of it, or an iterator
             of replies.
     """
@@ -40,6 +45,7 @@ class Call:
     request: type[Message]
     reply: type[Message] | None
     streams: bool
+    writes: bool
     answer: Callable[..., Any]
     hints: Mapping[str, Any]
 
@@ -84,7 +90,20 @@ class BulkService:
     def slices(self, ranges: Sequence[QueueRange], where: MessageFilter | None) -> Iterator[bytes]:
         """Yield the messages of ranges as blocks."""
         tally = ScanTally()
-        return blocks_of(self._source.slices(ranges, where=where, tally=tally), tally, ranges)
+        return blocks_of(self._windows(ranges, where, tally), tally, ranges)
+
+    def _windows(
+        self, ranges: Sequence[QueueRange], where: MessageFilter | None, tally: ScanTally
+    ) -> Iterator[RecordSlice | None]:
+        """Yield the slices of ranges, and None after each window of offsets.
+
+        So a scan that selects nothing can be cancelled, and the counts of a block stay small.
+        """
+        for each in ranges:
+            for start in range(each.start, max(each.end, each.start + 1), _WINDOW):
+                window = replace(each, start=start, end=min(start + _WINDOW, each.end))
+                yield from self._source.slices([window], where=where, tally=tally)
+                yield None
 
     def joined_slice(
         self, ranges: Sequence[QueueRange], where: MessageFilter | None
@@ -115,11 +134,9 @@ class BulkService:
 
     def _call(self, method: Any) -> Call:
         name = re.sub("(?<=[a-z])(?=[A-Z])", "_", method.name).lower()
-        answer = next(
-            getattr(one, name)
-            for one in (self, self._source, self._broker.sink, self._broker.admin)
-            if hasattr(one, name)
-        )
+        owners = (self, self._source, self._broker.sink, self._broker.admin)
+        owner = next(one for one in owners if hasattr(one, name))
+        answer = getattr(owner, name)
         request = message_class(method.input_type.full_name)
         reply = method.output_type.full_name
         wanted = get_type_hints(answer)
@@ -129,6 +146,7 @@ class BulkService:
             request=request,
             reply=None if reply == BYTES else message_class(reply),
             streams=method.server_streaming,
+            writes=owner in owners[2:] or name == "commit",
             answer=answer,
             hints=hints,
         )

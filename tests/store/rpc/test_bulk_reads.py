@@ -15,7 +15,13 @@ from pyrocket import (
     decode_slices,
 )
 from pyrocket.broker.source import Part, StoreSource
-from pyrocket.errors import GroupNotFoundError, TopicNotFoundError, TransportError, UnsupportedError
+from pyrocket.errors import (
+    GroupNotFoundError,
+    OffsetOutOfRangeError,
+    TopicNotFoundError,
+    TransportError,
+    UnsupportedError,
+)
 from pyrocket.formats.record_slice import empty_slice
 from pyrocket.formats.wire_block import decode_block, encode_block
 from pyrocket.rpc.client import Client, Timeouts
@@ -148,6 +154,24 @@ def test_an_error_is_the_class_that_a_store_raises(place):
     assert caught.value.code == "TOPIC_NOT_FOUND"
 
 
+def test_a_scan_that_selects_nothing_reports_its_progress(place, monkeypatch):
+    _, client = place
+    monkeypatch.setattr("pyrocket.rpc.service._WINDOW", 100)
+    each = ranges(client)[0]
+    where = MessageFilter.parse(tags="neither")
+    blocks = [*client.stream("Slices", ranges=[each], where=where)]
+    counted = [decode_block(block, [each.queue], 1).entries for block in blocks]
+    assert max(counted) == 100
+    assert sum(counted) == each.rows
+
+
+def test_a_range_without_an_end_is_refused_where_the_queue_ends(place):
+    _, client = place
+    each = ranges(client)[0]
+    with pytest.raises(OffsetOutOfRangeError):
+        read(client, [QueueRange(each.queue, each.start, 2**62)])
+
+
 def test_an_error_with_a_long_text_arrives_shortened(tmp_path):
     store = Store.open(tmp_path, create=True)
     for number in range(300):
@@ -176,8 +200,11 @@ def test_a_stream_that_is_cancelled_while_it_reads_is_closed_without_an_error(
     store.topics.create("t")
     with served(store) as address:
         connection = Connection(address)
-        request = message_class("pyrocket.v1.SlicesRequest")().SerializeToString()
-        call = connection.channel.unary_stream("/pyrocket.v1.Broker/Slices")(request)
+        asked = [QueueRange(MessageQueue("t", "b", 0), 0, 9)]
+        request = fill(message_class("pyrocket.v1.SlicesRequest")(), {"ranges": asked})
+        call = connection.channel.unary_stream("/pyrocket.v1.Broker/Slices")(
+            request.SerializeToString()
+        )
         assert reading.wait(10)
         call.cancel()
         assert closed.wait(10)
