@@ -24,7 +24,12 @@ from pyrocket.broker.access import (
     not_authenticated,
 )
 from pyrocket.engine.key_lookup import LookupRequest
-from pyrocket.errors import StorePermissionError
+from pyrocket.errors import (
+    GroupNotFoundError,
+    PyrocketError,
+    StorePermissionError,
+    TopicNotFoundError,
+)
 from pyrocket.formats.system_topics import (
     CLOSED_TO_SENDERS,
     DLQ_PREFIX,
@@ -111,6 +116,12 @@ class Gate:
         user, signed, signature = credentials
         self._access().check_signature(user, signed, signature)
         return user
+
+    def without_names(self, error: PyrocketError) -> PyrocketError:
+        """Return an error without suggestions: they name topics and groups of others."""
+        if self._access is None or not isinstance(error, TopicNotFoundError | GroupNotFoundError):
+            return error
+        return type(error)(error.message, code=error.code)
 
     def admit(self, user: str, call: str, arguments: Mapping[str, Any]) -> Callable[[Any], Any]:
         """Check a call, and return the function that hides from its reply what is not for it.

@@ -183,7 +183,7 @@ class Server:
             async with self.budget.hold(context.peer(), len(request)):
                 return await work()
         except PyrocketError as error:
-            code, text, metadata = status_of(error)
+            code, text, metadata = status_of(self._gate.without_names(error))
             status = code.name
             await context.abort(code, text, metadata)
             raise

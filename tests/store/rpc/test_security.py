@@ -13,6 +13,7 @@ from pyrocket.errors import (
     PyrocketError,
     StoreNotSharedError,
     StorePermissionError,
+    TopicNotFoundError,
     TransportError,
     UnsupportedError,
 )
@@ -22,7 +23,7 @@ from pyrocket.message import LogMark
 from pyrocket.rpc.client import Client, Timeouts
 from pyrocket.rpc.connection import Connection, Credentials, method_of
 from pyrocket.rpc.descriptors import service
-from pyrocket.rpc.gate import NEEDS
+from pyrocket.rpc.gate import NEEDS, Gate
 from pyrocket.rpc.messages import fill
 from pyrocket.rpc.signature import parse, sign
 from pyrocket.rpc.tls import Certificate
@@ -342,3 +343,9 @@ def test_an_address_that_was_never_reached_fails_soon():
     client = Client(Connection("127.0.0.1:1"), Timeouts(total=60, first=0.3))
     with pytest.raises(PyrocketError, match=r"127\.0\.0\.1:1"):
         client.call("Topics")
+
+
+def test_an_error_suggests_no_topic_where_there_are_users(users):
+    error = TopicNotFoundError("there is no topic 'x'.", remedy="Did you mean 'secrets'?")
+    assert Gate(lambda: users).without_names(error).remedy == ""
+    assert Gate().without_names(error).remedy == error.remedy
