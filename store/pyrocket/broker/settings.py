@@ -180,7 +180,7 @@ class Settings:
     )
     streams_per_client: int = _setting(100, NUMBER, "Calls of one connection at the same time.")
     parked_polls: int = _setting(10_000, NUMBER, "Clients that wait for changes.")
-    read_threads: int = _setting(8, NUMBER, "Calls that are answered at the same time.")
+    read_threads: int = _setting(8, NUMBER, "Reads that are answered at the same time.")
     stream_stalled: float = _setting(
         60.0, DURATION, "After so long without progress a stream is cancelled."
     )
