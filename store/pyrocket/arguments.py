@@ -1,6 +1,6 @@
 """Checks of the arguments that callers pass: types, ranges, sizes and paths.
 
-Everything is checked before anything is done, and errors name the argument.
+Arguments are checked before anything is done, and errors name the invalid argument.
 """
 
 import os
@@ -19,7 +19,7 @@ _BY_TOPIC = "Use {topic: {queue id: next offset}}."
 
 
 def check_numbers(**named: Any) -> None:
-    """Raise InvalidInputError (NOT_A_NUMBER) naming the first that is not a whole number."""
+    """Raise InvalidInputError (NOT_A_NUMBER) that names the first non-integer argument."""
     for name, value in named.items():
         if not is_number(value):
             raise InvalidInputError(
@@ -49,7 +49,7 @@ def check_text(**named: Any) -> None:
 
 
 def check_texts(**named: Any) -> None:
-    """Raise InvalidInputError (NOT_A_TEXT) naming the first that is not a collection of str."""
+    """Raise InvalidInputError (NOT_A_TEXT) that names the first that is not a collection of str."""
     for name, value in named.items():
         if isinstance(value, str | bytes) or not isinstance(value, Collection):
             raise InvalidInputError(
@@ -62,7 +62,7 @@ def check_texts(**named: Any) -> None:
 
 
 def check_type(wanted: type | tuple[type, ...], remedy: str, /, **named: Any) -> None:
-    """Raise InvalidInputError (WRONG_TYPE) naming the first that is of another type."""
+    """Raise InvalidInputError (WRONG_TYPE) that names the first argument of another type."""
     for name, value in named.items():
         if not isinstance(value, wanted):
             raise InvalidInputError(
@@ -73,13 +73,13 @@ def check_type(wanted: type | tuple[type, ...], remedy: str, /, **named: Any) ->
 
 
 def check_place(topic: Any, queue_id: Any, **offsets: Any) -> None:
-    """Raise InvalidInputError unless these can be a queue and offsets in it."""
+    """Raise InvalidInputError unless topic, queue id and offsets have the right types."""
     check_text(topic=topic)
     check_numbers(queue_id=queue_id, **offsets)
 
 
 def check_all_numbers(**named: Any) -> None:
-    """Raise InvalidInputError naming the first that is not a sequence of whole numbers."""
+    """Raise InvalidInputError that names the first argument that is not a sequence of integers."""
     check_type(Sequence, "Use a list of whole numbers.", **named)
     for name, numbers in named.items():
         for each in numbers:
@@ -87,7 +87,7 @@ def check_all_numbers(**named: Any) -> None:
 
 
 def check_ranges(ranges: Any) -> None:
-    """Raise InvalidInputError unless these are ranges (queue id, start, end)."""
+    """Raise InvalidInputError unless `ranges` is a sequence of (queue id, start, end)."""
     check_type(Sequence, "Use a list of (queue id, start, end).", ranges=ranges)
     for one in ranges:
         if not isinstance(one, tuple) or len(one) != len(_RANGE):
@@ -96,7 +96,7 @@ def check_ranges(ranges: Any) -> None:
 
 
 def check_offsets(offsets: Any) -> None:
-    """Raise InvalidInputError unless these are offsets by topic and queue id."""
+    """Raise InvalidInputError unless `offsets` maps topics to offsets by queue id."""
     check_type(Mapping, _BY_TOPIC, offsets=offsets)
     for topic, queues in offsets.items():
         check_type(Mapping, _BY_TOPIC, **{f"the offsets of {topic!r}": queues})
@@ -105,7 +105,7 @@ def check_offsets(offsets: Any) -> None:
 
 
 def path_of(given: Any, name: str, code: str) -> Path:
-    """Return an absolute path. Raises InvalidInputError with `code` for anything else."""
+    """Return `given` as an absolute path. Raises InvalidInputError with `code` if it is invalid."""
     try:
         path = os.fspath(given)
         if isinstance(path, str) and path and b"\0" not in os.fsencode(path):
@@ -120,7 +120,7 @@ def path_of(given: Any, name: str, code: str) -> Path:
 
 
 def check_message_kinds(message: Message) -> None:
-    """Raise MessageError naming the first field of a wrong type; costs next to nothing."""
+    """Raise MessageError that names the first field of a wrong type. Called for each append."""
     if not isinstance(message, Message):
         _refuse("the message", message, "Append a pyrocket.Message(topic=…, body=…).")
     for name, text in (("tags", message.tags), ("sharding_key", message.sharding_key)):
@@ -137,7 +137,7 @@ def check_message_kinds(message: Message) -> None:
 
 
 def _check_keys(keys: Any) -> None:
-    # isinstance with an abstract class takes a microsecond.
+    # The type is compared first because isinstance with an abstract class takes a microsecond.
     if type(keys) is not list and (isinstance(keys, bytes) or not isinstance(keys, Collection)):
         _refuse("keys", keys, "Use a list of texts (str); () for none.")
     for key in keys:
@@ -163,21 +163,21 @@ _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]{1,30})([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 LONGEST_MS = 2**42
-"""The longest wait that the system supports, about 139 years."""
+"""The longest timeout that the system supports, about 139 years."""
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a whole number, numpy's included; True and False are not."""
+    """Whether `value` is an integer, of numpy too, and not a bool."""
     return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
 def is_whole(value: Any, least: int = 0, most: int = 2**63 - 1) -> bool:
-    """Whether it is a whole number from `least` to `most`."""
+    """Whether `value` is an integer from `least` to `most`."""
     return is_number(value) and bool(least <= value <= most)
 
 
 def check_whole(name: str, value: Any, least: int = 0, most: int = 2**63 - 1) -> None:
-    """Raise OptionError unless it is a whole number from `least` to `most`."""
+    """Raise OptionError unless `value` is an integer from `least` to `most`."""
     if not is_whole(value, least, most):
         raise OptionError(
             f"{name} is {value!r}.", remedy=f"Use a whole number from {least} to {most}."
@@ -185,7 +185,7 @@ def check_whole(name: str, value: Any, least: int = 0, most: int = 2**63 - 1) ->
 
 
 def parse_size(text: str) -> int | None:
-    """Return the bytes that a text such as `512`, `64k`, `10g` or `1TiB` denotes, else None.
+    """Return a size such as `512`, `64k`, `10g` or `1TiB` in bytes; None for an invalid text.
 
     Units are powers of 1024. The result may be larger than any file system.
     """
@@ -194,7 +194,7 @@ def parse_size(text: str) -> int | None:
 
 
 def format_size(size: int) -> str:
-    """Return a size for people, such as `512 bytes` or `1.5 GiB`."""
+    """Return a human-readable size, such as `512 bytes` or `1.5 GiB`."""
     for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
         if abs(size) >= 1 << power:
             return f"{size / (1 << power):,.1f} {unit}"
@@ -202,7 +202,7 @@ def format_size(size: int) -> str:
 
 
 def check_amount(name: str, value: Any) -> None:
-    """Raise OptionError unless it is a number from 0 on; infinity is allowed, NaN is not."""
+    """Raise OptionError unless `value` is a number ≥ 0; infinity is allowed, NaN is not."""
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not (number and value >= 0):
         raise OptionError(f"{name} is {value!r}.", remedy="Use a number from 0 on.")
@@ -212,7 +212,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def local_path(text: str) -> str:
-    """Return the path of a path or `file:` URI, with `~` expanded; relative paths stay relative.
+    """Return a path or `file:` URI as a path with `~` expanded; relative paths stay relative.
 
     Raises OptionError for another scheme, another host and a Windows path.
     """

@@ -1,4 +1,4 @@
-"""The only module that reads the wall clock; everything else gets a `Clock`."""
+"""The wall clock. No other module reads it; they are all given a `Clock`."""
 
 import time
 from collections.abc import Callable

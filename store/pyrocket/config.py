@@ -1,6 +1,6 @@
-"""Every setting of a store with its unit and default, and how durations are written.
+"""The settings of a store with units and defaults, and the parser of durations.
 
-Durations: `10m`, `2h30m`, `1d`, `90s`, `500ms`, the greater unit first. Delay levels:
+Durations: `10m`, `2h30m`, `1d`, `90s`, `500ms`, larger units first. Delay levels:
 `1s 5s 10s 30s 1m …`, RocketMQ's messageDelayLevel, one unit each
 (`ScheduleMessageService.parseDelayLevel`).
 """
@@ -17,11 +17,11 @@ _MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _DURATION = re.compile("".join(rf"(?:([0-9]{{1,10}}){unit})?" for unit in _MS))
 _LEVEL = re.compile("([0-9]{1,10})([smhd])")
 MAX_DELAY_LEVELS = 64
-"""Each level has a queue and a cursor."""
+"""Also the maximum number of level queues and of their cursors."""
 
 
 def parse_duration(text: str) -> int | None:
-    """Return the milliseconds of a duration such as `2h30m`; None for any other text."""
+    """Return a duration such as `2h30m` in milliseconds; None for an invalid text."""
     found = _DURATION.fullmatch(text)
     if not text or not found:
         return None
@@ -42,7 +42,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
-"""RocketMQ's maxMessageSize: the longest body as stored."""
+"""RocketMQ's maxMessageSize: the maximum length of a body as stored."""
 
 MAX_PROPERTIES_BYTES = 32767
 """The properties block has a signed 16-bit length."""
@@ -53,13 +53,13 @@ COMPRESS_BODY_FROM_BYTES = 4096
 COMPRESS_LEVEL = 5
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""RocketMQ's messageDelayLevel: the delay of level 1, 2, … Higher levels count as the last."""
+"""RocketMQ's messageDelayLevel: the delays of level 1, 2, …; higher levels have the last one."""
 
 MAX_QUEUES = 1024
 """The maximum number of queues of a topic: RocketMQ sets no limit, but file systems do."""
 
 DEFAULT_QUEUES = 4
-"""Queues of a topic that is created by its first send, as in RocketMQ."""
+"""The queues of a topic that is created by its first send, as in RocketMQ."""
 
 _ENTRY_BYTES = 20
 _INDEX_HEADER = 40
@@ -77,30 +77,30 @@ _RANGES = {
 
 
 def is_log_file_size(size: int) -> bool:
-    """Whether files of a log may have that many bytes.
+    """Whether `size` is a valid size of log files.
 
-    A window of the log is mapped at multiples of the page size; an int32 counts in a file.
+    Windows of the log are mapped at multiples of the page size, and positions in a file are int32.
     """
     return 4096 <= size < 2**31 and size % 4096 == 0
 
 
 def is_queue_file_size(size: int) -> bool:
-    """Whether ConsumeQueue files may have that many bytes: entries, none of them in two files."""
+    """Whether `size` is a valid size of ConsumeQueue files: no entry may span two files."""
     return 0 < size < 2**31 - _ENTRY_BYTES and size % _ENTRY_BYTES == 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """How long messages are kept; RocketMQ's values.
+    """How long messages are kept; the defaults are RocketMQ's.
 
     Log files are deleted as a whole, never the last.
 
     hours: files whose last message is older are deleted, at_hours (local time; RocketMQ's
     deleteWhen) or while the disk is fuller than clean_ratio. None: no file is deleted because of
     its age. total_bytes: the oldest files are deleted, at any hour, while the log holds more than
-    that. force_ratio: above it the oldest files are deleted regardless of their age, until the disk
-    is below. full_ratio: above it appends are refused with DISK_FULL. files_per_run: at most this
-    many files are deleted at once, about every ten seconds.
+    that. force_ratio: while the disk is fuller, the oldest files are deleted regardless of their
+    age. full_ratio: while the disk is fuller, appends are refused with DISK_FULL. files_per_run:
+    the maximum number of files deleted in one run, about every ten seconds.
     """
 
     hours: float | None = 72
@@ -130,35 +130,37 @@ class Retention:
 class StoreConfig:
     """Sizes and broker_name are fixed when a directory is created; others may change at each open.
 
-    Later values are ignored; a warning is logged unless they are the defaults.
+    Different values for an existing directory are ignored, with a warning unless they are the
+    defaults.
 
     log_file_bytes: size of each CommitLog file. queue_file_entries: entries of 20 bytes in each
     ConsumeQueue file. index_slots, index_items: of each key index file; RocketMQ's maxHashSlotNum
-    and maxIndexNum. key_index: whether this process builds the index. Without it
-    `Store.lookup.query` searches the part of the log that is not indexed, which is correct but
-    slow. dir_mode: permissions that a new store's directory gets, such as 0o2770; None: as the
-    umask says. With the set-group-id bit (0o2000) the directory's group has the same permissions
-    for everything in it, regardless of the creator and the umask. broker_name: kept in the
+    and maxIndexNum. key_index: whether this process builds the index. Without the index
+    `Store.lookup.query` searches the part of the log that is not indexed: the result is the same,
+    but slow. dir_mode: permissions of a new store's directory, such as 0o2770; None: those that the
+    umask leaves. With the set-group-id bit (0o2000) the directory's group has the same permissions
+    for everything in it, regardless of the creator and the umask. broker_name: saved in the
     directory, so that offsets stay valid when it moves to another host. property_crc: whether
     records get a checksum over header, topic and properties too, as with RocketMQ 5's
-    enabledAppendPropCRC, which takes 20 bytes and about 0.4 us each. Kept in the directory, with
-    the log ranges written so, and obeyed by all its writers: None keeps the last setting, which is
-    initially False. A record in such a range without the right checksum is damaged.
+    enabledAppendPropCRC, which takes 20 bytes and about 0.4 us each. The setting and the log ranges
+    written with it are saved in the directory and apply to all its writers. None keeps the saved
+    setting, initially False. A record in such a range without a matching checksum is damaged.
     auto_create_topics: whether the first send to an unknown topic creates it. default_queues: the
-    read and write queues of a topic created this way. flush: "sync" returns from an append only
-    when it is durable; "async" makes it durable soon after, in a thread; "manual" leaves that to
-    `Store.flush` and `Store.close`. flush_interval_ms: how often the thread checks; it flushes if
+    read and write queues of a topic created this way. flush: with "sync" an append returns when it
+    is durable; with "async" a thread flushes it soon after; with "manual" only `Store.flush` and
+    `Store.close` flush. flush_interval_ms: how often the thread checks; it flushes if
     flush_least_pages (4096 bytes each) are dirty, and any dirty page after
-    flush_thorough_interval_ms. flush_timeout_ms: how long a "sync" append waits for others' fsyncs
-    before it returns with the status FLUSH_DISK_TIMEOUT: stored, but perhaps not durable.
-    lock_timeout_ms: how long to wait for the write lock. exclusive: whether no other process may
-    open the store for writing meanwhile, as for a broker; readers are not affected. delay_levels:
-    RocketMQ's messageDelayLevel, fixed when a directory is created: different ones are refused
-    later. None: the directory's, and RocketMQ's 18 for a new one. timer_max_delay_ms: how far ahead
-    a message's own due time may lie. retention: how long messages are kept. If given when a
-    directory is created, it is saved there and applied by every writer (`Store.set_retention`
-    changes it); without one everything is kept until `Store.clean` is called. If given later, it
-    replaces the directory's for this process.
+    flush_thorough_interval_ms. flush_timeout_ms: how long a "sync" append waits for fsyncs by other
+    writers before it returns the status FLUSH_DISK_TIMEOUT: the message is stored but may not be
+    durable. lock_timeout_ms: how long to wait for the write lock. exclusive: whether no other
+    process may open the store for writing meanwhile, as for a broker; readers are not affected.
+    delay_levels: RocketMQ's messageDelayLevel, fixed when a directory is created: different levels
+    are refused later. None: the levels saved in the directory, or RocketMQ's 18 levels for a new
+    directory. timer_max_delay_ms: how far ahead a message's own due time may lie. retention: how
+    long messages are kept. If given when a directory is created, it is saved there and applied by
+    every writer (`Store.set_retention` changes it); without a retention everything is kept until
+    `Store.clean` is called. If given for an existing directory, it overrides the saved one in this
+    process.
     """
 
     log_file_bytes: int = 1024 * 1024 * 1024
@@ -223,7 +225,7 @@ class StoreConfig:
 
     @property
     def delay_levels_text(self) -> str:
-        """The delay levels; RocketMQ's unless others are set."""
+        """The delay levels in effect; RocketMQ's by default."""
         return DELAY_LEVELS if self.delay_levels is None else self.delay_levels
 
     @cached_property
@@ -232,5 +234,5 @@ class StoreConfig:
         return parse_delay_levels(self.delay_levels_text)
 
     def with_sizes(self, **sizes: Any) -> "StoreConfig":
-        """Return this configuration with the values that an existing directory fixes."""
+        """Return this configuration with the fixed values of an existing directory."""
         return replace(self, **sizes)

@@ -1,7 +1,7 @@
 """The exceptions that pyrocket raises.
 
 PyrocketError                      code, what happened, remedy
-├── InvalidInputError              the caller is wrong
+├── InvalidInputError              the caller's arguments are invalid
 │   ├── OptionError                OPTION_*: an unknown, missing or malformed option;
 │   │                              RETENTION_DIFFERS
 │   ├── SchemaError                SCHEMA_*: columns or types that do not fit
@@ -15,29 +15,29 @@ PyrocketError                      code, what happened, remedy
 │   ├── MessageError               MESSAGE_ILLEGAL, BODY_TOO_LARGE, PROPERTIES_SIZE_EXCEEDED,
 │   │                              DELAY_TWICE, TIMER_TOO_FAR
 │   └── StoreNotFoundError         STORE_NOT_FOUND, STORE_NOT_A_DIRECTORY, STORE_PATH
-├── DataLossError                  offsets asked for that the store no longer (or never) has
+├── DataLossError                  requested offsets that the store does not have
 │   ├── OffsetOutOfRangeError      OFFSET_OUT_OF_RANGE
-│   ├── LogTruncatedError          LOG_TRUNCATED: a crash cut what had been read
+│   ├── LogTruncatedError          LOG_TRUNCATED: recovery removed messages already read
 │   └── TopicRecreatedError        TOPIC_RECREATED
-├── SinkError                      a batch cannot be published whole, once
+├── SinkError                      a batch cannot be published exactly once
 │                                  SINK_BATCH_BEHIND, SINK_BATCH_DIFFERS, SINK_BATCH_GAP,
 │                                  SINK_FENCED, SINK_NO_IDENTITY, SINK_STORE_CHANGED, TOPIC_CHANGED
-├── TransactionError               a half message cannot be decided: TRANSACTION_NOT_FOUND, _ENDED,
-│                                  _GROUP_WRONG, _OFFSET_WRONG, _TOO_LATE, _TOPIC_GONE;
-│                                  PRODUCER_CLOSED
+├── TransactionError               a half message cannot be committed or rolled back:
+│                                  TRANSACTION_NOT_FOUND, _ENDED, _GROUP_WRONG, _OFFSET_WRONG,
+│                                  _TOO_LATE, _TOPIC_GONE; PRODUCER_CLOSED
 ├── StoreDamagedError              STORE_DAMAGED: bytes on disk that break the format;
 │   │                              LOG_DAMAGED: durable messages follow a damaged place of the log
-│   └── RecordDamagedError         one record; those after it can be read
+│   └── RecordDamagedError         one damaged record; those after it can be read
 └── StoreUnavailableError          the store cannot serve this now
     ├── StoreLockedError           STORE_IN_USE, LOCK_TIMEOUT
     ├── StoreNotSharedError        STORE_NOT_SHARED: another machine sees another store
     ├── StoreReadOnlyError         STORE_READ_ONLY
-    ├── StorePermissionError       PERMISSION_DENIED: this user may not; a PermissionError, too
+    ├── StorePermissionError       PERMISSION_DENIED: no permission; also a PermissionError
     │   └── NotAuthenticatedError  UNAUTHENTICATED: a broker does not know the user
     ├── StoreFailedError           STORE_FAILED: a write or fsync failed; open it again
     ├── TransportError             TRANSPORT_FAILED: a broker cannot be reached, or is late
-    └── UnsupportedError           UNSUPPORTED_*: a version or platform that cannot work;
-                                   STORE_NEWER: a file of the store, of a later release
+    └── UnsupportedError           UNSUPPORTED_*: an unsupported version or platform;
+                                   STORE_NEWER: a file was written by a later release
 """
 
 from functools import partial
@@ -53,8 +53,8 @@ _PUT_STATUS = {
 class PyrocketError(Exception):
     """Root of the tree: a code, what happened, and a remedy.
 
-    `code` is stable and safe to match on; `remedy` is what to do about it. `put_status` is
-    RocketMQ's PutMessageStatus for an append that failed with this error.
+    `code` is stable and safe to match on; `remedy` tells the user how to solve the problem.
+    `put_status` is RocketMQ's PutMessageStatus for an append that failed with this error.
     """
 
     default_code = "PYROCKET_ERROR"
@@ -168,7 +168,7 @@ class OffsetOutOfRangeError(DataLossError):
 
 
 class LogTruncatedError(DataLossError):
-    """A recovery truncated the log below offsets that had already been read."""
+    """Recovery truncated the log below offsets that had already been read."""
 
     default_code = "LOG_TRUNCATED"
 
@@ -180,13 +180,13 @@ class TopicRecreatedError(DataLossError):
 
 
 class SinkError(PyrocketError):
-    """A batch cannot be published exactly once; nothing of it is visible."""
+    """A batch cannot be published exactly once; none of its rows are visible."""
 
     default_code = "SINK_REFUSED"
 
 
 class TransactionError(PyrocketError):
-    """A half message cannot be committed or rolled back as asked; nothing was written."""
+    """A half message cannot be committed or rolled back as requested; nothing was written."""
 
     default_code = "TRANSACTION_REFUSED"
 
@@ -242,13 +242,13 @@ class StoreLockedError(StoreUnavailableError):
 
 
 class StoreNotSharedError(StoreUnavailableError):
-    """A task finds another directory, or none, at the store's path."""
+    """A Spark task finds a different directory, or none, at the store's path."""
 
     default_code = "STORE_NOT_SHARED"
 
 
 class StoreReadOnlyError(StoreUnavailableError):
-    """A write to a store that is open for reading."""
+    """A write to a store that was opened read-only."""
 
     default_code = "STORE_READ_ONLY"
 
@@ -303,6 +303,6 @@ class BrokerBusyError(StoreUnavailableError):
 
 
 class UnsupportedError(StoreUnavailableError):
-    """A version, platform or file system that pyrocket cannot work with."""
+    """A version, platform or file system that pyrocket does not support."""
 
     default_code = "UNSUPPORTED"

@@ -11,13 +11,13 @@ class Message:
     """One message to append.
 
     Messages can be looked up by their `keys`; a key may not be empty or contain a space. Empty
-    `tags`, an empty `sharding_key` and an empty string as `keys` count as missing. With a
+    `tags`, an empty `sharding_key` and an empty string as `keys` are treated as missing. With a
     `sharding_key` and no `queue_id`, equal keys are sent to the same queue, in order.
 
     A message with a `delay_level`, from 1 on, is delivered after the delay of that level (of the
     last level, if there are fewer). A message with `deliver_at_ms` (epoch milliseconds) is
-    delivered at that time or soon after, and at once if it has passed. A message can have one of
-    the two. Until it is delivered, no reader of the topic sees it.
+    delivered at that time or soon after, and at once if it has passed. The two exclude each other.
+    Until the message is delivered, no reader of the topic sees it.
     """
 
     topic: str
@@ -75,13 +75,13 @@ class SendStatus(str, Enum):
 
 @dataclass(frozen=True)
 class SendResult:
-    """Where one message was stored. `msg_id` is its UNIQ_KEY, `offset_msg_id` the broker's id.
+    """The location of a stored message. `msg_id` is its UNIQ_KEY, `offset_msg_id` the broker's id.
 
     For a delayed message `topic` and `queue_id` are its destination, but `queue_offset` and
-    `physical_offset` are those in the system topic where it waits; the delivered message has other
-    offsets and the same `msg_id`.
+    `physical_offset` locate the pending message in its system topic. The delivered message has
+    other offsets and the same `msg_id`.
 
-    With `flush="sync"` a status other than SEND_OK means that it may not be durable.
+    With `flush="sync"` a status other than SEND_OK means that the message may not be durable.
     """
 
     topic: str
@@ -95,7 +95,7 @@ class SendResult:
 
 @dataclass(frozen=True)
 class AppendResult:
-    """The result of one batch append: rows and log bytes written, and the log's end after it."""
+    """The result of a batch append: rows and log bytes written, and the log's new end."""
 
     rows: int
     bytes: int
@@ -104,13 +104,13 @@ class AppendResult:
 
 
 class MessageQueue(NamedTuple):
-    """A queue, as RocketMQ names it: queue ids count per topic and broker.
+    """A queue identified as in RocketMQ: queue ids are unique per topic and broker.
 
-    Ordered by topic, broker and id; equal ones are equal keys of a mapping.
+    Ordered by topic, broker and id, and hashable.
 
     Attributes:
         topic: The topic's name.
-        broker: The name of the broker that has the queue, as `Store.broker_name`.
+        broker: The name of the broker that has the queue: `Store.broker_name`.
         queue_id: From 0 on.
     """
 
@@ -124,7 +124,7 @@ class MessageQueue(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueOffsets:
-    """A queue's readable range: its first offset, and the one after its last."""
+    """A queue's readable range: [minimum, maximum)."""
 
     minimum: int
     maximum: int
@@ -148,7 +148,8 @@ class QueueRange:
 class ByteSpan:
     """The range of the log that holds some messages of a queue.
 
-    `bytes` is roughly how many of its bytes are theirs; messages of other queues lie between them.
+    `bytes` is the approximate size of these messages; the range also holds messages of other
+    queues.
     """
 
     start: int
@@ -163,8 +164,9 @@ class LogMark:
     Records are only appended, so a log that has this message at this offset also has everything
     that was stored before it, unlike an older copy of the log: see `Store.holds`.
 
-    log_offset: where the record begins. store_timestamp: epoch milliseconds. header_crc: CRC-32 of
-    the record's first 88 bytes, since records of equal length begin at equal offsets in both logs.
+    log_offset: start of the record. store_timestamp: epoch milliseconds. header_crc: CRC-32 of the
+    record's first 88 bytes; it distinguishes logs whose records have equal lengths and thus equal
+    offsets.
     """
 
     log_offset: int
@@ -190,7 +192,7 @@ class SourceIdentity:
 
 @dataclass(frozen=True)
 class Position:
-    """A snapshot of the shared state: equal positions mean that nothing has changed."""
+    """A snapshot of the shared state. Equal positions mean that nothing has changed in between."""
 
     published: int
     dispatched: int

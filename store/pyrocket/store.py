@@ -1,8 +1,8 @@
 """`Store`: a directory of topics that any number of processes share.
 
 The verbs that most programs need are methods of the store. The others belong to its parts, such as
-`store.topics` and `store.lookup`; each part is made when it is first used, so that a process that
-only stages rows or scans a queue has no timers, transactions or delivery.
+`store.topics` and `store.lookup`; each part is created on first use. A process that only stages
+rows or scans a queue thus starts no timers, transactions or delivery.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,10 +73,10 @@ class Store:
         config: StoreConfig | None = None,
         clock: Clock | None = None,
     ) -> "Store":
-        """Open the directory `path`; with `create` a missing or empty one becomes a store.
+        """Open the store in the directory `path`; `create` makes a store of a missing or empty one.
 
-        Read-only opening writes nothing, not even a lock, and works while others write. Without a
-        `clock` it is the wall clock, or a test's (`pyrocket.testing`). Raises StoreNotFoundError,
+        A read-only store writes nothing, takes no lock, and can be opened while others write. The
+        default clock is the wall clock or a test's (`pyrocket.testing`). Raises StoreNotFoundError,
         StorePermissionError, StoreLockedError, StoreDamagedError, UnsupportedError.
         """
         layout = layout_of(path)
@@ -92,8 +92,8 @@ class Store:
     def close(self, *, clean: bool = True) -> None:
         """Close the store; the last writer to close flushes everything and shuts it down cleanly.
 
-        With `clean=False` the clean shutdown is left to a later writer: nothing is lost as long as
-        the machine stays up, see `flush`. Do not use the store after it is closed.
+        With `clean=False` a later writer does the clean shutdown; messages that were not flushed
+        may be lost if the machine fails before that. Do not use the store after it is closed.
         """
         self._services.close(clean=clean)
 
@@ -145,7 +145,7 @@ class Store:
 
     @property
     def path(self) -> Path:
-        """The directory, absolute."""
+        """The absolute path of the store's directory."""
         return self._engine.layout.root
 
     @property
@@ -165,29 +165,29 @@ class Store:
 
     @property
     def read_only(self) -> bool:
-        """Whether writes are refused."""
+        """Whether the store was opened with `read_only`."""
         return self._engine.read_only
 
     @property
     def retention(self) -> Retention | None:
-        """How long the directory keeps messages; None: for ever."""
+        """The retention saved in the directory; None if messages are kept for ever."""
         return RetentionFile(self._engine.layout).read()
 
     def set_retention(self, retention: Retention | None) -> None:
-        """Set how long every writer keeps messages from now on; None: for ever.
+        """Save the retention that all writers apply from now on; None keeps messages for ever.
 
-        Durable. Writers that have the store open apply it within ten seconds, unless they have
-        their own. Raises StoreReadOnlyError, StoreLockedError.
+        The change is durable. Writers that have the store open apply it within ten seconds, unless
+        they were opened with a retention of their own. Raises StoreReadOnlyError, StoreLockedError.
         """
         check_type((Retention, NoneType), "Use a pyrocket.Retention, or None.", retention=retention)
         self._engine.writer.set_retention(retention)
 
     def now(self) -> int:
-        """Return the store's time in epoch milliseconds: the wall clock's, or a test's."""
+        """Return the store's time in epoch milliseconds, from its clock."""
         return self._engine.clock()
 
     def position(self) -> Position:
-        """Return a value that is equal to an earlier one if nothing has changed since. Cheap."""
+        """Return a snapshot that equals an earlier one if nothing has changed since. Cheap."""
         return self._reader.position()
 
     def append(self, message: Message) -> SendResult:
@@ -202,36 +202,36 @@ class Store:
         first_queue: int | None = None,
         whole: bool = False,
     ) -> AppendResult:
-        """Append all rows or none, visible together; `topic` overrides the column.
+        """Append all rows or none; they become visible together. `topic` overrides the column.
 
-        With `whole` they are durable when this returns, and a power loss leaves all or none.
-        Columns: `pyrocket.SEND_COLUMNS`. Rows without queue id and sharding key are spread over
-        the write queues, beginning with `first_queue`. Raises SchemaError, and MessageError naming
-        the row (counted from 0).
+        With `whole` the rows are durable when this returns, and a power loss leaves all or none.
+        Columns: `pyrocket.SEND_COLUMNS`. Rows with neither queue id nor sharding key are spread
+        over the write queues, starting at `first_queue`. Raises SchemaError, and MessageError
+        naming the row (counted from 0).
         """
         return self._services.sender.append_batch(batch, topic, first_queue, whole=whole)
 
     def flush(self) -> None:
-        """Return when everything that was appended before, by any process, is durable."""
+        """Block until everything that any process appended before the call is durable."""
         self._engine.writer.flush()
 
     def within(self, seconds: float) -> AbstractContextManager[None]:
-        """Bound the waits of calls in a `with` block for the write lock and for a flush."""
+        """Limit the wait for the write lock and for flushes in each call within a `with` block."""
         check_amount("seconds", seconds)
         return self._engine.writer.within(int(1000 * seconds))
 
     def run_services(self) -> ServiceThread:
-        """Start a thread that delivers due messages on time, until its `stop` or the store's close.
+        """Start a thread that delivers due messages on time, until its `stop` or `Store.close`.
 
-        Without one, each writer delivers due messages after its appends.
+        Without such a thread, each writer delivers due messages after its appends.
         """
         return self._services.runner.start()
 
     def deliver_due(self) -> bool:
-        """Deliver due messages for half a second at most; return whether any was due.
+        """Deliver due messages for at most half a second; return whether any were due.
 
-        A store that is open for reading is opened for writing for that, at most once a second;
-        nothing happens if that is impossible.
+        A read-only store opens its directory for writing for this, at most once a second, and does
+        nothing if it cannot.
         """
         if not self.read_only:
             return self._services.runner.drain(self._engine.writer) > 0
@@ -246,16 +246,16 @@ class Store:
     ) -> CleanReport:
         """Delete the oldest log files by age or down to a size; the default is `retention`.
 
-        Files with pending delayed messages are kept, and all after them; the report names them.
-        Rows that were staged for a sink a week ago and never published are deleted, too. With
-        `dry_run` nothing is deleted, and the store may be open for reading. Raises OptionError.
+        Files with pending delayed messages, and all files after them, are kept and listed in the
+        report. Rows that were staged for a sink a week ago and never published are deleted, too.
+        With `dry_run` nothing is deleted, and the store may be read-only. Raises OptionError.
         """
         return self._services.clean(hours=hours, total_bytes=total_bytes, dry_run=dry_run)
 
     def snapshot(
         self, target: str | PathLike[str], progress: Progress | None = None
     ) -> SnapshotReport:
-        """Copy the store, in use or not, to `target`, which is missing or empty.
+        """Copy the store, even while it is in use, to `target`, which must be missing or empty.
 
         `progress` is called with the bytes done, the bytes in all, and the file that was copied.
         """
@@ -264,21 +264,21 @@ class Store:
         return take_snapshot(engine.layout, self._reader, where, lock, progress)
 
     def offsets(self, topic: str) -> dict[int, QueueOffsets]:
-        """Return the range of each read queue of a topic, by queue id."""
+        """Return the offset range of each read queue of a topic, by queue id."""
         return self._reader.offsets(self._topics.get(topic))
 
     def lost_queues(self, topic: str) -> dict[int, QueueOffsets]:
-        """Return the ranges of queues that still hold messages but are no longer read queues."""
+        """Return the offset ranges of queues that hold messages but are no longer read queues."""
         kept = self._topics.get(topic).read_queues
         lost = [queue_id for queue_id in self._reader.queues_of(topic) if queue_id >= kept]
         ranges = {queue_id: self.queue_range(topic, queue_id) for queue_id in lost}
         return {queue_id: has for queue_id, has in ranges.items() if has.minimum < has.maximum}
 
     def queue_range(self, topic: str, queue_id: int) -> QueueOffsets:
-        """Return the range of any queue, also one that its topic, or the store, no longer has.
+        """Return the offset range of any queue, even of one that was removed from its topic.
 
-        The messages that such a queue still has can be scanned. For a queue without messages both
-        offsets are its former end; 0 if that is unknown.
+        The remaining messages of such a queue can be scanned. For a queue without messages both
+        offsets are its former end, or 0 if that is unknown.
         """
         check_place(topic, queue_id)
         return self._reader.system_offsets(topic, queue_id)
@@ -294,9 +294,9 @@ class Store:
         return self._reader.queue_offsets(self._topics.get(topic), queue_id).maximum
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """Return the first offset stored at or after the time; the maximum if there is none.
+        """Return the offset of the first message stored at or after the time, or else the maximum.
 
-        The queue may be one that the topic no longer has, as long as it holds messages.
+        The queue may have been removed from its topic if it still holds messages.
         """
         check_numbers(queue_id=queue_id, timestamp_ms=timestamp_ms)
         return self._reader.offset_by_time(self._topics.get(topic), queue_id, timestamp_ms)
@@ -304,7 +304,7 @@ class Store:
     def read(
         self, topic: str, queue_id: int, offset: int, max_messages: int = 32
     ) -> list[StoredMessage]:
-        """Return up to `max_messages` from `offset` on, as one pull; none at the queue's end.
+        """Return up to `max_messages` messages from `offset` on, like a pull; none at the end.
 
         Raises OffsetOutOfRangeError below the minimum or beyond the maximum.
         """
@@ -323,9 +323,9 @@ class Store:
             for message in store.messages("orders"):
                 print(message.queue_id, message.queue_offset, message.body)
 
-        The end is fixed by the call; by default the range is the whole queue. A few MiB are
-        in memory at a time. Raises TopicNotFoundError, QueueNotFoundError, OffsetOutOfRangeError,
-        also later, if messages are deleted before they are read.
+        The end is fixed by the call; by default the range is the whole queue. A few MiB are in
+        memory at a time. Raises TopicNotFoundError, QueueNotFoundError, OffsetOutOfRangeError,
+        also during the iteration if messages are deleted before they are read.
         """
         return iterate_messages(self._reader, self._topics.get(topic), queue_id, start, end)
 
@@ -343,9 +343,9 @@ class Store:
     ) -> Iterator[pa.RecordBatch]:
         """Yield exactly the messages [start, end) that match `where`, in batches of a few MiB.
 
-        Columns: `pyrocket.SCAN_COLUMNS`; only those asked for are built. A `tally` counts what was
-        examined. Raises OffsetOutOfRangeError, StoreDamagedError, and SchemaError for a `bodyText`
-        that is not UTF-8.
+        Columns: `pyrocket.SCAN_COLUMNS`; only the requested ones are built. A `tally` counts the
+        examined messages. Raises OffsetOutOfRangeError, StoreDamagedError, and SchemaError for a
+        `bodyText` that is not UTF-8.
         """
         slices = self.raw.slices(topic, queue_id, start, end, where=where, tally=tally)
         join = where is not None and not where.wants_all

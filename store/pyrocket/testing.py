@@ -1,11 +1,11 @@
-"""For tests of programs that use a store: a clock that all processes of the store follow.
+"""A clock for tests of programs that use a store, shared by all processes of the store.
 
     clock = FileClock(path)
     clock.set(1_700_000_000_000)        # from now on every store opened at `path` …
     with Store.open(path, create=True) as store: ...
     clock.advance(72 * 3_600_000)       # … in any process, Spark's workers too, uses this time
 
-Nothing else creates such a clock, and a store that finds one logs a warning.
+Only `FileClock` creates such a clock, and a store that finds one logs a warning.
 """
 
 import sys
@@ -20,10 +20,10 @@ from pyrocket.errors import InvalidInputError
 
 
 class FileClock:
-    """The clock of the store at `path`, which need not exist yet; itself a `Clock`.
+    """The clock of the store at `path`, which need not exist yet. Implements `Clock`.
 
-    The time changes only by `set` and `advance`. Stores follow it if they are opened after the
-    first `set` and without another clock. Only one process at a time may set it.
+    The time changes only by `set` and `advance`. Stores that are opened after the first `set` use
+    it, unless they are given another clock. Only one process at a time may set it.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -46,10 +46,10 @@ class FileClock:
         replace_file(self._layout.clock, content, self._layout.scratch)
 
     def advance(self, ms: int) -> int:
-        """Advance the time by so many milliseconds; return the new time."""
+        """Advance the time by `ms` milliseconds; return the new time."""
         self.set(self() + ms)
         return self()
 
     def remove(self) -> None:
-        """Delete the clock: stores opened later use the wall clock, open ones keep their time."""
+        """Delete the clock. Stores opened later use the wall clock; open stores keep their time."""
         io.unlink(self._layout.clock)

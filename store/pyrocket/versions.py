@@ -1,9 +1,9 @@
-"""Versions of our own files, those under `pyrocket/`; `store/README.md` lists their changes.
+"""The versions of our own files, under `pyrocket/`; `store/README.md` lists the changes.
 
 A file without a version has version 1. Older versions are read. A file with a later version than
-below is refused by name, or ignored if it is only a hint. Files that are rebuilt from the log
-(`keys`, `timers/`) have no version: a new format gets a new name, so that an older release finds no
-file and rebuilds its own.
+listed below is rejected with an error that names it, or ignored if the store works without it.
+Files that are rebuilt from the log (`keys`, `timers/`) have no version. A new format gets a new
+name: an older release finds no file of the old name and rebuilds it.
 """
 
 from pathlib import Path
@@ -34,9 +34,10 @@ HINTS = frozenset({"broker.json", "ends.json", "handed.json", "empty.json", "unc
 
 
 def check_version(path: Path, version: object, release: object = "") -> None:
-    """Raise unless this release reads this version of a file, which `release` has written.
+    """Check that this release can read this version of a file, which `release` has written.
 
-    Raises UnsupportedError (STORE_NEWER); ValueError for a hint, or an invalid version.
+    Raises UnsupportedError (STORE_NEWER), or ValueError if the version is invalid, or
+    if it is later and the file is one of `HINTS`.
     """
     newest = VERSIONS[path.name]
     if not isinstance(version, int) or version < 1:

@@ -1,1 +1,1 @@
-"""For operators: verify, repair, the commands, notebook tables and fixtures, built on `Store`."""
+"""Tools built on `Store`: verify, repair, command line, notebook tables and pytest fixtures."""

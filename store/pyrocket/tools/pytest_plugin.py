@@ -1,4 +1,4 @@
-"""Fixtures for tests of code that uses a store: no server, no Docker, and a clock that tests move.
+"""Fixtures for tests of code that uses a store, without server or Docker; tests set the clock.
 
     def test_orders(pyrocket_store, pyrocket_clock):
         pyrocket_store.append(Message(topic="orders", body=b"1", delay_level=18))
@@ -6,7 +6,7 @@
         pyrocket_store.deliver_due()
         assert pyrocket_store.read("orders", 0, 0)
 
-pytest loads the plugin if pyrocket is installed; a store is imported when a fixture is used.
+pytest loads the plugin if pyrocket is installed; `Store` is imported when a fixture is used.
 Spark's processes use the same clock: `spark.read.format("pyrocket").load(pyrocket_store.path)`.
 """
 
@@ -35,13 +35,13 @@ def pyrocket_config() -> "StoreConfig":
 
 @pytest.fixture
 def pyrocket_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory of `pyrocket_store`: a new one for each test."""
+    """Return the directory of `pyrocket_store`; each test gets a new one."""
     return tmp_path_factory.mktemp("pyrocket") / "store"
 
 
 @pytest.fixture
 def pyrocket_clock(pyrocket_path: Path) -> "FileClock":
-    """Return the store's clock, shared by all processes; it stands still until a test moves it."""
+    """Return the store's clock, shared by all processes; only a test changes its time."""
     from pyrocket.testing import FileClock
 
     clock = FileClock(pyrocket_path)

@@ -1,7 +1,7 @@
 """Topics, queues and consumer groups of an open store as typed values, read from its views.
 
-Both the commands and the notebook tables show these. Imports of pyarrow are delayed until a store
-is read, so that `pyrocket --help` is fast.
+Both the commands and the notebook tables show these. pyarrow is imported only when a store is read,
+so that `pyrocket --help` is fast.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ TopicKind = Literal["user", "retry", "dead-letter", "system"]
 
 @dataclass(frozen=True)
 class QueueInfo:
-    """A queue of a topic, with the messages of the offsets [minimum, maximum).
+    """A queue of a topic, which holds the messages with offsets [minimum, maximum).
 
     bytes: their approximate size in the log. first, last: the store times of the oldest and the
     newest message, UTC.
@@ -36,7 +36,7 @@ class QueueInfo:
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic with sums over its queues; `queues` has empty ones, too.
+    """A topic with sums over its queues; `queues` includes empty ones.
 
     A topic that is missing in the topic table has 0 read and write queues.
     """
@@ -69,9 +69,9 @@ class TopicLag:
 
 @dataclass(frozen=True)
 class QueueLag(TopicLag):
-    """The lag of a group in a queue, which has the messages [minimum, maximum).
+    """The lag of a group in a queue, which holds the messages [minimum, maximum).
 
-    committed: the next offset to consume; None before the first commit, then the lag is the whole
+    committed: the next offset to consume; None before the first commit, when the lag is the whole
     queue. lost: messages that were deleted before they were consumed. beyond_end: how far
     `committed` is beyond the queue's end, as after a crash or a restore.
     """
@@ -85,7 +85,7 @@ class QueueLag(TopicLag):
 
 
 def topics_of(store: "Store", name: str = "") -> Iterator[TopicInfo]:
-    """Yield all topics, or the named one if it exists, by name."""
+    """Yield all topics, ordered by name, or only the named one if it exists."""
     from pyrocket.metadata.topics import is_system_topic
 
     names = store.topics.all()
@@ -110,20 +110,21 @@ def topics_of(store: "Store", name: str = "") -> Iterator[TopicInfo]:
 
 
 def topic_of(store: "Store", name: str) -> TopicInfo:
-    """Return one topic. Raises TopicNotFoundError naming the nearest."""
+    """Return one topic. Raises TopicNotFoundError, which suggests the most similar name."""
     found = next(topics_of(store, name), None)
     if found is not None:
         return found
-    new = store.topics.get(name)  # Created in the meantime, or it raises.
+    # Succeeds if the topic was created in the meantime, otherwise raises.
+    new = store.topics.get(name)
     queues = _with_empty([], max(new.read_queues, new.write_queues))
     sizes = new.perm, new.read_queues, new.write_queues, 0, 0
     return TopicInfo(name, "user", *sizes, first=None, last=None, queues=queues)
 
 
 def lags_of(store: "Store", group: str = "") -> list[QueueLag]:
-    """Return the lag of a group, or of each, in the queues of its topics.
+    """Return the lag of a group, or of all groups, in each queue of its topics.
 
-    A group without committed offsets has none. Raises GroupNotFoundError.
+    A group without committed offsets has no lag. Raises GroupNotFoundError.
     """
     rows, now_ms = _rows(store, "groups", group=group), store.now()
     return [_lag(row, now_ms) for row in rows if row["topic"] is not None]
@@ -140,7 +141,7 @@ def sum_by_topic(lags: Iterable[QueueLag]) -> list[TopicLag]:
 
 
 def _with_empty(queues: Iterable[QueueInfo], count: int) -> tuple[QueueInfo, ...]:
-    """Add those of the first `count` queues that have never had a message."""
+    """Add the queues with ids below `count` that have never had a message."""
     known = {queue.queue_id: queue for queue in queues}
     empty = (
         QueueInfo(queue_id, minimum=0, maximum=0, bytes=0, first=None, last=None)

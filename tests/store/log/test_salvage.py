@@ -258,7 +258,7 @@ def test_repair_that_truncates_reports_and_keeps_whole_messages(path):
     damage(path, 10, 20)
     reboot(path)
     (cut,) = [one for one in repair(path, dry_run=True, cut=True).actions if one.kind == "cut"]
-    assert "removes 88 whole messages" in cut.what
+    assert "removes 88 complete messages" in cut.what
     report = repair(path, cut=True)
     assert report.after.ok
     (kept,) = (path / "pyrocket").glob("cut-*")

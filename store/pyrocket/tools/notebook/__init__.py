@@ -1,4 +1,4 @@
-"""A store at a glance, for notebooks and prompts: topics, groups, lag and messages as tables.
+"""Tables of a store for notebooks and prompts: topics, groups, lag and messages.
 
     from pyrocket.tools import notebook
     notebook.topics("/data/store")
@@ -6,7 +6,7 @@
     notebook.lag("/data/store", "billing")
 
 Each function returns a `Table`: HTML in a notebook, text at a prompt, and rows for programs. The
-store is an open `Store` or a path, which is opened for reading; without one, it is the path in the
+store is an open `Store` or a path, which is opened read-only; the default is the path in the
 environment variable PYROCKET_STORE, as in `notebook.peek(topic="orders")`. Nothing is written.
 """
 

@@ -1,4 +1,4 @@
-"""Rows with a display of their own: HTML in a notebook, text elsewhere."""
+"""A table that is displayed as HTML in a notebook and as text elsewhere."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 _MAX_CHARACTERS = 120
-"""Limit of a displayed value; the rows have the whole value."""
+"""Maximum length of a displayed value; the rows hold the complete value."""
 
 _NUMBERS = (int, timedelta)
 
@@ -36,7 +36,7 @@ class Table:
         return f"{safe(self.title)}\n{self.text()}"
 
     def text(self) -> str:
-        """Return the column names and the rows, a line each, without the title."""
+        """Return the column names and the rows, one per line, without the title."""
         # Characters of some scripts are two cells wide.
         from rich.cells import cell_len
 
@@ -91,14 +91,14 @@ def shown(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    # A body may have megabytes: escape only what may be shown.
+    # A body may have megabytes: escape only the part that may be displayed.
     short = safe(text[: 4 * _MAX_CHARACTERS])
     cut = len(text) > 4 * _MAX_CHARACTERS or len(short) > _MAX_CHARACTERS
     return short[: _MAX_CHARACTERS - 1] + "…" if cut else short
 
 
 def safe(text: str) -> str:
-    """Return the text with escapes for all characters that are not printable, line ends too."""
+    """Return the text with all non-printable characters escaped, including line ends."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 

@@ -23,7 +23,7 @@ from pyrocket.tools.summaries import (
 )
 
 StoreOrPath = Store | str | PathLike[str] | None
-"""None is the store of the environment variable PYROCKET_STORE."""
+"""None means the store named by the environment variable PYROCKET_STORE."""
 
 _BARS = "▁▂▃▄▅▆▇█"
 _TREND_PARTS = 16
@@ -34,7 +34,8 @@ def topics(store: StoreOrPath = None, *, system: bool = False) -> Table:
     """Return the topics of the topic table; RocketMQ's own only with `system`.
 
     bytes: approximate size of the messages in the log. first, last: store times of the oldest and
-    the newest message, UTC. trend: messages from first to last, in 16 equal parts of that time.
+    the newest message, UTC. trend: number of messages in each of 16 equal intervals from first to
+    last.
     """
     with _opened(store) as opened:
         rows = [
@@ -48,7 +49,7 @@ def topics(store: StoreOrPath = None, *, system: bool = False) -> Table:
 
 
 def queues(store: StoreOrPath = None, topic: str = "") -> Table:
-    """Return the queues of a topic: minimum and maximum offset, the others as in `topics`.
+    """Return the queues of a topic: minimum and maximum offset, and columns as in `topics`.
 
     Raises StoreNotFoundError, TopicNotFoundError.
     """
@@ -69,9 +70,9 @@ def queue_table(title: str, topic: TopicInfo) -> Table:
 
 
 def groups(store: StoreOrPath = None) -> Table:
-    """Return the consumer groups, a row for each topic with committed offsets.
+    """Return the consumer groups, one row for each topic with committed offsets.
 
-    lag, bytes, behind: as in `lag`, for all queues together.
+    lag, bytes, behind: as in `lag`, summarized over all queues.
     """
     with _opened(store) as opened:
         return group_table(f"Groups of {opened.path}", opened.groups.all(), lags_of(opened))
@@ -90,10 +91,10 @@ def group_table(title: str, names: Iterable[str], lags: Iterable[QueueLag]) -> T
 
 
 def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
-    """Return the lag of a group, or of each, in the queues of its topics.
+    """Return the lag of a group, or of all groups, in each queue of its topics.
 
-    committed: the next offset to consume; None before the first commit, then the lag is the whole
-    queue. bytes: its approximate size in the log. behind: the age of its oldest message. lost:
+    committed: the next offset to consume; None before the first commit, when the lag is the whole
+    queue. bytes: approximate size of the lag in the log. behind: age of its oldest message. lost:
     messages deleted before they were consumed. beyond: how far committed is beyond the queue's end.
     Raises GroupNotFoundError.
     """
@@ -105,7 +106,7 @@ def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
 
 
 def lag_table(title: str, lags: Iterable[QueueLag]) -> Table:
-    """Return lags as a table, a row for each queue."""
+    """Return lags as a table, one row for each queue."""
     places = ("group", "topic", "queue", "committed", "maximum")
     columns = (*places, "lag", "bytes", "behind", "lost", "beyond")
     rows = [
@@ -143,7 +144,7 @@ def peek(
 
 @contextmanager
 def _opened(store: StoreOrPath) -> Iterator[Store]:
-    """Yield the store; one that is given by its path is opened for reading, and closed again."""
+    """Yield the store; one given by its path is opened read-only and closed at the end."""
     if isinstance(store, Store):
         yield store
         return
@@ -181,7 +182,7 @@ def _row(one: StoredMessage) -> tuple[object, ...]:
 
 
 def _trend(store: Store, topic: TopicInfo) -> str:
-    """Return a bar for each part of the time, its height relative to the fullest part."""
+    """Return one bar per interval, its height relative to the interval with most messages."""
     if topic.first is None or topic.last is None:
         return ""
     queues = [queue for queue in topic.queues if queue.queue_id < topic.read_queues]

@@ -1,13 +1,13 @@
-"""Repair of a store: fixes what `verify` finds and can be fixed, and leaves the rest as it is.
+"""Repair of a store: fixes the repairable findings of `verify` and leaves the rest unchanged.
 
-The repair holds the store exclusively: no other process has it open for writing, and readers wait.
-Nothing is lost: what is cut off the log is kept in `pyrocket/cut-<time>-<offset>`; foreign and
-broken files are moved to `pyrocket/quarantine/<time>/`. A log that is damaged in the middle is
-truncated there only on request, because whole messages follow. A repair that was killed can be
-started again.
+The repair holds the store's locks exclusively: no other process has the store open for writing, and
+readers wait. Nothing is lost: bytes truncated from the log are saved in
+`pyrocket/cut-<time>-<offset>`; foreign and corrupt files are moved to
+`pyrocket/quarantine/<time>/`. A log that is damaged in the middle is truncated there only on
+request, because complete messages follow. A killed repair can be started again.
 
 plan          findings → actions
-placeholders  records written over damaged ranges of the log
-steps         taking the actions
-run           plan, take the store exclusively, act, check again
+placeholders  write records over damaged ranges of the log
+steps         take the actions
+run           plan, lock the store, act, check again
 """

@@ -1,9 +1,10 @@
-"""Placeholders over the damaged ranges of a log, one for each message that was there.
+"""Writes placeholders over the damaged ranges of a log, one for each lost message.
 
 The lost messages are found by the queue entries that point to them, and by gaps in the queue
 offsets of the log's records. Where an entry exists, the placeholder has exactly the position and
-size of the message. Only bytes that hold no whole record are overwritten, or a record with a wrong
-topic, queue or queue offset, which no checksum covers. A repair that was killed can be run again.
+size of the message. The only bytes overwritten are those that belong to no complete record, and
+records with a wrong topic, queue or queue offset, which no checksum covers. A killed repair can be
+run again.
 """
 
 import logging
@@ -28,14 +29,14 @@ _log = logging.getLogger(__name__)
 
 _HEAD_BYTES = 96
 _MAX_BYTES = 1 << 20
-"""Size limit of a placeholder for no known message: readers read each record whole."""
+"""Size limit of a placeholder for no known message, since readers load a complete record."""
 
 Key = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """[start, end) of the log, and the message that was there, or None if it is not known."""
+    """A range [start, end) of the log, and the lost message there, or None if it is unknown."""
 
     start: int
     end: int
@@ -44,7 +45,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class _Gap:
-    """A message that the log lacks; it lay between the log offsets `low` and `high`."""
+    """A lost message, which was stored between the log offsets `low` and `high`."""
 
     lost: LostMessage
     low: int
@@ -52,7 +53,7 @@ class _Gap:
 
 
 class DamagedLog:
-    """One pass over a damaged log: its damaged ranges, and the messages that were there."""
+    """One pass over a damaged log, which finds the damaged ranges and the lost messages."""
 
     def __init__(self, log: CommitLog, queues: QueueTable) -> None:
         self._log, self._queues = log, queues
@@ -87,15 +88,15 @@ class DamagedLog:
                     continue
                 low = int(lows[at])
                 if int(offsets[at]) - first > (position - low) // FIXED_BYTES:
-                    continue  # That many messages would not fit.
+                    continue  # More messages are missing than fit into the range.
                 for offset in range(first, int(offsets[at])):
                     self._gaps.append(_Gap(LostMessage(*queue, offset), low, position))
             self._next[queue] = int(offsets[-1]) + 1, int(positions[-1])
 
     def _renamed_at(self, gap: _Gap, bad: list[tuple[int, int]]) -> Piece | None:
-        """Return the record of a missing message, if it is there under another topic or queue.
+        """Return the record of a missing message if the log has it with another topic or queue.
 
-        The right queue has an entry for it, and the queue that it names has none.
+        The right queue has an entry for the record, and the queue named in the record has none.
         """
         lost = gap.lost
         entry = self._entry((lost.topic, lost.queue_id), lost.queue_offset)
@@ -109,7 +110,7 @@ class DamagedLog:
         return Piece(*entry, lost) if own != entry and record.size == entry[1] - entry[0] else None
 
     def _entry(self, queue: Key, offset: int) -> tuple[int, int] | None:
-        """Return the log offsets [start, end) that an entry points to, or None."""
+        """Return the log range [start, end) that an entry points to, or None."""
         for entry in self._queues.get(*queue).entries(offset, offset + 1):
             position, size = int(entry["physical_offset"]), int(entry["size"])
             return (position, position + size) if size > 0 else None
@@ -134,7 +135,7 @@ class DamagedLog:
         self.unindexed = {(gap.lost.topic, gap.lost.queue_id) for gap in gaps}
         pieces: list[Piece] = []
         for damaged in self.ranges:
-            # Messages of a range that continues in the next file may be in either.
+            # A range that spans two files has a piece in each; the messages may be in either.
             here = [gap.lost for gap in gaps if _overlap([damaged], gap.low, gap.high)]
             made = self._filled(*damaged, known[damaged], here)
             placed |= {piece.lost for piece in made}
@@ -161,7 +162,7 @@ class DamagedLog:
     def _filled(
         self, start: int, end: int, known: list[Piece], waiting: list[LostMessage]
     ) -> list[Piece]:
-        """Return pieces that cover [start, end): the known ones, and others between them."""
+        """Return pieces that cover [start, end): the known ones, and fillers between them."""
         pieces: list[Piece] = []
         for piece in [*known, Piece(end, end, None)]:
             start = self._fill(pieces, start, piece.start, waiting)
@@ -174,7 +175,7 @@ class DamagedLog:
         return pieces
 
     def _fill(self, pieces: list[Piece], start: int, end: int, waiting: list[LostMessage]) -> int:
-        """Add pieces for [start, end), where no entry points to; return where they end."""
+        """Add pieces for [start, end), to which no entry points; return the end of the last one."""
         ends_file = end == self._log.file_end(start)
         room = end - BLANK_BYTES if ends_file else end
         # Records in sealed ranges end with a checksum.
@@ -200,7 +201,7 @@ class DamagedLog:
     def step_over(self, pieces: list[Piece]) -> None:
         """Write the placeholders durably.
 
-        A reader that has the damaged bytes mapped may see either content.
+        A reader that has mapped the damaged bytes may see the old or the new content.
         """
         stored = self._last_stored
         for piece in sorted(pieces, key=lambda one: one.start, reverse=True):

@@ -1,4 +1,4 @@
-"""The plan of a repair: findings become actions, in the order in which they are taken."""
+"""Plans a repair: turns findings into actions, in the order in which they are taken."""
 
 from dataclasses import dataclass
 
@@ -44,12 +44,12 @@ _KINDS = {
 _OF_LOG = ("LOG_DAMAGED", "LOG_QUEUE_")
 
 _NEEDS_LOG = (LENGTH, STEP_OVER, CUT, QUEUES, KEYS, TIMERS, RECOVER)
-"""Not possible while files of the log are missing, or tables or `store.json` cannot be read."""
+"""Kinds of actions that need all files of the log, readable tables and a readable `store.json`."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """One action: its kind, the file or queue it is about, and a text for the user."""
+    """One action: its kind, the affected file or queue, and a text for the user."""
 
     kind: str
     subject: str
@@ -86,7 +86,7 @@ def _action(kind: str, finding: Finding, report: Report, *, cut: bool) -> Action
         LENGTH: f"extend {file} to its full length",
         STEP_OVER: "write placeholders over the damaged bytes of the log, of which a copy goes to"
         " pyrocket/quarantine; reads of these messages still fail, all others are kept",
-        CUT: f"truncate the log at {end}, {_removed(report, damage)}keeping what is removed in"
+        CUT: f"truncate the log at {end}, {_removed(report, damage)}keeping the removed bytes in"
         " pyrocket/cut-…",
         QUEUES: f"rebuild the queue {file} from the log",
         KEYS: f"rebuild the key index from the log, {NO_TAGS}",
@@ -98,8 +98,8 @@ def _action(kind: str, finding: Finding, report: Report, *, cut: bool) -> Action
 
 
 def _removed(report: Report, damage: DamagedRange | None) -> str:
-    """Return a text with the number of whole messages that a truncation removes."""
-    return f"which removes {report.messages - damage.before} whole messages, " if damage else ""
+    """Return a text with the number of complete messages that a truncation removes."""
+    return f"which removes {report.messages - damage.before} complete messages, " if damage else ""
 
 
 def _names(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""A repair: plan, take the store exclusively, act, and check again."""
+"""Runs a repair: plans it, locks the store, takes the actions, and checks the store again."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ _TIMEOUT_MS = 10_000
 
 @dataclass(frozen=True)
 class RepairReport:
-    """The actions that were taken or, in a dry run, would be, and the checks around them."""
+    """The actions taken, or planned by a dry run, with the reports before and after them."""
 
     actions: tuple[Action, ...]
     done: bool
@@ -38,7 +38,7 @@ class RepairReport:
 
 
 Agree = Callable[[tuple[Action, ...]], bool]
-"""Decides whether the actions are taken; called while the store is held exclusively."""
+"""Decides whether the actions are taken. Called while the store is locked exclusively."""
 
 
 @translating
@@ -73,7 +73,7 @@ def repair(
         if not actions or (agree is not None and not agree(actions)):
             return RepairReport(actions, False, before, before)
         Steps(layout, before, clock_at(layout.clock), config).run(actions)
-    # A writer refuses a store whose log lacks files.
+    # A writer cannot open a store whose log lacks files.
     between = check()
     if is_beyond_repair(between):
         return RepairReport(actions, True, before, between)
@@ -83,7 +83,7 @@ def repair(
 
 @contextmanager
 def _exclusively(layout: Layout) -> Iterator[None]:
-    """Keep all writers out. Raises StoreLockedError if one has the store open."""
+    """Exclude all writers. Raises StoreLockedError if a writer has the store open."""
     for folder in (layout.own, layout.scratch):
         io.make_directory(folder)
     write_lock, session = WriteLock(layout.mutex, layout.turnstile, lambda: 0), None

@@ -1,4 +1,4 @@
-"""The steps of a repair. The caller holds the store exclusively."""
+"""The steps of a repair. The caller must hold the store's locks exclusively."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -60,7 +60,7 @@ class Steps:
         self._queues = QueueTable(layout, config.queue_file_bytes, writable=True)
 
     def run(self, actions: tuple[Action, ...]) -> None:
-        """Take them in order; readers wait meanwhile."""
+        """Take the actions in order; readers wait until they are done."""
         state = self._invalidate()
         try:
             for kind, take in self._steps().items():
@@ -119,7 +119,7 @@ class Steps:
         return target
 
     def _names(self) -> Iterator[str]:
-        """Yield names of folders: a file and the folder it lay in may both be moved."""
+        """Yield folder names; a second one is needed if a file and its folder are both moved."""
         yield str(self._now)
         yield from (f"{self._now}-{number}" for number in count(2))
 
@@ -128,7 +128,8 @@ class Steps:
             path = self._layout.root / file
             self._move_away(file)
             if path == self._layout.config("topics") and self._report.missing_topics:
-                continue  # `_restore_topics` replaces it by the backup with these added.
+                # `_restore_topics` replaces the table by its backup with these topics added.
+                continue
             backup = path.with_name(path.name + ".bak")
             if (content := read_or_none(backup)) is not None:
                 replace_file(path, content, self._layout.scratch)
@@ -164,7 +165,7 @@ class Steps:
         if written_end > end:
             target = self._layout.own / f"cut-{self._now}-{end}"
             keep_cut(self._log, target, self._layout.scratch, end, written_end)
-        # The file says that the log ended later.
+        # Its saved end of the log is later than the end after the truncation.
         io.unlink(self._layout.queue_ends)
         files = self._log.run.starts()
         if files:
@@ -219,7 +220,7 @@ class Steps:
         return f"consumequeue/{topic}/{queue_id}"
 
     def _restore(self, file: str, target: Path) -> None:
-        """Undo a move to the quarantine, and move there what was created in its place."""
+        """Undo a move to the quarantine; a file created in its place is moved there instead."""
         made = self._layout.root / file
         if made.exists():
             io.rename(made, target.with_name(target.name + ".made"))
@@ -228,7 +229,7 @@ class Steps:
             io.sync_directory(made.parent)
 
     def _save_ends(self, keys: set[tuple[str, int]]) -> None:
-        """Save the ends of queues without messages in the log, so that they continue there."""
+        """Save the ends of queues without messages in the log; new messages continue at them."""
         ends: dict[str, dict[int, int]] = {}
         for topic, queue_id in keys:
             last = self._queues.get(topic, queue_id)
@@ -241,7 +242,7 @@ class Steps:
 
 
 def _with_due_times(kept: dict[int, Entries], run: RecordFields, part: QueuePart) -> QueuePart:
-    """Return the part with the due times of a broker's former entries."""
+    """Return the part with the due times of the entries that a broker had written."""
     old = kept.get(part.queue_id) if part.topic == SCHEDULE_TOPIC else None
     if old is None or not len(old):
         return part
@@ -251,7 +252,7 @@ def _with_due_times(kept: dict[int, Entries], run: RecordFields, part: QueuePart
 
 
 def _has_room(folder: Path, file: str) -> bool:
-    """Whether the path is free, and none of its folders is a file there."""
+    """Whether nothing exists at the path and all its existing parents are folders."""
     target = folder / file
     return not target.exists() and all(
         each.is_dir() or not each.exists() for each in target.parents

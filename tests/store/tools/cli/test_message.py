@@ -48,7 +48,7 @@ def test_tail_reads_messages_truncated_by_a_repair(path):
     damaged[88] ^= 1
     log.write_bytes(damaged)
     done = run_on(path, "store", "repair", "--cut", "--yes")
-    assert "removes 2 whole messages" in done.stderr
+    assert "removes 2 complete messages" in done.stderr
     (cut,) = (path / "pyrocket").glob("cut-*")
     assert bodies(cut, "message", "tail", "t") == ["bä", EVIL]
     assert bodies(cut, "message", "tail", "t", "--queue", 1) == [EVIL]
