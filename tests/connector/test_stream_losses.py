@@ -75,7 +75,7 @@ def test_log_truncated_below_the_read_offset_is_detected(numbers):
     start, _ = store.step(initial_offset(store, options()))
     store.epoch, store.cuts = 1, {("t", 0): 8}
     store.grow("t", 0, 30)  # Other messages have the offsets now.
-    with pytest.raises(LogTruncatedError, match=r"queue 0 at offset 8.*up to 9"):
+    with pytest.raises(LogTruncatedError, match=r"queue 0 at offset 8.*up to offset 9"):
         next_offset(store, options(), start)
 
 

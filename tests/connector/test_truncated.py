@@ -64,7 +64,7 @@ def bodies(reader, start):
 
 def test_by_default_the_truncation_is_reported(crashed):
     box, start = crashed
-    with pytest.raises(LogTruncatedError, match=r"'t' queue 0 at offset 25.*read up to 30"):
+    with pytest.raises(LogTruncatedError, match=r"'t' queue 0 at offset 25.*read up to offset 30"):
         stream(box).latestOffset(start, ReadAllAvailable())
 
 
