@@ -64,7 +64,7 @@ allow = ["admin"]
 CALLERS = {
     "no credentials": Credentials(),
     "a wrong secret": Credentials(access_key="owner", secret_key="the stranger's secret"),
-    "an unknown user": Credentials(access_key="nobody", secret_key="the owner's secret"),
+    "an unknown user": Credentials(access_key="unknown", secret_key="the owner's secret"),
     "a user of other topics": Credentials(
         access_key="stranger", secret_key="the stranger's secret"
     ),
