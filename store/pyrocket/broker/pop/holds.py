@@ -1,0 +1,86 @@
+"""Parked long polls, found by the queue that they wait for.
+
+A wake-up costs as much as there are holds on that queue, however many others are parked.
+"""
+
+import threading
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pyrocket.formats.system_topics import RETRY_PREFIX
+
+_Waiter = TypeVar("_Waiter", bound=Hashable)
+_Key = tuple[str, ...] | tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Hold(Generic[_Waiter]):
+    """A long poll of a group on one queue of a topic, or on all of them.
+
+    waiter: what the caller needs to answer it.
+    """
+
+    group: str
+    topic: str
+    queue_id: int | None
+    waiter: _Waiter
+
+    def woken_by(self) -> Iterator[_Key]:
+        """Yield what wakes it: its queue, due retries, and messages that are visible again."""
+        yield (self.topic,) if self.queue_id is None else (self.topic, self.queue_id)
+        yield (RETRY_PREFIX + self.group,)
+        yield self.group, self.topic
+
+
+class Holds(Generic[_Waiter]):
+    """The parked polls of a broker. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_key: dict[_Key, set[Hold[_Waiter]]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def park(self, hold: Hold[_Waiter]) -> None:
+        """Add a hold. Look for messages once more afterwards: some may just have arrived."""
+        with self._lock:
+            for key in hold.woken_by():
+                self._by_key.setdefault(key, set()).add(hold)
+            self._count += 1
+
+    def remove(self, hold: Hold[_Waiter]) -> bool:
+        """Remove a hold; return whether it was still parked."""
+        with self._lock:
+            return self._remove(hold)
+
+    def arrived(self, topic: str, queue_id: int) -> list[Hold[_Waiter]]:
+        """Remove and return the holds that a message in this queue may answer."""
+        return self._take((topic,), (topic, queue_id))
+
+    def visible(self, group: str, topic: str) -> list[Hold[_Waiter]]:
+        """Remove and return the holds of a group on a topic: see `Swept.news`."""
+        return self._take((group, topic))
+
+    def of_group(self, group: str, topic: str) -> list[Hold[_Waiter]]:
+        """Return the holds of a group on a topic, and leave them parked."""
+        with self._lock:
+            return [*self._by_key.get((group, topic), ())]
+
+    def _take(self, *keys: _Key) -> list[Hold[_Waiter]]:
+        with self._lock:
+            found = [hold for key in keys for hold in self._by_key.get(key, ())]
+            return [hold for hold in found if self._remove(hold)]
+
+    def _remove(self, hold: Hold[_Waiter]) -> bool:
+        found = False
+        for key in hold.woken_by():
+            holds = self._by_key.get(key, set())
+            found = found or hold in holds
+            holds.discard(hold)
+            if not holds:
+                self._by_key.pop(key, None)
+        self._count -= found
+        return found

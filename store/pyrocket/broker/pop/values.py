@@ -1,0 +1,122 @@
+"""Settings and results of POP consumption."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from pyrocket.message import AppendResult, StoredMessage
+
+Stored = Future[AppendResult]
+"""Done when the change is as durable as a message that is sent; it has the error otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopSettings:
+    """How messages are handed out.
+
+    first_attempts: a message is delivered so often from its own queue; each later attempt is a
+        message of the group's retry topic. FIFO groups never use the retry topic.
+    max_in_flight: of a group; with more, `receive` returns only messages that were received before.
+    max_batch: messages of one `receive`.
+    start_at_end: whether a group without offsets starts at the end of queues instead of the start.
+    commit_ms, snapshot_ms: intervals in which a sweep saves offsets, and the whole state.
+    """
+
+    first_attempts: int = 3
+    max_in_flight: int = 100_000
+    max_batch: int = 32
+    start_at_end: bool = False
+    commit_ms: int = 5_000
+    snapshot_ms: int = 60_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """One message that was handed out.
+
+    message: with the topic that it was sent to. A message that comes from the retry topic has that
+        topic's queue id and offset.
+    attempt: from 1 on. handle: for `ack` and the like. invisible_until: epoch ms.
+    """
+
+    message: StoredMessage
+    attempt: int
+    handle: str
+    invisible_until: int
+
+
+@dataclass(frozen=True)
+class Received:
+    """The messages of one `receive`; reply with them once `stored` is done."""
+
+    messages: tuple[Delivery, ...]
+    stored: Stored
+
+
+@dataclass(frozen=True)
+class Acked:
+    """Which handles were valid, in their order; reply once `stored` is done.
+
+    The handle of a message that is acked or dead already is valid.
+    """
+
+    valid: tuple[bool, ...]
+    stored: Stored
+
+
+@dataclass(frozen=True)
+class Changed:
+    """The handle that replaces an earlier one, which is invalid now; reply once `stored` is done.
+
+    The handle is None if the earlier one was invalid.
+    """
+
+    handle: str | None
+    stored: Stored
+
+
+@dataclass(frozen=True)
+class News:
+    """Messages may have become available to a group in a topic: wake its long polls."""
+
+    group: str
+    topic: str
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep did.
+
+    news: where messages have become visible again. moved, dead: messages copied to retry and
+    dead-letter topics. next_ms: when the next message becomes visible, epoch ms; None if none is
+    in flight.
+    """
+
+    news: tuple[News, ...] = ()
+    moved: int = 0
+    dead: int = 0
+    next_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class QueueLag:
+    """How far a group is in one queue.
+
+    end: of the queue. committed: the lowest offset not acked. in_flight: delivered and not acked.
+    ready: never delivered. lag: both together. delay_ms: since the first of these was stored.
+    """
+
+    end: int
+    committed: int
+    in_flight: int
+    ready: int
+    delay_ms: int
+
+    @property
+    def lag(self) -> int:
+        """Messages that are not acked."""
+        return self.in_flight + self.ready
+
+
+Lags = Mapping[tuple[str, int], QueueLag]
+"""By topic and queue id; those of the group's retry topic are included."""

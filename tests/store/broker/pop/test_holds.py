@@ -1,0 +1,61 @@
+"""Parked polls are woken by what they wait for, and by nothing else."""
+
+import sys
+
+from pyrocket.broker.pop.holds import Hold, Holds
+
+
+def parked(*holds):
+    table = Holds()
+    for hold in holds:
+        table.park(hold)
+    return table
+
+
+def test_a_message_wakes_the_polls_on_its_queue_and_on_all_queues_of_its_topic():
+    every, first = Hold("g", "t", None, 1), Hold("h", "t", 0, 2)
+    other_queue, other_topic = Hold("g", "t", 1, 3), Hold("g", "u", None, 4)
+    table = parked(every, first, other_queue, other_topic)
+    assert {*table.arrived("t", 0)} == {every, first}
+    assert len(table) == 2
+    assert table.arrived("t", 0) == []
+    assert table.arrived("t", 1) == [other_queue]
+
+
+def test_a_retry_wakes_the_polls_of_its_group():
+    mine, other = Hold("g", "t", 3, 1), Hold("h", "t", 3, 2)
+    table = parked(mine, other)
+    assert table.arrived("%RETRY%g", 0) == [mine]
+    assert len(table) == 1
+
+
+def test_a_message_that_is_visible_again_wakes_the_polls_of_its_group_on_its_topic():
+    mine, other = Hold("g", "t", 3, 1), Hold("g", "u", None, 2)
+    table = parked(mine, other)
+    assert table.visible("g", "t") == [mine]
+    assert table.of_group("g", "u") == [other]
+    assert len(table) == 1
+
+
+def test_a_removed_poll_is_not_woken():
+    hold = Hold("g", "t", None, 1)
+    table = parked(hold)
+    assert table.remove(hold)
+    assert not table.remove(hold)
+    assert table.arrived("t", 0) == []
+    assert len(table) == 0
+
+
+def test_a_wake_up_does_not_visit_the_holds_on_other_queues():
+    table = parked(*(Hold(f"g{n}", f"t{n}", None, n) for n in range(20_000)))
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    woken = table.arrived("t77", 0)
+    sys.setprofile(None)
+    assert len(woken) == 1
+    assert calls < 50
