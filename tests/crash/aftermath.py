@@ -1,4 +1,4 @@
-"""What has to hold for a store after a power loss, in every state it may be left in."""
+"""Checks a store after a simulated power loss, in every state that the loss may leave."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def check_aftermath(path, promises, config):
 
 
 def check_snapshot(path, promises):
-    """An incomplete snapshot is never taken for a complete one, and a completed one is there."""
+    """Check that an incomplete snapshot is never valid and a completed one exists."""
     if not path.exists():
         assert not promises.snapshot_is_there, "the snapshot is lost"
         return
@@ -54,7 +54,7 @@ def check_snapshot(path, promises):
 
 
 def _look_before_recovery(path):
-    """Readers come first: they may find little and raise errors of the tree, but never crash."""
+    """Readers run first: they may find little and raise pyrocket errors, but never crash."""
     try:
         with Store.open(path, read_only=True) as reader:
             reader.position()
@@ -76,7 +76,7 @@ def _try_to_read(reader, topic, queue_id):
 
 
 def _contents(store):
-    """Queue → (first offset, bodies); a gap in the offsets fails."""
+    """Return queue → (first offset, bodies); a gap in the offsets fails the test."""
     found = {}
     for topic in store.topics.all():
         for queue_id, known in store.offsets(topic).items():
@@ -93,11 +93,11 @@ def _check_topics(store, promises):
         if topic in promises.doubtful:
             continue
         if topic not in there:
-            assert False in counts, f"topic {topic} is lost"
+            assert False in counts, f"topic {topic} is missing"
         else:
             assert there[topic].read_queues in counts
     for topic in promises.deleted:
-        assert topic not in there, f"topic {topic} came back"
+        assert topic not in there, f"topic {topic} reappeared"
 
 
 def _check_promised(found, promises):
@@ -107,7 +107,7 @@ def _check_promised(found, promises):
         first, bodies = found.get(queue, (0, []))
         assert first + len(bodies) >= end, f"{queue} ends at {first + len(bodies)}, not {end}"
         low, high = promises.first.get(queue, (0, 0))
-        assert low <= first <= high, f"{queue} begins at {first}, not in {low} to {high}"
+        assert low <= first <= high, f"{queue} starts at {first}, not in {low} to {high}"
 
 
 def _check_intact(found, promises):
@@ -129,7 +129,7 @@ def _check_whole_batches(found, promises):
 
 
 def _check_published(store, found, promises):
-    """All batches in the ledger are there, and no other batch of a sink."""
+    """Check that all batches in the ledger exist, and no other batch of a sink."""
     last = store.sink.last(QUERY, "t")
     last = -1 if last is None else last
     assert last >= promises.published, "a batch that was published is published again"
@@ -140,7 +140,7 @@ def _check_published(store, found, promises):
 
 
 def _check_watchers(store, found, promises):
-    """A reader that had seen more than there is now detects that by its epoch."""
+    """Check that a reader with later offsets than the store's detects the loss by its epoch."""
     for epoch, seen, least in [*promises.watchers, (promises.epoch, promises.seen, {})]:
         for queue, end in seen.items():
             if queue[0] in promises.doubtful or queue not in promises.seen:
@@ -155,17 +155,17 @@ def _check_watchers(store, found, promises):
 
 
 def _check_groups(store, promises):
-    """A commit, reset or deletion that returned is there; one in progress may be."""
+    """Check that completed commits, resets and deletions are durable; an incomplete one may be."""
     for (topic, group), offsets in promises.groups.items():
         assert store.groups.committed(group, topic) in offsets
         if group in promises.forgotten:
-            assert group not in store.groups.all(), f"group {group} came back"
+            assert group not in store.groups.all(), f"group {group} reappeared"
         elif {} not in offsets:
-            assert group in store.groups.all(), f"group {group} is lost"
+            assert group in store.groups.all(), f"group {group} is missing"
 
 
 def _check_keys(store, found):
-    """The index may be missing; a message is still found by its id, and once."""
+    """The index may be missing; key queries still find each message by its id, once."""
     for (topic, queue_id), (first, bodies) in found.items():
         for offset in sorted({first, first + len(bodies) - 1}) if bodies else ():
             (one,) = store.read(topic, queue_id, offset, 1)
@@ -195,7 +195,7 @@ def _check_clean_end(path, found):
 
 
 def check_clean_look(path):
-    """A store without `abort` has complete queues and zeros after its log: Java trusts both."""
+    """Check a store without `abort`: it needs complete queues and zeros after its log for Java."""
     if (path / "abort").exists() or not list(path.glob("commitlog/*")):
         return
     entries, end = {}, 0
@@ -210,7 +210,7 @@ def check_clean_look(path):
     for (topic, queue_id), places in entries.items():
         folder = path / "consumequeue" / topic / str(queue_id)
         found = {at: place for at, place in _entries(folder).items() if place >= log_start}
-        # Messages of deleted topics stay in the log.
+        # The log still has messages of deleted topics.
         begin = min(found, default=_ended(path).get(topic, {}).get(str(queue_id), 0))
         wanted = {offset: place for offset, place in places.items() if offset >= begin}
         assert found == wanted, f"{folder} is incomplete, but there is no abort"
@@ -227,18 +227,18 @@ def _records(path):
 
 
 def _ended(path):
-    """Topic → queue → where it ended when it was deleted."""
+    """Return topic → queue → the end offset when the topic was deleted."""
     own = path / "pyrocket" / "topics.json"
     return decode_own(own, own.read_bytes()).get("ended", {}) if own.exists() else {}
 
 
 def _unblank(data):
-    """Bytes after the last record; a blank record, which fills a file, counts as zeros."""
+    """Return the bytes after the last record; a blank record, which fills a file, becomes zeros."""
     return data[8:] if int.from_bytes(data[4:8], "big") == BLANK_MAGIC else data
 
 
 def _entries(folder: Path):
-    """Queue offset → log offset of a queue's entries, pre-blank ones left out."""
+    """Return queue offset → log offset of a queue's entries, without pre-blank entries."""
     found = {}
     for file in sorted(folder.glob("*")):
         data = file.read_bytes()

@@ -1,4 +1,4 @@
-"""What child processes do in crash tests; every function runs in a process of its own."""
+"""Tasks of child processes in crash tests; each function runs in a process of its own."""
 
 import fcntl
 import os
@@ -27,7 +27,7 @@ def body(producer, number, rng):
 
 
 class Diary:
-    """What a producer knows to be appended: lines that survive its death."""
+    """The messages that a producer knows to be appended, in a file that survives its death."""
 
     def __init__(self, folder, producer):
         self._file = os.open(Path(folder) / producer, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
@@ -37,7 +37,7 @@ class Diary:
 
 
 def produce(path, diaries, producer, count, seed, queues=2):
-    """Append `count` numbered messages, singly and in batches, noting each acknowledgement."""
+    """Append `count` numbered messages, singly and in batches, and log each acknowledgement."""
     rng, diary = random.Random(seed), Diary(diaries, producer)
     store = Store.open(path)
     number = 0
@@ -54,7 +54,7 @@ def produce(path, diaries, producer, count, seed, queues=2):
 
 
 def produce_in_threads(path, diaries, producer, count, seed, threads=2):
-    """The same from several threads with one store each and one they share."""
+    """Append as `produce` does, from several threads with one store each and a shared store."""
     work = [
         threading.Thread(target=produce, args=(path, diaries, f"{producer}.{n}", count, seed + n))
         for n in range(threads)
@@ -66,7 +66,7 @@ def produce_in_threads(path, diaries, producer, count, seed, threads=2):
 
 
 def take_turns(folder, ready, moment, result):
-    """Take the write lock for two seconds from the time in the file `moment` on; save how often."""
+    """Count how often this process gets the write lock in two seconds from a given moment on."""
     turns = WriteLock(Path(folder) / "mutex", Path(folder) / "turnstile", lambda: 0)
     Path(ready).touch()
     begin = float(wait_for(Path(moment)).read_text())
@@ -88,7 +88,7 @@ def hold_turn(path, ready):
 
 
 def hold_open(path, ready):
-    """Open the store, append, fork a child that outlives everything, and wait to be killed."""
+    """Open the store, append, fork a child that survives this process, and wait to be killed."""
     store = Store.open(path)
     store.append(message(b"parent"))
     if os.fork() == 0:
@@ -108,7 +108,7 @@ def hold_open(path, ready):
 
 
 def lock_like_java(path, ready):
-    """Take RocketMQ's lock as the JVM does, and keep it."""
+    """Take RocketMQ's lock as the JVM does, and hold it."""
     with open(Path(path) / "lock", "r+b") as file:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         Path(ready).touch()
@@ -116,7 +116,7 @@ def lock_like_java(path, ready):
 
 
 def try_to_lock_like_java(path):
-    """Exit with 7 if the lock is refused, without having written to the file."""
+    """Exit with 7 if the lock is held by another process, without writing to the file."""
     with open(Path(path) / "lock", "r+b") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
@@ -138,7 +138,7 @@ STEPS = ("write_at", "sync", "sync_directory", "rename", "unlink", "set_length",
 
 
 def append_until_step(path, rows, step, half, trace):
-    """Append a batch, but die before a step; with `half` only writes count, and one is torn."""
+    """Append a batch, but die before a step; with `half`, die halfway through a write."""
     store = Store.open(path)
     die_at_step(step, half, trace)
     store.append_batch(batch([row.encode() for row in rows], 0), topic="t")
@@ -146,7 +146,7 @@ def append_until_step(path, rows, step, half, trace):
 
 
 def die_at_step(step, half, trace):
-    """Count each operation and each change of a shared field as a step; die at one of them."""
+    """Number all operations and changes of shared fields as steps, and die at one of them."""
     taken = []
 
     def instead(name, real):
@@ -174,7 +174,7 @@ def die_at_step(step, half, trace):
 
 
 def deliver_until_step(path, now, step, half, trace):
-    """Deliver messages due at a time, but die before a step; see `append_until_step`."""
+    """Deliver messages due at `now`, but die before a step; see `append_until_step`."""
     store = Store.open(path, clock=lambda: now)
     die_at_step(step, half, trace)
     store.deliver_due()
@@ -192,7 +192,7 @@ def publish_until_step(path, number, run, rows, step, half, trace):
 
 
 def publish_all(path, identity, numbers, run, rows, topic, result):
-    """Publish numbered batches of a query, each once or more often; leave what was refused."""
+    """Publish numbered batches of a query, each at least once; save the codes of errors."""
     refused = []
     for number in numbers:
         with Store.open(path) as store:
@@ -208,12 +208,12 @@ def publish_all(path, identity, numbers, run, rows, topic, result):
 
 
 def body_number(row):
-    """The number in a body that `produce` made."""
+    """Return the number in a body that `produce` made."""
     return int(row.split(b":")[1])
 
 
 def clean_and_append(path, rounds, ready):
-    """Append numbered bodies and keep only a few log files, again and again."""
+    """Append numbered bodies and delete all but the last log files, repeatedly."""
     with Store.open(path) as store:
         for number in range(rounds):
             rows = [b"%06d" % (number * 40 + row) + b"." * 100 for row in range(40)]
@@ -224,7 +224,7 @@ def clean_and_append(path, rounds, ready):
 
 
 def read_forever(path, result, seed):
-    """Read queue 0 from offsets that were valid a moment ago, until a file ends it."""
+    """Read queue 0 from offsets that were valid a moment ago, until the file `pyrocket/done` exists."""
     rng, rows, losses = random.Random(seed), 0, 0
     with Store.open(path, read_only=True) as store:
         while not (Path(path) / "pyrocket/done").exists():

@@ -68,7 +68,7 @@ _DRAWN = [*KINDS, *["log", "queue"] * 3, "keys", "timers", "timers"]
 
 
 def make_template(root: Path):
-    """Create the store; every time it has the same bytes, except for the shared state."""
+    """Create the store with the same bytes each time, except for the shared state."""
     numbers = count()
 
     def urandom(length):
@@ -79,7 +79,8 @@ def make_template(root: Path):
         clock = FileClock(root)
         clock.set(NOW)
         _fill(root, clock)
-        # An unclean end, after which the first of two epochs begins; then more, and a clean end.
+        # An unclean shutdown, after which the first of two epochs starts; then more, and a clean
+        # one.
         reboot(root)
         with Store.open(root) as store:
             _go_on(store, clock)
@@ -123,7 +124,7 @@ def _go_on(store, clock):
 
 
 def _send_timers(store, clock):
-    """Some an hour; the first is delivered. RocketMQ's files for them are of 100 MiB."""
+    """Add some timers an hour; deliver the first. RocketMQ's own timer files are 100 MiB each."""
     (store.path / "timerlog").mkdir()
     (store.path / "timerlog" / ("0" * 20)).write_bytes(bytes(4096))
     store.topics.create(LATER, read_queues=1, write_queues=1)
@@ -154,7 +155,7 @@ def _keys(name, rows):
 
 
 def damage(root: Path, rng: random.Random) -> tuple[str, str]:
-    """Do one thing to one file of the store; return the file's kind, and what was done."""
+    """Damage one file of the store once; return the file's kind and a description."""
     kind = rng.choice(_DRAWN)
     if kind == "abort":
         (root / "abort").touch()
@@ -167,7 +168,7 @@ def damage(root: Path, rng: random.Random) -> tuple[str, str]:
 
 
 def _place(data, rng):
-    """A byte; in half of all cases one that is not zero, which are few."""
+    """Return a byte position; half of the time one of the few bytes that are not zero."""
     used = [at for at, byte in enumerate(data) if byte] if rng.random() < 0.5 else []
     return rng.choice(used) if used else rng.randrange(max(len(data), 1))
 
@@ -217,7 +218,8 @@ def _remove(path, rng):
 
 
 def _rewrite(path, data):
-    """Change the content of the existing file: the inode, which distinguishes copies, stays."""
+    """Change the content of the existing file, so that its inode, which identifies copies,
+    stays."""
     with path.open("r+b") as file:
         file.write(data)
         file.truncate()

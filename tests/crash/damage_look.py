@@ -1,4 +1,4 @@
-"""Reading a damaged store in every way: what is returned has to be what was written."""
+"""Reads a damaged store in every way and checks that only written messages are returned."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ _STEP, _KEYS_STEP = 5, 11
 
 @dataclass
 class Truth:
-    """What was written: (topic, queue) → queue offset → message, and what keys find.
+    """The written messages: (topic, queue) → queue offset → message, and those found by key.
 
     `older` are those of deleted topics: without `pyrocket/topics.json` their deletion is unknown,
     and a recovery restores them.
@@ -47,11 +47,11 @@ class Truth:
             return cls(messages, older, keys, store.history.epoch)
 
     def of_queue(self, queue):
-        """Return queue offset → message of all that a queue may hold."""
+        """Return queue offset → message of all messages that a queue may hold."""
         return {**self.older.get(queue, {}), **self.messages.get(queue, {})}
 
     def with_more(self, sent):
-        """The same after messages were sent."""
+        """Return a copy with more sent messages."""
         messages = {key: dict(known) for key, known in self.messages.items()}
         for message in sent:
             messages.setdefault((message.topic, message.queue_id), {})[message.queue_offset] = (
@@ -73,7 +73,7 @@ def _read(store, topic, queue_id):
 
 @dataclass
 class Look:
-    """What a reader got from a store: messages, and errors."""
+    """The messages and errors that a reader got from a store."""
 
     all_columns: bool = False
     found: dict = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Look:
     minima: dict = field(default_factory=dict)
 
     def attempt(self, ask, *arguments):
-        """Return the answer, or None and take note of the named error."""
+        """Return the answer; for a pyrocket error, record it and return None."""
         try:
             return ask(*arguments)
         except PyrocketError as error:
@@ -92,7 +92,7 @@ class Look:
             return None
 
     def lacks(self, truth):
-        """Return the messages that were written and not returned, by queue."""
+        """Return the written messages that were not returned, by queue."""
         return {
             queue: lost
             for queue, known in truth.messages.items()
@@ -101,7 +101,7 @@ class Look:
 
 
 def look(root, truth, *, all_columns=False):
-    """Read everything; what is returned has to be true."""
+    """Read everything; fail if a returned message differs from the written one."""
     seen = Look(all_columns)
     store = seen.attempt(lambda: Store.open(root, read_only=True))
     if store is None:
@@ -143,7 +143,7 @@ def _look_at_queue(seen, store, truth, topic, queue_id):
 
 
 def _scan_all(store, topic, queue_id, known, written):
-    """All columns, without checking checksums: except bodies and fields without one."""
+    """Check all columns without checksums, except bodies and fields without a checksum."""
     places = []
     for part in store.scan(topic, queue_id, known.minimum, known.maximum, COLUMNS):
         part.validate(full=True)
@@ -153,7 +153,7 @@ def _scan_all(store, topic, queue_id, known, written):
 
 
 def _scan_in_pieces(seen, store, topic, queue_id, whole, written):
-    """Return the offsets of all pieces that can be read."""
+    """Read in pieces; return the offsets of all readable pieces."""
     rows = []
     for low in range(*whole, _STEP):
         bounds = low, min(low + _STEP, whole[1])
@@ -162,7 +162,7 @@ def _scan_in_pieces(seen, store, topic, queue_id, whole, written):
 
 
 def _scan(store, topic, queue_id, bounds, written):
-    """The columns that are proven, with checksums: returns the offsets."""
+    """Check the columns that checksums prove; return the offsets."""
     rows = []
     for part in store.scan(topic, queue_id, *bounds, CHECKED, verify_crc=True):
         rows += zip(*(part.column(name).to_pylist() for name in CHECKED), strict=True)

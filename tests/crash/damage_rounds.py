@@ -1,9 +1,10 @@
-"""Rounds of damage: a copy of one store each, damaged, read, checked, recovered, repaired.
+"""Rounds of damage: each copies a store, damages the copy, then reads, checks, recovers and repairs
+it.
 
-No field but the body is under a checksum in RocketMQ's format. So what is promised of a damaged log
-is that a message returned has the body, queue, offsets and size that were written; changes of
-times, hosts, flags, the topic's name and properties cannot be detected. Nor can a JSON file be
-distinguished from another valid one: topics and groups' offsets may differ then.
+Only the body has a checksum in RocketMQ's format. A message read from a damaged log therefore has
+the body, queue, offsets and size that were written; changed times, hosts, flags, topic names and
+properties cannot be detected. Nor can a JSON file be distinguished from another valid one: topics
+and group offsets may differ.
 
 To repeat rounds: PYTHONPATH=store:tests python -m crash.damage_rounds FIRST-SEED [COUNT]
 """
@@ -43,7 +44,7 @@ MEMORY = 8 << 30
 
 
 class Round:
-    """One copy of the template and what happens to it, decided by the seed."""
+    """One copy of the template; its damage is determined by the seed."""
 
     def __init__(self, template, truth, root, seed):
         self.root, self.truth = root, truth
@@ -78,7 +79,7 @@ class Round:
         return self._outcome(before, report, after, refused)
 
     def _write(self):
-        """Open for writing, append, close; return what was acknowledged, and errors."""
+        """Open for writing, append and close; return the acknowledged messages and the errors."""
         told, sent = Look(), []
         store = told.attempt(lambda: Store.open(self.root))
         if store is not None:
@@ -102,14 +103,14 @@ class Round:
         return sent, told.errors
 
     def _check_nothing_lost(self, after, truth):
-        """What was acknowledged is there, or its loss has been reported."""
+        """Check that acknowledged messages exist, or that their loss is reported."""
         lost = after.lacks(truth)
         if not lost or after.errors or self.kind in ("table", "backup", "topic ids", "identity"):
             return
         if self.kind in REBUILT:
-            return  # It is examined in more detail elsewhere.
+            return  # `look` examines it in more detail.
         for queue, offsets in lost.items():
-            # A missing first log file looks like one that was cleaned away.
+            # A missing first log file looks like one that was deleted by cleaning.
             offsets = [offset for offset in offsets if offset >= after.minima.get(queue, 0)]
             if not offsets:
                 continue
@@ -118,11 +119,13 @@ class Round:
             assert cut <= offsets[0], f"{queue} has lost {offsets}, but {cut} is reported"
 
     def _check_mended(self, after, truth):
-        """The log is intact: everything is there, at the latest after a repair."""
+        """Check that all messages are readable while the log is intact, after a repair at the
+        latest.
+        """
         if not after.lacks(truth) and not after.errors and after.keys == truth.keys:
             return
         if "CLOCK_DAMAGED" in after.errors:
-            (self.root / "pyrocket/clock").unlink()  # As the error's remedy demands.
+            (self.root / "pyrocket/clock").unlink()  # As the remedy in the error requires.
         repair(self.root)
         mended = look(self.root, truth)
         lost = mended.lacks(truth)
@@ -131,7 +134,8 @@ class Round:
         assert not keys, f"not found by key after repair: {keys} {mended.errors}"
 
     def _check_timers(self):
-        """Each timer is delivered once; without the services' cursors perhaps twice."""
+        """Check that each timer is delivered once, or at most twice without the services'
+        cursors."""
         if self.kind not in REBUILT | {"cursors"} or self.kind == "clock":
             return
         told = Look()
@@ -146,7 +150,9 @@ class Round:
             offsets = store.offsets(LATER)[0]
             found = [one.body for one in store.read(LATER, 0, offsets.minimum, 1000)]
         assert {*found} == {*made.WAITING}
-        assert len(found) == len(made.WAITING) or self.kind == "cursors", "some came twice"
+        assert len(found) == len(made.WAITING) or self.kind == "cursors", (
+            "some were delivered twice"
+        )
 
     def _outcome(self, before, report, after, refused):
         if before.errors:
@@ -159,7 +165,8 @@ class Round:
 
 
 def _trust_words(root):
-    """Validate the copy's shared state: otherwise a copy is recognised by its inode."""
+    """Validate the copy's shared state; otherwise the store detects by the inode that it is a
+    copy."""
     layout = Layout(root)
     page = words(root)
     page.validate_state(load_identity(layout, SMALL).key, lock_identity(layout.lock))
@@ -170,16 +177,16 @@ def _reboot(root):
     try:
         reboot(root)
     except (FileNotFoundError, ValueError):
-        return  # The shared state itself has been damaged.
+        return  # The shared state itself was damaged.
 
 
 def main(first, count=1):
-    """Run the rounds; print each seed before it begins, and to stderr what failed."""
+    """Run the rounds; print each seed before its round, and failures to stderr."""
     faulthandler.enable()
     logging.disable()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     io.sync = io.sync_directory = lambda target: None
-    # No process here recovers while another one reads.
+    # No process recovers here while another one reads.
     Reader.recovery_seconds = Reader.poll_seconds = 0.0001
     shared = Path("/dev/shm")
     outcomes, failed = Counter(), 0

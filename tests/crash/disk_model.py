@@ -1,8 +1,8 @@
 """A model of a disk: its operations, and the states that a power loss may leave.
 
-A `Disk` replays what a `Recorder` noted. At any moment `Disk.crash` makes an image of what a
-machine may find after the power went: what was fsynced is there, everything else is kept, lost or
-torn at sectors; names come and go in order within a folder, or not at all.
+A `Disk` replays the operations of a `Recorder`. At any moment `Disk.crash` makes an image that a
+machine may find after a power loss: fsynced data is there; everything else is written, lost or torn
+at sectors. Names within a folder are created and deleted in order, or not at all.
 """
 
 import os
@@ -25,7 +25,7 @@ class File:
 
 
 class Disk:
-    """Replays the operations that a Recorder noted."""
+    """Replays the operations that a Recorder recorded."""
 
     def __init__(self, image):
         self._folders, self._files = {0: {}}, {}
@@ -57,7 +57,7 @@ class Disk:
             self._pending.append(op)
 
     def _sync_directory(self, folder):
-        """Make the folder's names durable, and with each what came before it in any folder."""
+        """Make the folder's names durable, and all earlier changes of names in any folder."""
         needed, durable, left = {folder}, [], []
         for op in reversed(self._pending):
             if _folders_of(op) & needed:
@@ -70,7 +70,7 @@ class Disk:
         self._pending = left[::-1]
 
     def crash(self, rng, data_mode, name_mode):
-        """What may be there after a power loss: name → content, None for a folder."""
+        """Return a state after a power loss: name → content, None for a folder."""
         folders = {node: dict(names) for node, names in self._folders.items()}
         for op in _names_kept(self._pending, rng, name_mode):
             _change_names(folders, op)
@@ -119,7 +119,7 @@ def _names_kept(pending, rng, mode):
 
 
 def _writes_kept(pending, rng, mode, last):
-    """The writes, cut into sectors, that reached the disk, in order."""
+    """Return the writes, cut into sectors, that reached the disk, in order."""
     if mode == "kept":
         return pending
     if mode == "last":
@@ -129,7 +129,7 @@ def _writes_kept(pending, rng, mode, last):
     if mode == "random":
         return [part for write in pending for part in _some_of(write, rng)]
     if mode == "sectors":
-        # Each sector as it was at some moment since the last fsync.
+        # Each sector has its content at some moment since the last fsync.
         moments = {}
         parts = [part for write in pending for part in _sectors(write)]
         for part in parts:
@@ -165,7 +165,8 @@ def _sectors(write):
 
 
 def apply_writes(content, writes):
-    """The content after writes (moment, offset, data) and changes of length (moment, length)."""
+    """Return the content after writes (moment, offset, data) and length changes (moment,
+    length)."""
     changed = bytearray(content)
     for _, at, *data in writes:
         end = at + len(data[0]) if data else at
@@ -186,7 +187,7 @@ def _collect(folders, files, node, prefix, image):
 
 
 def materialise(image, base):
-    """Write an image into a folder that is not there yet."""
+    """Write an image into a new folder."""
     os.mkdir(base)
     for name, content in image.items():
         path = f"{base}/{name}"
@@ -199,7 +200,7 @@ def materialise(image, base):
 
 
 def image_of(base):
-    """A folder as an image: its content counts as durable."""
+    """Return a folder as an image with durable content."""
     base = Path(base)
     return {
         str(path.relative_to(base)): path.read_bytes() if path.is_file() else None

@@ -1,7 +1,7 @@
-"""A pipe of `pipe_job.py` under fire: fed, paused at windows, killed there, and checked each time.
+"""Feeds a pipe of `pipe_job.py`, pauses and kills its processes in windows, and checks its output.
 
-Bodies are `key:number`, the numbers of a key dense, so that a queue in which each key's numbers
-follow one another has lost nothing, holds nothing twice, and has kept the order.
+Bodies are `key:number`, with consecutive numbers for each key. If the numbers of each key in a
+queue are consecutive, nothing is lost, duplicated or out of order.
 """
 
 import os
@@ -41,7 +41,7 @@ class Pipe:
     # The jobs
 
     def start(self, mode, pauses=None):
-        """Start a job; `pauses` holds its processes."""
+        """Start a job; `pauses` pauses its processes."""
         command = [sys.executable, HERE / "pipe_job.py", self.store, self.checkpoint, mode]
         environment = dict(os.environ)
         if pauses is not None:
@@ -54,13 +54,13 @@ class Pipe:
         return job
 
     def batches(self):
-        """How many micro-batches Spark has noted."""
+        """Return the number of micro-batches in Spark's offset log."""
         folder = self.checkpoint / "commits"
         names = folder.glob("*") if folder.exists() else ()
         return sum(path.name.isdigit() for path in names)
 
     def finish(self, seconds=180):
-        """Have a job pipe everything to the end; then all of it has to be there."""
+        """Let a job process everything, and check that the output is complete."""
         if not any(job.alive() for job in self._jobs):
             self.start("forever")
         until = time.monotonic() + seconds
@@ -70,18 +70,18 @@ class Pipe:
         assert not self._missing(), f"{self._missing()} are missing. {self.told()}"
 
     def stop(self):
-        """Kill all processes that still run."""
+        """Kill all running processes."""
         for job in self._jobs:
             job.kill()
 
     def told(self):
-        """The end of the jobs' output."""
+        """Return the end of the jobs' output."""
         return self.log.read_text(errors="replace")[-6_000:]
 
     # Input and output
 
     def feed(self, rows):
-        """Append messages, spread over the keys; each writer leaves cleanly if it is the last."""
+        """Append messages for all keys; the last writer shuts down cleanly."""
         bodies, keys = [], []
         for _ in range(rows // KEYS):
             for key in range(KEYS):
@@ -92,7 +92,7 @@ class Pipe:
             store.append_batch(pa.record_batch({"body": bodies, "shardingKey": keys}), topic=SOURCE)
 
     def look(self):
-        """Read what is new in the output: each key's numbers have to follow one another."""
+        """Read new output, and check that each key's numbers are consecutive."""
         with Store.open(self.store, read_only=True) as store:
             for queue, offsets in store.offsets(TARGET).items():
                 seen = self._seen.setdefault(queue, Seen())
@@ -100,14 +100,15 @@ class Pipe:
                     seen.take(batch[0].to_pylist())
 
     def _missing(self):
-        """How many of the messages sent have not come out; `look` has found each only once."""
+        """Return the number of sent messages missing in the output; `look` has found no
+        duplicates."""
         seen = [number for seen in self._seen.values() for number in seen.numbers.values()]
         return sum(self._sent) - sum(seen)
 
 
 @dataclass
 class Seen:
-    """What a queue of the output has held so far: the next offset, and each key's next number."""
+    """Progress in an output queue: the next offset, and each key's next number."""
 
     end: int = 0
     numbers: dict = field(default_factory=dict)
@@ -136,7 +137,7 @@ class Job:
         return self._process.wait(seconds)
 
     def kill_jvm(self):
-        """Kill the JVM alone; its child processes notice that by themselves."""
+        """Kill the JVM alone; its child processes detect that by themselves."""
         children = psutil.Process(self._process.pid).children()
         (jvm,) = [child for child in children if child.name() == "java"]
         jvm.kill()
@@ -148,7 +149,7 @@ class Job:
         self._process.wait()
 
     def workers(self):
-        """The Python processes of Spark, planners and workers."""
+        """Return the Python processes of Spark: planners and workers."""
         try:
             children = psutil.Process(self._process.pid).children(recursive=True)
             return [child.pid for child in children if child.name().startswith("python")]
@@ -157,21 +158,21 @@ class Job:
 
 
 class Pauses:
-    """The test's end of `pauses/windows.py`."""
+    """The test's side of `pauses/windows.py`."""
 
     def __init__(self, folder):
         self.folder = folder
         folder.mkdir()
 
     def plan(self, window):
-        """Have the next process that gets to the window held there."""
+        """Pause the next process that reaches the window."""
         self.clear()
         draft = self.folder / "draft"
         draft.write_text(window)
         draft.rename(self.folder / "plan")
 
     def hit(self, seconds):
-        """Wait until a process is held; return its id, or None and forget the plan."""
+        """Wait until a process is paused; return its id, or None and cancel the plan."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if (self.folder / "hit").exists():
@@ -183,7 +184,7 @@ class Pauses:
         return None
 
     def go(self):
-        """Let the held process go on."""
+        """Resume the paused process."""
         (self.folder / "go").touch()
 
     def clear(self):
@@ -192,6 +193,6 @@ class Pauses:
 
 
 def kill_process(process):
-    """Kill one process, if it is still there."""
+    """Kill one process, if it still exists."""
     with suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A reader beside writers that start, end and die."""
+"""A reader that runs while writers start, end and die."""
 
 import re
 import threading
@@ -10,7 +10,7 @@ _BODY = re.compile(rb"[-.0-9a-z]+:[0-9]+:\.*")
 
 
 class Follower(threading.Thread):
-    """Reads everything as it appears, with checksums, and keeps it."""
+    """Reads all new messages, with checksums, and saves them."""
 
     def __init__(self, path):
         super().__init__(daemon=True)
@@ -27,7 +27,7 @@ class Follower(threading.Thread):
         self._store.close()
 
     def stop(self):
-        """Read a last time, end, and return what was seen; raises the follower's error."""
+        """Read a last time, stop, and return the messages; raises the follower's error."""
         self.done.set()
         self.join(60)
         for error in self.errors:

@@ -1,6 +1,6 @@
-"""Delayed messages and power losses: what was sent, what is durable, and what was delivered.
+"""Delayed messages and power losses: records the sent, durable and delivered messages.
 
-Each scenario works through a `Postman`, which records in a `Mail` what the store has promised.
+Each scenario uses a `Postman`, which records the store's promises in a `Mail`.
 """
 
 import shutil
@@ -22,7 +22,8 @@ LATER = FakeClock(1_700_000_000_000 + 600 * MINUTE)
 
 @dataclass
 class Mail:
-    """`sent` has the bodies of each way, in order; a way is what keeps an order of its own."""
+    """`sent` has the bodies of each way in order; a way is a set of messages that keeps its
+    order."""
 
     sent: dict = field(default_factory=lambda: defaultdict(list))
     answered: set = field(default_factory=set)
@@ -35,7 +36,7 @@ class Mail:
         self.answered |= set(bodies)
 
     def is_recovered(self):
-        """What was not durable may be lost."""
+        """After a recovery, messages that were not durable may be lost."""
         self.answered = set(self.durable)
 
     def is_durable(self):
@@ -72,7 +73,7 @@ class Postman:
             self._sent((level, "t", queue_id), bodies[queue_id::2], began)
 
     def pass_time(self, ms):
-        """Let time pass, and deliver due messages."""
+        """Advance the clock, and deliver due messages."""
         self.clock.now += ms
         deliver_all(self.store)
 
@@ -100,7 +101,7 @@ class Postman:
 
 
 class MailRecording(Recording):
-    """A recording whose crash points are held to the promises of a Mail."""
+    """A recording whose crash points must keep the promises of a Mail."""
 
     def check(self, label, image, promises):
         base = self.folder / "after"
@@ -115,7 +116,7 @@ class MailRecording(Recording):
 
 
 def check_delivered(path, mail):
-    """Recover, let time pass: what was durable is delivered, in order, and nothing twice."""
+    """Recover and advance the clock: durable messages are delivered in order, and none twice."""
     with Store.open(path, create=True, config=CONFIG, clock=LATER) as store:
         deliver_all(store)
         found = delivered(store)
@@ -140,7 +141,7 @@ def check_mail(found, mail):
 
 
 def delivered(store):
-    """Queue → bodies, of the topics of users."""
+    """Return queue → bodies, of the topics of users."""
     return {
         (topic, queue_id): [body for _, body in scan(store, topic, queue_id)]
         for topic in store.topics.all()

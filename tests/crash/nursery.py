@@ -1,7 +1,7 @@
-"""A process that has everything imported and forks children on request: each starts in no time.
+"""A process with all modules imported that forks children on request, so that they start fast.
 
-Requests and answers are lines of JSON: {"run": task, "with": {...}} → process id, and
-{"wait": process id} → exit status (negative: killed by that signal). Tasks are the functions of
+Requests and answers are lines of JSON: {"run": task, "with": {...}} → process id, and {"wait":
+process id} → exit status (negative: killed by that signal). Tasks are the functions of
 `crash.children`.
 """
 
@@ -15,7 +15,7 @@ import traceback
 
 
 class Nursery:
-    """The test's end of it."""
+    """The test's side of the forking process."""
 
     def __init__(self):
         self._process = subprocess.Popen(
@@ -56,7 +56,7 @@ class Nursery:
 
 
 def wait_for(file):
-    """Wait until a child has made the file; returns it."""
+    """Wait until a child has created the file; return it."""
     deadline = time.monotonic() + 20
     while not file.exists():
         assert time.monotonic() < deadline, f"no {file}"
@@ -74,7 +74,7 @@ def serve():
     from crash import children
     from pyrocket.disk import io
 
-    # There are no power losses here, so an fsync is only slow.
+    # Without power losses an fsync only costs time.
     io.sync = io.sync_directory = lambda target: None
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:

@@ -1,8 +1,8 @@
 """Power loss at every point of a recorded run.
 
-A scenario works through a `Session`, which notes what the store has promised by when.
-`Recording.crash_points` replays the run, takes the power away after every operation, and gives each
-disk that may be left to `check`.
+A scenario uses a `Session`, which records the time from which the store promises something.
+`Recording.crash_points` replays the run, simulates a power loss after every operation, and passes
+each disk that may result to `check`.
 """
 
 import copy
@@ -31,7 +31,7 @@ _FORMAT = STATE_FORMAT.to_bytes(8, sys.byteorder)
 
 
 class Recording:
-    """One run of a scenario: its operations, its ledger, and the disk it began with."""
+    """One run of a scenario: its operations, its promises, and the initial disk."""
 
     def __init__(self, scenario, folder, seed, image=None, promises=None):
         self.image, self.promises = image or {}, promises or Promises()
@@ -71,13 +71,13 @@ class Recording:
                 yield f"seed {self.seed}, {done} operations, {mode}, {number}", image, promises
 
     def last_point(self, data_mode, name_mode):
-        """The disk at the end of the run, as a copy, and what was promised."""
+        """Return a copy of the disk at the end of the run, and the promises."""
         *_, (_, disk, promises) = self.moments()
         image = disk.crash(random.Random(self.seed), data_mode, name_mode)
         return image, copy.deepcopy(promises)
 
     def chosen_points(self, count, rng):
-        """A few crash points with something to recover: copies, to go on from."""
+        """Return copies of a few crash points that need recovery, to continue from."""
         points = [
             (label, image, copy.deepcopy(promises))
             for label, image, promises in self.crash_points()
@@ -103,7 +103,8 @@ class Recording:
 
 
 def _lose_what_goes_by_itself(image, rng):
-    """The shared state and lock files are not written through io: they may have any content."""
+    """Lock files and the shared state are not written through `disk.io`: they may have any
+    content."""
     for name in ("mutex", "turnstile", "flush"):
         if "store/pyrocket" in image and rng.random() < 0.5:
             image[f"store/pyrocket/{name}"] = b""
@@ -117,12 +118,12 @@ def _lose_what_goes_by_itself(image, rng):
 
 
 def recover_only(session):
-    """A recovery, and nothing else."""
+    """Recover only."""
     session.open(flush="manual")
 
 
 class NoPower:
-    """Disables fsync while disks are restored: it would only be slow."""
+    """Disables fsync while disks are restored, where it only costs time."""
 
     def __enter__(self):
         self._real = io.sync, io.sync_directory
@@ -133,7 +134,7 @@ class NoPower:
 
 
 def recover_and_go_on(session):
-    """After a crash: recovery, more of everything, and a clean shutdown."""
+    """After a crash, recover, append more of everything, and shut down cleanly."""
     session.clock.now += 60_000
     store = session.open(flush="sync")
     session.look_at_topics(store)

@@ -1,6 +1,6 @@
-"""What stores do while the power may go: each function is one scenario, given a Session.
+"""Operations on stores during which power is lost: each function is a scenario for a Session.
 
-A new scenario is a function here; its name in SCENARIOS is its own.
+A new scenario is a function in this module; SCENARIOS has it under the function's name.
 """
 
 SCENARIOS = {}
@@ -50,7 +50,7 @@ def batches_async(session):
 
 @scenario
 def files_roll_over(session):
-    """Log files of 4 KiB and queue files of ten entries begin all the time."""
+    """Log files of 4 KiB and queue files of ten entries are created all the time."""
     store = session.open()
     session.create(store, queues=1)
     for number in range(4):
@@ -70,7 +70,7 @@ def files_roll_over_sync(session):
 
 @scenario
 def much_is_not_durable(session):
-    """A recovery has to cut several log and queue files."""
+    """A recovery has to truncate several log and queue files."""
     store = session.open(flush="manual")
     session.create(store, queues=1)
     session.append(store)
@@ -98,7 +98,7 @@ def topics_come_and_go(session):
 
 @scenario
 def deleted_before_it_was_durable(session):
-    """The ends of a deleted topic are durable at once, its messages need not be."""
+    """The end offsets of a deleted topic are durable at once; its messages may not be."""
     store = session.open()
     session.create(store, "t", 1)
     session.append_batch(store, "t", (0, 0, 0))
@@ -164,7 +164,7 @@ def long_properties(session):
 
 @scenario
 def whole_batches(session):
-    """All of a batch or nothing, also where it fills several log files."""
+    """A batch is durable entirely or not at all, even if it fills several log files."""
     store = session.open()
     session.create(store)
     session.append(store)
@@ -177,7 +177,9 @@ def whole_batches(session):
 
 @scenario
 def batches_of_a_sink(session):
-    """Published once or not at all; one is repeated by another run, some fill several files."""
+    """Batches are published once or not at all; one is retried by another run, some fill several
+    files.
+    """
     store = session.open()
     session.create(store)
     session.append(store)
@@ -193,7 +195,7 @@ def batches_of_a_sink(session):
 
 @scenario
 def batches_of_a_sink_are_cleaned(session):
-    """Published batches are known after all their messages were deleted."""
+    """Batches are known as published after all their messages were deleted."""
     store = session.open()
     session.create(store)
     session.publish(store, 0)
@@ -224,7 +226,7 @@ def old_files_are_cleaned(session):
 
 @scenario
 def files_a_snapshot_shares(session):
-    """Whole files have a second name in the snapshot; what follows must not change those."""
+    """Full files are hard-linked into the snapshot; later operations must not change them."""
     store = session.open(flush="sync")
     session.create(store)
     session.append_batch(store, queue_ids=[0, 1, 0, 0] * 4, size=600)
@@ -246,7 +248,7 @@ def a_snapshot_outlives_the_power(session):
 
 @scenario
 def groups_commit(session):
-    """What a group has consumed is durable at once, also where the messages are not yet."""
+    """A group's offset is durable at once, even if the messages are not yet."""
     store = session.open(flush="manual")
     session.create(store)
     session.append_batch(store, queue_ids=(0, 0, 1, 0))

@@ -1,4 +1,4 @@
-"""What a store has promised at a given moment, recorded by the process that uses it."""
+"""The promises of a store at a given moment, recorded by the process that uses it."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Promises:
-    """Queues are named (topic, queue id). Every change of it is a method, so it can be replayed."""
+    """Queues are (topic, queue id). Every change is a method call, so that it can be replayed."""
 
     created: bool = False
     topics: dict = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Promises:
         self.durable = dict(self.seen)
 
     def is_recovered(self, epoch, ends):
-        """A recovery has finished: what is there is durable, what is missing never reappears."""
+        """A recovery has finished: existing messages are durable, missing ones never reappear."""
         self.created = True
         self.watchers = [
             (then, seen, {queue: min(end, least.get(queue, end)) for queue, end in ends.items()})
@@ -107,7 +107,7 @@ class Promises:
         self.groups[key] = [*self.groups.get(key, [{}]), offsets]
 
     def offsets_are_kept(self, key):
-        """What was offered last is durable."""
+        """The offset committed last is durable."""
         self.groups[key] = self.groups[key][-1:]
 
     def group_is_forgotten(self, group):

@@ -1,4 +1,4 @@
-"""What a run did to a disk: every operation at the seam `pyrocket.disk.io`, in order."""
+"""Records every disk operation of a run at `pyrocket.disk.io`, in order."""
 
 import os
 import threading
@@ -50,7 +50,9 @@ class Recorder:
         return "" if name == "." else name
 
     def _folder(self, name):
-        """The folder of a name and its last part; records folders not created through io."""
+        """Return the folder and the last part of a name; record folders that were not created
+        through io.
+        """
         head, _, tail = name.rpartition("/")
         if head not in self._nodes:
             self._made("mkdir", head)
@@ -61,7 +63,9 @@ class Recorder:
         self.ops.append((kind, folder, tail, self._new(name)))
 
     def _node(self, descriptor):
-        """The file of a descriptor, recorded as created if it is new; None after its deletion."""
+        """Return the file of a descriptor, recorded as created if it is new; None after its
+        deletion.
+        """
         path = os.readlink(f"/proc/self/fd/{descriptor}")
         if path.endswith(" (deleted)"):
             return None
@@ -140,5 +144,5 @@ class Recorder:
                 return
             self._make_directory(path.parent)
             self._made("mkdir", self._name(path))
-            # It syncs the parent's names, which is noted.
+            # It syncs the parent's names, which is recorded.
             self._real["make_directory"](path)

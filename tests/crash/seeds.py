@@ -1,7 +1,8 @@
-"""The random choices of a run: where the power is lost, which process is killed, and when.
+"""The random choices of a run: where power is lost, which process is killed, and when.
 
-They are the same each time, so that a failure repeats, as with the examples of the other tests.
-PYROCKET_SEED=n selects another run, PYROCKET_EXPLORE=1 a random one, whose number is printed.
+They are the same each time, so that failures are reproducible, as with the examples of the other
+tests. PYROCKET_SEED=n selects another run, PYROCKET_EXPLORE=1 a random one, whose number is
+printed.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A recorded scenario: operations on a store, and what the store has promised after each."""
+"""A recorded scenario: operations on a store, and the store's promises after each."""
 
 import copy
 import itertools
@@ -22,7 +22,7 @@ class Session:
         self._numbers = itertools.count(1_000_000 * rng.randrange(1000))
 
     def note(self, change, *arguments, at=None):
-        """Record that a promise changes now, or changed after that many operations."""
+        """Record that a promise changes now, or changed after `at` operations."""
         moment = len(self.recorder.ops) if at is None else at
         self.events.append((moment, change, arguments))
         change(self.now, *arguments)
@@ -51,7 +51,7 @@ class Session:
         self.note(Promises.topic_is_gone, topic)
 
     def look_at_topics(self, store):
-        """After a crash: what may be there or not has been decided."""
+        """After a crash, record which topics exist."""
         there, minima = store.topics.all(), minima_of(store)
         for topic in set(self.now.topics) - self.now.doubtful:
             if topic in there:
@@ -84,7 +84,7 @@ class Session:
             self.note(Promises.is_durable)
 
     def publish(self, store, number, queue_ids=(0, 0, 1, 0), size=None, run="run-1"):
-        """Stage in two tasks and publish; what was published before is dropped."""
+        """Stage in two tasks and publish; earlier published batches are ignored."""
         self.clock.now += 1500
         begin, rows = len(self.recorder.ops), [self._body(size) for _ in queue_ids]
         before = {("t", q): store.max_offset("t", q) for q in sorted(set(queue_ids))}
@@ -142,12 +142,12 @@ class Session:
         self.note(Promises.group_is_forgotten, group)
 
     def look_at_groups(self, store):
-        """After a crash: which of the offsets are there has been decided."""
+        """After a crash, record which group offsets exist."""
         for topic, group in self.now.groups:
             there = store.groups.committed(group, topic)
             self.note(Promises.offsets_are_offered, (topic, group), there)
             self.note(Promises.offsets_are_kept, (topic, group))
-        # A commit that was begun, or a deletion, may have left a group without offsets.
+        # An incomplete commit or deletion may have left a group without offsets.
         for group in {group for _, group in self.now.groups} - {*store.groups.all()}:
             self.note(Promises.group_is_forgotten, group)
 

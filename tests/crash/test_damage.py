@@ -17,7 +17,7 @@ ROUNDS, HEAVY_ROUNDS, PART = 30, 5000, 200
 
 
 def run_rounds(first, count):
-    """Run them in a separate process: if it dies, its last seed is known."""
+    """Run rounds in a separate process, so that its last seed is known if it dies."""
     repeat = f"PYTHONPATH=store:tests python -m crash.damage_rounds {first} {count}"
     path = os.pathsep.join(entry for entry in sys.path if entry)
     run = subprocess.run(
@@ -47,5 +47,5 @@ def test_thirty_damages():
 @pytest.mark.heavy
 @pytest.mark.parametrize("first", range(ROUNDS, ROUNDS + HEAVY_ROUNDS, PART))
 def test_five_thousand_damages(first):
-    """Resumable: run the parts that are left, by `-k`."""
+    """Resumable: run the remaining parts with `-k`."""
     run_rounds(first, PART)

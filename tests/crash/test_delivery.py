@@ -1,4 +1,4 @@
-"""Delayed messages are delivered once, at every step where a process dies or the power is lost."""
+"""Delayed messages are delivered once, whenever a process dies or power is lost."""
 
 import random
 import sys
@@ -15,14 +15,14 @@ from support.stores import SMALL, FakeClock
 pytestmark = pytest.mark.crash
 
 
-# Kills
+# Killed processes
 
 
 @pytest.mark.usefixtures("quick_disk")
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 @pytest.mark.parametrize("survivor", [False, True], ids=["reopened", "survivor"])
 def test_crash_at_any_step_of_a_delivery(nursery, path, tmp_path, half, survivor):
-    """Five messages of two levels for two queues; log files begin all the time."""
+    """Five messages of two levels for two queues; new log files are created all the time."""
     clock, expected = FakeClock(), []
     other = Store.open(path, config=SMALL, clock=clock) if survivor else None
     for step in range(400):
@@ -41,7 +41,7 @@ def test_crash_at_any_step_of_a_delivery(nursery, path, tmp_path, half, survivor
         clock.now += 1000
         deliver_all(one)
         found = [body.strip(b".") for queue in (0, 1) for body in bodies_of(one, "t", queue)]
-        # Each level keeps its order; two levels have none between them.
+        # Each level keeps its order; there is no order between two levels.
         assert sorted(found, key=first_two) == sorted(expected, key=first_two)
         if not survivor:
             one.close(clean=step % 2 == 0)
@@ -54,7 +54,7 @@ def test_crash_at_any_step_of_a_delivery(nursery, path, tmp_path, half, survivor
 
 
 @pytest.mark.usefixtures("quick_disk")
-def test_processes_that_deliver_at_once_deliver_each_message_once(nursery, path, tmp_path):
+def test_concurrent_delivery_services_deliver_each_message_once(nursery, path, tmp_path):
     clock = FakeClock()
     bodies = [b"%d" % number for number in range(400)]
     with Store.open(path, config=SMALL, clock=clock) as store:
@@ -69,15 +69,15 @@ def test_processes_that_deliver_at_once_deliver_each_message_once(nursery, path,
 
 
 def first_two(body):
-    """Level and queue."""
+    """Return level and queue."""
     return body[:3]
 
 
-# Losses of power
+# Power losses
 
 
 def scenario_levels(session):
-    """Two levels, delivered now and then, flushed now and then."""
+    """Messages of two levels, delivered and flushed at intervals."""
     man = Postman(session)
     for number in range(12):
         man.send(1 + number % 2, "tu"[number % 3 == 2], number % 2 if number % 3 != 2 else 0)
@@ -129,7 +129,7 @@ def scenario_sync(session):
 
 
 def recover_and_go_on(session):
-    """After a crash: recovery, deliveries, more of everything."""
+    """After a crash, recover, deliver, and append more of everything."""
     session.clock.now += 4000
     man = Postman(session)
     man.send(1)
@@ -144,7 +144,9 @@ SCENARIOS = [scenario_levels, scenario_batches, scenario_checkpoints, scenario_s
 
 
 def lose_power(scenario, folder, seed, *, share, variants=1, chains=1):
-    """Check crash points of a scenario, and of the recovery after some of them; return how many."""
+    """Check crash points of a scenario, and of the recovery after some of them; return their
+    number.
+    """
     sys.stdout.write(f"PYROCKET_SEED={SEED}, this run: {scenario.__name__} {seed}\n")
     rng, points = random.Random(seed), 0
     recording = MailRecording(scenario, folder, seed, promises=Mail())

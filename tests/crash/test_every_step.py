@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 @pytest.mark.parametrize("survivor", [False, True], ids=["reopened", "survivor"])
 def test_death_at_any_step_of_an_append(nursery, path, tmp_path, half, survivor):
-    """Batches of six rows of 700 bytes begin log files and, every second time, queue files."""
+    """Batches of six rows of 700 bytes create new log files and, every second time, queue files."""
     expected, page = [], words(path)
     other = Store.open(path, config=SMALL) if survivor else None
     fates, checked = set(), 0
@@ -55,7 +55,7 @@ def check_readers(path, expected, checked):
 
 
 def behind(path, end):
-    """Bytes of the log at and after `end`."""
+    """Return the bytes of the log from `end` on."""
     return b"".join(
         file.read_bytes()[max(0, end - int(file.name)) :]
         for file in log_files(path)

@@ -1,6 +1,7 @@
-"""A full disk: writes are refused by name, reads continue, and nothing acknowledged is lost.
+"""On a full disk, writes fail with a clear error, reads continue, and no acknowledged message is
+lost.
 
-Each test has a disk of its own, a small tmpfs; mounting one takes root.
+Each test has a disk of its own, a small tmpfs; mounting one requires root.
 """
 
 import os
@@ -25,7 +26,7 @@ CONFIG = replace(SMALL, log_file_bytes=64 * 1024, queue_file_entries=1000, reten
 
 
 class Disk:
-    """A small file system, and a file on it that takes all the room there is left."""
+    """A small file system, and a file on it that takes all free space."""
 
     def __init__(self, folder):
         self.store, self._ballast = folder / "store", folder / "ballast"
@@ -46,7 +47,7 @@ def disk(tmp_path):
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "pyrocket-test", folder]
     if not shutil.which("mount") or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("mounting a small tmpfs is refused here: it takes root")
+        pytest.skip("cannot mount a small tmpfs: it requires root")
     yield Disk(folder)
     subprocess.run(["umount", "-l", folder], check=True)
 
@@ -56,7 +57,7 @@ def opened(disk, **options):
 
 
 def attempt(write):
-    """Call it; return the result, and the error code if it is refused."""
+    """Return the result of a call, and its error code if it fails."""
     try:
         return write(), None
     except StoreUnavailableError as error:
@@ -72,7 +73,7 @@ def refuse(write):
 
 
 def fill_with_messages(store, size=400):
-    """Append until the disk is full; returns what was acknowledged, and the last refusal."""
+    """Append until the disk is full; return the acknowledged messages and the last error."""
     sent = []
     while True:
         body = b"%06d" % len(sent) + b"." * size
@@ -83,7 +84,7 @@ def fill_with_messages(store, size=400):
 
 
 def check_both(disk, store, expected):
-    """A writer and a reader see the same; so does the next to open it, after a boot too."""
+    """Check that a writer, a reader, and the next process, also after a reboot, see the same."""
     assert bodies(store)[0] == expected
     with Store.open(disk.store, read_only=True) as reader:
         assert bodies(reader)[0] == expected
@@ -91,7 +92,7 @@ def check_both(disk, store, expected):
 
 @pytest.mark.parametrize("flush", ["sync", "manual"])
 def test_appends_until_the_disk_is_full_and_after(disk, flush):
-    """The log's files are sparse: the disk fills up in the middle of one, or at its start."""
+    """The log's files are sparse: the disk becomes full inside a file, or at its start."""
     store = opened(disk, flush=flush)
     store.topics.create("t", read_queues=1, write_queues=1)
     disk.fill(left=200 * 1024)
@@ -99,9 +100,8 @@ def test_appends_until_the_disk_is_full_and_after(disk, flush):
     assert len(sent) > 100
     for _ in range(3):
         if code == "QUEUES_NOT_WRITTEN":
-            sent.append(
-                last
-            )  # It is in the log: the error says that it becomes visible with the next append.
+            # The message is in the log: the error says that it becomes visible with the next append.
+            sent.append(last)
             break
         assert code == "WRITE_FAILED"
         with Store.open(disk.store, read_only=True) as reader:
@@ -117,7 +117,7 @@ def test_appends_until_the_disk_is_full_and_after(disk, flush):
 
 
 def test_a_log_file_that_cannot_be_created(disk):
-    """There is no room for a single byte of a new file."""
+    """A new log file does not get a single byte."""
     with opened(disk) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         body = random.Random(1).randbytes(10_000)
@@ -133,7 +133,9 @@ def test_a_log_file_that_cannot_be_created(disk):
 
 
 def test_a_queue_file_that_cannot_be_created(disk):
-    """The message is in the log already: it is there once, as soon as its queue can be written."""
+    """The message is in the log already: it becomes visible once, as soon as its queue can be
+    written.
+    """
     with opened(disk) as store:
         store.topics.create("t", read_queues=2, write_queues=2)
         store.append(message(b"first"))
@@ -169,7 +171,7 @@ def test_topics_that_cannot_be_saved(disk):
 
 
 def test_a_new_store_on_a_full_disk(disk):
-    """It may be created partly, and is completed once there is room for the rest."""
+    """The store may be created partly; it is completed once there is enough space."""
     page = os.statvfs(disk.store.parent).f_frsize
     codes = set()
     for left in range(12):
@@ -210,7 +212,7 @@ def test_an_old_store_is_opened_on_a_full_disk(disk, booted, clean):
 
 
 def test_a_clean_shutdown_needs_room(disk):
-    """Queues and checkpoint cannot be written: the store is left as after a crash, not as clean."""
+    """Queues and checkpoint cannot be written: the store remains marked as crashed."""
     store = opened(disk)
     store.topics.create("t", read_queues=1, write_queues=1)
     store.append(message(b"here"))
@@ -224,7 +226,7 @@ def test_a_clean_shutdown_needs_room(disk):
 
 
 def fill_to_a_page(disk, store):
-    """Make the last page written end with a record; return the number of records."""
+    """Fill the last written page exactly to its end; return the number of records."""
     at = [store.append(message(b"x" * size)).physical_offset for size in (3000, 3000, 3000)]
     rest = -(at[-1] + 2 * (at[2] - at[1])) % 4096
     store.append(message(b"x" * (3000 + rest)))
@@ -233,7 +235,7 @@ def fill_to_a_page(disk, store):
 
 
 def fill_the_rest(disk, store):
-    """Append until a write is refused; returns how many messages the log has then."""
+    """Append until a write fails; return the number of messages in the log."""
     disk.fill(left=200 * 1024)
     sent, _, code = fill_with_messages(store, size=3000)
     return len(sent) + (code == "QUEUES_NOT_WRITTEN")
@@ -259,8 +261,8 @@ def test_holes_are_not_searched_for_messages(disk, fill, file_kib):
         assert len(bodies(again)[0]) == there
 
 
-def test_a_body_with_holes_is_whole(disk):
-    """Pages of zeros are holes in a copy, and are read as zeros."""
+def test_a_body_with_holes_is_complete(disk):
+    """Pages of zeros are holes in a copy, and read as zeros."""
     with opened(disk) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         sent = [bytes(size) for size in (20_000, 3, 40_000, 9000)]

@@ -1,4 +1,5 @@
-"""A broker is killed under writers: nothing acknowledged is lost, and batches are exact."""
+"""A broker is killed while clients write: no acknowledged message is lost, and batches are
+exact."""
 
 import random
 import socket

@@ -35,8 +35,8 @@ sys.exit(export_parquet.main(sys.argv[3:]))
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("point", ["complete", "finish"])
-def test_a_job_that_is_killed_is_taken_up_by_the_next(store, tmp_path, point, checkout_in_children):
-    """By SIGKILL, when Spark has written its rows, and between the moves and the commit."""
+def test_the_next_run_continues_a_killed_export(store, tmp_path, point, checkout_in_children):
+    """Killed by SIGKILL after Spark has written its rows, and between the moves and the commit."""
     store.append_batch(batch([b"x"] * 100, [0, 1] * 50), topic="t")
     examples = str(Path(export_parquet.__file__).parent)
     arguments = ["--path", str(store.path), "--topic", "t", "--output", str(tmp_path / "out")]

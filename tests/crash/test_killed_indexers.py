@@ -35,7 +35,7 @@ KILLS = 4
 WITH_SUPPORT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
-def test_the_index_is_java_s_after_any_number_of_kills(path):
+def test_the_index_equals_java_s_after_any_number_of_kills(path):
     rng = random.Random(7)
     for number in range(KILLS):
         command = [sys.executable, "-c", APPEND, str(path), str(number)]

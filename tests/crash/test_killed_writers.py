@@ -1,4 +1,4 @@
-"""kill -9 at random: nothing acknowledged is lost, torn or stored twice."""
+"""kill -9 at random: no acknowledged message is lost, torn or stored twice."""
 
 import os
 import random
@@ -26,7 +26,7 @@ PRODUCERS, ROUNDS = 3, 7
 def kill_some(nursery, path, diaries, seed, rounds):
     """Repeatedly start producers in one store, kill them at a random moment, and check the store.
 
-    Two are processes, one is a process of two threads; a reader reads all the time.
+    Two producers are processes, one is a process with two threads; a reader reads all the time.
     """
     sys.stdout.write(f"PYROCKET_SEED={SEED}, this part: {seed}\n")
     rng = random.Random(seed)
@@ -95,7 +95,7 @@ def check_round(path, diaries, seen, next_offsets, *, recover):
         for queue_id, found in enumerate(numbers):
             assert found == list(range(queue_id, 2 * len(found), 2)), "once each, in order"
         acknowledged = int((diary.read_text().split() or ["0"])[-1])
-        assert sum(map(len, numbers)) >= acknowledged, f"{producer} lost what was acknowledged"
+        assert sum(map(len, numbers)) >= acknowledged, f"{producer} lost acknowledged messages"
 
 
 @pytest.mark.parametrize("path", [SIZES], indirect=True, ids=["64K"])
@@ -107,5 +107,5 @@ def test_twenty_one_killed_writers(nursery, path, diaries):
 @pytest.mark.parametrize("path", [SIZES], indirect=True, ids=["64K"])
 @pytest.mark.parametrize("part", range(25))
 def test_five_hundred_killed_writers(nursery, path, diaries, part):
-    """Resumable: run the parts that are left (`-k`), with PYROCKET_SEED of the first run."""
+    """Resumable: run the remaining parts (`-k`), with PYROCKET_SEED of the first run."""
     kill_some(nursery, path, diaries, SEED * 100 + part, ROUNDS)

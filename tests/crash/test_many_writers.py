@@ -23,7 +23,9 @@ COUNT = 400
 
 
 def check_producers(seen, producers, count):
-    """Every message once, in order per producer and queue; `count` is the minimum of each."""
+    """Check that each message exists once, in order per producer and queue, and `count` of each or
+    more.
+    """
     for producer in producers:
         total = 0
         for queue_id, rows in seen.items():
@@ -56,7 +58,7 @@ def test_four_processes_and_threads_write_while_others_read(nursery, path, diari
     assert len(queue_files(path)) > 100
 
 
-def test_threads_may_share_one_store(path, diaries):
+def test_threads_share_one_store(path, diaries):
     with Store.open(path, config=SMALL) as store:
 
         def send(name):
@@ -89,7 +91,7 @@ def test_the_write_lock_is_fair(nursery, tmp_path):
         assert 0.15 < count / sum(counts) < 0.4, counts
 
 
-def test_waiting_too_long_names_the_holder(nursery, path, tmp_path):
+def test_a_lock_timeout_names_the_holder(nursery, path, tmp_path):
     holder = nursery.start(hold_turn, path=path, ready=tmp_path / "ready")
     wait_for(tmp_path / "ready")
     impatient = StoreConfig(log_file_bytes=4096, lock_timeout_ms=60)
@@ -104,7 +106,7 @@ def test_waiting_too_long_names_the_holder(nursery, path, tmp_path):
 
 
 @pytest.mark.parametrize("attempt", range(5))
-def test_creators_at_once_make_one_store(nursery, tmp_path, attempt):
+def test_concurrent_creators_make_one_store(nursery, tmp_path, attempt):
     place, moment = tmp_path / "new", time.monotonic() + 0.05
     children = [
         nursery.start(create_at, path=place, moment=moment, number=number) for number in range(4)

@@ -14,7 +14,8 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 
 def test_snapshots_while_two_processes_append(nursery, path, diaries, tmp_path):
-    """Each copy holds a prefix of every queue, without a gap, and what was acknowledged before."""
+    """Each copy holds a prefix of every queue, without a gap, and all messages acknowledged
+    before."""
     producers = [
         nursery.start(
             produce, path=path, diaries=diaries, producer=name, count=700, seed=seed, queues=2
@@ -53,7 +54,7 @@ def acknowledged(diary):
     return int(lines[-1]) if lines else 0
 
 
-def test_a_check_of_a_store_in_use_finds_nothing(nursery, path, diaries):
+def test_a_check_of_a_store_in_use_reports_no_findings(nursery, path, diaries):
     producers = [
         nursery.start(
             produce, path=path, diaries=diaries, producer=name, count=700, seed=seed, queues=2
@@ -70,7 +71,8 @@ def test_a_check_of_a_store_in_use_finds_nothing(nursery, path, diaries):
 
 
 def test_readers_of_deleted_files_get_an_error(nursery, path, tmp_path):
-    """One process cleans and appends; two read from old offsets and see loss, never a crash."""
+    """One process cleans and appends; two read from old offsets and get loss errors, never a
+    crash."""
     cleaner = nursery.start(clean_and_append, path=path, rounds=60, ready=tmp_path / "ready")
     wait_for(tmp_path / "ready")
     readers = [

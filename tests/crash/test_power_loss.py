@@ -1,7 +1,7 @@
-"""Power losses at every point of all operations: nothing acknowledged is ever lost.
+"""Power losses at every point of all operations: no acknowledged message is ever lost.
 
-Run the heavy part with `-m heavy`: ten parts of at least a thousand crash points each. Parts that
-are left can be run alone (`-k part7`), with PYROCKET_SEED of the first run.
+Run the heavy part with `-m heavy`: ten parts of at least a thousand crash points each. Remaining
+parts can be run alone (`-k part7`), with PYROCKET_SEED of the first run.
 """
 
 import os
@@ -33,7 +33,7 @@ def folder(tmp_path):
 
 
 def lose_power(name, folder, seed, *, share=1.0, variants=1, chains=1, depth=1):
-    """Record a scenario, check its crash points, and go on from some; returns how many."""
+    """Record a scenario, check its crash points, and continue from some; return their number."""
     sys.stdout.write(f"PYROCKET_SEED={SEED}, this run: {name} {seed}\n")
     rng = random.Random(seed)
     recording = Recording(SCENARIOS[name], folder, seed)
@@ -62,7 +62,7 @@ def test_power_loss_at_some_points(name, share, least, folder):
 
 
 def test_power_loss_at_every_point_of_a_long_recovery(folder):
-    """The names of many files are durable, and nothing of what is in them."""
+    """The names of many files are durable, but none of their contents."""
     recording = Recording(SCENARIOS["much_is_not_durable"], folder, SEED)
     image, promises = recording.last_point("lost", "kept")
     recovery = Recording(recover_only, folder, SEED, image, promises)

@@ -1,4 +1,4 @@
-"""Which processes may have the store open: one broker alone, or any number of ours; and forks."""
+"""Which processes may have the store open (one broker alone, or any number of ours), and forks."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 REFUSED = 7
 
 
-def test_java_that_has_the_store_keeps_us_out_but_not_our_readers(nursery, path, tmp_path):
+def test_a_running_broker_refuses_writers_but_not_readers(nursery, path, tmp_path):
     with Store.open(path, config=SMALL) as store:
         store.append(message())
     java = nursery.start(lock_like_java, path=path, ready=tmp_path / "ready")
@@ -32,7 +32,7 @@ def test_java_that_has_the_store_keeps_us_out_but_not_our_readers(nursery, path,
         store.append(message())
 
 
-def test_java_is_kept_out_as_long_as_a_writer_has_the_store_open(nursery, path):
+def test_a_broker_cannot_start_while_a_writer_has_the_store_open(nursery, path):
     first, second = Store.open(path, config=SMALL), Store.open(path, config=SMALL)
     reader = Store.open(path, read_only=True)
     first.append(message())
@@ -44,8 +44,8 @@ def test_java_is_kept_out_as_long_as_a_writer_has_the_store_open(nursery, path):
     reader.close()
 
 
-def test_java_that_ran_in_between_is_noticed(path):
-    """It rewrites `lock` at each start, which invalidates the shared state."""
+def test_a_broker_that_ran_in_between_is_detected(path):
+    """A broker rewrites `lock` at each start, which invalidates the shared state."""
     with Store.open(path, config=SMALL) as store:
         store.append(message())
     (path / "lock").write_bytes(b"lock")
@@ -59,7 +59,7 @@ def test_java_that_ran_in_between_is_noticed(path):
         assert store.history.epoch == 1
 
 
-def test_recovery_waits_until_all_others_are_gone(path):
+def test_recovery_waits_until_all_other_processes_have_closed_the_store(path):
     first = Store.open(path, config=SMALL)
     first.append(message())
     os.utime(path / "lock", (1, 1))
@@ -76,7 +76,7 @@ def test_lock_file_is_rocketmqs(path):
     assert (path / "lock").read_bytes() == b"lock"
 
 
-def test_forked_child_cannot_write_and_keeps_no_lock_of_its_dead_parent(nursery, path, tmp_path):
+def test_a_forked_child_cannot_write_and_holds_no_lock_of_its_dead_parent(nursery, path, tmp_path):
     parent = nursery.start(hold_open, path=path, ready=tmp_path / "ready")
     wait_for(tmp_path / "ready")
     child, status = wait_for(tmp_path / "ready.child").read_text().split()
@@ -93,7 +93,7 @@ def test_forked_child_cannot_write_and_keeps_no_lock_of_its_dead_parent(nursery,
         os.kill(int(child), signal.SIGKILL)
 
 
-def test_closing_in_a_forked_child_leaves_the_parent_alone(nursery, path):
+def test_closing_in_a_forked_child_does_not_affect_the_parent(nursery, path):
     store = Store.open(path, config=SMALL)
     store.append(message(b"1"))
     child = os.fork()

@@ -1,8 +1,8 @@
 """A streaming query killed with SIGKILL, JVM, planner and workers at once, at random moments.
 
-Messages are appended all the time; some kills hit a run before its first commit: its start-up, its
-first micro-batch, or the replay of the batch that the previous run left. The query's sink writes
-each micro-batch exactly once if the source gives a replayed one the same rows.
+Messages are appended all the time. Some kills hit a run before its first commit: its start-up, its
+first micro-batch, or the replay of the previous run's last batch. The query's sink writes each
+micro-batch exactly once if the source returns the same rows in a replay.
 """
 
 import os
@@ -61,14 +61,14 @@ def kill(process):
 
 
 class Feed:
-    """Appends numbered messages from a thread, as long as the block lasts; `sent` counts them."""
+    """Appends numbered messages from a thread while the block runs; `sent` is their number."""
 
     def __init__(self, store):
         self._store, self.sent = store, 0
 
     @contextmanager
     def running(self):
-        """Append a few hundred at once, then some all the time; raise what the thread raised."""
+        """Append a few hundred at once, then a few at intervals; raise the thread's error."""
         ended = threading.Event()
         with ThreadPoolExecutor(1) as pool:
             appending = pool.submit(self._append_until, ended)
@@ -107,7 +107,7 @@ def topic_rows(store):
 
 
 def wait_for_moment(job, dice):
-    """Wait for some micro-batches of this run, or for a time in which there may be none."""
+    """Wait for some micro-batches of this run, or for a random time."""
     before, some = job.batches(), dice.randrange(4)
     if some:
         wait_for(lambda: job.batches() >= before + some, PATIENCE_SECONDS)
@@ -117,7 +117,7 @@ def wait_for_moment(job, dice):
     sys.stdout.write(f"killed after {job.batches() - before} commits, {some} were asked for\n")
 
 
-# Twenty kills in four parts, each of which can be run again alone.
+# Twenty kills in four parts, each of which can be repeated alone.
 HEAVY = [pytest.param(5, part, id=f"part{part}", marks=pytest.mark.heavy) for part in range(4)]
 
 

@@ -38,8 +38,8 @@ def test_the_earlier_run_of_a_query_is_fenced(tmp_path, window):
 
 
 @pytest.mark.slow
-def test_an_earlier_run_that_has_published_nothing_yet_does_not_stop_a_later_one(tmp_path):
-    """Held up in its first micro-batch, which the later run publishes meanwhile."""
+def test_an_earlier_run_that_has_not_published_does_not_stop_a_later_one(tmp_path):
+    """The earlier run is paused in its first micro-batch, which the later run publishes."""
     pipe, pauses = Pipe(tmp_path), Pauses(tmp_path / "pauses")
     try:
         pipe.feed(KEYS)

@@ -1,7 +1,7 @@
-"""Exactly-once under fire: a pipe from topic to topic, its processes killed in every window.
+"""Exactly-once under kills: a pipe from topic to topic, its processes killed in every window.
 
-`pauses/windows.py` lists the windows. There the paused process, the JVM alone, or everything is
-killed; sometimes a process is killed at any moment. In every case each message arrives once, in the
+`pauses/windows.py` lists the windows. In a window the paused process, the JVM alone, or all
+processes are killed; some kills are at a random moment. Each message always arrives once, in the
 order of its key.
 """
 
@@ -28,7 +28,7 @@ ANYWHEN = "at any moment"
 
 
 class Fire:
-    """Kills, one after the other, decided by the seed."""
+    """A sequence of kills, determined by the seed."""
 
     def __init__(self, pipe, pauses, dice):
         self._pipe, self._pauses, self._dice = pipe, pauses, dice
@@ -36,11 +36,11 @@ class Fire:
         self.hits = Counter()
 
     def kill(self, window, victim):
-        """Feed the pipe, wait until something is at the window, and kill the victim."""
+        """Feed the pipe, wait until a process is paused in the window, and kill the victim."""
         if self._job is None or not self._job.alive():
             self._job = self._pipe.start("forever", self._pauses)
         held = self._hold(window)
-        assert held is not None, f"nothing came to the window: {window}"
+        assert held is not None, f"no process reached the window: {window}"
         self.hits[window, victim] += 1
         if victim == "process":
             kill_process(held)
@@ -68,7 +68,7 @@ class Fire:
     def _end_job(self, *, jvm_first):
         if jvm_first:
             self._job.kill_jvm()
-            # Its Python processes, the paused one included, survive for a moment.
+            # Its Python processes, including the paused one, survive for a moment.
             self._pauses.go()
             time.sleep(self._dice.random())
         self._job.kill()
@@ -77,7 +77,7 @@ class Fire:
 
 
 def under_fire(folder, kills, seed):
-    """Kill each (victim, window); return how often what was killed where."""
+    """Kill each (victim, window); return the number of kills of each."""
     sys.stdout.write(f"PYROCKET_SEED={SEED}, this run: {seed}\n")
     pipe, pauses = Pipe(folder), Pauses(folder / "pauses")
     fire = Fire(pipe, pauses, random.Random(seed))
@@ -102,8 +102,8 @@ FEW = [
 ]
 
 
-def test_batch_killed_now_and_then_is_published_once(tmp_path):
-    """A few; `-m heavy` has the many."""
+def test_batches_are_published_once_under_a_few_kills(tmp_path):
+    """A few kills; `-m heavy` runs many."""
     assert under_fire(tmp_path, FEW, 0).total() == len(FEW)
 
 
@@ -114,8 +114,8 @@ VICTIMS = [*["process"] * 18, *["jvm"] * 4, *["session"] * 4]
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("part", range(PARTS))
-def test_batch_killed_all_the_time_is_published_once(tmp_path, part):
-    """Resumable: run the parts that are left, by `-k`."""
+def test_batches_are_published_once_under_many_kills(tmp_path, part):
+    """Resumable: run the remaining parts with `-k`."""
     seed = SEED * 100 + part
     dice = random.Random(seed)
     victims = dice.sample(VICTIMS, len(VICTIMS))

@@ -1,4 +1,5 @@
-"""The publisher dies at each single step: the batch is visible whole or not at all, then once."""
+"""The publisher dies at each single step: the batch is visible entirely or not at all, then
+once."""
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 def test_crash_at_any_step_of_a_publication(nursery, path, tmp_path, half):
-    """Batches of nine rows of 700 bytes begin new log files and queue files."""
+    """Batches of nine rows of 700 bytes create new log files and queue files."""
     known, page, fates = 0, words(path), set()
     for step in range(300):
         rows = [f"{step}:{n}:".ljust(700, ".") for n in range(9)]
@@ -54,8 +55,8 @@ def check_readers(path, known, batch):
         assert [body for _, body in scan(reader, "t", 0, known)] in ([], batch)
 
 
-def test_many_processes_publish_at_once(nursery, path, tmp_path):
-    """Ten queries of two drivers each, one of which is replaced: every batch is there once."""
+def test_concurrent_publishers_publish_each_batch_once(nursery, path, tmp_path):
+    """Ten queries with two drivers each, one of which is replaced."""
     queries = [f"q{number}" for number in range(10)]
     children = [
         nursery.start(

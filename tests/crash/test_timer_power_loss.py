@@ -27,7 +27,7 @@ __all__ = ["folder"]
 
 
 class Ledger:
-    """What a scenario does with timers, noted beside the promises of the session."""
+    """The operations of a scenario on timers, beside the promises of the session."""
 
     def __init__(self, session):
         self.session, self.store = session, None
@@ -187,8 +187,8 @@ def check(path, notes):
     clock.now = LATER
     found = delivered_at(path, clock, notes, lambda body: True)
     missing = notes["durable"] - set(found) - notes["doubtful"]
-    assert not missing, f"{missing} are lost"
-    assert not set(found) & notes["gone"], "what was cancelled has come"
+    assert not missing, f"{missing} are missing"
+    assert not set(found) & notes["gone"], "a cancelled timer was delivered"
 
 
 def delivered_at(path, clock, notes, may_come):
@@ -196,8 +196,8 @@ def delivered_at(path, clock, notes, may_come):
         while store.deliver_due():
             pass
         found = contents(store)
-        assert all(map(may_come, found)), "it came too early"
-        assert len(found) == len(set(found)), f"something came twice: {found}"
+        assert all(map(may_come, found)), "it was delivered too early"
+        assert len(found) == len(set(found)), f"delivered twice: {found}"
         assert set(found) <= notes["due"].keys()
     return found
 
@@ -241,13 +241,13 @@ def test_power_loss_at_every_point(scenario, folder):
     assert lose_power(scenario, folder, SEED, 1.0) > 50
 
 
-# Kills
+# Killed processes
 
 
 @pytest.mark.usefixtures("quick_disk")
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 def test_crash_at_any_step_of_a_delivery(nursery, path, tmp_path, half):
-    """Some are due now, some later, one is cancelled; new log files begin all the time."""
+    """Some are due now, some later, one is cancelled; new log files are created all the time."""
     clock, expected = FakeClock(), []
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
         store.topics.create("t", read_queues=2, write_queues=2)
@@ -285,7 +285,7 @@ def test_crash_at_any_step_of_a_delivery(nursery, path, tmp_path, half):
 
 
 @pytest.mark.usefixtures("quick_disk")
-def test_processes_that_deliver_at_once_deliver_each_timer_once(nursery, path, tmp_path):
+def test_concurrent_delivery_services_deliver_each_timer_once(nursery, path, tmp_path):
     clock = FakeClock()
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
         store.topics.create("t", read_queues=1, write_queues=1)

@@ -1,4 +1,4 @@
-"""kill -9 of processes that send in transactions: each message once, or never, as was decided."""
+"""kill -9 of processes that send in transactions: each message is committed once, or never."""
 
 import random
 import sys
@@ -45,7 +45,7 @@ def name_of(body):
 
 
 def check(path, diaries):
-    """Producers return and are checked; then every transaction is as decided."""
+    """Check that producers return and are checked, and every transaction ends as decided."""
     with Store.open(path) as store:
         held = Held(store, timeout_ms=0, interval_ms=0)
         with (
@@ -62,7 +62,7 @@ def check(path, diaries):
         assert set(found) == {body for body in stored if not body.startswith(b"r")}
         sent = [line for diary in diaries.iterdir() for line in diary.read_bytes().split(b"\n")]
         assert set(filter(None, sent)) <= stored
-        assert len(set(ops(store))) == len(ops(store)), "none is decided twice"
+        assert len(set(ops(store))) == len(ops(store)), "no transaction is decided twice"
     assert verify(path).ok
     return len(found)
 

@@ -1,4 +1,4 @@
-"""Power losses at every point of transactions: none is committed twice, or forgotten."""
+"""Power losses at every point of transactions: none is committed twice or forgotten."""
 
 import shutil
 
@@ -27,7 +27,7 @@ TRUTH = {"c": COMMIT, "r": ROLLBACK, "u": UNKNOWN, "d": UNKNOWN, "l": UNKNOWN}
 
 
 def acknowledged(promises, body, state):
-    """A send has returned; on a store that flushes at once that is durable."""
+    """Record that a send has returned, which is durable in a store with synchronous flush."""
     promises.__dict__.setdefault("transactions", {})[body] = state
 
 
@@ -57,7 +57,7 @@ class Work:
 
 
 def answer_late(message):
-    """Some are decided when they are asked about."""
+    """Return the decision of those that are decided only when checked."""
     return COMMIT if message.body.startswith(b"l") else UNKNOWN
 
 
@@ -68,7 +68,7 @@ def decisions(session, flush="sync"):
 
 
 def checks(session, flush="sync"):
-    """Undecided ones of another group hold the cursor in the middle."""
+    """Undecided transactions of another group hold the cursor in the middle."""
     work = Work(session, flush)
     work.send("u", "other")
     for kind in "luc":
@@ -142,17 +142,17 @@ def now_known(message, asked):
 
 def check_found(found, known, asked, gone):
     assert len(set(found)) == len(found), "committed twice"
-    assert len(set(asked)) == len(asked), "asked about twice"
+    assert len(set(asked)) == len(asked), "checked twice"
     assert len(set(gone)) == len(gone), "discarded twice"
     assert not set(gone) & set(found)
     assert not set(gone) & set(asked)
     assert not [body for body in found if body.startswith(b"r")], "rolled back"
     for body, state in known.items():
         if state is COMMIT:
-            assert body in found, "a commit was acknowledged"
+            assert body in found, "an acknowledged commit is missing"
             assert body not in asked
         elif state is UNKNOWN:
-            assert body in [*found, *gone], "an undecided one was forgotten"
+            assert body in [*found, *gone], "an undecided transaction was forgotten"
         else:
             assert body not in asked
 

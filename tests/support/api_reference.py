@@ -17,7 +17,8 @@ MODULES = (
 def main(folder):
     for name in PACKAGES:
         package = importlib.import_module(name)
-        # Public names are imported when they are first used; pdoc reads only those that are there.
+        # Public names are imported on first use; pdoc documents only names that are already
+        # imported.
         vars(package).update({public: getattr(package, public) for public in package.__all__})
     pdoc.pdoc(*PACKAGES, *MODULES, output_directory=Path(folder))
 

@@ -35,7 +35,7 @@ class FaultyServer(Server):
             await lose(context)
 
     async def _fault(self, call, context):
-        """Return the fault that strikes after the effect of this call, if there is one."""
+        """Return the fault to inject after the effect of this call, or None."""
         names = {"append", "publish"} if call.name == "Publish" else {snake(call.name)}
         fault = next((each for each in self._faults if each.call in names), None)
         if fault is None:
@@ -48,7 +48,7 @@ class FaultyServer(Server):
 
 
 async def lose(context):
-    """End a call as a connection does that the client does not repeat by itself."""
+    """End a call with a connection error that the client does not retry by itself."""
     await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "lost")
 
 
@@ -58,7 +58,7 @@ def snake(name):
 
 @contextmanager
 def served(store, port=0, access=None, certificate=None, faults=None, **settings):
-    """Serve an open store, which is closed at the end; the value is its address."""
+    """Serve an open store and yield the address; close the broker and the store at the end."""
     loop, ready, address = asyncio.new_event_loop(), threading.Event(), []
     broker = Broker(store)
 

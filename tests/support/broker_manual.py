@@ -1,4 +1,4 @@
-"""The table of settings in `store/BROKER.md`, made from the code.
+"""The table of settings in `store/BROKER.md`, generated from the code.
 
 python tests/support/broker_manual.py --write     updates the page
 """
@@ -14,7 +14,7 @@ _TABLE = re.compile(r"^\| setting \|.*?(?=\n\n)|^SETTINGS$", re.MULTILINE | re.D
 
 
 def rendered():
-    """The table as the page has it."""
+    """Return the table generated from the code."""
     lines = ["| setting | default | meaning | in broker.conf |", "|---|---|---|---|"]
     for row in table().values():
         default, java = (f"`{text}`" if text else "" for text in (row.default, row.java))
@@ -23,7 +23,7 @@ def rendered():
 
 
 def in_page():
-    """The table of the page."""
+    """Return the table in the page."""
     return _TABLE.search(PAGE.read_text())[0]
 
 

@@ -1,4 +1,4 @@
-"""Brokers as processes, for tests of their life."""
+"""Brokers in processes of their own, for tests of start-up and shutdown."""
 
 import os
 import signal
@@ -14,14 +14,14 @@ WAIT_S = 60
 
 
 def start(path, *arguments, **environment):
-    """Start `pyrocket broker`; both outputs are pipes."""
+    """Start `pyrocket broker` with pipes for both outputs."""
     command = [sys.executable, "-m", "pyrocket", "broker", str(path), *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
 
 
 def wait_until_it_serves(process, path):
-    """Return what the store says of its broker."""
+    """Return the description of the broker that the store's files contain."""
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
         found = BrokerFile(Layout(path)).read()
@@ -34,7 +34,7 @@ def wait_until_it_serves(process, path):
 
 @contextmanager
 def ending(process, path):
-    """Wait until a broker serves, and stop it at the end; the value is what the store says."""
+    """Yield the description of a broker once it serves, and stop the broker at the end."""
     try:
         yield wait_until_it_serves(process, path)
     finally:
@@ -45,7 +45,7 @@ def ending(process, path):
 
 @contextmanager
 def running(path, *arguments, **environment):
-    """Run a broker on a free port; the value is the process and what the store says of it."""
+    """Run a broker on a free port; yield the process and the description in the store's files."""
     given = ("--listen", "127.0.0.1:0") if "--listen" not in arguments else ()
     process = start(path, *given, *arguments, **environment)
     with ending(process, path) as found:

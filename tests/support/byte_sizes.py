@@ -1,4 +1,4 @@
-"""Messages that are lengths only, in place of a store's."""
+"""A source of messages that have only lengths."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from support.offsets import offsets
 
 
 class Lengths:
-    """`queues[topic, queue]` are the lengths of its messages, from offset `first` on."""
+    """`queues[topic, queue]` has the lengths of its messages, from offset `first` on."""
 
     def __init__(self, queues, first=0, now=0):
         self.queues, self.first, self.time, self.asked = queues, first, now, 0
@@ -18,7 +18,7 @@ class Lengths:
         return self.queues[topic, queue_id][start - self.first : end - self.first]
 
     def bytes(self, start, end):
-        """The bytes between two offsets of all queues."""
+        """Return the bytes between two offsets of all queues."""
         return sum(
             sum(self.of(queue.topic, queue.queue_id, start[queue], offset))
             for queue, offset in end.items()
@@ -28,7 +28,8 @@ class Lengths:
         return [self._span(each) for each in ranges]
 
     def _span(self, each):
-        """As if queues lay far from each other, and with a guess from the first message only."""
+        """Return a span as if queues were far apart, with an estimate from the first message
+        only."""
         there = self.of(each.queue.topic, each.queue.queue_id, each.start, each.end)
         begin = 10**12 * each.queue.queue_id
         guess = there[0] * len(there) if there else 0

@@ -28,12 +28,12 @@ def make(path, clock):
 
 
 def entry_at(path, offset, topic="t"):
-    """The position of a message's entry: file and byte."""
+    """Return the position of a message's queue entry: file and byte."""
     return queue_files(path, topic)[offset // 10], offset % 10 * 20
 
 
 def record_at(path, offset, topic="t"):
-    """The position of a record: file, byte in it, size."""
+    """Return the position of a record: file, byte in it, size."""
     file, at = entry_at(path, offset, topic)
     entry = file.read_bytes()[at : at + 20]
     start = int.from_bytes(entry[:8], "big")
@@ -74,8 +74,8 @@ def move_end(path, offset):
 class Damage:
     """The damage, the finding's code, and the result of `repair`.
 
-    mended: everything is there again. cut: messages from an offset of topic t on are lost. stepped:
-    one message is lost, and all others are there. None of them: it stays as it is.
+    mended: everything is restored. cut: messages from an offset of topic t on are lost. stepped:
+    one message is lost. None of them: repair changes nothing.
     """
 
     name: str
@@ -92,7 +92,7 @@ def truncate(file, length):
 
 
 def tear(path):
-    """The last record loses its second half."""
+    """Erase the second half of the last record."""
     file, at, size = record_at(path, LAST)
     overwrite(file, bytes(size - 100), at + 100)
 

@@ -1,4 +1,4 @@
-"""Messages that wait to be delivered, as tests send and look at them."""
+"""Helpers to send and inspect messages with delayed delivery."""
 
 import pyarrow as pa
 from pyrocket.formats.queue_entry import parse_entries
@@ -10,24 +10,24 @@ DAY, NOW = 86_400_000, 1_700_000_000_000
 
 
 def parked(store, topic, queue_id=0):
-    """All messages of a queue, up to a hundred."""
+    """Return up to a hundred messages of a queue."""
     return store.read(topic, queue_id, 0, 100)
 
 
 def own(stored):
-    """RocketMQ's own properties, except for the id."""
+    """Return RocketMQ's own properties except for the id."""
     return {name: value for name, value in stored.properties.items() if name != "UNIQ_KEY"}
 
 
 def tags_codes(store, topic, queue_id):
-    """The tags codes of a queue's entries."""
+    """Return the tags codes of a queue's entries."""
     files = queue_files(store.path, topic, queue_id)
     entries = [entry for file in files for entry in parse_entries(file.read_bytes())]
     return [int(entry["tags_code"]) for entry in entries if entry["size"]]
 
 
 def delayed_batch(rows, **columns):
-    """A batch for queue 0 with columns of delays."""
+    """Return a batch for queue 0 with columns of delays."""
     kinds = {
         "delayLevel": pa.int32(),
         "delay": pa.string(),

@@ -1,4 +1,4 @@
-"""Messages of delay levels for tests: sent, and delivered by hand."""
+"""Helpers to send messages with delay levels and to deliver them by hand."""
 
 import pyarrow as pa
 from pyrocket.disk.shared_state import NEXT_DUE, level_field
@@ -14,31 +14,31 @@ LEVELS_MS = [1000, 5000, 10_000, 30_000, 60_000]
 
 
 def delay(store, level, *bodies, topic="t", queue_id=0, **more):
-    """Send messages of a delay level."""
+    """Send messages with a delay level."""
     for body in bodies:
         store.append(message(body, topic, queue_id, delay_level=level, **more))
 
 
 def level_batch(bodies, level=1, queue_id=0, **more):
-    """A batch of messages of one delay level."""
+    """Return a batch of messages with one delay level."""
     levels = pa.array([level] * len(bodies), pa.int32())
     return batch(bodies, queue_id, delayLevel=levels, **more)
 
 
 def bodies_of(store, topic="t", queue_id=0):
-    """What has been delivered to a queue."""
+    """Return the bodies delivered to a queue."""
     return [one.body for one in store.read(topic, queue_id, 0, 10_000)]
 
 
 def waiting(store, level):
-    """The bodies in a level's queue, delivered or not."""
+    """Return the bodies in a level's queue, delivered or not."""
     known = inner(store).reader.system_offsets(SCHEDULE_TOPIC, level - 1)
     pieces = inner(store).reader.records(SCHEDULE_TOPIC, level - 1, known.minimum, known.maximum)
     return [body.as_py() for piece in pieces for body in piece.records.bodies()]
 
 
 def deliver_all(store):
-    """Deliver all due messages: one call of `deliver_due` ends after half a second."""
+    """Deliver all due messages; one call of `deliver_due` returns after half a second."""
     while store.deliver_due():
         pass
 
@@ -56,11 +56,11 @@ class Driver:
         self.runner = ServiceRunner(inner(store).engine, [self.levels])
 
     def once(self):
-        """One part of what is due."""
+        """Deliver one part of the due messages."""
         return self.runner.run_due(self.writer)
 
     def all(self):
-        """Everything that is due; returns how many."""
+        """Deliver all due messages; return their number."""
         total = 0
         while done := self.once():
             total += done

@@ -1,4 +1,4 @@
-"""Simulates a death at one disk operation of a store's thread, in this process."""
+"""Simulates the death of a process at one disk operation, in this process."""
 
 import threading
 
@@ -8,13 +8,13 @@ STEPS = ("write_at", "rename", "unlink", "set_length", "make_directory", "sync_d
 
 
 class DeathError(BaseException):
-    """An error that is never handled: nothing more is written."""
+    """An error that is never handled: no code of the store runs after it."""
 
 
 class DyingAt:
-    """From now on this thread's operation with this number is the end; with `half`, half done.
+    """From now on this thread dies at its operation number `step`; with `half`, half of it is done.
 
-    Other threads, such as those that flush, go on: they may run between any two operations.
+    Other threads, such as those that flush, continue.
     """
 
     def __init__(self, patch, step, half):
@@ -24,7 +24,7 @@ class DyingAt:
             patch.setattr(io, name, self.instead(name, getattr(io, name)))
 
     def instead(self, name, real):
-        """An operation that counts, and may be the one."""
+        """Return an operation that counts its calls and dies at the chosen one."""
 
         def operation(*given):
             if self._counts(name):

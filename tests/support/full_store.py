@@ -12,7 +12,8 @@ from support.stores import SMALL, FakeClock, batch, bodies, filled, numbered, re
 
 
 def make_full(path):
-    """Make a store with a file of every kind, not closed cleanly; a copy of it is recovered."""
+    """Make a store with a file of every kind, without a clean shutdown, and recover a copy of
+    it."""
     clock = FakeClock()
     with filled(path, count=30, clock=clock) as store:
         store.append(Message(topic="t", body=b"key", keys="k"))
@@ -40,7 +41,7 @@ def make_full(path):
 
 
 def with_timers(store, clock):
-    """Have the store keep timers."""
+    """Enable timers in the store."""
     for after in (10, 7_200_000):
         store.append(Message(topic="t", body=b"at", deliver_at_ms=clock.now + after))
     clock.now += 10_000
@@ -48,7 +49,7 @@ def with_timers(store, clock):
 
 
 def names_of(path):
-    """Every name of a store; of the files of one run the first and the last."""
+    """Return all file names of a store; of consecutive files only the first and the last."""
     names = []
     for entry in sorted(path.rglob("*")):
         among = sorted(each.name for each in entry.parent.iterdir())
@@ -58,7 +59,7 @@ def names_of(path):
 
 
 def use(path):
-    """Open it for writing and change most files."""
+    """Open the store for writing and change most files."""
     with Store.open(path, config=SMALL) as store:
         store.append_batch(batch(numbered(60, 100), 0), topic="t")
         store.append(Message(topic="t", body=b"x", keys="k"))
@@ -86,7 +87,7 @@ def copied(path, target):
 
 
 def error_of(operation, *arguments):
-    """The error of the tree that an operation raises, None for none; others fail the test."""
+    """Return the pyrocket error that an operation raises, or None; other errors fail the test."""
     try:
         operation(*arguments)
     except PyrocketError as error:
@@ -95,13 +96,13 @@ def error_of(operation, *arguments):
 
 
 def descriptors():
-    """The target of each open descriptor of this process."""
+    """Return the targets of the open descriptors of this process."""
     gc.collect()
     found = {}
     for name in os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"):
         try:
             status = os.fstat(int(name))
-        except OSError:  # The descriptor that lists the folder.
+        except OSError:  # The descriptor of the listing itself.
             continue
         found[int(name)] = status.st_dev, status.st_ino
     return found

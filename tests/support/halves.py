@@ -36,7 +36,7 @@ class Listener:
 
 
 class Held:
-    """A store whose transactions are checked by other rules, or that are seen as if just opened."""
+    """A store with other rules for transaction checks, or as if just opened."""
 
     def __init__(self, store, **policy):
         policy = CheckPolicy(**policy)
@@ -44,12 +44,12 @@ class Held:
 
 
 def producer(held, group="pg", listener=None, **options):
-    """A producer without a thread: `check_now` does what its thread would."""
+    """Return a producer without a thread: `check_now` does the work of its thread."""
     return TransactionProducer(held, group, listener or Listener(), background=False, **options)
 
 
 def truth(message, arg=None):
-    """What became of a local transaction, by its body; of some that is known later."""
+    """Return the state of a local transaction from its body; some are only known later."""
     kind = message.body[:1]
     if kind == b"u" and arg:
         return UNKNOWN
@@ -57,7 +57,7 @@ def truth(message, arg=None):
 
 
 def send_for_ever(path, diaries, name, group, seed):
-    """Send messages in transactions, and note the body of each that has returned."""
+    """Send messages in transactions, and log the body of each one that was acknowledged."""
     rng, number = random.Random(seed), 0
     diary = os.open(Path(diaries) / name, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     held = Held(Store.open(path), timeout_ms=5, interval_ms=20)

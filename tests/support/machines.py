@@ -1,4 +1,4 @@
-"""Makes machines look different to a test: other Javas, none at all, a bare environment."""
+"""Simulates other machines for a test: other Java versions, no Java, a bare environment."""
 
 import os
 import shlex
@@ -18,16 +18,17 @@ def executable(path, text):
 
 
 def fake_java(home, version):
-    """A Java home that answers what a Java of that version answers to `-version`."""
+    """Create a Java home whose `java -version` reports this version."""
     properties = f"    java.home = {home}\n    java.specification.version = {version}"
     return executable(home / "bin" / "java", f"echo {shlex.quote(properties)} >&2")
 
 
 def path_without_java(folder):
-    """A folder with links to every program on PATH but java: the value of a PATH without it."""
+    """Fill a folder with links to all programs on PATH except java; return it as a value of
+    PATH."""
     folder.mkdir(parents=True)
     for place in map(Path, os.environ["PATH"].split(os.pathsep)):
-        # pyenv's shims find java again by themselves.
+        # pyenv's shims would find java themselves.
         for program in place.iterdir() if place.is_dir() and place.name != "shims" else ():
             link = folder / program.name
             if not program.name.startswith("java") and not os.path.lexists(link):
@@ -38,7 +39,7 @@ def path_without_java(folder):
 
 
 def bare_environment(**changes):
-    """The environment less what this test run added to it; None removes a variable."""
+    """Return the environment without the additions of this test run; None removes a variable."""
     ours = ("PYTHONPATH", "PYSPARK_PYTHON", "PYROCKET_STORE", "VIRTUAL_ENV")
     kept = {key: value for key, value in os.environ.items() if key not in ours}
     changed = {key: value for key, value in {**kept, **changes}.items() if value is not None}
@@ -46,7 +47,7 @@ def bare_environment(**changes):
 
 
 def copy_checkout(folder):
-    """A copy of the checkout as a clone would have it, without what was built in it."""
+    """Copy the checkout without build results, as a clone would have it."""
     built = (
         ".git",
         ".venv",
@@ -64,5 +65,5 @@ SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def pass_for(patch, module):
-    """Have this process look like one that runs this module as its main one."""
+    """Make this process look like one that runs this module as its main module."""
     patch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name=module))

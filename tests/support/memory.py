@@ -1,8 +1,8 @@
 """A transport in memory: one broker, whose calls can be late, fail or lose their replies.
 
 `MemoryBroker` has the state of a broker, `MemoryTarget` names one, and `MemorySource` and
-`MemorySink` reach it through `MemoryBroker.call`, as over a network. Records are encoded and
-decoded as those of a store are. It has no views.
+`MemorySink` call it through `MemoryBroker.call`, as over a network. Records are encoded and decoded
+like those of a store. Views are not supported.
 """
 
 import inspect

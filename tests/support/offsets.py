@@ -1,4 +1,4 @@
-"""Queues and offsets as tests write them: by topic and queue id, on the only broker."""
+"""Short forms of queues and offsets for tests: topic and queue id, on a single broker."""
 
 import json
 
@@ -13,12 +13,12 @@ BROKER = "broker-a"
 
 
 def at(topic, queue_id, broker=BROKER):
-    """A queue of the test's broker."""
+    """Return a queue of the test's broker."""
     return MessageQueue(topic, broker, queue_id)
 
 
 def by_queue(topics):
-    """{topic: {queue id: value}} with queues as keys."""
+    """Convert {topic: {queue id: value}} to {queue: value}."""
     return {
         at(topic, queue): value
         for topic, queues in topics.items()
@@ -27,20 +27,20 @@ def by_queue(topics):
 
 
 def offsets(topics=None, **more):
-    """Offsets of {topic: {queue id: offset}}."""
+    """Return the offsets of {topic: {queue id: offset}}."""
     return Offsets(by_queue({**(topics or {}), **more}))
 
 
 def as_asked(**options):
-    """Options of a read of topic t, for functions that take them whole."""
+    """Return all options of a read of topic t."""
     return ReadOptions(path="/s", subscription=Subscription(("t",)), **options)
 
 
 def span(topic, queue_id, start, end):
-    """A range of a queue."""
+    """Return an offset range of a queue."""
     return QueueRange(at(topic, queue_id), start, end)
 
 
 def through_spark(offset):
-    """An offset as it comes back from a checkpoint."""
+    """Return an offset as Spark restores it from a checkpoint."""
     return StreamOffset.from_json(json.loads(json.dumps(offset.to_json())))

@@ -1,6 +1,6 @@
-"""Which of the connector's tests run with both targets, `path` and `endpoint`.
+"""Selects the connector's tests that run with both targets, `path` and `endpoint`.
 
-The tests named in `QUICK` do so in each run, all others of `MODULES` in the heavy one.
+The tests in `QUICK` run with both in each run, all others of `MODULES` in the heavy run.
 """
 
 QUICK = frozenset(
@@ -19,13 +19,13 @@ QUICK = frozenset(
 
 MODULES = {
     "test_batch_read": {
-        # How a directory is given.
+        # Tests the forms in which a directory is given.
         "test_a_path_can_be_given_to_load_and_as_a_uri",
         "test_sql_reads_and_writes_through_a_temporary_view",
         "test_a_table_without_options_explains_the_trap_and_how_to_pass_them",
     },
     "test_stream_read": {
-        # The delay service of a reader; a broker delivers by itself.
+        # Tests the delay service of a reader; a broker has its own.
         "test_running_query_delivers_delayed_messages_without_a_writer",
     },
     "test_stream_promises": set(),
@@ -39,7 +39,7 @@ MODULES = {
     "test_value_columns": set(),
     "test_views": set(),
     "test_delayed_write": {
-        # The limit of a store that the writer opens; a broker has its own.
+        # Sets a limit of the store that the writer opens; a broker has its own.
         "test_how_far_ahead_rows_may_be_due_is_an_option",
     },
 }
@@ -47,5 +47,5 @@ MODULES = {
 
 
 def runs(module, test):
-    """Whether a test runs with both targets."""
+    """Return whether a test runs with both targets."""
     return module in MODULES and test not in MODULES[module]

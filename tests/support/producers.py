@@ -1,4 +1,4 @@
-"""The code of writing processes; a separate module, so that spawned processes can import it."""
+"""Code of writer processes, in a module that spawned processes can import."""
 
 from itertools import count
 from multiprocessing import parent_process
@@ -13,7 +13,7 @@ COMMITS = 25
 def produce(path, producer, sent, ended):
     """Append numbered messages until `ended` is set or the parent has ended.
 
-    Alternately in batches and one by one, with pauses, so that reading queries keep up.
+    Appends batches and single messages alternately, with pauses, so that running queries keep up.
     `sent[producer]` is their number.
     """
     with Store.open(path) as store:
@@ -30,7 +30,7 @@ def produce(path, producer, sent, ended):
 
 
 def commit_often(path, queue_id):
-    """Commit one message after the other: in a queue of a shared group, and in a group of one."""
+    """Commit offsets continuously: for a queue of a shared group, and in a group of its own."""
     with Store.open(path) as store:
         for offset in range(1, COMMITS + 1):
             store.groups.commit("shared", "t", {queue_id: offset})

@@ -1,4 +1,4 @@
-"""A source whose queues exist as numbers only, for tests of the planner."""
+"""A source whose queues are only numbers, for tests of the planner."""
 
 from bisect import bisect_left
 
@@ -14,11 +14,11 @@ from support.offsets import BROKER, at, through_spark
 
 
 class Numbers(MemorySource):
-    """A source whose queues exist as numbers only, and grow, shrink and vanish as a test wants.
+    """A source whose queues are only numbers, and which grow, shrink and disappear as a test wants.
 
-    times: topic and queue → the store times of its messages, from offset 0 on.
-    commits: group and topic → queue → offset. left: what queues have that are not in the bounds.
-    Its log is never an older copy: what marks are for is tested over real stores.
+    times: topic and queue → the store times of its messages, from offset 0 on. commits: group and
+    topic → queue → offset. left: messages of queues outside their bounds. The log is never restored
+    from an older copy; log marks are tested with real stores.
     """
 
     def __init__(self, **topics):
@@ -96,14 +96,14 @@ class Numbers(MemorySource):
         self.ids.setdefault(topic, f"id-{topic}")
 
     def delete(self, topic, ended=None):
-        """Delete a topic; `ended` says where its queues had come to."""
+        """Delete a topic; `ended` has the end offsets of its queues."""
         for queue, limits in self.known.pop(topic).items():
             end = limits.maximum if ended is None else ended
             self.left[topic, queue] = QueueOffsets(end, end)
         del self.ids[topic]
 
     def step(self, start, asked=None, **limits):
-        """One micro-batch, as Spark plans it: the end, and what its tasks read."""
+        """Plan one micro-batch as Spark does; return its end and the ranges of its tasks."""
         end = next_offset(
             self,
             asked or ReadOptions(path="/s", subscription=Subscription(("t",))),
@@ -114,7 +114,7 @@ class Numbers(MemorySource):
 
     @staticmethod
     def read(start, end):
-        """What the tasks of a micro-batch read."""
+        """Return the messages that the tasks of a micro-batch read."""
         ranges = sorted(planned_ranges(start, through_spark(end)))
         return [(*each_place(r.queue), r.start, r.end) for r in ranges if r.rows]
 

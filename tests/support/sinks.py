@@ -9,14 +9,14 @@ QUERY = "0b7c0f3a-query"
 
 
 def numbered(number, run="run-1", identity=QUERY, target="t"):
-    """The batch of a query with this number."""
+    """Return the batch of a query with this number."""
     return SinkBatch(identity=identity, target=target, batch=number, run=run)
 
 
 def stage(
     store, batch, bodies, partition=0, attempt=0, topic="t", topics=None, queue_id=None, **columns
 ):
-    """Stage bodies as one task would; return its result."""
+    """Stage bodies as one task; return its result."""
     with store.sink.stage(batch, partition=partition, attempt=attempt) as stager:
         if bodies:
             rows = rows_of(bodies, queue_id, **columns)
@@ -27,21 +27,21 @@ def stage(
 
 
 def stage_tasks(store, batch, bodies, tasks=2, **more):
-    """Stage bodies as several tasks would, each its share in order."""
+    """Stage consecutive shares of the bodies as several tasks."""
     share = -(-len(bodies) // tasks) or 1
     parts = [bodies[at : at + share] for at in range(0, len(bodies), share)]
     return [stage(store, batch, part, number, **more) for number, part in enumerate(parts)]
 
 
 def publish(store, number, bodies, run="run-1", *, on_difference="fail", on_gap="accept", **more):
-    """Stage and publish one batch of a query, wherever the test begins to count."""
+    """Stage and publish one batch of a query; gaps in the numbers are accepted."""
     one = numbered(number, run)
     staged = stage_tasks(store, one, bodies, **more)
     return store.sink.publish(one, staged, on_difference=on_difference, on_gap=on_gap)
 
 
 def staged_files(path):
-    """The files of a query in the staging folder."""
+    """Return the files of a query in the staging folder."""
     root = path / "pyrocket" / "staging"
     return sorted(
         str(file.relative_to(root)) for file in root.glob("*/*") if file.parent.name != "free"

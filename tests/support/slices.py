@@ -1,4 +1,4 @@
-"""Raw slices decoded, for tests that compare messages."""
+"""Decoding of raw slices, for tests that compare messages."""
 
 import numpy as np
 from pyrocket import decode_slices
@@ -7,12 +7,12 @@ from pyrocket.formats.record_columns import build_columns
 
 
 def decoded(slices, columns=("body",), **options):
-    """The batches of slices, in their order."""
+    """Return the batches of slices, in their order."""
     return decode_slices(slices, columns, **options)
 
 
 def scan_ranges(store, topic, ranges, columns=("body",), *, verify_crc=False, **options):
-    """Small ranges as one batch; None if they have to be read one by one."""
+    """Return small ranges as one batch, or None if they have to be read one by one."""
     found = store.raw.slice_of_ranges(topic, ranges, **options)
     try:
         return None if found is None else found.decode_in_order(columns, verify_crc=verify_crc)
@@ -21,6 +21,6 @@ def scan_ranges(store, topic, ranges, columns=("body",), *, verify_crc=False, **
 
 
 def decode_run(fields, queue, first_offset, columns, *, verify_crc=False):
-    """Records as columns, checked to be those of a queue from an offset on."""
+    """Return records as columns; check that they belong to a queue, from an offset on."""
     fields.check_places(queue.topic, queue.queue_id, np.arange(len(fields)) + first_offset)
     return build_columns(fields, queue, columns, verify_crc=verify_crc)

@@ -1,4 +1,4 @@
-"""SQL expressions and properties at random, near the places where Java is peculiar."""
+"""Random SQL expressions and properties, including the special cases of Java's evaluation."""
 
 from hypothesis import strategies as st
 
@@ -41,7 +41,7 @@ _VALUE = st.one_of(
 
 
 def _tests(inner):
-    """Conditions on values, some of which are conditions themselves."""
+    """Return conditions on values; some values are conditions themselves."""
     value = st.one_of(_VALUE, st.sampled_from(NAMES), inner.map("({})".format))
     texts = st.lists(_TEXT, min_size=1, max_size=3).map(", ".join)
     negated = st.sampled_from(["", "NOT "])
@@ -78,4 +78,4 @@ EXPRESSIONS = st.recursive(
     _joined,
     max_leaves=5,
 )
-"""Many of them are refused: for example, operands of an order may be texts."""
+"""Return expressions, many of them invalid: for example, comparisons with texts."""

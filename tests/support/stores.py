@@ -28,7 +28,7 @@ _BOOT_WORD = 8
 
 
 def set_disk_usage(patch, used, total=1000, unit=1 << 30):
-    """Fake the size of all file systems, in these units, and their free space."""
+    """Fake the size and the free space of all file systems, in multiples of `unit` bytes."""
     free, name_max = total - used, 255
     blocks = os.statvfs_result((unit, unit, total, free, free, 0, 0, 0, 0, name_max))
     patch.setattr(os, "statvfs", lambda folder: blocks)
@@ -61,7 +61,7 @@ def message(body=b"x", topic="t", queue_id=0, **more):
 
 
 def batch(bodies, queue_id=None, **columns):
-    """A batch of bodies; `queue_id` is for all rows, a list is taken row by row."""
+    """Return a batch of bodies; `queue_id` is one id for all rows, or a list with one per row."""
     if queue_id is not None:
         ids = queue_id if isinstance(queue_id, list) else [queue_id] * len(bodies)
         columns["queueId"] = pa.array(ids, pa.int32())
@@ -69,7 +69,7 @@ def batch(bodies, queue_id=None, **columns):
 
 
 def scan(store, topic, queue_id, start=None, columns=("queueOffset", "body")):
-    """All rows of a queue as (offset, body), checksums verified."""
+    """Return all rows of a queue as (offset, body), with verified checksums."""
     known = store.offsets(topic)[queue_id]
     first = known.minimum if start is None else start
     rows = []
@@ -79,7 +79,7 @@ def scan(store, topic, queue_id, start=None, columns=("queueOffset", "body")):
 
 
 def bodies(store, topic="t"):
-    """Bodies by queue, in order; a gap in the offsets fails."""
+    """Return the bodies by queue, in order; a gap in the offsets fails the test."""
     found = {}
     for queue_id, known in store.offsets(topic).items():
         rows = scan(store, topic, queue_id)
@@ -89,12 +89,12 @@ def bodies(store, topic="t"):
 
 
 def words(path):
-    """The shared state, writable."""
+    """Return the shared state, writable."""
     return SharedState(Layout(path).state, writable=True)
 
 
 def reboot(path):
-    """Make the shared state that of another boot without a clean shutdown: it is invalid."""
+    """Invalidate the shared state, as a reboot without a clean shutdown does."""
     page = words(path)
     page[_BOOT_WORD] = page[_BOOT_WORD] ^ 1
     page.mark_dirty()
@@ -102,14 +102,14 @@ def reboot(path):
 
 
 def next_boot(path):
-    """Make the shared state that of another boot: after a clean shutdown it stays valid."""
+    """Simulate a reboot after a clean shutdown: the shared state stays valid."""
     page = words(path)
     page[_BOOT_WORD] ^= 1
     page.close()
 
 
 def snapshot(path):
-    """Everything that a write would change: names, contents and times."""
+    """Return the names, contents and times of all files, which every write would change."""
     return {
         str(entry.relative_to(path)): (
             entry.stat().st_mtime_ns,
@@ -129,14 +129,14 @@ def queue_files(path, topic="t", queue_id=0):
 
 
 def overwrite(path, data, at):
-    """Change bytes of a file where they are."""
+    """Overwrite bytes of a file in place."""
     with path.open("r+b") as file:
         file.seek(at)
         file.write(data)
 
 
 def filled(path, count=40, body_bytes=100, config=SMALL, **options):
-    """An open store with messages 0 … count-1 in queue 0 of topic t."""
+    """Return an open store with messages 0 … count-1 in queue 0 of topic t."""
     store = Store.open(path, create=True, config=config, **options)
     store.topics.create("t", read_queues=1, write_queues=1, exist_ok=True)
     store.append_batch(batch(numbered(count, body_bytes), 0), topic="t")
@@ -144,12 +144,12 @@ def filled(path, count=40, body_bytes=100, config=SMALL, **options):
 
 
 def numbered(count, body_bytes=100, first=0):
-    """Bodies that begin with their number."""
+    """Return bodies that begin with their number."""
     return [b"%06d" % (first + n) + b"." * (body_bytes - 6) for n in range(count)]
 
 
 def append_as_broker(store, topic, properties, tags_code, *, body=b"parked", born=0):
-    """Append to queue 0 of a system topic as only a broker does."""
+    """Append to queue 0 of a system topic, as only a broker does."""
     record = encode_record(
         topic=topic,
         queue_id=0,

@@ -1,7 +1,7 @@
 """Hypothesis strategies for data on disk and messages, and a second encoder of records.
 
-`raw_record` is written from the byte table of `store/pyrocket/formats/record.py` alone, field by
-field: it can make what our own encoder never does (v2, odd flags, malformed properties).
+`raw_record` follows the byte table of `store/pyrocket/formats/record.py` field by field. It can
+encode records that the product never writes (v2, unusual flags, malformed properties).
 """
 
 import zlib
@@ -52,7 +52,7 @@ def raw_record(
     properties=b"",
     version=1,
 ):
-    """One record; the host lengths set the sysFlag bits."""
+    """Encode one record; the lengths of the hosts set the sysFlag bits."""
     sys_flag |= 0x10 * (len(born_host[0]) == 16) | 0x20 * (len(store_host[0]) == 16)
     rest = b"".join(
         [
@@ -78,12 +78,12 @@ def raw_record(
 
 
 def body_start(record):
-    """Where the body of a record begins."""
+    """Return the position of the body in a record."""
     return 88 + 12 * (record[39] >> 4 & 1) + 12 * (record[39] >> 5 & 1)
 
 
 def compress(body, sys_flag):
-    """The body as a client with this sysFlag stores it."""
+    """Return the body as a client with this sysFlag stores it."""
     if CODECS[sys_flag] == "zlib":
         return zlib.compress(body, 5)
     return pa.Codec(CODECS[sys_flag]).compress(body, asbytes=True)
@@ -98,7 +98,7 @@ PLAIN_BODIES = st.one_of(
 
 @st.composite
 def stored_bodies(draw):
-    """(body as stored, sysFlag): plain or compressed in any of the ways."""
+    """Draw (body as stored, sysFlag): uncompressed, or compressed with any codec."""
     plain = draw(PLAIN_BODIES)
     sys_flag = draw(st.sampled_from([0, 0, *CODECS]))
     return (compress(plain, sys_flag) if sys_flag else plain), sys_flag
@@ -113,7 +113,7 @@ _VALUES = st.one_of(
 
 @st.composite
 def well_formed_blocks(draw):
-    """Properties as brokers of all versions write them: the last separator there or not."""
+    """Draw properties as brokers of all versions write them, with or without the last separator."""
     entries = draw(st.lists(st.tuples(_NAMES, _VALUES), max_size=5))
     closed = b"".join(name + b"\x01" + value + b"\x02" for name, value in entries)
     return closed if draw(st.booleans()) else closed[:-1]
@@ -135,7 +135,7 @@ MALFORMED_BLOCKS = st.lists(st.sampled_from(PIECES), max_size=16).map(b"".join)
 BLOCKS = st.one_of(well_formed_blocks(), MALFORMED_BLOCKS, st.just(b""))
 BLOCK_COLUMNS = st.one_of(
     st.lists(BLOCKS, max_size=8),
-    # What one producer sends: the same names in the same order.
+    # One producer always sends the same names in the same order.
     st.lists(
         st.tuples(WORDS, WORDS).map(
             lambda pair: f"UNIQ_KEY\x01{pair[0]}\x02TAGS\x01{pair[1]}\x02".encode()
@@ -147,7 +147,7 @@ BLOCK_COLUMNS = st.one_of(
 
 @dataclass(frozen=True)
 class Slice:
-    """A run of records of one queue in a buffer, with gaps of anything between them."""
+    """Consecutive records of one queue in a buffer, with other bytes between them."""
 
     data: bytes
     base: int
@@ -184,7 +184,7 @@ def _records(draw, topic, queue_id):
 
 @st.composite
 def slices(draw, min_size=1, max_size=5):
-    """Any mix of records that a queue may hold, in a piece of log."""
+    """Draw any mix of records that a queue may hold, in a piece of log."""
     topic = draw(st.sampled_from(["T", "TopicTest", "%RETRY%group", "t" * 127]))
     queue_id, first = draw(st.integers(0, 2**31 - 1)), draw(st.integers(0, 2**62))
     base = draw(st.integers(0, 2**62))
@@ -202,7 +202,7 @@ def slices(draw, min_size=1, max_size=5):
 
 @st.composite
 def sent_rows(draw, min_size=0, max_size=6):
-    """Rows that can be sent, as dictionaries of the columns of an append."""
+    """Draw rows that can be sent, as dictionaries of append columns."""
     row = st.fixed_dictionaries(
         {
             "body": st.one_of(
@@ -234,7 +234,7 @@ SENT_SCHEMA = pa.schema(
 
 
 def sent_batch(rows, *, before=0, after=0):
-    """The rows as a batch, cut out of a longer one."""
+    """Return the rows as a batch sliced out of a longer one."""
     other = {
         "body": b"other",
         "tags": "other",

@@ -1,4 +1,4 @@
-"""Kinds of damage to the JSON files of a small store; folders in the place of files."""
+"""Kinds of damage to the JSON files of a small store, and folders in the place of files."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ OWN = [f"pyrocket/{name}.json" for name in ("store", "topics", "epochs", "sink",
 
 
 def write(text, name, path, *, backup=""):
-    """Put a text into a file; its backup, if it has one, becomes `backup`, or is deleted."""
+    """Overwrite a file with a text; overwrite its backup with `backup`, or delete it."""
     (path / name).write_text(text)
     (path / f"{name}.bak").unlink(missing_ok=True)
     if backup:
@@ -24,14 +24,14 @@ def write(text, name, path, *, backup=""):
 
 
 def folder_for(name, path):
-    """Put a folder in a file's place."""
+    """Replace a file by a folder."""
     (path / name).unlink(missing_ok=True)
     (path / name).mkdir()
     (path / name / "mine").touch()
 
 
 def file_for(name, path):
-    """Put a file in a folder's place."""
+    """Replace a folder by a file."""
     shutil.rmtree(path / name, ignore_errors=True)
     (path / name).write_text("mine")
 

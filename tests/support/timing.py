@@ -1,4 +1,4 @@
-"""Timer messages, as tests send and deliver them."""
+"""Helpers to send and deliver timer messages."""
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ HOUR, DAY = 3_600_000, 86_400_000
 
 
 class Timing:
-    """One open store, and its timers delivered by hand."""
+    """One open store whose timers are delivered by hand."""
 
     def __init__(self, path, clock, config=SMALL, **options):
         self.store = Store.open(path, create=True, config=config, clock=clock, **options)
@@ -29,12 +29,12 @@ class Timing:
         return inner(self.store).writer
 
     def send(self, body, after_ms, topic="t", queue_id=0, **more):
-        """Send a message that is due after this time."""
+        """Send a message that is due after `after_ms`."""
         due = self.clock.now + after_ms
         return self.store.append(message(body, topic, queue_id, deliver_at_ms=due, **more))
 
     def run(self, most=1000):
-        """Deliver until nothing is due any more; return how much was done."""
+        """Deliver until no message is due; return the number of steps."""
         done = 0
         for _ in range(most):
             step = self.service.deliver_due(self.writer, self.clock.now)
@@ -65,12 +65,12 @@ class Timing:
 
 
 def times(clock, after):
-    """A column of times, given in ms from now."""
+    """Return a column of times, given in ms from now."""
     return pa.array([clock.now + one for one in after], pa.timestamp("ms", "UTC"))
 
 
 def park(timing, properties, body=b"x"):
-    """Append a message with these properties of RocketMQ's own to the timer topic."""
+    """Append a message with these system properties to the timer topic."""
     record = encode_record(
         topic=TIMER,
         queue_id=0,

@@ -1,7 +1,8 @@
-"""The transports that the contract is tested with. A new one joins with an entry in `TRANSPORTS`.
+"""The transports that the contract is tested with. Each new transport gets an entry in
+`TRANSPORTS`.
 
-A maker takes an empty folder and yields a `Made`: a target of a store without topics, and what a
-test does to the calls on their way.
+A maker takes an empty folder and yields a `Made`: a target of a store without topics, and the
+faults that a test can inject into its calls.
 """
 
 import os
@@ -27,8 +28,8 @@ class Made:
     """A store without topics, reached by one transport.
 
     busy: a context in which calls that write are late. fail: lets the next call of a name fail,
-    before its effect or after it; None where a call cannot be lost. other: the target of another
-    store. resumes: whether a read goes on by itself where a lost connection stopped it.
+    before or after its effect; None where a call cannot be lost. other: the target of another
+    store. resumes: whether a read resumes by itself after a lost connection.
     """
 
     target: Target
@@ -40,7 +41,8 @@ class Made:
 
 @contextmanager
 def path_transport(folder) -> Iterator[Made]:
-    """The directory of a store; its calls are never lost, and wait for the write lock only."""
+    """Yield the directory of a store; its calls are never lost, and wait only for the write
+    lock."""
     targets = [PathTarget(str(folder / name)) for name in ("store", "other")]
     for target in targets:
         Store.open(target.path, create=True).close()
@@ -60,7 +62,7 @@ def path_transport(folder) -> Iterator[Made]:
 
 @contextmanager
 def memory_transport(folder) -> Iterator[Made]:
-    """A broker of this process."""
+    """Yield a broker of this process."""
     broker, _ = MemoryBroker("memory"), MemoryBroker("other")
 
     @contextmanager
@@ -78,7 +80,9 @@ def memory_transport(folder) -> Iterator[Made]:
 
 @contextmanager
 def endpoint_transport(folder) -> Iterator[Made]:
-    """The broker of a store, in a thread of this process; faults lie between both ends."""
+    """Yield the broker of a store, in a thread of this process; faults are injected between the
+    two.
+    """
     stores = [Store.open(folder / name, create=True) for name in ("store", "other")]
     faults: list[Fault] = []
     with served(stores[0], faults=faults) as address, served(stores[1]) as elsewhere:

@@ -1,4 +1,4 @@
-"""RocketMQ 5's timer wheel, as a broker makes it of `timercheck` and `timerlog/`."""
+"""RocketMQ 5's timer wheel, as a broker builds it from `timercheck` and `timerlog/`."""
 
 import numpy as np
 from pyrocket.formats.java_timers import UNIT, TimerCheck, decode_timer_check
@@ -8,7 +8,7 @@ FILE_BYTES = 10 * 52 + 16
 
 
 class Wheel:
-    """A broker's recovery from the files, as `TimerMessageStore.recover`, and its deliveries."""
+    """Recovers from the files as `TimerMessageStore.recover` does, and delivers."""
 
     def __init__(self, path):
         check = path / "config" / "timercheck"
@@ -22,7 +22,7 @@ class Wheel:
         self.slots = {slot: list(self.chained(place)) for slot, place in last.items()}
 
     def chained(self, place):
-        """Physical offsets of a slot's units, the first first."""
+        """Return the physical offsets of a slot's units, oldest first."""
         found = []
         while place != -1:
             unit = self.units[place]
@@ -31,7 +31,7 @@ class Wheel:
         return reversed(found)
 
     def dequeued(self):
-        """(slot, physical offset, magic) of all pending units.
+        """Return (slot, physical offset, magic) of all pending units.
 
         A unit of magic 4 is never delivered: `TimerMessageStore.needDelete`.
         """

@@ -29,7 +29,7 @@ no file `abort`, and no fsync failed by the shared state.
     an fsync failed                                            drop cached pages, recover, unclean
         test_failed_fsync_stops_every_writer_until_recovery
     recovery is necessary, but other writers are present       refuse: STORE_NEEDS_RECOVERY
-        test_recovery_waits_until_all_others_are_gone
+        test_recovery_waits_until_all_other_processes_have_closed_the_store
 
 What a recovery does with the log depends on its files, on where its valid records end, and on what
 was durable: everything after a clean shutdown; else what lies below the end in `ends.json`, or was
