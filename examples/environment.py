@@ -38,7 +38,7 @@ _ALIVE_SECONDS = {True: 1.0, False: 15.0}
 
 _HINT = (
     "Hint: does this machine reach a Python package index (see `pip config list`), and has its "
-    "disk room for 1 GB? Then run the same command again."
+    "disk 1 GB of free space? Then run the same command again."
 )
 
 

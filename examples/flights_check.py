@@ -27,9 +27,9 @@ def totals(flights: pa.Table) -> dict[str, Totals]:
 
 
 def flights_of(messages: pa.Table) -> pa.Table:
-    """Return id, carrier and distance of messages, each of which holds a flight as JSON.
+    """Return id, carrier and distance of messages, each of which contains a flight as JSON.
 
-    Id and carrier are those of the message, its key and its tag, not those inside the JSON.
+    Id and carrier are the message's key and tag, not the fields of the JSON.
     """
     lines = "\n".join(messages["body"].to_pylist()).encode()
     parsed = json.read_json(pa.BufferReader(lines))

@@ -1,4 +1,4 @@
-"""A payment and its message: consumers see the message if and only if the money was moved."""
+"""A payment and its message: consumers see the message if and only if the payment was made."""
 # ruff: noqa: T201
 
 import tempfile

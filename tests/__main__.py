@@ -1,7 +1,7 @@
-"""`python3 tests`: passes the tests; arguments go to pytest (`python3 tests -k offsets`).
+"""`python3 tests` runs the tests; arguments are passed to pytest (`python3 tests -k offsets`).
 
-All of them run a few at a time, and keep their files in memory where there is enough: most of their
-time they would wait for Spark or for the disk. What is chosen by arguments runs in order.
+Without arguments, the tests run in parallel with their files in memory if possible: most of their
+time they would wait for Spark or for the disk. Tests selected by arguments run in order.
 """
 
 import os
@@ -19,7 +19,7 @@ MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6 << 30
 
 def main() -> int:
     arguments = environment.ensure("dev", sys.argv[1:]) or A_FEW_AT_A_TIME
-    # Only importable now.
+    # Can only be imported now.
     import pytest
 
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:

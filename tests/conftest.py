@@ -10,17 +10,17 @@ import hypothesis
 import pytest
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A test session lasts minutes: half of its time would be spent on optimising machine code."""
+"""In a session of a few minutes, the JVM would spend half the time on optimising machine code."""
 
-# Of the processes that tests start, too: compiling all tests takes a worker seven seconds.
+# Also of processes that tests start: compiling all tests takes a worker seven seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE_ROOTS = [str(ROOT / "store"), str(ROOT / "connector")]
 
-# The same examples each time: what fails fails again. PYROCKET_EXPLORE=1 looks for new ones.
-# A slow machine is not a failure.
+# The same examples in each run, so that failures repeat; PYROCKET_EXPLORE=1 generates new ones. A
+# slow machine is not a failure.
 hypothesis.settings.register_profile(
     "base", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -31,9 +31,10 @@ hypothesis.settings.load_profile("explore" if os.environ.get("PYROCKET_EXPLORE")
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what uses Spark, so that `-m "not spark"` is quick, and begin with the longest.
+    """Mark tests that use Spark, so that `-m "not spark"` is quick, and run the longest
+    tests first.
 
-    Those are among the crashes: none of them is to be waited for when all others are done.
+    The longest are crash tests: no worker should still run one when all others are done.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
@@ -42,7 +43,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Exclude the collected tests from garbage collection: a full one took a third of a second."""
+    """Exclude the collected tests from garbage collection: a full collection took a third of a
+    second.
+    """
     gc.collect()
     gc.freeze()
 
@@ -65,7 +68,9 @@ def spark_home_without_zip(folder):
 
 @pytest.fixture(scope="session", autouse=True)
 def checkout_in_children(request, tmp_path_factory):
-    """Processes that tests start, Spark's workers too, see the checkout and this interpreter."""
+    """Make processes that tests start, including Spark's workers, use this checkout and
+    interpreter.
+    """
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [path for path in inherited if path and path not in SOURCE_ROOTS]
     with pytest.MonkeyPatch.context() as patch:
@@ -74,12 +79,12 @@ def checkout_in_children(request, tmp_path_factory):
         # Spark resolves the host's name at start; here nothing leaves the machine.
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         if not any(item.get_closest_marker("bench") for item in request.session.items):
-            # Of all that tests start in this process and in others; not of benchmarks.
+            # For all tests in this process and its children, except benchmarks.
             options = os.environ.get("SPARK_SUBMIT_OPTS", ""), QUICK_JAVA
             patch.setenv("SPARK_SUBMIT_OPTS", " ".join(filter(None, options)))
             home = spark_home_without_zip(tmp_path_factory.mktemp("spark-home"))
             patch.setenv("SPARK_HOME", str(home))
-        # A store of the developer's own must not be found by accident.
+        # A test must not find a store of the developer by accident.
         patch.delenv("PYROCKET_STORE", raising=False)
         yield
 
@@ -100,7 +105,7 @@ def spark(checkout_in_children, tmp_path_factory):
         "spark.sql.warehouse.dir": here / "warehouse",
         "spark.sql.shuffle.partitions": 2,
         "spark.sql.session.timeZone": "UTC",
-        # These two cut the fixed cost of a micro-batch three-fold.
+        # These two settings reduce the fixed cost of a micro-batch to a third.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing"

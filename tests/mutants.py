@@ -1,14 +1,14 @@
-"""Small seeded changes of the product's code, and whether a test notices each of them.
+"""Makes small seeded changes to the product's code, and reports those that no test detects.
 
     pip install cosmic-ray coverage
     python tests/mutants.py map FOLDER                     # once: which tests run which lines
     python tests/mutants.py run FOLDER [--count 300] [--seed 1] [--workers 2]
 
 cosmic-ray's operators make the changes, one at a time, in a copy of the checkout for each worker.
-For each change those tests run that execute the changed lines, fastest first, at most SECONDS of
-them; lines that only Spark's processes execute are tested by the connector's tests of the same
-room. A change that no test notices is printed as a diff: it needs a test, or a reason why the
-program does the same with it. FOLDER keeps the map, and the results, so that a run can go on.
+For each change, the tests that execute the changed lines run, fastest first, for at most SECONDS;
+lines that only Spark's processes execute are tested by the connector's tests of the same room. An
+undetected change is printed as a diff: it needs a test, or a reason why it changes nothing. FOLDER
+keeps the map and the results, so that a later run can continue.
 """
 
 import argparse
@@ -38,7 +38,7 @@ OPERATORS = [
     *(f"ReplaceBinaryOperator_{pair}" for pair in ("BitAnd_BitOr", "Div_Mul")),
 ]
 SECONDS, TESTS, TIMEOUT_S = 40, 150, 240
-"""Of the tests of one change: their time when nothing is changed, their number; then it hangs."""
+"""Limits for one change: seconds of its tests without it, number of tests; then its timeout."""
 RECORDER = """
 import json, os, time, warnings
 import coverage, pytest
@@ -64,7 +64,8 @@ def pytest_sessionfinish():
 
 
 def record(folder: Path) -> None:
-    """Run the default tests once, noting which lines of the product each of them executes."""
+    """Run the default tests once, and record the lines of the product that each of them
+    executes."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "mutants_recorder.py").write_text(RECORDER)
     paths = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
@@ -92,7 +93,7 @@ def recorded(folder: Path) -> tuple[dict, dict]:
 
 
 def changes(seed: int, count: int) -> list[tuple[str, str, int, int, int]]:
-    """Return so many changes: file, operator, its occurrence in the file, first and last line."""
+    """Return `count` changes: file, operator, its occurrence in the file, first and last line."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator
 
@@ -108,7 +109,7 @@ def changes(seed: int, count: int) -> list[tuple[str, str, int, int, int]]:
 
 
 def tests_of(change: tuple, lines: dict, seconds: dict) -> list[str]:
-    """Return the tests that execute a change's lines, or any of its file, the fastest first."""
+    """Return the tests that execute a change's lines, or any line of its file, fastest first."""
     file, _, _, first, last = change
     known = lines.get(str(ROOT / file), {})
     chosen = set().union(*(known.get(line, ()) for line in range(first, last + 1)))
@@ -182,7 +183,7 @@ def main() -> None:
     with ThreadPoolExecutor(given.workers) as pool:
         list(pool.map(test, changes(given.seed, given.count)))
     survived = [diff for verdict, diff in done.values() if verdict == "survived"]
-    say(*survived, f"{len(done) - len(survived)} of {len(done)} noticed")
+    say(*survived, f"{len(done) - len(survived)} of {len(done)} detected")
 
 
 if __name__ == "__main__":

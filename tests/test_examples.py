@@ -1,4 +1,4 @@
-"""Every example runs, prints what it should, and the main one notices when something differs."""
+"""Every example runs and prints the expected output, and the main one detects differences."""
 
 import re
 import runpy
@@ -71,7 +71,7 @@ def test_the_source_has_all_flights_and_nulls_where_planes_are_not_known():
     assert flights["tailnum"].null_count == 2512
 
 
-def test_flights_want_a_folder_of_their_own(tmp_path):
+def test_flights_require_an_empty_folder(tmp_path):
     import flights
 
     (tmp_path / "something").touch()
@@ -80,7 +80,7 @@ def test_flights_want_a_folder_of_their_own(tmp_path):
 
 
 def folder_after(monkeypatch, tmp_path, arguments):
-    """What is left of the folder that the flights make, when they end or fail."""
+    """Return what remains in the folder of the flights after they end or fail."""
     import flights
 
     monkeypatch.setattr(flights.tempfile, "tempdir", str(tmp_path))
@@ -150,7 +150,7 @@ def test_equal_flights_have_no_differences():
         (SOURCE.set_column(2, "distance", [[10, 20, 31]]), ["AA: "]),
     ],
 )
-def test_lost_repeated_and_changed_flights_are_noticed(found, told):
+def test_lost_repeated_and_changed_flights_are_detected(found, told):
     lines = differences(SOURCE, found)
     assert len(lines) == len(told)
     for line, start in zip(lines, told, strict=True):
@@ -158,10 +158,10 @@ def test_lost_repeated_and_changed_flights_are_noticed(found, told):
 
 
 @pytest.mark.parametrize("counts", [{"UA": 2}, {"UA": 2, "AA": 2}, {"UA": 2, "AA": 1, "XX": 1}])
-def test_flights_that_were_not_counted_once_are_noticed(counts):
+def test_flights_that_were_not_counted_once_are_detected(counts):
     assert len(count_differences(SOURCE, counts)) == 1
 
 
-def test_a_message_counts_by_its_own_key_and_tag():
+def test_a_message_is_counted_by_its_own_key_and_tag():
     message = {"key": ["UA1"], "tags": ["UA"], "body": ['{"id":"other","distance":7}']}
     assert totals(flights_of(pa.table(message)))["UA"].distance == 7

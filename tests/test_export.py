@@ -38,7 +38,7 @@ def output(tmp_path):
 
 
 def write_rows(export, plan, store):
-    """What Spark does, without it: a file for each queue, on one of two days."""
+    """Write the rows as Spark does: a file for each queue, on one of two days."""
     place = Path(export.place(plan).removeprefix("file://"))
     for queue_id, (start, end) in plan.ranges.items():
         if start == end:
@@ -51,7 +51,7 @@ def write_rows(export, plan, store):
 
 
 def run(store, output):
-    """One run of the export, as the job does it."""
+    """Run the export once, as the job does."""
     export = Export(store, "t", "g", str(output))
     begun = export.unfinished()
     if begun is not None:
@@ -69,11 +69,11 @@ def exported(output):
 
 
 class Killed(BaseException):
-    """An error that nothing catches: the process has died."""
+    """An error that is never handled: the process has died."""
 
 
 def die_at(monkeypatch, step):
-    """Die before the step-th change of the disk, counted from 0."""
+    """Die before the change of the disk with this number, counted from 0."""
     left = [step]
 
     def dying(real):
@@ -110,7 +110,7 @@ def test_a_run_that_dies_at_any_step_loses_and_repeats_nothing(store, output, mo
                 died = False
             except Killed:
                 pass
-        # The next run is whole, and something has come meanwhile.
+        # The next run completes, and new messages have arrived.
         store.append_batch(batch([b"y"] * 2, [0, 1]), topic="t")
         sent += 1
         run(store, output)
@@ -165,13 +165,13 @@ def test_an_output_in_use_for_another_export_is_refused(store, output, capsys):
     assert "in use" in capsys.readouterr().out
 
 
-def test_a_topic_that_is_not_there_is_named(store, output, capsys):
+def test_a_missing_topic_is_reported(store, output, capsys):
     arguments = ["--path", str(store.path), "--topic", "ttt", "--output", str(output)]
     assert export_parquet.main(arguments) == 2
     assert "TOPIC_NOT_FOUND" in capsys.readouterr().out
 
 
-def test_messages_cleaned_away_are_skipped(store, output):
+def test_expired_messages_are_skipped(store, output):
     """The group's offset is below all messages, or after the end of a truncated queue."""
     store.append_batch(batch([b"x"] * 3, 0), topic="t")
     export = Export(store, "t", "g", str(output))
@@ -180,14 +180,14 @@ def test_messages_cleaned_away_are_skipped(store, output):
 
 
 def complete_and_die(store, output, **changes):
-    """A run that dies when its rows are complete; the test may change its plan."""
+    """Run until the rows are complete, and die; the test may change the plan."""
     export = Export(store, "t", "g", str(output))
     plan = export.plan()
     write_rows(export, plan, store)
     export.complete(replace(plan, **changes))
 
 
-def test_a_topic_that_has_lost_a_queue_does_not_block_its_export(store, output):
+def test_a_deleted_queue_does_not_block_the_export(store, output):
     store.append_batch(batch([b"x"] * 4, [0, 1] * 2), topic="t")
     complete_and_die(store, output)
     store.topics.update("t", read_queues=1, write_queues=1)
@@ -198,7 +198,7 @@ def test_a_topic_that_has_lost_a_queue_does_not_block_its_export(store, output):
     assert os.listdir(output / "_export") == []
 
 
-def test_a_queue_that_a_crash_has_cut_does_not_block_its_export(store, output):
+def test_a_truncated_queue_does_not_block_the_export(store, output):
     """The messages that get the lost offsets are exported."""
     store.append_batch(batch([b"x"] * 2, 0), topic="t")
     complete_and_die(store, output, ranges={0: (0, 4), 1: (0, 0)})
@@ -220,7 +220,7 @@ def test_export_of_columns_whose_types_have_commas(spark, store, tmp_path):
 
 
 def test_export_by_days_of_a_field_of_the_body(spark, store, clock, tmp_path, capsys):
-    """Two runs of the job: dates from the body, a null where there is none, nothing twice."""
+    """Two runs of the job: dates from the body, null if missing, and no message twice."""
     bodies = [b'{"day":"2026-01-01"}', b'{"day":"2026-01-02T10:00:00"}', b'{"day":"?"}', b"?"]
     store.append_batch(batch(bodies, 0), topic="t")
     places = ["--path", str(store.path), "--topic", "t", "--output", str(tmp_path / "my out")]
@@ -251,7 +251,7 @@ def test_export_by_days_of_the_store_time(spark, store, clock, tmp_path):
     assert days == {f"date={first}", f"date={second}"}
 
 
-def test_a_plan_survives_its_file(store, output):
+def test_a_plan_is_the_same_after_loading_it(store, output):
     store.append_batch(batch([b"x"] * 3, 0), topic="t")
     export = Export(store, "t", "g", str(output))
     plan = export.plan()

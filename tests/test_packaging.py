@@ -1,4 +1,4 @@
-"""Spark finds `format("pyrocket")` however pyrocket was installed, and from any directory."""
+"""Spark finds `format("pyrocket")` after any kind of installation, and from any directory."""
 
 import os
 import site
@@ -34,10 +34,10 @@ def checkout(tmp_path):
 
 @pytest.fixture
 def python(tmp_path):
-    """A fresh environment that sees this one's packages after its own.
+    """A new environment whose own packages take precedence over this one's.
 
-    A folder named in a .pth file is searched, but its own .pth files are not read: a link tree
-    of this checkout stays out of sight.
+    Python searches a folder named in a .pth file, but does not read its .pth files. Therefore a
+    link tree of this checkout is not found.
     """
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "fresh"], check=True)
     fresh = tmp_path / "fresh" / "bin" / "python"
@@ -70,13 +70,13 @@ def assert_spark_finds_it(python, tmp_path, where, **changes):
     )
     assert f"installed at {where}" in done.stdout, done.stderr
     assert "DATA_SOURCE_NOT_FOUND" not in done.stdout, done.stdout
-    # The named error for a missing target: our code ran, on the driver.
+    # The error for a missing target shows that our code ran on the driver.
     assert "[OPTION_" in done.stdout, done.stdout
     assert "PYROCKET_STORE" in done.stdout, done.stdout
 
 
 def test_failed_to_find_data_source(checkout, python, tmp_path):
-    """A pure wheel, without a jar, is all that Spark needs; types and fixtures come with it."""
+    """A pure wheel, without a jar, is all that Spark needs; it contains types and fixtures."""
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     subprocess.run([*build, tmp_path, checkout], check=True, env=bare_environment())
     (wheel,) = tmp_path.glob("pyspark_pyrocket-*.whl")
@@ -110,7 +110,7 @@ def test_a_clean_clone_builds_both_distributions_with_valid_metadata(tmp_path):
 
 
 def assert_pytest_has_the_fixtures(python, folder):
-    """Without any configuration, and beside other installed plugins."""
+    """The fixtures work without any configuration, and beside other installed plugins."""
     (folder / "test_it.py").write_text(
         "def test_it(pyrocket_store):\n    pyrocket_store.topics.all()\n"
     )

@@ -16,7 +16,7 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 PACKAGES = ["pyrocket", "pyspark_pyrocket"]
 HEAVY = {"grpc", "numpy", "pandas", "pyarrow"}
 
-# Pretends that modules are not installed, or are too old to have what is asked for.
+# Pretends that modules are not installed, or are too old to have the requested names.
 BLOCKER = """
 import sys
 class Blocker:
@@ -102,7 +102,7 @@ def test_importing_the_store_imports_no_heavy_package():
 
 
 def test_importing_the_connector_adds_only_itself_to_pyspark():
-    # pyspark's own imports are not ours to answer for.
+    # pyspark's own imports do not count.
     before = modules_after("import pyspark.sql.datasource")
     added = modules_after("import pyspark_pyrocket") - before
     assert not added & {*HEAVY, "pyrocket.store"}

@@ -1,4 +1,4 @@
-"""The fixtures that users' tests get: a store, a clock that moves, and nothing to pay besides."""
+"""The fixtures for users' tests: a store and a clock that a test advances, without other costs."""
 
 import os
 import subprocess
@@ -63,7 +63,7 @@ def test_pytest_fixture_without_a_server_and_with_a_fake_clock(tmp_path, checkou
     assert "2 passed" in done.stdout
 
 
-def test_a_store_of_ones_own_making(tmp_path, checkout_in_children):
+def test_a_store_with_ones_own_configuration(tmp_path, checkout_in_children):
     (tmp_path / "conftest.py").write_text(CONFTEST)
     suite = 'def test_it(pyrocket_store):\n    assert pyrocket_store.broker_name == "mine"\n'
     done = with_plugin(tmp_path, suite)
@@ -71,7 +71,7 @@ def test_a_store_of_ones_own_making(tmp_path, checkout_in_children):
 
 
 def test_an_unused_plugin_costs_nothing(tmp_path, checkout_in_children):
-    """Neither imports nor fixtures that run by themselves."""
+    """No imports, and no fixtures that run by themselves."""
     suite = """
 import sys
 
@@ -87,8 +87,8 @@ def test_nothing_runs_by_itself(request):
     assert "2 passed" in done.stdout, done.stdout
 
 
-def test_sparks_processes_obey_the_clock_too(spark, pyrocket_store, pyrocket_clock):
-    """The store time of what a job writes is the test's."""
+def test_sparks_processes_use_the_clock_too(spark, pyrocket_store, pyrocket_clock):
+    """The store time of messages that a job writes is that of the test's clock."""
     rows = spark.createDataFrame([("hello",)], "body STRING")
     place = {"path": str(pyrocket_store.path), "topic": "t"}
     rows.write.format("pyrocket").mode("append").options(**place).save()

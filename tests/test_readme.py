@@ -1,6 +1,6 @@
-"""The pages are true: snippets print what is shown; commands, links and codes exist.
+"""The pages are correct: snippets print the shown output; commands, links and codes exist.
 
-A snippet sees the names of those before it. Its output is the `text` block right after it.
+A snippet sees the names of earlier ones. Its output is the `text` block directly after it.
 """
 
 import ast
@@ -33,7 +33,7 @@ COMMAND = re.compile(r"`((?:python3|pip|pyrocket|spark-submit|\.ci/run)(?: [^`]*
 
 @dataclass(frozen=True)
 class Snippet:
-    """Code, its output on the page, and its line number."""
+    """A code block, its output on the page, and its line number."""
 
     code: str
     shown: str | None
@@ -59,7 +59,7 @@ def snippets(page):
 
 
 def run(snippet, page, names, places):
-    """Run a snippet with its paths replaced; return what it printed."""
+    """Run a snippet with its paths replaced; return its output."""
     code = snippet.code
     for shown, real in places.items():
         code = code.replace(shown, str(real))
@@ -81,7 +81,7 @@ def assert_snippets_print_what_is_shown(page, names, places):
             assert normalised(printed) == normalised(snippet.shown), f"{page}:{snippet.line}"
 
 
-def test_snippets_of_the_face(spark, tmp_path):
+def test_snippets_of_the_front_page(spark, tmp_path):
     assert len([snippet for snippet in snippets(FACE) if snippet.shown]) == 3
     assert_snippets_print_what_is_shown(FACE, {}, {"/tmp/pyrocket": tmp_path})
 
@@ -105,7 +105,7 @@ def test_every_page_with_snippets_is_executed():
 
 
 @pytest.mark.parametrize(("shown", "agrees"), [("2\n", True), ("3\n", False)])
-def test_a_wrong_output_is_noticed(tmp_path, shown, agrees):
+def test_a_wrong_output_is_detected(tmp_path, shown, agrees):
     page = tmp_path / "page.md"
     code = "```python\nnumber = 1\n```\n\nand\n\n```python\nprint(number + 1)\n```\n\n"
     page.write_text(f"# Page\n\n{code}```text\n{shown}```\n")
@@ -125,7 +125,7 @@ def test_a_wrong_output_is_noticed(tmp_path, shown, agrees):
         "spark-submit examples/export_parquet.py --topik t",
     ],
 )
-def test_a_wrong_command_is_noticed(command):
+def test_a_wrong_command_is_detected(command):
     with pytest.raises(AssertionError):
         assert_command_exists(command)
 
@@ -151,7 +151,7 @@ def extras_exist(words):
 def submitted_job_has_its_options(words):
     script = next((word for word in words if word.startswith("examples/")), None)
     if script is None:
-        return  # A job of the reader's own: options are Spark's.
+        return  # A user's own job: the options are Spark's.
     options = words[words.index(script) + 1 :]
     done = subprocess.run(
         [sys.executable, ROOT / script, "--help"], capture_output=True, text=True, check=True
@@ -180,12 +180,12 @@ def test_commands_exist(page):
         assert_command_exists(command)
 
 
-def test_the_commands_of_the_face_are_found():
+def test_the_commands_of_the_front_page_are_found():
     assert {"python3 examples", "python3 tests", "pip install '.[spark]'"} <= {*commands(FACE)}
 
 
 def anchors(page):
-    """The fragments that a page's headings have, as forges make them."""
+    """Return the fragments of a page's headings, as forges generate them."""
     outside = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     titles = re.findall(r"^#+ (.*)$", outside, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
@@ -202,13 +202,13 @@ def test_links_lead_to_files_and_headings(page):
         assert not fragment or fragment in anchors(linked), target
 
 
-def test_the_forge_shows_the_face_and_it_is_short():
+def test_the_forge_shows_the_front_page_and_it_is_short():
     assert os.readlink(ROOT / "README.md") == FACE.name
     assert len(FACE.read_text().splitlines()) <= FACE_LINES_MAX
 
 
 def tables(page):
-    """The tables of a page, as lists of lines; the first has the titles."""
+    """Return the tables of a page, as lists of lines; the first line has the titles."""
     for block in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
         yield block.splitlines()
 
@@ -220,7 +220,7 @@ def test_the_rows_of_a_table_have_as_many_cells_as_its_head(page):
         assert len({*cells}) == 1, table[0]
 
 
-def test_the_options_of_the_face_exist():
+def test_the_options_of_the_front_page_exist():
     (table,) = [table for table in tables(FACE) if table[0].startswith("| option")]
     named = {name for row in table for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert len(table) == 2 + 10
@@ -241,7 +241,7 @@ def strings_of_the_code():
                 yield node.value
 
 
-def test_log_lines_that_are_shown_are_logged():
+def test_log_lines_on_pages_are_logged():
     formats = [each for each in strings_of_the_code() if len(re.sub("%[sd]", "", each)) > 20]
     known = [re.compile(re.sub("%[sd]", ".*", re.escape(each))) for each in formats]
     shown = [
@@ -255,7 +255,7 @@ def test_log_lines_that_are_shown_are_logged():
 
 
 def error_codes(page):
-    """The codes that a page explains: first cells of tables of codes, and headings."""
+    """Return the codes that a page explains: first cells of tables of codes, and headings."""
     for table in tables(page):
         if table[0].startswith("| code"):
             own = [row.split("|")[1] for row in table if "(Spark)" not in row]
@@ -264,7 +264,7 @@ def error_codes(page):
         yield from title.split(", ")
 
 
-def test_the_error_codes_that_are_explained_exist():
+def test_explained_error_codes_exist():
     named = {code for page in PAGES for code in error_codes(page)}
     assert {"OPTION_UNKNOWN", "LOG_DAMAGED", "DISK_FULL", "STORE_NOT_SHARED"} <= named
     assert not named - {*strings_of_the_code()}

@@ -1,17 +1,17 @@
-"""A change of what users rely on shows in the golden files of the same commit: see `surface`."""
+"""A change of the public surface must change the golden files in the same commit: see `surface`."""
 
 from difflib import unified_diff
 
 import pytest
 import surface
 
-ACCEPT = "If all of it is meant: python tests/surface.py --write, in the same commit."
-OUTLIVING = f"This outlives a process, so what relies on it breaks. {ACCEPT}"
+ACCEPT = "If every change is intended: python tests/surface.py --write, in the same commit."
+OUTLIVING = f"Stored files, scripts or running jobs depend on this. {ACCEPT}"
 NAMES = f"A renamed or removed Python name also gets a line in CHANGELOG.md. {ACCEPT}"
 
 
 @pytest.mark.parametrize("kind", surface.KINDS, ids=lambda kind: kind.__name__)
-def test_the_surface_is_the_promised_one(kind):
+def test_the_surface_equals_the_golden_files(kind):
     file = surface.GOLDEN / f"{kind.__name__}.txt"
     promised, found = file.read_text().splitlines(), surface.listed(kind).splitlines()
     changes = [*unified_diff(promised, found, "promised", "found", lineterm="", n=1)]

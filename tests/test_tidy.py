@@ -67,10 +67,10 @@ PATHS_OUTSIDE_DISK = {
 }
 """By module, what still opens, lists or changes paths itself and is to move into `disk`."""
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-# `pyrocket/__init__.py` names what is public; it may look as high as the rooms that programs use.
+# `pyrocket/__init__.py` defines the public names; it may import up to the rooms that programs use.
 RANKS[""] = RANKS["rpc"]
 CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.tools.notebook.")
-CONNECTOR_MAY_IMPORT += ("pyrocket.tools.cli.frame.",)  # What all commands share.
+CONNECTOR_MAY_IMPORT += ("pyrocket.tools.cli.frame.",)  # Shared by all commands.
 CONNECTOR_HOMES = {
     "pyrocket.Store": "pyspark_pyrocket.transport.path",
     "pyrocket.decode_slices": "pyspark_pyrocket.source.task",
@@ -99,7 +99,7 @@ def module_name(path):
 
 
 def imported_names(tree):
-    """Dotted names; `from a.b import c` gives a.b.c, for any kind of c."""
+    """Return dotted names; `from a.b import c` gives a.b.c, for any kind of c."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (f"{alias.name}." for alias in node.names)
@@ -108,14 +108,16 @@ def imported_names(tree):
 
 
 def room(module, ranks):
-    """The longest name of a room that the module lies in, '' for the package itself, or None."""
+    """Return the longest name of a room that contains the module, '' for the package itself, or
+    None.
+    """
     parts = module.split(".")[1:]
     names = (".".join(parts[:size]) for size in range(len(parts), -1, -1))
     return next((name for name in names if name in ranks and (name or not any(parts))), None)
 
 
 def store_fault(module, name):
-    """Why a module of `pyrocket` may not import this name, or None."""
+    """Return why a module of `pyrocket` may not import this name, or None."""
     package = name.split(".")[0]
     if package.startswith(("pyspark", "py4j")):
         return "the store does not import Spark"
@@ -127,15 +129,15 @@ def store_fault(module, name):
     if own is None:
         return f"{module} has no place among the layers"
     if own != other and RANKS[own] == RANKS[other] and own and own not in BASE:
-        return f"{own} and {other} don't know each other"
+        return f"{own} and {other} may not import each other"
     return f"{other} is above {own}" if RANKS[other] > RANKS[own] else None
 
 
 def connector_fault(module, name, public):
-    """Why a module of `pyspark_pyrocket` may not import this name, or None."""
+    """Return why a module of `pyspark_pyrocket` may not import this name, or None."""
     if name.startswith("pyspark_pyrocket."):
         if name.startswith(ADAPTER) and not module.startswith("pyspark_pyrocket.transport."):
-            return "only transport/ knows what a target is"
+            return "only transport/ may import this"
         own, other = (room(each, CONNECTOR_RANKS) for each in (module, name))
         if own is None or other is None:
             return f"{module if own is None else name} has no place among the layers"
@@ -173,7 +175,8 @@ def size_faults(label, source):
 
 
 def name_faults(label, source):
-    """Names that the linter cannot ban alone: its switch for `struct` in formats is for all."""
+    """Return names that the linter cannot ban alone: its switch for `struct` in formats is for
+    all."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr == "pack_into":
             yield f"{label}:{node.lineno}: pack_into tears words under readers"
@@ -186,7 +189,9 @@ def name_faults(label, source):
 
 
 def path_operations(source):
-    """Every call in a module that opens, lists or changes a path: `os.open`, `.unlink`, `open`."""
+    """Return every call in a module that opens, lists or changes a path: `os.open`, `.unlink`,
+    `open`.
+    """
     for node in ast.walk(ast.parse(source)):
         called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
         package, _, name = called.rpartition(".")
@@ -300,7 +305,7 @@ def test_an_import_upwards_or_sideways_is_caught(module, source):
         ("pyspark_pyrocket.source.batch_reader", "from pyrocket.errors import OptionError"),
     ],
 )
-def test_an_import_downwards_is_fine(module, source):
+def test_an_import_downwards_is_allowed(module, source):
     assert not list(import_faults(module, source, ["Store"]))
 
 

@@ -1,7 +1,7 @@
-"""The tour notebook runs, its committed outputs are those of a fresh run, and they are true.
+"""The tour notebook runs, its committed outputs equal those of a new run, and they are correct.
 
-After a change of the notebook `PYROCKET_WRITE_TOUR=1 python3 tests -m slow tests/test_tour.py`
-runs it and writes the outputs.
+After a change of the notebook `PYROCKET_WRITE_TOUR=1 python3 tests -m slow tests/test_tour.py` runs
+it and writes the outputs.
 """
 
 import os
@@ -42,7 +42,7 @@ def kernels(tmp_path, monkeypatch):
 
 
 def write(book, path):
-    """Keep a run's outputs as they are committed: Spark's standard error is of no interest."""
+    """Save a run's outputs in the committed form, without Spark's standard error."""
     for cell in book.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
@@ -52,7 +52,7 @@ def write(book, path):
 
 
 def shown(cells, path):
-    """What the cells show, by cell, without what differs from run to run."""
+    """Return the output of each cell, without parts that differ from run to run."""
     by_cell = {}
     for cell in cells:
         texts = []
@@ -66,7 +66,7 @@ def shown(cells, path):
 
 
 def outputs(cells, source, kind="text/html"):
-    """What the cell whose code has `source` shows, as one text."""
+    """Return the output of the cell whose code contains `source`, as one text."""
     (cell,) = [cell for cell in cells if cell.cell_type == "code" and source in cell.source]
     shown = []
     for output in cell.outputs:
@@ -76,7 +76,7 @@ def outputs(cells, source, kind="text/html"):
 
 
 def table(html):
-    """The rows of the HTML's table, as the texts of their cells."""
+    """Return the rows of the HTML's table, as the texts of their cells."""
     lines = re.findall(r"<tr>(.*?)</tr>", html.split("<tbody>")[1])
     return [tuple(re.findall(r"<td[^>]*>(.*?)</td>", line)) for line in lines]
 
@@ -84,7 +84,7 @@ def table(html):
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-def test_the_committed_tour_is_a_fresh_run_with_tables_and_a_live_view(
+def test_the_committed_tour_equals_a_new_run_with_tables_and_a_live_view(
     kernels, checkout_in_children
 ):
     from nbclient import NotebookClient
@@ -103,7 +103,7 @@ def test_the_committed_tour_is_a_fresh_run_with_tables_and_a_live_view(
     with Store.open(path, read_only=True) as store:
         offsets = store.offsets("orders")
         bodies = [store.read("orders", n, 0)[-1].body.decode() for n in offsets]
-    # The tour's last message came after these tables.
+    # The tour's last message was sent after these tables were shown.
     (topic,) = table(outputs(cells, "notebook.topics"))
     assert topic[:3] == ("orders", "2", "10")
     queues = table(outputs(cells, "notebook.queues"))
@@ -120,7 +120,7 @@ def test_the_committed_tour_is_a_fresh_run_with_tables_and_a_live_view(
     assert table(outputs(cells, "notebook.groups"))[0][:3] == ("billing", "orders", "3")
     assert "\nqueue  offset  stored" in outputs(cells, 'peek(path, "orders", 3)', "text/plain")
     assert re.search(r"\|\s*ann\|\s*5\|", outputs(cells, "groupBy"))
-    # The first cell of the view was changed by what came while the second one ran.
+    # The first cell of the view was updated with messages that arrived while the second one ran.
     for source in ("display_stream", "view.stop()"):
         rows = table(outputs(cells, source))
         assert ("0", "5", bodies[0].replace('"', "&quot;")) == rows[-1]

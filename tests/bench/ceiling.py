@@ -1,4 +1,5 @@
-"""The batches of a read, written to files: the upper bound for any source."""
+"""Writes the batches of a read to files that another source yields: the upper bound of
+throughput."""
 
 import pyarrow as pa
 from pyspark_pyrocket.columns.projection import Projection
@@ -9,7 +10,7 @@ def to_nowhere(frame):
 
 
 def prebuild(store, schema, path):
-    """Write the batches that a read yields, in the exact form that Spark gets them, by task."""
+    """Write the batches that a read yields, in the exact form that Spark receives, by task."""
     projection = Projection.of(schema)
     for queue, offsets in store.offsets("T").items():
         batches = store.scan("T", queue, 0, offsets.maximum, projection.scan)

@@ -1,8 +1,8 @@
-"""Benchmarks run small in every test run, so that they cannot rot, and large with `-m bench`.
+"""Benchmarks run in a small size in every test run, so that they keep working, and large with `-m
+bench`.
 
-Small runs prove that a benchmark works; their figures mean nothing and nothing is asserted about
-them. Figures are printed beside a reference measured in the same run; where there is an aim, a
-large run fails if it is missed.
+Small runs only show that a benchmark works; their figures are meaningless and not checked. Figures
+are printed beside a reference from the same run. A large run fails if it misses an aim.
 """
 
 import os
@@ -27,7 +27,7 @@ def report(capsys, large):
 
 @pytest.fixture
 def fast_disk(tmp_path):
-    """Memory, where there is some: the code is measured, not the disk."""
+    """A folder in memory if possible, so that the code is measured and not the disk."""
     if not os.path.isdir("/dev/shm"):
         yield tmp_path
         return

@@ -12,7 +12,7 @@ DEFAULT_COLUMNS = (
 
 
 def batch(rows, body_bytes, *, rich=True):
-    """Return rows with bodies of this size and, if rich, tags, a key and one property each."""
+    """Return rows with bodies of this size and, if `rich`, tags, a key and one property each."""
     noise = os.urandom(rows * body_bytes)
     bodies = [noise[at : at + body_bytes] for at in range(0, rows * body_bytes, body_bytes)]
     if not rich:
@@ -28,7 +28,7 @@ def batch(rows, body_bytes, *, rich=True):
 
 
 def fill(store, topic, rows, body_bytes, *, queues=2, rich=True):
-    """Append `rows` messages in batches of 10,000, or less for big bodies."""
+    """Append `rows` messages in batches of 10,000, or fewer for big bodies."""
     store.topics.create(topic, read_queues=queues, write_queues=queues)
     size = min(rows, 10_000, max(1, (32 << 20) // body_bytes))
     one = batch(size, body_bytes, rich=rich)

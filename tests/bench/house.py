@@ -1,19 +1,19 @@
-"""The house measured: how the product is laid out, and how many of its files a task walks through.
+"""Measures the layout of the product, and the number of its files that a task passes through.
 
-    python tests/bench/house.py                       what this checkout is
+    python tests/bench/house.py                       measures this checkout
     python tests/bench/house.py --root ../other       another checkout, by the same rules
     python tests/bench/house.py --json                the same as one JSON object
     python tests/bench/house.py --files NAME          the files of one walk, such as "append_batch"
 
 Run with the Python of the environment that has pyspark. No Spark session is started.
 
-Rules. A *room* is what the top of the repository shows: each package of `pyrocket`, each loose
-module beside them (`__init__` and `__main__` too), and the connector as one. An *arrow* is a pair
-of rooms of which one imports the other, wherever the import stands; an *upward* arrow breaks the
-order in `tests/test_tidy.py`; *floors* are the rooms of the longest chain of arrows, those on a
-circle counted as one. Code lines are neither blank, nor docstring, comment or import.
+Rules. A *room* is a part that the top of the repository shows: each package of `pyrocket`, each
+loose module beside them (`__init__` and `__main__` too), and the connector as one. An *arrow* is a pair
+of rooms of which one imports the other, in any place; an *upward* arrow breaks the
+order in `tests/test_tidy.py`; *floors* are the rooms of the longest chain of arrows, those in
+a cycle counted as one. Code lines are all but blank lines, docstrings, comments and imports.
 
-A *walk* is one call on a small store in memory, when the same has been done before in this process.
+A *walk* is one call on a small store in memory, after the same call has run once in this process.
 *Crossings* are calls whose caller, the nearest frame of the product, is in another file; *depth* is
 the deepest nesting of calls in the product. Generators count each time they are resumed.
 """
@@ -33,7 +33,7 @@ from unittest.mock import patch
 PRODUCT = ("store/pyrocket", "connector/pyspark_pyrocket")
 START_MS, HOUR_MS = 1_700_000_000_000, 3_600_000
 NOT_CALLS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<module>"}
-"""Comprehensions are calls before Python 3.12 only."""
+"""Comprehensions are calls only before Python 3.12."""
 
 
 # Layout
@@ -62,7 +62,7 @@ def imported(tree, known):
 
 
 def arrows(edges):
-    """Room → the rooms that it imports."""
+    """Return room → the rooms that it imports."""
     graph = {room: set() for edge in edges for room in edge}
     for source, target in edges:
         graph[source].add(target)
@@ -79,7 +79,7 @@ def reachable(graph, room):
 
 
 def circles(graph):
-    """The sets of rooms that all reach each other."""
+    """Return the sets of rooms that import each other, directly or indirectly."""
     reach = {room: reachable(graph, room) for room in graph}
     return {
         frozenset(other for other in reach[room] if room in reach[other])
@@ -89,7 +89,7 @@ def circles(graph):
 
 
 def floors(graph):
-    """The longest chain of rooms, from the top down; rooms on a circle count as one."""
+    """Return the longest chain of rooms, from the top down; rooms in a cycle count as one."""
     of = {room: circle for circle in circles(graph) for room in circle}
     of = {room: of.get(room, frozenset([room])) for room in graph}
     below = arrows([(of[a], of[b]) for a in graph for b in graph[a] if of[a] != of[b]])
@@ -104,7 +104,7 @@ def floors(graph):
 
 
 def kinds_of_lines(source, tree):
-    """What each line is: blank, docstring, comment, import or code."""
+    """Return the kind of each line: blank, docstring, comment, import or code."""
     kinds = ["blank" if not line.strip() else "code" for line in source.splitlines()]
     for number, line in enumerate(source.splitlines()):
         if line.lstrip().startswith("#"):
@@ -163,7 +163,8 @@ def layout(root):
 
 
 def upward(sources):
-    """Imports against the order in the checkout's own `test_tidy`, those it suffers included."""
+    """Return imports against the order in the checkout's own `test_tidy`, including accepted
+    ones."""
     import pyrocket
     import test_tidy
 
@@ -218,7 +219,7 @@ class Walk:
 
 
 class Walks:
-    """The walks by name, each on a store below `folder`; the same has been done before each."""
+    """The walks by name, each on a store below `folder`, after the same call has run once."""
 
     def __init__(self, root, folder):
         self._root, self._folder, self.found = root, folder, {}
@@ -291,7 +292,7 @@ class Walks:
         reader.stop()
 
     def source(self, name):
-        """The source of Spark for a new store with a topic of one queue."""
+        """Return Spark's source for a new store with a topic of one queue."""
         from pyrocket import Store
         from pyspark_pyrocket import DefaultSource
 
@@ -301,7 +302,7 @@ class Walks:
         return DefaultSource({"path": str(path), "topic": "t"})
 
     def of_a_crash(self):
-        """A writer has not closed the store, and the machine was started again."""
+        """Open a store that a writer has not closed, after a reboot."""
         from pyrocket import Message, Store, StoreConfig
 
         config = StoreConfig(log_file_bytes=1 << 20, index_slots=100, index_items=400)
@@ -320,16 +321,16 @@ class Walks:
 
 
 def reboot():
-    """Return what makes a store look as if its machine was started again."""
+    """Return a function that makes a store look as after a reboot."""
     try:
         from support.stores import reboot
-    except ImportError:  # Checkouts from before tests/support.
+    except ImportError:  # Older checkouts without tests/support.
         from stores import reboot
     return reboot
 
 
 class Commits:
-    """A listener of transactions whose local part always succeeds."""
+    """A transaction listener whose local transactions always succeed."""
 
     def execute(self, message, arg):
         from pyrocket import LocalTransactionState
@@ -338,7 +339,7 @@ class Commits:
 
 
 def through_spark(value):
-    """What a worker gets of a value on the driver, and the driver of one in a worker."""
+    """Return a value as after its transfer between driver and worker."""
     return pickle.loads(pickle.dumps(value))
 
 

@@ -1,4 +1,5 @@
-"""Measures pairs: ours and the reference alternate, so that drift of the machine affects both."""
+"""Measures pairs: pyrocket and the reference alternate, so that drift of the machine affects
+both."""
 
 import os
 import sys
@@ -28,13 +29,14 @@ class Pair:
 
 
 def cpu_seconds():
-    """Return the CPU time of this process and all below it: Spark's JVM and Python workers, too."""
+    """Return the CPU time of this process and its descendants, including Spark's JVM and
+    workers."""
     total = 0.0
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
         try:
             times = process.cpu_times()
         except psutil.Error:
-            continue  # It has ended: its parent counts it.
+            continue  # It has ended: its CPU time is included in its parent's.
         total += times.user + times.system + times.children_user + times.children_system
     return total
 
@@ -46,7 +48,8 @@ def measure(ours, reference, rounds, warm_up=1, clock=time.perf_counter):
         reference()
     times = []
     for number in range(rounds):
-        if number % 2:  # Neither is always the one that finds the other's traces.
+        # Alternate the order, so that neither always runs with the caches of the other.
+        if number % 2:
             other = _time(reference, clock)
             times.append((_time(ours, clock), other))
         else:
@@ -66,13 +69,13 @@ def _time(function, clock):
 
 
 class Report:
-    """One line a figure: what, ours, the reference, the ratio, and what was hoped for."""
+    """Prints one line for each figure: name, measured value, reference, ratio, and target."""
 
     def __init__(self, capsys, quiet):
         self._capsys, self._quiet = capsys, quiet
 
     def rate(self, name, pair, amount, unit, hoped=""):
-        """Print amount per second of both, and ours as a share of the reference."""
+        """Print amount per second of both, and the ratio to the reference."""
         ours, reference = amount / pair.ours, amount / pair.reference
         self.line(
             f"{name}: {ours:,.2f} {unit}/s; reference {reference:,.2f} {unit}/s;"
@@ -80,10 +83,10 @@ class Report:
         )
 
     def share(self, name, measured, rows, aim):
-        """Print the cost of a row and its share of the reference's; fail where the aim is missed.
+        """Print the cost of a row and its share of the reference; fail if the aim is missed.
 
-        `measured` returns a Pair in CPU seconds. Where it is less than TOLERATED of the aim it is
-        called once more. Small runs measure, and compare nothing.
+        `measured` returns a Pair in CPU seconds. It is called again if the ratio is less than
+        TOLERATED of the aim. Small runs measure, but compare nothing.
         """
         for _ in range(2):
             pair = measured()
@@ -104,8 +107,10 @@ class Report:
 
 
 def touch(path, size):
-    """Have the system find memory for the first bytes of a file of zeros, so that writing them
-    measures the writer: on virtual machines new memory can cost more than everything else."""
+    """Allocate the first bytes of a file of zeros, so that a benchmark measures the writer.
+
+    On virtual machines, new memory pages can cost more than everything else.
+    """
     with open(path, "r+b") as file:
         file.truncate(max(size, file.seek(0, os.SEEK_END)))
         for at in range(0, size, 4096):

@@ -33,8 +33,8 @@ def test_decode_beside_memcpy(fast_disk, large, report, body_bytes, columns, ver
 
 @pytest.mark.parametrize("body_bytes", [1024, 100])
 def test_append_beside_write(fast_disk, large, report, body_bytes):
-    """Files are written before, so that neither side waits for the system to find memory."""
-    # All of it fits in the store's first file.
+    """The files are allocated before, so that neither side waits for new memory pages."""
+    # All messages fit in the store's first file.
     rounds, per_round = (7, 8) if large else (1, 1)
     one = batch(10_000 if large else 100, body_bytes, rich=False)
     with Store.open(f"{fast_disk}/store", create=True) as store:

@@ -1,4 +1,4 @@
-"""What exactly-once costs: the sink beside at-least-once, and a publication by itself."""
+"""The cost of exactly-once: the sink compared with at-least-once, and a publication alone."""
 
 import shutil
 import time
@@ -14,7 +14,7 @@ LARGE_ROWS = 2_200_000
 
 
 def write_once(spark, path, rows, delivery, clock):
-    """Write rows of 1 KiB to a new store and remove it; return the time of the write itself."""
+    """Write rows of 1 KiB to a new store and remove it; return the duration of the write alone."""
     body = "cast(rpad(cast(id as string), 1024, 'x') as binary) AS body"
     frame = spark.range(0, rows, 1, TASKS).selectExpr(body)
     with Store.open(path, create=True) as store:
@@ -54,8 +54,8 @@ def test_exactly_once_on_disk_beside_at_least_once(spark, tmp_path, large, repor
     report.rate(name, pair, rows / 1e6, "M rows", "≥ 70 %")
 
 
-def test_publication_by_itself(tmp_path, fast_disk, large, report):
-    """What the driver does for all tasks, beside a plain copy of the staged files."""
+def test_publication_alone(tmp_path, fast_disk, large, report):
+    """The driver's work for all tasks, compared with a plain copy of the staged files."""
     rows, rounds = (1_000_000, 3) if large else (2_000, 1)
     one = batch(min(rows // TASKS, 10_000), 1024)
     path, numbers = fast_disk / "store", iter(range(100))

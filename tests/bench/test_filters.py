@@ -1,4 +1,4 @@
-"""Filters at the source beside reading everything and filtering what has been read."""
+"""Filters in the source, compared with reading everything and filtering in Spark."""
 
 import os
 import shutil
@@ -18,7 +18,8 @@ SQL = "price BETWEEN 7 AND 7 AND region = 'EU'"
 
 
 def one_percent(rows):
-    """Rows of which one in a hundred is tagged `rare`, and as many have the price 7."""
+    """Return rows of which one in a hundred has the tag `rare`, and one in a hundred the price
+    7."""
     noise = os.urandom(rows * BODY)
     return pa.record_batch(
         {
@@ -42,7 +43,7 @@ def fill(path, rows):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Kept between these tests only: it is big."""
+    """A folder that is removed after these tests, because it is big."""
     one = tmp_path_factory.mktemp("filters")
     yield one
     shutil.rmtree(one)
@@ -87,7 +88,7 @@ def test_one_percent_through_spark(spark, filled, large, report, option, value):
 
 
 def scanned(path, where, condition=None, columns=COLUMNS):
-    """Messages that are left of a scan of all queues."""
+    """Return the number of messages that a filtered scan of all queues returns."""
     left = 0
     with Store.open(path, read_only=True) as store:
         for queue, offsets in store.offsets("T").items():
@@ -110,7 +111,7 @@ def test_one_percent_of_a_scan(filled, large, report, kind):
         assert every == rows // 100
 
     pair = measure(ours, reference, 5 if large else 1)
-    speed = f"{pair.ours:.2f} s, {rows / pair.ours / 1e6:.1f} M messages/s looked at"
+    speed = f"{pair.ours:.2f} s, {rows / pair.ours / 1e6:.1f} M messages/s examined"
     report.line(
         f"scan of 1 % by {kind}: {speed}; scanning all and filtering tags {pair.reference:.2f} s;"
         f" {pair.ratio:.1f} times faster"

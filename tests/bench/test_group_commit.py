@@ -1,7 +1,7 @@
-"""How many durable appends share one fsync, beside one appender alone in the same run.
+"""The number of durable appends per fsync, compared with one appender alone in the same run.
 
-The fsync is injected: 2 ms of sleep, the same on every machine and disk. Aims: at least four
-appends an fsync and four times one appender's rate, with eight threads and with eight processes.
+The injected fsync sleeps 2 ms, the same on every machine and disk. Aims: at least four appends per
+fsync and four times the rate of one appender, with eight threads and with eight processes.
 """
 
 import os
@@ -28,7 +28,7 @@ print(count, fsyncs)
 
 
 class CountedFsync:
-    """Takes 2 ms and counts."""
+    """An fsync that takes 2 ms and counts its calls."""
 
     def __init__(self):
         self.count = 0
@@ -39,7 +39,8 @@ class CountedFsync:
 
 
 def append_until(store, end):
-    """Append single messages, one at least, until `end` (monotonic seconds); return how many."""
+    """Append single messages, at least one, until `end` (monotonic seconds); return their
+    number."""
     count = 0
     while not count or time.monotonic() < end:
         store.append(message())
@@ -62,7 +63,7 @@ def one_process(path, seconds):
 
 
 def in_threads(path, threads, seconds):
-    """Return durable appends and fsyncs."""
+    """Return the numbers of durable appends and fsyncs."""
     counts = []
     with Store.open(path, config=CONFIG) as store:
         store.append(message())
@@ -80,7 +81,7 @@ def in_threads(path, threads, seconds):
 
 
 def in_processes(path, processes, seconds):
-    """Return durable appends and fsyncs."""
+    """Return the numbers of durable appends and fsyncs."""
     command = [sys.executable, "-c", _CHILD, path, str(seconds)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

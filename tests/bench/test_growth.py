@@ -1,4 +1,4 @@
-"""What must not grow with the data: opening, planning, and the memory of a read."""
+"""Costs that must not grow with the data: opening, planning, and the memory of a read."""
 
 import subprocess
 import sys

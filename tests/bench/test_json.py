@@ -1,4 +1,4 @@
-"""JSON bodies as columns and columns as JSON bodies, beside memcpy and Spark's own parser."""
+"""Conversion between JSON bodies and columns, compared with memcpy and Spark's own parser."""
 
 import json
 import random
@@ -22,7 +22,7 @@ TASKS = 2
 
 
 def orders(count):
-    """Bodies of about 270 bytes: some text, some numbers, a list of structs."""
+    """Return bodies of about 270 bytes: some text, some numbers, a list of structs."""
     chance = random.Random(7)
     return pa.array(
         [
@@ -79,7 +79,7 @@ def test_decoding_beside_memcpy(large, report):
 
 
 def fill_with(path, bodies, rows):
-    """Append `rows` messages with these bodies, again and again."""
+    """Append `rows` messages, with these bodies in rotation."""
     with Store.open(path, create=True) as store:
         store.topics.create("T", read_queues=TASKS, write_queues=TASKS)
         for first in range(0, rows, len(bodies)):
@@ -91,7 +91,7 @@ def fill_with(path, bodies, rows):
 def test_from_json_and_group_by_beside_prebuilt_batches(
     spark_with_trivial, tmp_path, large, report
 ):
-    """What a job notices of the source: Spark parses the bodies and aggregates."""
+    """The share of the source in a job: Spark parses the bodies and aggregates."""
     rows = 400_000 if large else 400
     path = str(tmp_path / "store")
     fill_with(path, orders(min(rows, SLICE)), rows)

@@ -1,4 +1,6 @@
-"""A hundred keys among ten million messages as a DataFrame, beside reading all and filtering."""
+"""A hundred keys among ten million messages as a DataFrame, compared with reading all and
+filtering.
+"""
 
 import random
 import time
@@ -13,7 +15,7 @@ TOPIC, WANTED = "orders", 100
 
 
 def fill(path, rows, at_once):
-    """Messages with a key of their own and a body of ten bytes, in four queues."""
+    """Append messages with a unique key and a body of ten bytes each, to four queues."""
     with Store.open(path, create=True) as store:
         store.topics.create(TOPIC, read_queues=4, write_queues=4)
         for first in range(0, rows, at_once):

@@ -1,4 +1,4 @@
-"""Looking up a key among many, and what building the index adds to appending."""
+"""Looking up a key among many, and the cost of building the index while appending."""
 
 import random
 import time
@@ -17,7 +17,7 @@ BODY_BYTES = 1024
 
 
 def keyed(rows, body_bytes, first):
-    """Rows with a unique key each."""
+    """Return rows with a unique key each."""
     columns = batch(rows, body_bytes)
     keys = pa.array([[f"order-{first + row}"] for row in range(rows)])
     return columns.set_column(columns.schema.get_field_index("keys"), "keys", keys)
@@ -54,7 +54,7 @@ def test_a_key_among_a_million(fast_disk, large, report):
 
 
 def late(times):
-    """What 99 of 100 stay below."""
+    """Return the 99th percentile."""
     return sorted(times)[len(times) * 99 // 100]
 
 
@@ -82,7 +82,7 @@ def test_building_the_index_beside_appending(fast_disk, large, report, monkeypat
             spent[on] += time.process_time() - start
     stores[True].close(clean=False)
     appended = rows * rounds
-    # Both look for keys, one notes and puts them.
+    # Both look for keys; one saves and indexes them.
     hashing, noting, putting = (sum(cost) / appended * 1e6 for cost in costs)
     hashing /= 2
     longest = max(costs[2], default=0)
@@ -98,7 +98,7 @@ def test_building_the_index_beside_appending(fast_disk, large, report, monkeypat
 
 
 def cost_of(monkeypatch, owner, name):
-    """A list that gets the processor time of each call of a function from now on."""
+    """Return a list to which each later call of a function adds its processor time."""
     real, costs = getattr(owner, name), []
 
     def timed(*given):
@@ -113,7 +113,7 @@ def cost_of(monkeypatch, owner, name):
 
 
 def build_from_log(store):
-    """Index a log without an index; return messages and processor time."""
+    """Index a log without an index; return the messages and the processor time."""
     writer, start = inner(store).writer, time.process_time()
     builder = inner(store).keys
     builder._enabled = True
@@ -126,7 +126,7 @@ def build_from_log(store):
     return built, building
 
 
-def test_noting_the_keys_of_single_messages(fast_disk, large, report, monkeypatch):
+def test_saving_the_keys_of_single_messages(fast_disk, large, report, monkeypatch):
     count = 10_000 if large else 100
     with Store.open(fast_disk / "s", create=True, config=StoreConfig(flush="manual")) as store:
         store.topics.create("T", read_queues=1, write_queues=1)

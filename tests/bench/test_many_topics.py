@@ -1,4 +1,5 @@
-"""What 10,000 topics cost a process that uses one: creating, opening, planning, descriptors."""
+"""The cost of 10,000 topics for a process that uses one: creating, opening, planning,
+descriptors."""
 
 import os
 import time
@@ -28,7 +29,7 @@ def named(count):
 
 
 def one_each(names):
-    """A message for each queue of each topic."""
+    """Return a batch with a message for each queue of each topic."""
     places = [(name, queue) for name in names for queue in range(QUEUES)]
     columns = {
         "topic": [name for name, _ in places],
@@ -39,7 +40,9 @@ def one_each(names):
 
 
 def planning(path, topic, times):
-    """Median of planning a micro-batch of one topic, ms, once the table is loaded."""
+    """Return the median time in ms of planning a micro-batch of one topic, once the table is
+    loaded.
+    """
     options = {"path": str(path), "topic": topic, "startingOffsets": "earliest"}
     schema = default_columns(kafka=False, headers=False, text=False)
     reader = DefaultSource(options).streamReader(schema=schema)

@@ -1,4 +1,4 @@
-"""The fixed cost of a micro-batch, and what an idle query costs."""
+"""The fixed cost of a micro-batch, and the cost of an idle query."""
 
 import time
 from statistics import median
@@ -85,7 +85,7 @@ def addition_ms(query):
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_fixed_cost_of_the_sink_beside_a_trivial_one(spark, store, tmp_path, large, report, rows):
-    """Both have the same source, which hands over what is prebuilt."""
+    """Both queries have the same source, which yields prebuilt batches."""
     from bench.trivial import Trivial
 
     spark.dataSource.register(Trivial)

@@ -1,4 +1,4 @@
-"""Aims of benchmarks: a large run fails where one is missed, and not by one bad measurement."""
+"""Aims of benchmarks: a large run fails if it misses an aim in two measurements."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from bench.pairs import Pair, Report, cpu_seconds, measure
 
 @pytest.fixture
 def judge(capsys, monkeypatch):
-    """Compares these ratios with an aim of 0.8; returns how many of them were measured."""
+    """Compares the given ratios with an aim of 0.8; returns the number of measurements."""
     monkeypatch.setattr(Report, "line", lambda report, text: None)
 
     def compare(*ratios, small=False):
@@ -38,7 +38,7 @@ def test_small_runs_are_not_compared_with_aims(judge):
     assert judge(0.01, small=True) == 1
 
 
-def test_cpu_time_counts_processes_that_run_and_those_that_have_ended():
+def test_cpu_time_includes_running_and_ended_processes():
     burn = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
     before = cpu_seconds()
     with subprocess.Popen(
@@ -50,6 +50,6 @@ def test_cpu_time_counts_processes_that_run_and_those_that_have_ended():
     assert cpu_seconds() - before >= 0.2
 
 
-def test_the_seconds_that_functions_return_count_instead_of_the_clock():
+def test_seconds_that_functions_return_replace_the_clock():
     pair = measure(lambda: 2.0, lambda: 1.0, 3, clock=lambda: 0.0)
     assert pair == Pair(2.0, 1.0, 0.5)

@@ -1,4 +1,4 @@
-"""What planning costs: a trigger over many queues, and tasks of equal length."""
+"""The cost of planning: a trigger over many queues, and tasks of equal length."""
 
 import time
 from statistics import median
@@ -27,7 +27,7 @@ def store(tmp_path):
 
 
 def send(store, queues, body=b"x" * 1_000):
-    """One message to each of the queues."""
+    """Append one message to each of the queues."""
     columns = {"body": pa.array([body] * len(queues)), "queueId": pa.array(queues, pa.int32())}
     store.append_batch(pa.record_batch(columns), topic="T")
 
@@ -39,7 +39,7 @@ def ms(function, *arguments):
 
 
 def test_a_plan_over_64_queues(store, large, report):
-    """Asked as Spark's source runner asks, with one new message in each queue."""
+    """Calls the source as Spark's source runner does, with one new message in each queue."""
     options = {"path": str(store.path), "topic": "T", "startingOffsets": "earliest"}
     schema = default_columns(kafka=False, headers=False, text=False)
     reader = DefaultSource(options).streamReader(schema=schema)
@@ -144,7 +144,7 @@ JOBS = {
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_skewed_topic_with_min_partitions(spark, fast_disk, large, report, job):
-    """Two cores; without the option one task reads nine tenths alone."""
+    """Two cores; without the option one task alone reads nine tenths."""
     path, (expressions, output) = str(fast_disk / "store"), JOBS[job]
     stored = fill_skewed(path, 1_200 * MIB if large else 10 * MIB)
 

@@ -1,6 +1,6 @@
-"""Opening: at once after a clean shutdown; after a crash in time proportional to new data.
+"""Opening a store: immediate after a clean shutdown; after a crash, proportional to the new data.
 
-The abnormal recovery is printed beside a plain CRC-32 of the same bytes in the same run.
+The recovery after a crash is compared with a plain CRC-32 of the same bytes in the same run.
 """
 
 import time
@@ -21,7 +21,7 @@ _BOOT_WORD = 8
 
 
 class TickingClock(FakeClock):
-    """Moves by a second at each look."""
+    """A clock that advances by a second at each call."""
 
     def __call__(self):
         self.now += 1000
@@ -60,7 +60,7 @@ def test_opening_after_a_clean_end_does_not_grow(tmp_path, large, report):
 def test_recovery_reads_what_came_after_the_checkpoint(
     fast_disk, large, report, monkeypatch, since_mib
 ):
-    """2 GiB before the checkpoint, in files of 64 MiB, and a little or more after it."""
+    """2 GiB before the checkpoint, in files of 64 MiB, and at least a little after it."""
     scale = 1 if large else 64
     clock = TickingClock()
     config = StoreConfig(log_file_bytes=64 * MIB // scale, flush="manual")
@@ -81,7 +81,8 @@ def test_recovery_reads_what_came_after_the_checkpoint(
     )
     spent = open_seconds(path)
     (start,) = begun
-    slack = 5 * BATCH_BYTES + 2 * config.log_file_bytes  # Three seconds, and whole files.
+    # RocketMQ subtracts three seconds; recovery starts at the beginning of a file.
+    slack = 5 * BATCH_BYTES + 2 * config.log_file_bytes
     assert end - start <= since_mib / scale * MIB * 1.3 + slack
     plain = crc_seconds(path, start)
     report.line(
@@ -92,7 +93,7 @@ def test_recovery_reads_what_came_after_the_checkpoint(
 
 
 def crc_seconds(path, start):
-    """Seconds to read and check all files from log offset `start` on."""
+    """Return the seconds to read and check all files from log offset `start` on."""
     begin = time.perf_counter()
     for file in sorted((path / "commitlog").iterdir()):
         if int(file.name) >= start:

@@ -1,4 +1,4 @@
-"""Publishing a batch: what it costs a row beside plain appends, and that its memory stays flat."""
+"""The cost of publishing a batch per row, compared with plain appends, and its constant memory."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ def store_at(path):
 
 
 def stage(store, number, rows, body_bytes):
-    """Stage rows as two tasks would, one after the other."""
+    """Stage rows as two consecutive tasks."""
     one = SinkBatch(identity="bench", target="T", batch=number)
     some, staged = batch(min(rows, AT_ONCE), body_bytes, rich=False), []
     for partition in range(2):
@@ -48,7 +48,7 @@ def timed(function, *arguments):
 
 
 def test_publishing_beside_appending(tmp_path, large, report):
-    """One process, one core; in Spark tasks stage side by side, and publication comes alone."""
+    """One process on one core; in Spark, tasks stage in parallel, and one process publishes."""
     rows = 1024 * 1024 if large else 2000
     for number in range(3 if large else 1):
         with store_at(tmp_path / str(number)) as store:
@@ -64,7 +64,7 @@ def test_publishing_beside_appending(tmp_path, large, report):
         )
 
 
-def test_how_long_others_wait(tmp_path, large, report):
+def test_the_delay_of_other_writers(tmp_path, large, report):
     """The write lock is held while a batch is copied and fsynced."""
     rows = 1024 * 1024 if large else 2000
     with store_at(tmp_path / "store") as store, Store.open(tmp_path / "store") as other:
@@ -105,7 +105,8 @@ print(most, seconds)
 
 
 def most_of(function):
-    """Return what the function returns, the most private memory meanwhile in MiB, and seconds."""
+    """Return the function's result, the maximum private memory during the call in MiB, and
+    seconds."""
     most, done = [own_mib()], threading.Event()
 
     def watch():

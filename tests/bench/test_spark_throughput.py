@@ -1,4 +1,6 @@
-"""Through Spark and back, beside a source and a sink that do nothing but move Arrow batches."""
+"""Throughput of Spark reads and writes, compared with a source and a sink that only move Arrow
+batches.
+"""
 
 import os
 import time

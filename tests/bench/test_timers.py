@@ -1,4 +1,4 @@
-"""A million timers spread over weeks: what they cost to take in, to keep and to deliver."""
+"""The cost of a million timers spread over weeks: to store, keep and deliver them."""
 
 import re
 import time
@@ -18,7 +18,7 @@ CONFIG = StoreConfig(flush="manual")
 
 
 def timers(rows, clock, ahead_ms, body_bytes=100):
-    """Messages with random due times up to so far ahead."""
+    """Return messages with random due times, at most `ahead_ms` ahead."""
     dues = clock.now + 1 + np.random.default_rng(1).integers(0, ahead_ms, rows)
     plain = batch(rows, body_bytes)
     return plain.append_column("deliverTimestamp", pa.array(dues).cast(pa.timestamp("ms", "UTC")))

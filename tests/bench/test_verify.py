@@ -1,4 +1,4 @@
-"""Checking a store, on one core, beside the checksums of its bodies alone."""
+"""Checking a store on one core, compared with computing the checksums of its bodies."""
 
 import zlib
 

@@ -1,6 +1,7 @@
-"""What a Python data source costs at least: prebuilt Arrow batches out, counted batches in.
+"""The minimal cost of a Python data source: it yields prebuilt Arrow batches and counts written
+ones.
 
-Pickled by value, so that Spark's workers need not find this module.
+Pickled by value, so that Spark's workers need not import this module.
 """
 
 import gc
@@ -44,7 +45,7 @@ class TrivialReader(DataSourceReader):
 
 
 class TrivialStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Its offset is the number in the file `clock`."""
+    """A stream whose offset is the number in the file `clock`."""
 
     def __init__(self, options):
         self._options = dict(options)

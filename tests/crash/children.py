@@ -224,7 +224,7 @@ def clean_and_append(path, rounds, ready):
 
 
 def read_forever(path, result, seed):
-    """Read queue 0 from offsets that were valid a moment ago, until the file `pyrocket/done` exists."""
+    """Read queue 0 from offsets that were valid a moment ago, until `pyrocket/done` exists."""
     rng, rows, losses = random.Random(seed), 0, 0
     with Store.open(path, read_only=True) as store:
         while not (Path(path) / "pyrocket/done").exists():

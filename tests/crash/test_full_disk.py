@@ -100,7 +100,7 @@ def test_appends_until_the_disk_is_full_and_after(disk, flush):
     assert len(sent) > 100
     for _ in range(3):
         if code == "QUEUES_NOT_WRITTEN":
-            # The message is in the log: the error says that it becomes visible with the next append.
+            # The message is in the log; the error says that the next append makes it visible.
             sent.append(last)
             break
         assert code == "WRITE_FAILED"

@@ -1,4 +1,4 @@
-"""The harnesses of formats read from files: each has its own folder, in memory if possible."""
+"""Harnesses of formats read from files: each has its own folder, in memory if possible."""
 
 import os
 import shutil
@@ -76,7 +76,7 @@ def _log(layout):
 
 
 def log(data):
-    """A log of one file: followed and judged record by record, and in columns."""
+    """Read a log of one file record by record and in columns; both must agree."""
     layout = new_layout("log")
     content = data[:LOG_BYTES].ljust(LOG_BYTES, b"\0")
     (layout.commit_log / file_name(0)).write_bytes(content)
@@ -100,7 +100,7 @@ def log(data):
 
 @cache
 def _sound_log():
-    """Eight messages of one queue, and where they lie."""
+    """Return eight messages of one queue, and their positions."""
     content, places = b"", []
     for number in range(8):
         made = raw_record(
@@ -116,7 +116,8 @@ def _sound_log():
 
 
 def queue(data):
-    """Two files of entries that point into an intact log: only existing messages are returned."""
+    """Read two files of entries that point into an intact log: only existing messages are
+    returned."""
     layout = new_layout("queue")
     content, places = _sound_log()
     (layout.commit_log / file_name(0)).write_bytes(content)
@@ -159,7 +160,7 @@ def _read_queue(known, log_, bound, places):
 
 
 def keys(data):
-    """Two index files, the second shorter: searched, inspected, and continued."""
+    """Search, inspect and continue two index files, the second shorter."""
     layout = new_layout("keys")
     for at, name in enumerate(_NAMES):
         part = data[at * GEOMETRY.file_bytes :][: GEOMETRY.file_bytes]
@@ -186,24 +187,24 @@ def keys(data):
 
 
 def _go_on(index, place):
-    """Appended keys are found, whatever the file contained before."""
+    """Check that appended keys are found, whatever the file contained before."""
     if place >= 1 << 62:
         return
     hashes = np.array([key_hash("t", "key"), 2, 3], np.int32)
     items = KeyItems(hashes, np.arange(place, place + 3), np.full(3, NOW))
     index.append(items, NOW)
-    # Whenever it was stored: the time at which a damaged file begins can be anything.
+    # At any store time: the start time of a damaged file can be anything.
     assert place in _search(index, -WHOLE_LOG, WHOLE_LOG)
 
 
 def _search(index, begin, end):
-    """Yield where messages of the key may be."""
+    """Yield the possible positions of messages with the key."""
     for part in index.search(np.array([key_hash("t", "key")]), begin, end):
         yield from part.tolist()
 
 
 def _items(index, begin, end):
-    """Yield log offsets of all items with the key's hash, counted or not, in this time."""
+    """Yield log offsets of all items with the key's hash in this period, counted or not."""
     wanted = key_hash("t", "key")
     for known in index.files():
         with index.open(known.name) as file:
@@ -216,7 +217,7 @@ def _items(index, begin, end):
 
 
 def table(data):
-    """One of RocketMQ's JSON files and, after a zero byte, its backup: read and changed."""
+    """Read and change one of RocketMQ's JSON files and, after a zero byte, its backup."""
     layout = new_layout("table")
     which = data[0] % 4 if data else 0
     name = ("topics", "consumerOffset", "subscriptionGroup", "delayOffset")[which]
@@ -265,7 +266,7 @@ def _levels(layout):
 
 
 def own(data):
-    """One of our JSON files: store.json, topics.json, epochs.json."""
+    """Read one of our JSON files: store.json, topics.json, epochs.json."""
     layout = new_layout("own")
     which = data[0] % 3 if data else 0
     (layout.identity, layout.topic_ids, layout.epochs)[which].write_bytes(data[1:])

@@ -1,7 +1,7 @@
-"""One function per parser: any bytes in, only the documented errors out.
+"""One function per parser: any input may raise only the documented errors.
 
-If a parser exists for single values and for columns, both have to agree. `fuzz.run` gives each to a
-fuzzer; `test_corpus` repeats inputs that once were interesting.
+If a parser exists for single values and for columns, both have to agree. `fuzz.run` passes each to
+a fuzzer; `test_corpus` repeats inputs that were once interesting.
 """
 
 import json
@@ -54,7 +54,7 @@ _SAME = {
 
 
 def record(data):
-    """One record, taken apart alone and in columns."""
+    """Parse one record alone and in columns."""
     read_store_timestamp(data)
     with suppress(StoreDamagedError):
         decode_record(data)
@@ -68,7 +68,7 @@ def record(data):
         _attempt(one.to_message),
         _attempt(decode_run, fields, queue, one.queue_offset, COLUMNS),
     )
-    assert (message is None) == (batch is None), "only one of the two takes it"
+    assert (message is None) == (batch is None), "only one of the two accepts it"
     if message is None:
         return
     batch.validate(full=True)
@@ -94,7 +94,8 @@ def _attempt(ask, *arguments):
 
 
 def records(data):
-    """Records at hostile positions: a count, (start, size) of 16 bits each, then the bytes."""
+    """Parse records at arbitrary positions: a count, (start, size) of 16 bits each, then the
+    bytes."""
     count = data[0] % 8 + 1 if data else 0
     if len(data) < 2 + 4 * count or not count:
         return
@@ -140,7 +141,7 @@ def _compare_fields(fields, rest):
 
 
 def properties(data):
-    """Blocks, separated by zeros: parsed one by one and in columns."""
+    """Parse blocks, separated by zeros, one by one and in columns."""
     blocks = data.split(b"\0")
     wanted = [decode_properties(block) for block in blocks]
     columns = PropertyColumns(pa.array(blocks, pa.binary()))
@@ -157,21 +158,21 @@ def properties(data):
 
 
 def body(data):
-    """A body as stored; its first two bytes are the sysFlag."""
+    """Decode a stored body; its first two bytes are the sysFlag."""
     flags = int.from_bytes(data[:2], "big")
     with suppress(StoreDamagedError):
         inflate(data[2:], flags)
 
 
 def checkpoint(data):
-    """The file of that name."""
+    """Parse the file `checkpoint`."""
     known = decode_checkpoint(data)
     assert known.safe_timestamp >= 0
     assert encode_checkpoint(known)[:24] == data[:24].ljust(24, b"\0")
 
 
 def timer_check(data):
-    """The file `timercheck`, and the timers delivered by it."""
+    """Parse the file `timercheck`, and the timers delivered by it."""
     known = decode_timer_check(data)
     assert min(known.read_ms, known.log_position, known.queue_offset) >= 0
     again = decode_timer_check(encode_timer_check(known))
@@ -182,7 +183,7 @@ def timer_check(data):
 
 
 def timer_units(data):
-    """Units of a timer log: their positions and their chain."""
+    """Parse units of a timer log: their positions and their chain."""
     units = np.frombuffer(data, UNIT, len(data) // UNIT_BYTES).copy()
     places = positions(len(units), 4096)
     chain(units, places)
@@ -193,7 +194,7 @@ def timer_units(data):
 
 
 def message_id(data):
-    """A broker's message id."""
+    """Parse a broker's message id."""
     text = data.decode("utf-8", "replace")
     known = parse_offset_message_id(text)
     if known is not None:
@@ -201,7 +202,7 @@ def message_id(data):
 
 
 def json_text(data):
-    """RocketMQ's JSON: what can be parsed is written so that it is parsed again."""
+    """Parse RocketMQ's JSON; valid JSON is written in a form that is parsed again."""
     try:
         value = fastjson.loads(data.decode())
     except ValueError:

@@ -1,8 +1,8 @@
-"""Gives one harness to Atheris, a coverage-guided fuzzer: pip install '.[fuzz]'.
+"""Runs one harness under Atheris, a coverage-guided fuzzer: pip install '.[fuzz]'.
 
-PYTHONPATH=store:tests python -m fuzz.run NAME FOLDER [OPTIONS OF LIBFUZZER]
+    PYTHONPATH=store:tests python -m fuzz.run NAME FOLDER [OPTIONS OF LIBFUZZER]
 
-FOLDER holds the inputs to begin with, and gets what is found. A failure prints its input.
+FOLDER contains the initial inputs and receives new ones. A failure prints its input.
 """
 
 import logging
@@ -32,7 +32,7 @@ TARGETS = {
 
 
 def harness(name):
-    """The function of this name."""
+    """Return the function of this name."""
     module = __import__(f"fuzz.{TARGETS[name]}", fromlist=[name])
     return getattr(module, name)
 
@@ -43,7 +43,7 @@ def main(name, *options):
     with atheris.instrument_imports(include=["pyrocket"]):
         target = harness(name)
         from pyrocket.disk import io
-    # There are no power losses here, so an fsync is only slow.
+    # Without power losses an fsync only costs time.
     io.sync = io.sync_directory = lambda target: None
     logging.disable()
     atheris.Setup([sys.argv[0], *options], target)

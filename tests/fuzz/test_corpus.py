@@ -1,4 +1,4 @@
-"""Inputs that once broke a parser, or that no other input resembles: read again each time."""
+"""Repeats inputs that once broke a parser, or that no other input resembles."""
 
 import pytest
 from fuzz.files import clear
@@ -16,13 +16,13 @@ def folder():
 
 @pytest.fixture
 def quick_disk(monkeypatch):
-    """There are no power losses here, so an fsync is only slow."""
+    """Disable fsync: without power losses it only costs time."""
     monkeypatch.setattr(io, "sync", lambda descriptor: None)
     monkeypatch.setattr(io, "sync_directory", lambda path: None)
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_known_inputs_raise_nothing_but_named_errors(name):
+def test_known_inputs_raise_only_documented_errors(name):
     inputs = sorted((CORPUS / name).iterdir())
     assert inputs
     for path in inputs:

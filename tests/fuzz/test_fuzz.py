@@ -1,6 +1,7 @@
-"""Every parser under a coverage-guided fuzzer: no error but the named ones, no crash, no hang.
+"""Every parser under a coverage-guided fuzzer: only documented errors, no crash, no hang.
 
-Needs Atheris (pip install '.[fuzz]'). PYROCKET_FUZZ_SECONDS: how long each, 120 if not set.
+Needs Atheris (pip install '.[fuzz]'). PYROCKET_FUZZ_SECONDS: seconds for each parser, 120 by
+default.
 """
 
 import os
@@ -21,7 +22,7 @@ LONGEST_INPUT, LONGEST_RUN_S, MEGABYTES = 4096, 10, 4096
 @pytest.mark.heavy
 @pytest.mark.skipif(find_spec("atheris") is None, reason="needs atheris: pip install '.[fuzz]'")
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_fuzzer_finds_no_unnamed_error(name, tmp_path):
+def test_a_fuzzer_finds_no_undocumented_error(name, tmp_path):
     grown = tmp_path / "corpus"
     grown.mkdir()
     limits = [f"-max_total_time={SECONDS}", f"-max_len={LONGEST_INPUT}"]
@@ -41,7 +42,7 @@ def test_a_fuzzer_finds_no_unnamed_error(name, tmp_path):
 
 
 def summary(text):
-    """Executions, coverage at the beginning and at the end."""
+    """Return the number of executions, and the coverage at the beginning and at the end."""
     covered = re.findall(r"cov: (\d+)", text)
     done = re.findall(r"Done (\d+) runs in (\d+)", text)
     assert covered, text[-2000:]

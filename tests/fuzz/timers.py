@@ -1,4 +1,4 @@
-"""The harness of the buckets of timers and their tally."""
+"""The harness of timer buckets and their tally."""
 
 from contextlib import suppress
 
@@ -22,9 +22,10 @@ def _known():
 
 
 def timers(data):
-    """A bucket of three timers and its tally, partly overwritten: all three are read, or an error.
+    """Read a bucket of three timers and its tally, partly overwritten: all three timers, or an
+    error.
 
-    The first byte selects the file and the position; two files are read in any case.
+    The first byte selects the file and the position; two files are always read.
     """
     index, known = TimerIndex(new_layout("timers").timers), _known()
     index.add(known)
@@ -47,7 +48,7 @@ def _change(index, data):
 
 
 def _go_on(index):
-    """Entries that are added after the existing ones are found, and can be removed."""
+    """Check that entries added after the existing ones are found, and can be removed."""
     more = np.zeros(1, TIMER_ENTRY)
     more["due"], more["queue_offset"] = START + 5, COUNT
     index.add(seal(more))

@@ -1,4 +1,4 @@
-"""The stores of the Java broker 4.9.8, and what they hold."""
+"""The stores of the Java broker 4.9.8, and their content."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ CLEAN, TXCHECK = "java498-clean", "java498-txcheck"
 LOG_END = 5438
 """Where the clean store's log ends."""
 
-# Each message follows after twelve or thirteen records: hello0, hello2 … and hello1, hello3 …
+# Twelve or thirteen records lie between two messages: hello0, hello2 … and hello1, hello3 …
 HELLOS = {0: range(0, 25, 2), 1: range(1, 25, 2)}
 
 
 def listing(root):
-    """Everything that a write could change."""
+    """Return everything that a write could change."""
     return {
         str(path.relative_to(root)): (
             path.stat().st_mtime_ns,
@@ -36,7 +36,7 @@ def queue_files(root):
 
 
 def check_test_topic(store):
-    """All messages of TopicTest exactly as the fixture's maker sent them."""
+    """Check that all messages of TopicTest are exactly those that the fixture's producer sent."""
     for queue_id, numbers in HELLOS.items():
         messages = store.read("TopicTest", queue_id, 0, 100)
         hellos = messages[: len(numbers)]

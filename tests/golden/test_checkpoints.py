@@ -1,4 +1,4 @@
-"""A checkpoint of the first version resumes under every later one.
+"""A checkpoint of the first version can be resumed with every later one.
 
 `checkpoints/v1` was written by the release of commit de38b47: a query with Trigger.AvailableNow on
 `subscribe=t,u` and `missingTopic=wait`, run three times, and the store that it read.
@@ -37,7 +37,7 @@ class Kept:
     options: dict
 
     def offset(self, batch):
-        """Return the source's line of a planned micro-batch, as Spark hands it over."""
+        """Return the source's line of a planned micro-batch, as Spark passes it on."""
         return json.loads((self.path / f"checkpoint/offsets/{batch}").read_text().splitlines()[2])
 
     def query(self):
@@ -60,7 +60,7 @@ def kept(tmp_path):
 
 
 def rows(query, start, end):
-    """Return what the tasks of a micro-batch read, as (topic, queue, offset, body)."""
+    """Return the rows that the tasks of a micro-batch read, as (topic, queue, offset, body)."""
     columns = ("topic", "queueId", "queueOffset", "body")
     found = []
     for task in query.partitions(start, end):
@@ -91,7 +91,7 @@ def test_an_offset_of_version_1_is_returned_unchanged_while_nothing_is_new(kept)
     assert json.dumps(query.latestOffset(start, None)) == json.dumps(start)
 
 
-def test_the_first_new_batch_after_version_1_has_version_2_and_reads_what_is_new(kept):
+def test_the_first_new_batch_after_version_1_has_version_2_and_reads_the_new_messages(kept):
     kept.send(message(b"new", "t", 1))
     query, start = kept.query(), kept.offset(2)
     end = json.loads(json.dumps(query.latestOffset(start, None)))

@@ -1,4 +1,4 @@
-"""Nothing on disk is trusted: damage is reported by name, or has no effect on checked values."""
+"""Nothing on disk is trusted: damage is reported, or has no effect on checked values."""
 
 import shutil
 from contextlib import suppress
@@ -25,12 +25,12 @@ ENTRY_FILES = FILES[2:4]
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """One copy for all examples of a test: each puts back what it has changed."""
+    """One copy for all examples of a test: each restores the files that it has changed."""
     return shutil.copytree(GOLDEN / CLEAN, tmp_path_factory.mktemp("damaged") / CLEAN)
 
 
 def read_all(store):
-    """Everything that can be read of TopicTest, by message and by column."""
+    """Read all messages of TopicTest, one by one and in columns."""
     for queue_id in (0, 1):
         with suppress(PyrocketError):
             known = store.offsets("TopicTest")[queue_id]
@@ -69,13 +69,13 @@ BITS = st.lists(st.integers(0, 2**20), min_size=1, max_size=4)
 
 @settings(max_examples=60)
 @given(st.sampled_from(FILES), BITS)
-def test_a_reader_reports_flipped_bits_or_is_not_misled(copy, name, bits):
+def test_a_reader_reports_flipped_bits_or_returns_correct_values(copy, name, bits):
     read_damaged(copy, name, flipped((copy / name).read_bytes(), bits))
 
 
 @settings(max_examples=40)
 @given(st.sampled_from(FILES), st.data())
-def test_a_reader_reports_a_file_that_was_cut(copy, name, data):
+def test_a_reader_reports_a_truncated_file(copy, name, data):
     whole = (copy / name).read_bytes()
     read_damaged(copy, name, whole[: data.draw(st.integers(0, len(whole) - 1))])
 
@@ -100,7 +100,7 @@ SIZES = st.one_of(
 @example(ENTRY_FILES[0], 3, [(4000, 172)])
 @example(ENTRY_FILES[0], 3, [(-4096, 172)])
 @example(ENTRY_FILES[0], 3, [(1032, 2**31 - 1)])
-def test_a_reader_reports_arbitrary_entries_or_is_not_misled(copy, name, first, entries):
+def test_a_reader_reports_arbitrary_entries_or_returns_correct_values(copy, name, first, entries):
     offsets, sizes = zip(*entries, strict=True)
     made = build_entries(np.array(offsets), np.array(sizes), np.zeros(len(entries), np.int64))
     whole = (copy / name).read_bytes()
@@ -125,7 +125,7 @@ def test_a_writer_recovers_from_flipped_bits_or_reports_them(tmp_path_factory, n
 
 
 def with_entries(tmp_path, first, offsets, sizes):
-    """A copy with other entries in queue 0 from `first` on."""
+    """Return a copy with other entries in queue 0 from `first` on."""
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path / CLEAN)
     bad = build_entries(np.array(offsets), np.array(sizes), np.zeros(len(sizes)))
     with (root / ENTRY_FILES[0]).open("r+b") as file:
@@ -156,7 +156,7 @@ def test_a_look_up_by_time_reports_a_bad_entry(tmp_path, physical_offset):
         ('"topicConfigTable":{', '"topicConfigTable":5,"x":{'),
     ],
 )
-def test_an_invalid_topic_table_is_reported_as_damage_by_name(tmp_path, good, bad):
+def test_an_invalid_topic_table_is_reported_as_damage_that_names_it(tmp_path, good, bad):
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path / CLEAN)
     path = root / "config/topics.json"
     path.write_text(path.read_text().replace(good, bad))

@@ -1,4 +1,6 @@
-"""Delayed messages of the Java brokers, delivered by us: byte for byte what they delivered."""
+"""We deliver delayed messages of the Java brokers with exactly the bytes that the brokers
+delivered.
+"""
 
 import shutil
 
@@ -14,12 +16,12 @@ PARKED = "SCHEDULE_TOPIC_XXXX"
 
 @pytest.fixture
 def clock():
-    """Long after the fixtures were made, so that everything is due."""
+    """A clock long after the fixtures were made, so that everything is due."""
     return FakeClock(2_000_000_000_000)
 
 
 def records(root, start=0):
-    """Place → raw bytes of every record of a log from an offset on."""
+    """Return position → raw bytes of every record of a log from an offset on."""
     found = {}
     for file in sorted((root / "commitlog").iterdir()):
         data, at = file.read_bytes(), 0
@@ -31,12 +33,13 @@ def records(root, start=0):
 
 
 def essence(raw):
-    """A record without queue offset, log offset and store time, which differ between stores."""
+    """Return a record without queue offset, log offset and store time, which differ between
+    stores."""
     return raw[:20] + raw[36:56] + raw[64:]
 
 
 def delivered(found):
-    """The records that were delivered after a delay, as (topic, id) → essence."""
+    """Return the records that were delivered after a delay, as (topic, id) → bytes."""
     kept = {}
     for raw in found.values():
         message = decode_record(raw).to_message()
@@ -47,7 +50,7 @@ def delivered(found):
 
 
 @pytest.mark.parametrize(("name", "count"), [(CLEAN, 1), (JAVA5, 3)])
-def test_what_we_deliver_is_what_java_delivered_byte_for_byte(tmp_path, clock, name, count):
+def test_we_deliver_the_same_bytes_as_java(tmp_path, clock, name, count):
     root = shutil.copytree(GOLDEN / name, tmp_path / name)
     java = delivered(records(root))
     end = max(records(root))
@@ -61,7 +64,7 @@ def test_what_we_deliver_is_what_java_delivered_byte_for_byte(tmp_path, clock, n
 
 
 @pytest.mark.parametrize("name", [CLEAN, JAVA5])
-def test_what_java_has_delivered_is_not_delivered_again(tmp_path, clock, name):
+def test_a_message_that_java_has_delivered_is_not_delivered_again(tmp_path, clock, name):
     root = shutil.copytree(GOLDEN / name, tmp_path / name)
     before = records(root)
     with Store.open(root, clock=clock) as store:
@@ -70,7 +73,7 @@ def test_what_java_has_delivered_is_not_delivered_again(tmp_path, clock, name):
     assert records(root) == before
 
 
-def test_what_java_has_parked_is_seen_and_delivered_when_it_is_due(tmp_path):
+def test_a_message_parked_by_java_is_shown_and_delivered_when_it_is_due(tmp_path):
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path / CLEAN)
     parked = decode_record(records(root)[4444])
     for file in (root / "config").glob("delayOffset*"):

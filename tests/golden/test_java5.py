@@ -1,4 +1,4 @@
-"""A store of the Java broker 5.5.0: what Java's client pulled from it is what we read."""
+"""A store of the Java broker 5.5.0: we read the messages that Java's client pulled from it."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ def root(tmp_path):
     return shutil.copytree(GOLDEN / NAME, tmp_path / NAME)
 
 
-def test_every_message_is_read_as_java_pulled_it_and_without_a_trace(root):
+def test_every_message_equals_java_s_and_reading_changes_nothing(root):
     before = listing(root)
     assert_same(root, PULLED)
     assert listing(root) == before
@@ -29,7 +29,7 @@ def test_every_message_is_read_as_java_pulled_it_and_without_a_trace(root):
     assert kinds == {0, 0x8, 0x100, 0x200, 0x300}, "plain, committed, LZ4, Zstandard, zlib"
 
 
-def test_every_key_and_every_id_is_found_by_java_s_index(root):
+def test_every_key_and_every_id_is_found_with_java_s_index(root):
     expected = {}
     for message in MESSAGES:
         own = message["properties"]
@@ -45,7 +45,7 @@ def test_every_key_and_every_id_is_found_by_java_s_index(root):
     assert listing(root) == before
 
 
-def test_what_groups_have_consumed_is_read(root):
+def test_the_progress_of_groups_is_read(root):
     with Store.open(root, read_only=True) as store:
         assert store.groups.committed("workers", "work") == {0: 2}
         assert store.groups.committed("workers", "%RETRY%workers") == {0: 1}

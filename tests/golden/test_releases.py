@@ -1,7 +1,7 @@
 """Stores that earlier releases wrote are read, continued and verified by this one.
 
 `stores/<release>` was written once by `stores/write.py` with that release's code; `<name>.json` is
-what its own reader saw.
+what its own reader returned.
 """
 
 import json
@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture
 def seen(release, name):
-    """What the reader of the release saw."""
+    """The content that the release's own reader returned."""
     return json.loads((STORES / release / f"{name}.json").read_text())
 
 
@@ -46,19 +46,19 @@ def as_json(seen):
     return json.loads(json.dumps(seen))
 
 
-def test_every_message_and_all_progress_are_read_without_a_trace(root, name, seen, clock):
+def test_all_messages_and_progress_are_read_and_reading_changes_nothing(root, name, seen, clock):
     before = snapshot(root)
     with Store.open(root, read_only=True, clock=clock) as store:
         found = as_json(look(store))
     if name == "unclean":
-        # Only a writer may use the shared state of a killed one; a reader uses what was saved.
+        # Only a writer may use the shared state of a killed one; a reader uses the saved state.
         for unsaved in ("pending", "undecided", "keys"):
             found.pop(unsaved), seen.pop(unsaved)
     assert found == seen
     assert snapshot(root) == before
 
 
-def test_a_writer_finds_what_was_there_and_continues_it(root, name, seen, clock):
+def test_a_writer_finds_all_messages_and_continues(root, name, seen, clock):
     with Store.open(root, clock=clock) as store:
         seen["epoch"] += name == "unclean"
         assert as_json(look(store)) == seen
@@ -71,7 +71,7 @@ def test_a_writer_finds_what_was_there_and_continues_it(root, name, seen, clock)
         assert len(store.lookup.query("orders", "new")) == len(ends)
 
 
-def test_what_was_pending_is_delivered_once_when_it_is_due(root, seen, clock):
+def test_pending_messages_are_delivered_once_when_due(root, seen, clock):
     due = [(topic, body) for topic, _, body in seen["pending"]]
     with Store.open(root, clock=clock) as store:
         before = store.max_offset("later", 0)
@@ -83,7 +83,7 @@ def test_what_was_pending_is_delivered_once_when_it_is_due(root, seen, clock):
         assert sorted((one.topic, one.body.decode()) for one in delivered) == sorted(due)
 
 
-def test_consumers_and_queries_resume_where_they_were(root, seen, clock):
+def test_consumers_and_queries_resume_from_their_progress(root, seen, clock):
     with Store.open(root, clock=clock) as store:
         store.groups.commit("billing", "orders", {0: 20})
         assert store.groups.committed("billing", "orders") == {0: 20, 1: 2}
@@ -100,13 +100,13 @@ def test_consumers_and_queries_resume_where_they_were(root, seen, clock):
         assert store.max_offset("sunk", 0) == before + 2
 
 
-def test_a_deleted_topic_made_again_has_another_id_and_continues_its_offsets(root, clock):
+def test_a_deleted_and_recreated_topic_has_another_id_and_continues_its_offsets(root, clock):
     with Store.open(root, clock=clock) as store:
         store.topics.create("gone", read_queues=1, write_queues=1)
         assert store.append(Message(topic="gone", body=b"x", queue_id=0)).queue_offset == 1
 
 
-def test_verify_finds_nothing_wrong_before_and_after_a_writer(root, name, clock):
+def test_verify_finds_no_damage_before_and_after_a_writer(root, name, clock):
     if name == "clean":
         assert errors(root) == []
     with Store.open(root, clock=clock) as store:

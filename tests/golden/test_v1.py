@@ -1,4 +1,4 @@
-"""What the first version has written is read by every later one."""
+"""Files written by the first version are readable by every later one."""
 
 import hashlib
 import shutil
@@ -86,7 +86,7 @@ def log_records():
 
 
 @pytest.mark.parametrize("name", ["commitlog.bin", "consumequeue.bin", "checkpoint.bin"])
-def test_the_files_are_those_of_the_first_day(name):
+def test_the_files_are_unchanged(name):
     assert hashlib.sha256((V1 / name).read_bytes()).hexdigest() == DIGESTS[name]
 
 
@@ -110,7 +110,7 @@ def test_records_are_read_as_columns():
     assert [row["flag"] for row in rows] == [row[2][2] for row in ROWS]
 
 
-def test_the_same_records_are_still_written_alike():
+def test_the_same_records_are_still_written_with_the_same_bytes():
     for data in log_records():
         record = decode_record(data)
         given = {field.name: getattr(record, field.name) for field in fields(record)}
@@ -145,7 +145,7 @@ TOPICS = '{"topicConfigTable":{"Golden":{"perm":6,"readQueueNums":1,"writeQueueN
 
 @pytest.fixture
 def directory(tmp_path):
-    """The files where a store has them."""
+    """The files at their places in a store."""
     places = {
         "commitlog.bin": "commitlog/00000000000000004096",
         "consumequeue.bin": "consumequeue/Golden/0/00000000000000000000",

@@ -13,7 +13,7 @@ SENT_BACK = {"consumerGroup": "workers", "originTopic": "work"}
 
 
 def rows(path, view, columns=None, **options):
-    """All rows of a view as dictionaries."""
+    """Return all rows of a view as dictionaries."""
     with Store.open(path, read_only=True) as store:
         names = columns or [*VIEW_COLUMNS[view]]
         return [
@@ -25,7 +25,7 @@ def rows(path, view, columns=None, **options):
 
 
 def pulled(topic):
-    """What Java's client pulled from queue 0 of a topic."""
+    """Return the messages that Java's client pulled from queue 0 of a topic."""
     queues = json.loads((GOLDEN / f"{JAVA5}.json").read_text())
     return next(one["messages"] for one in queues if (one["topic"], one["queue"]) == (topic, 0))
 
@@ -35,7 +35,7 @@ def ms(time):
 
 
 @pytest.mark.parametrize(("view", "topic"), [("retry", "%RETRY%workers"), ("dlq", "%DLQ%workers")])
-def test_what_java_has_sent_back_is_what_its_client_pulled(view, topic):
+def test_retries_and_dead_letters_of_java_are_those_that_its_client_pulled(view, topic):
     (row,) = rows(GOLDEN / JAVA5, view)
     (java,) = pulled(topic)
     assert {name: row[name] for name in SENT_BACK} == SENT_BACK
@@ -57,7 +57,7 @@ def test_the_origin_of_a_dead_letter_is_found_by_its_id():
     assert (first.topic, first.body, first.msg_id) == ("work", b"bad", dead["msgId"])
 
 
-def test_what_still_waits_to_be_retried_is_shown_with_its_due_time(tmp_path):
+def test_pending_retries_are_shown_with_their_due_time(tmp_path):
     root = shutil.copytree(GOLDEN / JAVA5, tmp_path / "store")
     for file in (root / "config").glob("delayOffset*"):
         file.unlink()  # As if the broker had stopped before it was delivered.

@@ -1,4 +1,4 @@
-"""What Java's client saw beside what we read."""
+"""Compares the messages that Java's client pulled with those that pyrocket reads."""
 
 import base64
 from itertools import chain
@@ -17,7 +17,7 @@ COMPRESSED = 0x1
 
 
 def of_java(shown):
-    """A message as Peer describes it, under our names."""
+    """Return a message that Peer describes, with the names of pyrocket's fields."""
     camel = {
         name: name.split("_")[0] + "".join(map(str.title, name.split("_")[1:])) for name in FIELDS
     }
@@ -35,7 +35,7 @@ def of_ours(message):
 
 
 def bodies(pulled, topic):
-    """Bodies of a topic by queue, as pulled."""
+    """Return the bodies of a topic by queue, as pulled."""
     return {
         queue_id: [base64.b64decode(one["body"]) for one in found["messages"]]
         for (name, queue_id), found in sorted(pulled.items())
@@ -48,7 +48,7 @@ def all_bodies(pulled, topic):
 
 
 def read_all(path, queues):
-    """All messages of the queues through `Store.read`, in the shape that `Broker.pull` gives."""
+    """Read all messages of the queues with `Store.read`, in the form that `Broker.pull` returns."""
     with Store.open(path, read_only=True) as store:
         return {name: read_queue(store, *name) for name in queues}
 
@@ -66,7 +66,7 @@ def read_queue(store, topic, queue_id):
 
 
 def check_scan(store, topic, queue_id, known, messages):
-    """The bulk read path returns the same."""
+    """Check that the bulk read path returns the same messages."""
     names = [
         *("queueOffset", "body", "tags", "msgId", "storeTimestamp", "properties", "storeHost"),
     ]
@@ -83,7 +83,7 @@ def check_scan(store, topic, queue_id, known, messages):
 
 
 def assert_same(path, pulled):
-    """Everything that Java's client pulled, and nothing else, is what we read."""
+    """Check that pyrocket reads exactly the messages that Java's client pulled."""
     ours = read_all(path, pulled)
     assert ours.keys() == pulled.keys()
     for name, java in pulled.items():

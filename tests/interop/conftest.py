@@ -1,4 +1,4 @@
-"""Fixtures of the tests against RocketMQ: `java` for each version, made once."""
+"""Fixtures of the tests against RocketMQ: one `java` for each version."""
 
 import itertools
 from pathlib import Path
@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def pytest_collection_modifyitems(items):
-    """Everything here needs Maven and Java."""
+    """Mark all tests here: they need Maven and Java."""
     for item in items:
         if HERE in item.path.resolve().parents:
             item.add_marker(pytest.mark.interop)
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
-    """A failed test shows what the Java processes logged."""
+    """Attach the logs of the Java processes to a failed test."""
     report = yield
     if report.when == "call" and report.failed and "java" in getattr(item, "funcargs", {}):
         for program in item.funcargs["java"].programs():
@@ -29,7 +29,7 @@ def pytest_runtest_makereport(item):
 
 
 class Java:
-    """One version: its client, and brokers on request."""
+    """One version of RocketMQ: its client, and brokers on request."""
 
     def __init__(self, version, classes, folder):
         self.version, self.classes, self._folder = version, classes, folder
@@ -42,7 +42,7 @@ class Java:
         return self.version.startswith("5")
 
     def broker(self, store, **config):
-        """A broker that is starting: use it in a `with` block, which waits until it serves."""
+        """Start a broker; use it in a `with` block, which waits until it serves."""
         home = self._folder / f"broker{next(self._numbers)}"
         self._brokers.append(Broker(self.peer, self.classes, home, store, **config))
         return self._brokers[-1]
@@ -60,13 +60,13 @@ class Java:
 
 @pytest.fixture(scope="session", params=VERSIONS)
 def java_version(request, tmp_path_factory, checkout_in_children):
-    """The processes of one version; skips where they cannot be had."""
+    """The processes of one version; skips the test if they are not available."""
     cache = getattr(request.config, "cache", None)
     folder = cache.mkdir("interop") if cache else tmp_path_factory.mktemp("classes")
     try:
         classes = class_path(request.param, folder)
     except UnavailableError as error:
-        pytest.skip(f"no RocketMQ {request.param} here: {error}")
+        pytest.skip(f"RocketMQ {request.param} is not available: {error}")
     java = Java(request.param, classes, tmp_path_factory.mktemp("java"))
     yield java
     java.end_brokers()

@@ -1,4 +1,4 @@
-"""A process that dies in the middle of appending a batch over several log files.
+"""A process that dies while appending a batch over several log files.
 
 Usage: python -m interop.dying STORE STEP TRACE whole|plain|sink
 """

@@ -1,8 +1,8 @@
-"""Has a Java broker write a small store, and records what its client pulls from it.
+"""Makes a Java broker write a small store, and records the messages that its client pulls.
 
 Usage: python -m interop.make_golden VERSION DIRECTORY, from `tests/`; VERSION as in `maven.py`.
-Makes DIRECTORY and DIRECTORY.json. Existing files are kept: bytes that must be readable for ever
-are written once.
+Creates DIRECTORY and DIRECTORY.json. Existing files are never overwritten: they prove that old
+bytes remain readable.
 """
 
 import json
@@ -27,7 +27,7 @@ NOT_OF_THE_STORE = ("rocksdbstore", "compaction", "timerwheel", "timerlog")
 
 
 def write(peer, broker):
-    """Returns all that is pulled, once everything has arrived."""
+    """Write the messages; return all pulled messages once everything has arrived."""
     hellos = [
         outgoing(b"hello%d" % n, tags="TagA", keys=f"ORDER{n} K2", flag=n, queue=n % 2)
         for n in range(25)
@@ -49,8 +49,8 @@ def write(peer, broker):
 
 
 def make(version, target):
-    """Write the store at `target` and what is in it beside it."""
-    assert not target.exists(), f"{target} is there"
+    """Write the store at `target`, and its content to a JSON file beside it."""
+    assert not target.exists(), f"{target} already exists"
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         classes = class_path(version, here / "cache")

@@ -1,6 +1,6 @@
-"""The artifacts of a version of RocketMQ, fetched from Maven Central by `pom.xml`.
+"""Fetches the artifacts of a version of RocketMQ from Maven Central with `pom.xml`.
 
-The only Java sources here are in `java/`.
+The only Java sources of the project are in `java/`.
 """
 
 import hashlib
@@ -17,11 +17,11 @@ CLASSPATH_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-c
 
 
 class UnavailableError(Exception):
-    """Java, Maven or an artifact cannot be had here."""
+    """Java, Maven or an artifact is not available."""
 
 
 def class_path(version, cache):
-    """The jars of a version and our compiled classes, made once. Or UnavailableError."""
+    """Return the class path of a version, with our compiled classes; raises UnavailableError."""
     for tool in ("java", "javac", "mvn"):
         if shutil.which(tool) is None:
             raise UnavailableError(f"{tool} is not installed")
@@ -41,7 +41,7 @@ def class_path(version, cache):
 
 
 def fetch(version, listing):
-    """Let Maven fetch and list the artifacts in the pom; tried twice."""
+    """Fetch and list the artifacts of the pom with Maven, in at most two attempts."""
     goal = ["mvn", "-B", "-q", "-f", HERE / "pom.xml", f"-P{VERSIONS[version]}"]
     goal += [CLASSPATH_GOAL, f"-Dmdep.outputFile={listing}"]
     try:

@@ -1,4 +1,4 @@
-"""Apache RocketMQ as processes: its name server and client in one, a broker in another.
+"""Apache RocketMQ as processes: name server and client in one, and a broker in another.
 
 Their class path comes from `maven.py`.
 """
@@ -24,7 +24,7 @@ JVM = [
     *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch")),
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
-    # The developer's disk may be full enough to alarm a broker.
+    # A nearly full disk of the developer would make a broker reject messages.
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
     "-Drocketmq.client.rebalance.waitInterval=500",
@@ -52,13 +52,13 @@ CLUSTER, BROKER = "DefaultCluster", "broker-a"
 
 
 class JavaError(Exception):
-    """RocketMQ's client refused or failed."""
+    """An error of RocketMQ's client."""
 
 
 def free_ports():
-    """A port p with p - 2 and p + 1 free too: a broker's fast, listen and replication ports.
+    """Return a port p with p - 2 and p + 1 free too: a broker's fast, listen and replication ports.
 
-    Below the range of ephemeral ports.
+    All are below the range of ephemeral ports.
     """
     for _ in range(100):
         port = random.randrange(12_000, 32_000)
@@ -73,7 +73,7 @@ def is_free(port):
 
 
 class Program:
-    """A Java process with a home of its own; it never outlives the test."""
+    """A Java process with a home of its own, which ends with the test at the latest."""
 
     def __init__(self, classes, home, main, *arguments, jvm=(), **streams):
         self.home = Path(home)
@@ -99,17 +99,17 @@ class Program:
     def stop(self):
         """Shut it down cleanly."""
         self.process.terminate()
-        assert self.process.wait(STOP_SECONDS) == 143, "it did not shut down in order"
+        assert self.process.wait(STOP_SECONDS) == 143, "it did not shut down cleanly"
 
     def exit_status(self, seconds=START_SECONDS):
-        """Wait until it ends by itself."""
+        """Wait until the process ends by itself."""
         return self.process.wait(seconds)
 
     def said(self, text):
         return text in self.output.read_text(errors="replace")
 
     def logs(self):
-        """The ends of all its logs, for finding the cause of a failure."""
+        """Return the ends of all its logs, to find the cause of a failure."""
         for path in sorted(self.home.rglob("*.log")):
             lines = path.read_text(errors="replace").splitlines()[-40:]
             if lines:
@@ -117,7 +117,7 @@ class Program:
 
 
 class Broker(Program):
-    """A broker on a directory, on ports of its own. It is killed unless it was stopped before."""
+    """A broker for a directory, on ports of its own. It is killed unless it was stopped before."""
 
     def __init__(self, peer, classes, home, store, address="127.0.0.1", jvm=(), **config):
         self.peer, self.store, self.port = peer, Path(store), free_ports()
@@ -133,10 +133,10 @@ class Broker(Program):
             "namesrvAddr": f"127.0.0.1:{peer.port}",
             "storePathRootDir": store,
             "storePathCommitLog": Path(store) / "commitlog",
-            # No file expires and the disk never counts as full during a test.
+            # No file expires and the disk is never considered full during a test.
             "fileReservedTime": 100_000,
             "diskMaxUsedSpaceRatio": 95,
-            # A broker that stops checks half messages once more, unless they are young.
+            # A stopping broker checks half messages once more, unless they are young.
             "transactionCheckInterval": 3_600_000,
             "transactionTimeOut": 3_600_000,
             "traceTopicEnable": "false",
@@ -150,14 +150,14 @@ class Broker(Program):
         )
 
     def await_start(self):
-        """Return when it serves; fail if it ends instead."""
+        """Wait until the broker serves; fail if it ends instead."""
         deadline = time.monotonic() + START_SECONDS
         while not self.said("boot success"):
             assert self.process.poll() is None, "the broker ended while it was starting"
             assert time.monotonic() < deadline, "the broker did not start in time"
             time.sleep(0.05)
         while not self.peer.ask("registered", address=f"{self.address}:{self.port}"):
-            assert time.monotonic() < deadline, "the name server did not hear of the broker"
+            assert time.monotonic() < deadline, "the name server did not register the broker"
             time.sleep(0.05)
         return self
 
@@ -167,21 +167,21 @@ class Broker(Program):
     def __exit__(self, kind, error, trace):
         self.kill()
 
-    # What the client sees of this broker.
+    # The client's view of this broker.
 
     def queues_on_disk(self):
-        """Every (topic, queue id) that has files, independent of any table."""
+        """Return every (topic, queue id) that has files, independent of any table."""
         folders = (self.store / "consumequeue").glob("*/*")
         return sorted((folder.parent.name, int(folder.name)) for folder in folders)
 
     def pull(self, queues=None):
-        """All messages of all queues: {(topic, queue id): {"min", "max", "messages"}}."""
+        """Return all messages of all queues: {(topic, queue id): {"min", "max", "messages"}}."""
         names = self.queues_on_disk() if queues is None else queues
         pulled = self.peer.ask("pull", broker=BROKER, queues=names)
         return {(one["topic"], one["queue"]): one for one in pulled}
 
     def query(self, topic, key):
-        """Messages with the key as Java finds them, oldest first."""
+        """Return the messages that Java finds by a key, oldest first."""
         found = self.peer.ask("query", topic=topic, key=key)
         return sorted(found, key=lambda one: one["physicalOffset"])
 
@@ -197,7 +197,7 @@ class Broker(Program):
 
 
 class Peer(Program):
-    """The name server and the client; one for all tests of a version."""
+    """The name server and the client, shared by all tests of a version."""
 
     def __init__(self, classes, home):
         self.port = free_ports()
@@ -216,7 +216,7 @@ class Peer(Program):
         self._answers.put(b"")
 
     def ask(self, command, timeout=120, **arguments):
-        """Run a command in the client. Raises JavaError with Java's message."""
+        """Run a command in the client; raises JavaError with Java's message."""
         request = json.dumps({"do": command, **arguments}) + "\n"
         self.process.stdin.write(request.encode())
         self.process.stdin.flush()
@@ -233,11 +233,11 @@ class Peer(Program):
         self.process.stdout.close()
 
     def send(self, topic, messages, **options):
-        """Send messages (see `outgoing`), each alone or with `batch` all at once."""
+        """Send messages (see `outgoing`), each alone, or all in one batch with `batch`."""
         return self.ask("send", topic=topic, messages=messages, **options)
 
     def consume(self, topic, group, attempts, max_reconsume_times=1, seconds=30):
-        """Consume until so many attempts were made; bodies that begin with `bad` fail."""
+        """Consume until `attempts` attempts were made; bodies that begin with `bad` fail."""
         return self.ask(
             "consume",
             topic=topic,
@@ -249,8 +249,9 @@ class Peer(Program):
 
 
 def outgoing(body, **more):
-    """A message for `Peer.send`: tags, keys (one text), properties, delay, flag, queue, state.
+    """Return a message for `Peer.send`: tags, keys (one text), properties, delay, flag, queue,
+    state.
 
-    `own` are properties that are RocketMQ's.
+    `own` are RocketMQ's own properties.
     """
     return {"body": base64.b64encode(body).decode(), **more}

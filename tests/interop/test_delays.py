@@ -1,4 +1,4 @@
-"""Delay levels handed over: Java delivers messages pending in our store, and we those in Java's."""
+"""Delay levels handed over: Java delivers pending messages of our store, and we those of Java's."""
 
 import time
 
@@ -21,7 +21,7 @@ def delivered(store, topic="t"):
 
 
 def park(path):
-    """Four messages that we have delivered, six that wait for five seconds."""
+    """Append four messages that are delivered, and six with a delay of five seconds."""
     with Store.open(path, create=True, config=SIZES) as store:
         store.topics.create("t", read_queues=2, write_queues=2)
         for number, body in enumerate(OURS_EARLY):
@@ -63,8 +63,10 @@ def test_we_deliver_messages_pending_in_java_s_store_once(java, store_path, endi
             for batch in store.views.scan_pending(part, ["t"], ["body"])
             for body in batch.column("body")
         ]
-        # A broker may take so long to stop that some are delivered meanwhile.
-        assert sorted(delivered(store) + waits) == early + late, "what Java delivered comes again"
+        # A broker may take so long to stop that it delivers some in the meantime.
+        assert sorted(delivered(store) + waits) == early + late, (
+            "a message that Java delivered is delivered again"
+        )
         with store.run_services():
             wait_until(lambda: len(delivered(store)) >= 8)
             time.sleep(0.5)

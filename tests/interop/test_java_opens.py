@@ -1,4 +1,4 @@
-"""We write, Java opens after a clean shutdown or a crash of ours; then Java writes, we read."""
+"""We write, Java opens after our clean shutdown or crash; then Java writes, and we read."""
 
 import random
 import time
@@ -55,7 +55,7 @@ def check_offsets(broker):
 
 
 def check_ids(peer, pulled):
-    """A message is found by the offset id that we give."""
+    """Check that Java finds a message by the offset id that we return."""
     found = of_java(pulled["orders", 0]["messages"][3])
     offset_id = offset_message_id(*STORE_HOST, found["physical_offset"])
     assert offset_id.startswith("7F000001")
@@ -90,7 +90,7 @@ def test_java_delivers_our_delayed_message_and_checks_our_half_message(java, sto
         assert store.read(DELAYED, 0, 0)[0].body == b"late"
 
 
-def test_writers_killed_in_the_middle_lose_nothing_that_was_acknowledged(
+def test_writers_killed_during_an_append_lose_no_acknowledged_message(
     java, store_path, tmp_path, nursery
 ):
     seed = random.randrange(10**6)
@@ -122,7 +122,8 @@ def test_writers_killed_in_the_middle_lose_nothing_that_was_acknowledged(
 
 
 def check_nothing_lost(diaries, ours, pulled):
-    """Java sees what we see and perhaps more: what was written whole, but not yet acknowledged."""
+    """Check that Java reads our messages, and perhaps complete ones that were not acknowledged
+    yet."""
     numbers = {}
     for name, found in ours.items():
         seen = [of_java(one) for one in pulled[name]["messages"]]
@@ -134,7 +135,7 @@ def check_nothing_lost(diaries, ours, pulled):
         acknowledged = int((diary.read_text().split() or ["0"])[-1])
         found = sorted(numbers[diary.name])
         assert found[:acknowledged] == list(range(acknowledged)), diary.name
-        assert len(found) == len(set(found)), "nothing comes twice"
+        assert len(found) == len(set(found)), "no message is duplicated"
 
 
 def test_files_of_the_default_sizes(java, store_path):

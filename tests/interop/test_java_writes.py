@@ -1,4 +1,4 @@
-"""Java writes, we read in full; we append, Java reads; Java appends, we read."""
+"""Java writes, and we read everything; we append, and Java reads; Java appends, and we read."""
 
 import pytest
 from interop.compare import all_bodies, assert_same, bodies, of_java
@@ -21,7 +21,7 @@ def test_every_kind_of_message_is_read_and_the_log_continues(java, store_path, e
     before = snapshot(store_path)
     assert_same(store_path, pulled)
     check_views(store_path, pulled)
-    assert snapshot(store_path) == before, "reading leaves no trace"
+    assert snapshot(store_path) == before, "reading changes nothing"
 
     ours = append_ours(store_path)
     with java.broker(store_path, **SMALL) as broker:
@@ -37,7 +37,7 @@ def test_every_kind_of_message_is_read_and_the_log_continues(java, store_path, e
 
 
 def check_kinds(sent, pulled):
-    """The store holds what the test is about."""
+    """Check that the store contains the kinds of messages under test."""
     for topic, expected in sent.items():
         assert sorted(all_bodies(pulled, topic)) == sorted(expected), topic
     messages = {name: [of_java(one) for one in found["messages"]] for name, found in pulled.items()}
@@ -58,7 +58,7 @@ def check_kinds(sent, pulled):
 
 
 def check_views(path, pulled):
-    """What was sent back or given up, and every record of the log, as our views show it."""
+    """Check that our views show retried and dead letters, and every record of the log."""
     for view, topic in (("retry", "%RETRY%workers"), ("dlq", "%DLQ%workers")):
         columns = ["originTopic", "originMsgId", "physicalOffset", "storeTimestamp"]
         rows = {row["physicalOffset"]: row for row in view_rows(path, view, columns, "workers")}

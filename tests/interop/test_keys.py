@@ -1,4 +1,5 @@
-"""Keys: we find what Java indexed, and Java finds what we indexed, in any time zone."""
+"""Keys: we find messages that Java indexed, and Java finds those that we indexed, in any time
+zone."""
 
 import time
 
@@ -48,7 +49,7 @@ def test_keys_that_java_indexed_are_found(java, store_path, ending):
         for n in range(250, 400):
             store.append(Message(topic="t", body=b"%d" % n, keys=[f"one{n}", "ten24"]))
         check_lookups(store, found | {"ten24": ours(store, "t", "ten24")}, viewed, offset_id)
-        assert len(ours(store, "t", "ten24")) == 64, "the newest, as many as Java gives"
+        assert len(ours(store, "t", "ten24")) == 64, "the newest, up to Java's limit"
         newest = ours(store, "t", "one399")
     with java.broker(store_path, **SMALL) as broker:
         for key in asked[:4]:
@@ -96,12 +97,13 @@ def test_keys_that_we_indexed_are_found_by_java(java, store_path, clean, zone):
             assert java_s(broker, topic, key) == expected, key
 
 
-def test_our_keys_are_found_by_us_though_java_has_indexed_only_the_newest(java, store_path):
-    """After an unclean end Java forgets index files that are not full and indexes what came after
-    the checkpoint: older keys are lost to it, but need not be to us."""
+def test_we_find_our_keys_even_if_java_has_indexed_only_the_newest(java, store_path):
+    """After an unclean shutdown Java deletes index files that are not full and indexes the messages
+    after the checkpoint. It no longer finds older keys, but we must.
+    """
     store = written(store_path)
     store.flush()
-    time.sleep(4)  # RocketMQ takes three seconds off the checkpoint's time.
+    time.sleep(4)  # RocketMQ subtracts three seconds from the checkpoint's time.
     for n in range(200):
         store.append(Message(topic="orders", body=b"y" * 2000, keys=[f"late{n}"]))
     store.flush()

@@ -1,4 +1,4 @@
-"""One directory for Java and us: the second one is refused, and nothing is lost by trying."""
+"""One directory for Java and us: the second process is refused, and its attempt loses nothing."""
 
 import threading
 import time
@@ -38,7 +38,7 @@ class Appending(threading.Thread):
         return self.acknowledged
 
 
-def test_java_is_refused_while_we_write_and_harms_nothing(java, store_path):
+def test_java_is_refused_while_we_write_and_damages_nothing(java, store_path):
     store = written(store_path)
     before = read_all(store_path, [("orders", 0), ("orders", 1), ("wide", 0)])
     appending = Appending(store)
@@ -47,7 +47,7 @@ def test_java_is_refused_while_we_write_and_harms_nothing(java, store_path):
     assert broker.exit_status() != 0
     assert any("Lock failed" in text for _, text in broker.logs())
     acknowledged = appending.end()
-    assert len(acknowledged) > 100, "appends went on"
+    assert len(acknowledged) > 100, "appends continued"
     store.groups.commit("busy", "busy", {0: len(acknowledged)})
     store.close()
     assert not (store_path / "abort").exists()
@@ -67,13 +67,13 @@ def test_java_is_refused_while_we_write_and_harms_nothing(java, store_path):
 
 
 def refused(java, path):
-    """Start a broker on a store that is in use; it loads everything before it looks at the lock."""
+    """Start a broker on a store that is in use; it loads everything before it checks the lock."""
     broker = java.broker(path, **SMALL)
     assert broker.exit_status() != 0
 
 
 def test_keys_are_found_after_java_was_refused(java, store_path):
-    """While it loads, Java begins index files for a store without a clean end."""
+    """While loading, Java creates index files for a store without a clean shutdown."""
     with written(store_path) as store:
         store.flush()
         time.sleep(1)
@@ -82,8 +82,8 @@ def test_keys_are_found_after_java_was_refused(java, store_path):
             assert len(store.lookup.query(topic, key)) == 1, key
 
 
-def test_topics_made_while_java_is_refused_stay(java, store_path):
-    """When it ends, RocketMQ 5 writes its tables as it has loaded them."""
+def test_topics_created_while_java_is_refused_remain(java, store_path):
+    """RocketMQ 5 writes its tables as loaded when it ends."""
     made, ended = [], threading.Event()
     with written(store_path) as store:
 
@@ -119,7 +119,7 @@ def test_our_writer_is_refused_while_java_runs(java, store_path):
         assert [message.body for message in store.read("t", 0, 0)] == [b"one", b"two", b"three"]
 
 
-def test_a_reader_follows_a_running_java_broker_without_a_trace(java, store_path):
+def test_a_reader_follows_a_running_java_broker_without_changing_the_store(java, store_path):
     with java.broker(store_path, **SMALL) as broker:
         java.peer.send("t", [outgoing(b"0")], queues=1)
         pulled = broker.pull([("t", 0)])

@@ -1,4 +1,4 @@
-"""Checksums over whole records: RocketMQ 5 recovers by ours, and we read by its."""
+"""Checksums over complete records: RocketMQ 5 recovers with ours, and we read with its."""
 
 import shutil
 from dataclasses import replace
@@ -14,7 +14,7 @@ from support.halves import log_records
 from support.stores import batch, log_files, overwrite, reboot
 
 STRICT = SMALL | {"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"}
-"""A broker that refuses a record without the checksum, or with another one, when it recovers."""
+"""A broker that rejects records with a missing or wrong checksum in recovery."""
 
 
 @pytest.fixture
@@ -25,7 +25,9 @@ def java5(java):
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "unclean"])
-def test_a_strict_broker_accepts_our_records_and_we_accept_its(java5, store_path, clean):
+def test_a_strict_broker_accepts_our_records_and_we_accept_those_of_a_broker(
+    java5, store_path, clean
+):
     written(store_path, replace(SIZES, property_crc=True)).close(clean=clean)
     with java5.broker(store_path, **STRICT) as broker:
         assert_same(store_path, broker.pull())
@@ -41,8 +43,10 @@ def test_a_strict_broker_accepts_our_records_and_we_accept_its(java5, store_path
     assert verify(store_path).ok
 
 
-def test_the_broker_ends_a_log_where_we_do(java5, store_path):
-    """A property is changed after the last checkpoint: it and all after it are truncated."""
+def test_the_broker_truncates_a_log_where_we_do(java5, store_path):
+    """A property is changed after the last checkpoint: this record and all later ones are
+    truncated.
+    """
     with Store.open(store_path, create=True, config=replace(SIZES, property_crc=True)) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         store.append_batch(batch([b"one", b"two"], 0, tags=pa.array(["good", "bad!"])), topic="t")

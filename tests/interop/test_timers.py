@@ -44,13 +44,13 @@ def arrived(broker, wanted):
 
 
 def everything_later(path):
-    """All messages of topic t at last, delivered by us."""
+    """Deliver everything by the end, and return all messages of topic t."""
     later = FakeClock(int(time.time() * 1000) + 40 * DAY)
     with Store.open(path, clock=later) as store:
         return sorted(drained(store))
 
 
-def test_a_broker_delivers_what_was_pending_with_us(java5, store_path):
+def test_a_broker_delivers_our_pending_timers(java5, store_path):
     with open_store(store_path) as store:
         send(store, b"month", 30 * DAY)
         gone = send(store, b"gone", 4000)
@@ -80,8 +80,8 @@ def test_a_broker_delivers_what_was_pending_with_us(java5, store_path):
     assert everything_later(store_path) == sorted([*found, b"hour", b"month"])
 
 
-def test_a_broker_repeats_no_delivery_although_another_timer_is_hours_late(java5, store_path):
-    """It begins with the second of the oldest overdue timer; later deliveries come after that."""
+def test_a_broker_repeats_no_delivery_even_if_another_timer_is_hours_late(java5, store_path):
+    """The broker starts at the second of the oldest overdue timer; later deliveries follow it."""
     clock = FakeClock(int(time.time() * 1000) - 4 * HOUR)
     with open_store(store_path, clock=clock) as store:
         for body, after_ms in ((b"late", 2 * HOUR), (b"delivered", 1)):
@@ -104,7 +104,7 @@ def _timer(body, after_ms, **own):
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_we_deliver_what_was_pending_with_a_broker(java5, store_path, end):
+def test_we_deliver_the_pending_timers_of_a_broker(java5, store_path, end):
     open_store(store_path).close()
     with java5.broker(store_path, **SMALL, timerMaxDelaySec=10 * 86_400) as broker:
         sent = java5.peer.send(
@@ -143,7 +143,7 @@ def test_a_timer_that_a_broker_cancelled_is_not_delivered_by_us(java5, store_pat
 
 
 def test_a_broker_rolls_distant_timers_and_we_deliver_them_once(java5, store_path):
-    """With a wheel of a few seconds it re-appends timers that do not fit."""
+    """With a wheel of a few seconds the broker re-appends timers that do not fit."""
     with open_store(store_path) as store:
         send(store, b"ours", HOUR)
     with java5.broker(store_path, **SMALL, timerRollWindowSlot=3) as broker:

@@ -1,4 +1,4 @@
-"""Transactions begun by one side and ended by the other."""
+"""Transactions started by one side and ended by the other."""
 
 import pytest
 from interop.compare import all_bodies, assert_same, of_java
@@ -15,7 +15,7 @@ CHECKS = {
     "transactionCheckInterval": 2000,
     "transactionTimeOut": 500,
     "transactionCheckMax": 1000,
-    # RocketMQ 5 collects decisions for three seconds, and would ask again meanwhile.
+    # RocketMQ 5 collects decisions for three seconds, and would check again in the meantime.
     "transactionOpBatchInterval": 100,
 }
 BILLS = [("bills", 0)]
@@ -27,7 +27,8 @@ def decide(message, arg=None):
 
 
 def asked_by_java(java, count, state="COMMIT_MESSAGE", seconds=6):
-    """The bodies that a broker checks with a producer of the group, which answers `state`."""
+    """Return the bodies that a broker checks with a producer of the group, which answers
+    `state`."""
     found = java.peer.ask(
         "checks", topic="bills", group=GROUP, state=state, count=count, seconds=seconds
     )
@@ -111,7 +112,7 @@ def test_we_check_exactly_the_half_messages_a_broker_left_undecided(java, store_
 
 
 def test_a_broker_continues_with_our_immune_messages(java, store_path):
-    """They were re-appended with their first offset, which no op message may name."""
+    """They were re-appended with their first offset, which no op message may contain."""
     clock = FakeClock(system_clock() - 2 * MINUTE)
     with Store.open(store_path, create=True, config=SIZES, clock=clock) as store:
         store.topics.create("bills", read_queues=1, write_queues=1)

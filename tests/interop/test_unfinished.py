@@ -1,4 +1,4 @@
-"""A writer of ours dies in the middle of a batch over several log files, then Java opens."""
+"""One of our writers dies during a batch over several log files; then Java opens the store."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def make(path):
 
 
 def append_and_die(path, step, trace, kind):
-    """Append, but die in the middle of the write number `step`; returns the exit status."""
+    """Append, but die during the write number `step`; return the exit status."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "interop.dying", path, step, trace, kind]
     return subprocess.run(
@@ -35,7 +35,7 @@ def append_and_die(path, step, trace, kind):
 
 
 def writes_of_an_append(path, trace, kind):
-    """How many writes an append takes until it is published."""
+    """Return the number of writes of an append until it is published."""
     assert append_and_die(make(path), NEVER, trace, kind) == 0
     assert len(log_files(path)) > 3
     steps = trace.read_text().splitlines()
@@ -44,10 +44,11 @@ def writes_of_an_append(path, trace, kind):
 
 @pytest.mark.parametrize("kind", ["whole", "plain", "sink"])
 @pytest.mark.parametrize("back", [1, 3])
-def test_a_batch_that_a_dead_writer_left_incomplete(java, store_path, tmp_path, kind, back):
-    """A whole batch is there for Java or not, and one of a sink can be published again.
+def test_java_and_we_continue_after_an_incomplete_batch(java, store_path, tmp_path, kind, back):
+    """Java reads a complete batch or none of it; an incomplete batch of a sink can be published
+    again.
 
-    Of a plain batch that was not published, Java may keep the first rows; we read them, too.
+    Of a plain batch that was not published, Java may keep the first rows; then we read them, too.
     """
     writes = writes_of_an_append(tmp_path / "rehearsal", tmp_path / "rehearsed", kind)
     assert append_and_die(make(store_path), writes - back, tmp_path / "trace", kind) == DIED

@@ -1,4 +1,4 @@
-"""The messages that Java writes: every kind that a store can hold."""
+"""Messages written by Java: every kind that a store can hold."""
 
 import json
 import random
@@ -26,7 +26,7 @@ def name_transaction_topics(path):
 
 
 def wait_until(condition, seconds=30):
-    """Ask again and again; returns the first answer that is not empty."""
+    """Poll until an answer is not empty, and return it."""
     deadline = time.monotonic() + seconds
     while True:
         answer = condition()
@@ -37,8 +37,10 @@ def wait_until(condition, seconds=30):
 
 
 def steady(broker):
-    """All that is pulled, once nothing comes any more: a killed broker delivers delayed messages
-    again that it had delivered in its last seconds."""
+    """Return all pulled messages once no more arrive.
+
+    A killed broker repeats the delayed deliveries of its last seconds.
+    """
     last = broker.pull()
     while True:
         time.sleep(2)
@@ -48,7 +50,7 @@ def steady(broker):
 
 
 def write_everything(java, broker):
-    """Returns what was sent, by topic, and all that Java's client then pulls."""
+    """Return the sent messages by topic, and all messages that Java's client then pulls."""
     sent = {
         "orders": send_orders(java.peer),
         "batch": send_batch(java.peer),
@@ -97,7 +99,7 @@ def send_packed(peer):
 
 
 def send_work(peer):
-    """Two messages, one of which is tried twice and given up."""
+    """Send two messages, one of which is tried twice and becomes a dead letter."""
     plain = [b"good", b"bad"]
     peer.send("work", [outgoing(body, keys=body.decode()) for body in plain], queues=1)
     attempts = peer.consume("work", "workers", attempts=3)
@@ -108,7 +110,7 @@ def send_work(peer):
 
 
 def settled(broker, sent):
-    """All that is pulled, once everything that was under way has arrived; else None."""
+    """Return all pulled messages once all pending ones have arrived, else None."""
     pulled = broker.pull()
 
     def count(topic):

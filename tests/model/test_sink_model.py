@@ -1,4 +1,4 @@
-"""Sinks beside the model: whatever else happens, every batch is there once."""
+"""Sinks compared with the model: after any other operations, every batch exists once."""
 
 from unittest import mock
 
@@ -15,7 +15,7 @@ SINKS = st.sampled_from(["one", "two"])
 
 
 class SinkMachine(StoreMachine):
-    """Two queries that publish into any topic, each with runs that replace each other."""
+    """Two queries that publish to any topic, each with runs that replace each other."""
 
     @initialize()
     def begin(self):
@@ -26,14 +26,14 @@ class SinkMachine(StoreMachine):
         return numbered(number, f"run-{self.run.get(sink, 0) if run is None else run}", sink, "")
 
     def counted(self, sink):
-        """The newest batch, with rows or without."""
+        """Return the newest batch, with rows or without."""
         return self.last.get(sink, -1) + self.empty.get(sink, 0)
 
     def is_published(self, sink, number):
         self.last[sink], self.empty[sink] = number, 0
 
     def moved(self, sink, run=None):
-        """Record that the log has something new about the sink, and which run is current."""
+        """Record that the log has a new batch of the sink, and the current run."""
         self.moves[sink] = self.moves.get(sink, 0) + 1
         old = self.run.get(sink, 0)
         if run is not None and run != old:
@@ -46,7 +46,7 @@ class SinkMachine(StoreMachine):
         return self.runs
 
     def staged(self, one, topic, rows):
-        """Two tasks, each with its share; the reader stages, as tasks do."""
+        """Stage as two tasks with a share each; the reader stages, as tasks do."""
         half = len(rows) // 2
         return [
             stage(
@@ -77,7 +77,7 @@ class SinkMachine(StoreMachine):
     @precondition(lambda self: self.topics)
     @rule(sink=SINKS)
     def begin_and_stall(self, sink):
-        """A new run begins the next batch, and is held up."""
+        """A new run begins the next batch and is paused."""
         run = self.new_run()
         one = self.batch_of(sink, self.counted(sink) + 1, run)
         self.held[sink] = run, one, self.moves.get(sink, 0)
@@ -85,7 +85,8 @@ class SinkMachine(StoreMachine):
     @precondition(lambda self: self.topics and self.held)
     @rule(data=st.data(), rows=ROWS, which=st.integers(0, 1))
     def come_too_late(self, data, rows, which):
-        """It continues if no other run has published meanwhile; otherwise it gets an error."""
+        """The paused run continues if no other run has published since; otherwise it gets an
+        error."""
         topic = data.draw(st.sampled_from(sorted(self.topics)))
         sink = data.draw(st.sampled_from(sorted(self.held)))
         run, one, moves = self.held.pop(sink)
@@ -103,7 +104,7 @@ class SinkMachine(StoreMachine):
     @precondition(lambda self: self.topics and self.last)
     @rule(data=st.data(), rows=ROWS, which=st.integers(0, 1), new_run=st.booleans())
     def repeat(self, data, rows, which, new_run):
-        """The number counts, where other rows are allowed; a new run takes over by it."""
+        """Repeat a batch number, perhaps with other rows; a new run takes over by it."""
         topic = data.draw(st.sampled_from(sorted(self.topics)))
         sink = data.draw(st.sampled_from(sorted(self.last)))
         if new_run:
@@ -133,7 +134,7 @@ class SinkMachine(StoreMachine):
     @precondition(lambda self: self.topics)
     @rule(data=st.data(), sink=SINKS, rows=ROWS, at=st.integers(1, 9))
     def publish_on_a_full_disk(self, data, sink, rows, at):
-        """It fails at some step and is repeated: then everything is there."""
+        """Publishing fails at some step and is retried: then the batch is complete."""
         topic = data.draw(st.sampled_from(sorted(self.topics)))
         one = self.batch_of(sink, self.counted(sink) + 1)
         staged = self.staged(one, topic, rows)
@@ -167,7 +168,7 @@ class SinkMachine(StoreMachine):
 
 TestSink = SinkMachine.TestCase
 TestSink.settings = settings(
-    # Repeated examples show no more when there are many; the exploring run meets new ones.
+    # More repeated examples find nothing new; the exploring run generates new ones.
     max_examples=15 if settings.default.derandomize else 40,
     stateful_step_count=30,
     deadline=None,

@@ -1,4 +1,5 @@
-"""The store beside a model of dicts and lists: they agree after any sequence of operations."""
+"""The store compared with a model of dicts and lists: they agree after any sequence of
+operations."""
 
 import shutil
 import tempfile
@@ -36,7 +37,7 @@ ROWS = st.lists(st.tuples(BODIES, st.integers(0, QUEUES - 1)), min_size=1, max_s
 
 @dataclass
 class Queue:
-    """What a queue should hold: bodies from offset `first` on, with their store times."""
+    """The expected content of a queue: bodies from offset `first` on, with their store times."""
 
     first: int = 0
     rows: list = field(default_factory=list)
@@ -76,7 +77,7 @@ class StoreMachine(RuleBasedStateMachine):
             patch.stop()
 
     def add(self, topic, rows):
-        """What an append does to the model: rows of a queue keep their order."""
+        """Append to the model: the rows of a queue keep their order."""
         self.last_time = max(self.last_time, self.clock.now)
         for body, queue_id in rows:
             self.topics[topic][queue_id].rows.append((body, self.last_time))
@@ -150,7 +151,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.add(topic, rows)
         self.writers[1].topics.create(
             topic
-        )  # Any exclusive section makes visible what is in the log.
+        )  # Any section with the write lock makes the messages in the log visible.
 
     @precondition(lambda self: self.topics)
     @rule(data=st.data(), which=st.integers(0, 1))
@@ -165,7 +166,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), files=st.integers(0, 4))
     def clean(self, which, files):
-        """The oldest messages of all queues go, whole log files of them."""
+        """Delete the oldest messages of all queues, by whole log files."""
         report = self.writers[which].clean(total_bytes=files * CONFIG.log_file_bytes)
         assert len(log_files(self.path)) <= max(files, 1)
         for topic, queues in self.topics.items():
@@ -197,7 +198,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def check(self):
-        """Log, queues and index agree in every state."""
+        """Check that log, queues and index agree in every state."""
         report = verify(self.path)
         assert report.ok, report.findings
 
@@ -219,7 +220,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(booted=st.booleans(), clean=st.booleans())
     def crash(self, booted, clean):
-        """All processes die; after a boot only the files count."""
+        """Kill all processes; after a reboot, only the files remain."""
         for one in self.writers:
             one.close(clean=clean)
         if booted:
@@ -280,7 +281,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStore = StoreMachine.TestCase
 TestStore.settings = settings(
-    # Repeated examples show no more when there are many; the exploring run meets new ones.
+    # More repeated examples find nothing new; the exploring run generates new ones.
     max_examples=25 if settings.default.derandomize else 80,
     stateful_step_count=30,
     deadline=None,

@@ -71,7 +71,7 @@ def send_for_ever(path, diaries, name, group, seed):
 
 
 def queue(store, topic, queue_id=0):
-    """All messages of a queue, system topics included."""
+    """Return all messages of a queue, which may be of a system topic."""
     known = inner(store).reader.system_offsets(topic, queue_id)
     config = TopicConfig(topic, queue_id + 1, queue_id + 1)
     count = known.maximum - known.minimum
@@ -79,7 +79,7 @@ def queue(store, topic, queue_id=0):
 
 
 def rounds(one, clock, count=1, every=MINUTE):
-    """Let this many intervals pass; return the number of checks in each."""
+    """Advance the clock by `count` intervals; return the number of checks in each."""
     asked = []
     for _ in range(count):
         clock.now += every
@@ -92,7 +92,7 @@ def halves(store):
 
 
 def ops(store):
-    """The offsets that op messages name, in order."""
+    """Return the offsets that op messages contain, in order."""
     return [int(one.body) for one in queue(store, OP_TOPIC)]
 
 
@@ -101,7 +101,7 @@ def discarded(store):
 
 
 def log_records(path):
-    """Every record of a log, in order."""
+    """Return every record of a log, in order."""
     records = []
     for file in sorted((path / "commitlog").iterdir()):
         data, at = file.read_bytes(), 0

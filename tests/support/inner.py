@@ -1,9 +1,9 @@
-"""The inside of an open store, for promises that its public methods cannot show.
+"""Internals of an open store, for promises that its public methods cannot show.
 
     inner(store).writer.page[PUBLISHED]
     inner(store).crash()
 
-Tests reach private attributes of a store only here, so that a part can move without them.
+Tests access private attributes of a store only here, so that they do not depend on its structure.
 """
 
 from pyrocket import Store

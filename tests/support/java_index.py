@@ -1,7 +1,7 @@
-"""RocketMQ's index files, put by put: a transcription of `IndexFile.putKey` and `IndexService`.
+"""RocketMQ's index files: a transcription of `IndexFile.putKey` and `IndexService`.
 
-Written from the description of the algorithm, field by field, and slow: what the vectorised code
-is compared with.
+Written from the description of the algorithm, field by field, and slow: the reference for the
+vectorised code.
 """
 
 import struct

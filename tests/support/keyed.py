@@ -47,18 +47,18 @@ def contents(path):
 
 
 def fill(store, count=100, first=0):
-    """Messages with a key of their own and one that all have."""
+    """Append messages with a unique key each and a key that all share."""
     keys = [[f"k{first + number}", "all"] for number in range(count)]
     store.append_batch(batch(numbered(count, 20, first), 0, keys=keys), topic="t")
 
 
 def keyless(store, count, body_bytes=50):
-    """Records without keys, as only other producers write them."""
+    """Append records without keys, as only other producers write them."""
     append_records(store, [{"body": body} for body in numbered(count, body_bytes)])
 
 
 def from_ipv6(store, count, first=0):
-    """Messages with a key each, every other one from a host with an IPv6 address."""
+    """Append messages with a key each, every other one from a host with an IPv6 address."""
     hosts = STORE_HOST, (LOOPBACK_V6, 1)
     append_records(
         store,
@@ -87,7 +87,7 @@ def append_records(store, fields):
 
 
 def java(store):
-    """What Java would have made of the log."""
+    """Return the index that Java would have built from the log."""
     index = JavaIndex(SMALL.index_slots, SMALL.index_items)
     queued = store.read("t", 0, 0, 10**6)
     for one in sorted(queued, key=lambda stored: stored.physical_offset):
@@ -115,7 +115,7 @@ def crash(store, path):
 
 
 class OpenedKeyFile(IndexFile):
-    """A file by its open descriptor, independent of its name."""
+    """An index file accessed by its open descriptor, independent of its name."""
 
     def __init__(self, descriptor):
         self.path, self.geometry = f"descriptor {descriptor}", GEOMETRY
@@ -123,10 +123,11 @@ class OpenedKeyFile(IndexFile):
 
 
 class Refused:
-    """What a RocketMQ broker does to the index of a store that it will find locked.
+    """The effect of a RocketMQ broker that loads the index of a locked store, before it sees the
+    lock.
 
-    It removes files that are not full, and the last `more` of the others, then indexes the log from
-    `start` on, step by step, into files of its own, of which it holds the last one open.
+    It removes files that are not full, and the last `more` of the others. Then it indexes the log
+    from `start` on, step by step, into files of its own, and keeps the last one open.
     """
 
     def __init__(self, path, log, start, more=0):

@@ -1,4 +1,4 @@
-"""Python runs this in every process of a job whose PYTHONPATH holds this folder."""
+"""Python runs this in every process of a job whose PYTHONPATH contains this folder."""
 
 import windows
 

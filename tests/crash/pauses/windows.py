@@ -1,27 +1,27 @@
 """Windows of an exactly-once sink in which a test pauses a process, to kill it or to resume it.
 
 A test writes a window's name to the file `plan` in the folder PYROCKET_PAUSES. The first process
-that gets there deletes the plan, writes its id to the file `hit`, and waits for the file `go`.
+that reaches the window deletes the plan, writes its id to the file `hit`, and waits for the file `go`.
 
     the source plans              latestOffset, in the process of the source
     the sink plans                store and topic are settled, in a planner of the driver
     a task reads                  before the first row, in the worker that reads
     a task begins                 before the first row, in the worker that stages
     a task stages                 a part of its file is written
-    a task has staged             before its message goes to the driver
-    publication begins            before anything is looked at or decided
-    reserved                      the log says how far the batch will reach
-    records in part               some are written behind the log's end
-    before the first fsync        all are written, but for the first eight bytes
-    before the head               and durable
+    a task has staged             before its message is sent to the driver
+    publication begins            before any check
+    reserved                      the log has a record with the end of the batch
+    records in part               some are written after the log's end
+    before the first fsync        all are written except the first eight bytes
+    before the head               the same, and durable
     after the head                the first eight bytes are written, not durable
-    before published              the batch is whole and durable, and not there for us
-    after published               there, but not in the queues
-    queues in part                the entries of some are in the queues
-    after dispatched              readers see all of it
-    staging is removed            a staged file of it is about to go, or to be used again
-    the ledger is saved           `sink.json` has just been replaced
-    publication done              Spark has not been told, and has not noted the batch
+    before published              the batch is complete and durable, but not published
+    after published               published, but not in the queues
+    queues in part                the entries of some messages are in the queues
+    after dispatched              readers see the entire batch
+    staging is removed            a staged file is about to be deleted or reused
+    the ledger is saved           `sink.json` was just replaced
+    publication done              Spark has not yet committed the batch
 """
 
 import functools
@@ -36,7 +36,7 @@ FOLDER = "PYROCKET_PAUSES"
 
 WINDOWS = tuple(re.findall(r"^    (\S.*?)  ", __doc__, re.MULTILINE))
 RARE = ("the ledger is saved",)
-"""Not in every micro-batch."""
+"""Windows that not every micro-batch has."""
 
 LONGEST_PAUSE = 300
 _HEAD_BYTES = 8
@@ -45,13 +45,13 @@ _publishing = False
 
 
 def install():
-    """Have the modules patched when they are imported; nothing else is imported here."""
+    """Patch the modules when they are imported; import nothing else here."""
     if os.environ.get(FOLDER):
         sys.meta_path.insert(0, _Patching(dict(_PATCHES)))
 
 
 def reach(window):
-    """Wait here if this is the window that the test wants."""
+    """Wait here if the test has planned this window."""
     folder = Path(os.environ[FOLDER])
     plan = folder / "plan"
     try:
@@ -69,7 +69,7 @@ def reach(window):
 
 
 class _Patching:
-    """Finds the modules to patch, each once, before any other finder."""
+    """Finds each module to patch, once, before any other finder."""
 
     def __init__(self, patches):
         self._patches = patches

@@ -1,6 +1,6 @@
-"""What a golden store holds, as JSON: recorded by the release that wrote it, compared ever after.
+"""Describes the content of a golden store as JSON: recorded by the release that wrote the store.
 
-Uses nothing but the public face, so that every release can run it.
+Later releases compare. Uses only the public API, so that every release can run it.
 """
 
 PROPERTIES = {"topic", "queue_id", "queue_offset", "physical_offset", "store_size", "properties"}
@@ -11,7 +11,7 @@ KEYS = ["o-0", "o-11", "o-12", "o-23", "all"]
 
 
 def look(store):
-    """Everything that a reader sees, with the log's own records."""
+    """Return everything that a reader sees, with the log's own records."""
     topics = store.topics.all()
     return {
         "uuid": store.uuid,
@@ -40,7 +40,7 @@ def look(store):
 
 
 def messages_of(store, topic):
-    """All messages of a topic, queue by queue."""
+    """Return all messages of a topic, queue by queue."""
     for queue_id, known in store.offsets(topic).items():
         at = known.minimum
         while at < known.maximum:
@@ -50,18 +50,18 @@ def messages_of(store, topic):
 
 
 def plain(one):
-    """A stored message as JSON."""
+    """Return a stored message as JSON."""
     known = {name: getattr(one, name) for name in sorted(PLAIN)}
     return {**known, "properties": dict(one.properties), "body": one.body.decode()}
 
 
 def keyed(one):
-    """What a look-up by key found."""
+    """Return a message that a look-up by key found."""
     return [one.queue_id, one.queue_offset, one.body.decode()]
 
 
 def pending(store):
-    """Topic, due time (ms) and body of what waits to be delivered."""
+    """Return topic, due time (ms) and body of pending messages."""
     for part in store.views.pending("scheduled"):
         for batch in store.views.scan_pending(part, []):
             for row in batch.to_pylist():

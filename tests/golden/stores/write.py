@@ -3,8 +3,8 @@
     git worktree add ../old de38b47
     PYTHONPATH=../old/store python tests/golden/stores/write.py tests/golden/stores/de38b47
 
-`clean` was closed, `unclean` is the state on disk when its writer was killed. `<name>.json` says
-what that release's own reader saw (`look.py`).
+`clean` was closed, `unclean` is the state on disk when its writer was killed. `<name>.json` is
+what that release's own reader returned (`look.py`).
 """
 
 import json
@@ -62,7 +62,7 @@ def delete_topic(store):
 
 
 def write_messages(store, clock, numbers):
-    """Plain messages, keys, tags, properties, batches and compressed bodies."""
+    """Write plain messages, keys, tags, properties, batches and compressed bodies."""
     store.topics.create("orders", read_queues=2, write_queues=2)
     for n in numbers:
         clock.now += 10
@@ -82,7 +82,7 @@ def write_messages(store, clock, numbers):
 
 
 def write_delayed(store, clock):
-    """Messages by level and by due time: delivered ones and some that wait."""
+    """Write messages with a level or a due time; some are delivered, some remain pending."""
     store.topics.create("later", read_queues=1, write_queues=1)
     for level, name in ((1, "soon"), (18, "in two hours")):
         store.append(Message(topic="later", body=name.encode(), delay_level=level))
@@ -100,7 +100,7 @@ def write_delayed(store, clock):
 
 
 def write_transactions(store):
-    """Half messages: committed, rolled back, undecided."""
+    """Write half messages: committed, rolled back, undecided."""
     store.topics.create("paid", read_queues=1, write_queues=1)
     with TransactionProducer(store, "payers", Listener(), background=False) as producer:
         for body in (b"committed", b"rolled back", b"undecided"):
@@ -108,7 +108,8 @@ def write_transactions(store):
 
 
 def write_batches(store, numbers):
-    """Exactly-once batches of a query and of an application, and rows that were never published."""
+    """Write exactly-once batches of a query and an application, and rows that are never
+    published."""
     store.topics.create("sunk", read_queues=1, write_queues=1)
     for number in numbers:
         publish(store, SinkBatch(identity="stream-1", target="sunk", batch=number, run="run-1"))
@@ -129,7 +130,7 @@ def publish(store, batch):
 
 
 def write_first_half(root, clock):
-    """Everything, once, and an unclean end."""
+    """Write everything once, without a clean shutdown."""
     with Store.open(root, create=True, config=SIZES, clock=clock) as store:
         delete_topic(store)
         write_messages(store, clock, range(12))
@@ -138,21 +139,23 @@ def write_first_half(root, clock):
         store.groups.create("audit")
         store.groups.commit("billing", "orders", {0: 3, 1: 2})
         store.flush()
-        # To be read by the recovery that the next opening makes, as after a kill.
+        # The recovery at the next opening reads it, as after a kill.
         killed = root.with_name("killed")
         shutil.copytree(root, killed)
     return killed
 
 
 def write_second_half(root, clock):
-    """A recovery, which begins an epoch; checksums of properties from here on; a cleaned head."""
+    """Recover, which begins an epoch; then write checksums of properties, and clean the oldest
+    files.
+    """
     with Store.open(root, config=replace(SIZES, property_crc=True), clock=clock) as store:
         write_messages(store, clock, range(12, 24))
         write_transactions(store)
         write_batches(store, [2, 3])
         store.groups.commit("audit", "sunk", {0: 4})
         store.flush()
-        # What waits for its level keeps its log file.
+        # A message that waits for its level keeps its log file.
         clock.now += 3 * HOUR
         while store.deliver_due():
             pass
@@ -171,19 +174,19 @@ def write_second_half(root, clock):
 
 
 def copy(root, target):
-    """Copy a store without `timerlog`, 100 MiB that a later clean end writes again."""
+    """Copy a store without `timerlog`, 100 MiB that a later clean shutdown writes again."""
     shutil.copytree(root, target, ignore=shutil.ignore_patterns("timerlog"))
 
 
 def keep(path, store, clock):
-    """Write down what a reader sees now."""
+    """Write the content that a reader sees to a JSON file beside the store."""
     seen = {"now": clock.now, **look(store)}
     text = json.dumps(seen, indent=1, ensure_ascii=False)
     path.with_name(f"{path.name}.json").write_text(f"{text}\n")
 
 
 def main(target):
-    """Write the stores of this release into a folder that is not there yet."""
+    """Write the stores of this release into a new folder."""
     target.mkdir(parents=True)
     clock = Clock()
     live = target / "live"
