@@ -8,10 +8,10 @@
 Run with the Python of the environment that has pyspark. No Spark session is started.
 
 Rules. A *room* is a part that the top of the repository shows: each package of `pyrocket`, each
-loose module beside them (`__init__` and `__main__` too), and the connector as one. An *arrow* is a pair
-of rooms of which one imports the other, in any place; an *upward* arrow breaks the
-order in `tests/test_tidy.py`; *floors* are the rooms of the longest chain of arrows, those in
-a cycle counted as one. Code lines are all but blank lines, docstrings, comments and imports.
+loose module beside them (`__init__` and `__main__` too), and the connector as one. An *arrow* is a
+pair of rooms of which one imports the other, in any place; an *upward* arrow breaks the order in
+`tests/test_tidy.py`; *floors* are the rooms of the longest chain of arrows, those in a cycle
+counted as one. Code lines are all but blank lines, docstrings, comments and imports.
 
 A *walk* is one call on a small store in memory, after the same call has run once in this process.
 *Crossings* are calls whose caller, the nearest frame of the product, is in another file; *depth* is

@@ -17,8 +17,8 @@ class Numbers(MemorySource):
     """A source whose queues are only numbers, and which grow, shrink and disappear as a test wants.
 
     times: topic and queue → the store times of its messages, from offset 0 on. commits: group and
-    topic → queue → offset. left: queues that still have messages outside their bounds. The log is never restored
-    from an older copy; log marks are tested with real stores.
+    topic → queue → offset. left: queues that still have messages outside their bounds. The log is
+    never restored from an older copy; log marks are tested with real stores.
     """
 
     def __init__(self, **topics):

@@ -1,7 +1,8 @@
 """Windows of an exactly-once sink in which a test pauses a process, to kill it or to resume it.
 
 A test writes a window's name to the file `plan` in the folder PYROCKET_PAUSES. The first process
-that reaches the window deletes the plan, writes its id to the file `hit`, and waits for the file `go`.
+that reaches the window deletes the plan, writes its id to the file `hit`, and waits for the file
+`go`.
 
     the source plans              latestOffset, in the process of the source
     the sink plans                store and topic are settled, in a planner of the driver
