@@ -1,10 +1,11 @@
-"""The exclusive section in which messages enter the log.
+"""Appends messages to the log, in one exclusive section.
 
     acquire the write lock
-    roll forward   erase what a killed writer left unpublished, dispatch what it left undispatched
+    roll forward   complete the append of a killed writer: erase its unpublished bytes, and dispatch
+                   its published records
     reserve        set `reserved` to the end of the records about to be written
     write          the records after `published`: no reader sees them
-    publish        move `published`: the records exist; service cursors move with it
+    publish        move `published`: the records exist; service cursors move at the same time
     dispatch       write their ConsumeQueue entries
     reveal         move `dispatched`: readers see them
     release the write lock
@@ -70,7 +71,7 @@ class Placed:
 
 
 class OffsetAllocator:
-    """Places chunks one after the other from a log offset on. Requires the write lock."""
+    """Assigns offsets to consecutive chunks from a log offset on. Requires the write lock."""
 
     def __init__(self, log: CommitLog, next_offset: Callable[[str, int], int], start: int) -> None:
         self._log, self._next_offset = log, next_offset
@@ -115,9 +116,9 @@ class Appender:
         """Append the batches as one: all become visible together.
 
         The first eight bytes of the first record are written last: until then every scan of the
-        log, a Java broker's too, ends before them. With `whole` they are written between two
-        fsyncs, so that a power loss, too, leaves either all records or none. `moves` (field →
-        value) are set atomically with the publication, even if the process is killed.
+        log, a broker's too, ends before them. With `whole` they are written between two fsyncs, so
+        that either all records survive a power loss or none. `moves` (field → value) are set
+        atomically with the publication, even if the process is killed.
         """
         start, store_time = self._state[PUBLISHED], self._store_time()
         placer = self._placer(start)
@@ -131,7 +132,7 @@ class Appender:
         return [_appended(placed) for placed in plan]
 
     def append_streamed(self, chunks: Iterable[Chunk], preface: Preface | None = None) -> Streamed:
-        """Append chunks as one whole batch, as `append` does, without holding them in memory.
+        """Append chunks as one atomic batch, like `append`, without holding them in memory.
 
         `chunks` is iterated three times and must yield the same each time: to find the end of the
         batch, to write its records, and to dispatch them.
@@ -148,7 +149,7 @@ class Appender:
         plan = map(self._placer(start).place, chain(first, chunks))
         try:
             self._reveal(map(known.note, plan), store_time)
-        except SinkError:  # A chunk cannot be read again, but it is in the log.
+        except SinkError:  # A chunk cannot be read again: dispatch it from the log.
             self._dispatch_from_log()
             return Streamed(start, end, None)
         return Streamed(start, end, known.appended)
@@ -159,14 +160,14 @@ class Appender:
             if self.property_crc and not chunk.crc_room:
                 raise SinkError(
                     "the rows were staged before the store was set to property_crc.",
-                    remedy="Run the write again: nothing of it has been published.",
+                    remedy="Run the write again: none of its rows has been published.",
                     code="STAGED_WITHOUT_CRC",
                 )
             start = self._log.place(start, chunk.sizes).end
         return start
 
     def roll_forward(self) -> None:
-        """Erase what was reserved but not published, dispatch what was published.
+        """Erase reserved bytes that were not published, and dispatch published records.
 
         Raises StoreFailedError after a failed write or fsync.
         """
@@ -200,9 +201,9 @@ class Appender:
 
     @contextmanager
     def _erase_on_failure(self) -> Iterator[None]:
-        """Erase what was written if the write fails.
+        """Erase the written bytes if the write fails.
 
-        Some records may be complete: after a reboot, recovery would take them for published ones.
+        Some records may be complete: after a reboot, recovery would treat them as published.
         """
         try:
             yield
@@ -237,7 +238,7 @@ class Appender:
             self._sync(offset, offset + len(head))
 
     def _note_due(self, batch: EncodedBatch, store_time: int) -> None:
-        """Lower the next due time before the records exist: a service that checks early is fine."""
+        """Lower the next due time before the records exist: a service may check too early."""
         due = batch.earliest_due(store_time)
         if due is not None:
             self._state.lower_due(due)
@@ -261,7 +262,7 @@ class Appender:
         state[APPENDS] += count
 
     def _reveal(self, plan: Iterable[Placed], store_time: int) -> None:
-        """Dispatch what has been published, then move `dispatched`, so that readers see it."""
+        """Dispatch the published records, then move `dispatched`, so that readers see them."""
         end = self._state[PUBLISHED]
         self._dispatcher.changed.begin(self._state[DISPATCHED], end)
         try:
@@ -286,14 +287,14 @@ class Appender:
 
 
 class _Collected:
-    """Collects what has been appended, up to `max_notes` keys."""
+    """Collects the appended chunks while they have at most `max_notes` keys."""
 
     def __init__(self, max_notes: int) -> None:
         self.appended: list[Appended] | None = []
         self._keys, self._max_notes = 0, max_notes
 
     def note(self, placed: Placed) -> Placed:
-        """Collect a chunk, and return it."""
+        """Collect a chunk and return it unchanged."""
         keys = placed.chunk.keys
         self._keys += self._max_notes + 1 if keys is None else len(keys)
         if self._keys > self._max_notes:

@@ -1,12 +1,12 @@
-"""Advances the checkpoint after flushes, so that a recovery, Java's too, has little to read.
+"""Advances the checkpoint after flushes, so that a recovery, a broker's too, reads little.
 
-A checkpoint may contain a store time T only when every record older than T, and its queue entry,
-is durable: recovery starts at the newest log file whose first record is older than T by three
-seconds, and trusts everything before it. The flusher passes a T that it read before the end it
-flushed to; an append in progress at that time has records of time T, none older.
+A checkpoint may contain a store time T only when every record older than T, and its queue entry, is
+durable: recovery starts at the newest log file whose first record is older than T by three seconds,
+and trusts everything before it. The flusher reads T before it reads the end to flush to, so the
+records of an append in progress are not older than T.
 
-The checkpoint's third time covers the durable files of the key index: the full ones, which never
-change again. The last one, which still grows, is rebuilt after a crash.
+The checkpoint's third time covers the durable files of the key index: the full files, which never
+change again. The last file, which still grows, is rebuilt after a crash.
 """
 
 import logging
@@ -34,7 +34,7 @@ LEVELS_INTERVAL_MS = 10_000
 
 
 class Checkpointer:
-    """Advances one store's checkpoint. Callers hold the flush lock, or the store exclusively."""
+    """Advances one store's checkpoint. Requires the flush lock, or the store held exclusively."""
 
     def __init__(self, store: StoreParts, clock: Clock) -> None:
         self._store, self._clock, self._levels_ms = store, clock, 0
@@ -42,10 +42,9 @@ class Checkpointer:
         self._changed, self._log_file_bytes = store.dispatcher.changed, store.log.file_bytes
 
     def after_flush(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:
-        """Advance to `end` if a log file has been filled since, or a minute has passed.
+        """Advance to `end` if the log has reached another file, or a minute has passed.
 
-        Postponed while there are records that are not dispatched, left by a killed writer. Raises
-        SyncError.
+        Postponed while records of a killed writer are not dispatched. Raises SyncError.
         """
         state = self._state
         if state[DISPATCHED] < end or end <= state[CHECKPOINTED]:

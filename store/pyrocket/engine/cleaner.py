@@ -1,14 +1,14 @@
 """Deletes expired log files, and the queue and index files that point into them.
 
-Requires the write lock. Log files are deleted first, oldest first, each durably before the next: a
-crash leaves a log that starts later, never one with a gap. Minimum offsets follow the start of the
-log, so they move with the first deletion; queue and index files that point before it only take up
-space until the next cleaning. In the opposite order a crash would leave messages without queue
-entries, which recovery has to treat as damage.
+Requires the write lock. Log files are deleted first, oldest first, and each deletion is made
+durable before the next: a crash leaves a log that starts later, never one with a gap. Minimum
+offsets are derived from the start of the log, so they move with the first deletion. Queue and index
+files that point before it only use space until the next cleaning. In the opposite order a crash
+would leave messages without queue entries, which recovery has to treat as damage.
 
-A queue keeps the file with its last entry, so its offsets continue when all its messages are
-deleted. The end of such a queue is saved with the topics first: a queue rebuilt from the log
-continues from there, too.
+The file with a queue's last entry is never deleted, so that offsets continue when all messages of
+the queue have expired. The end of such a queue is saved with the topics beforehand: a queue that is
+rebuilt from the log continues from there, too.
 
 A manual cleaning and its preview follow the same rules (`_planned_by_hand`).
 """
@@ -46,7 +46,7 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.retention import RetentionFile
 
 INTERVAL_MS = 10_000
-"""RocketMQ's cleanResourceInterval: the least time between two checks of a writer."""
+"""RocketMQ's cleanResourceInterval: the minimum time between two checks of a writer."""
 
 _BUSY_MS = 1000
 _SPARE_FILES = 2
@@ -63,7 +63,7 @@ Section = Callable[[], AbstractContextManager[None]]
 
 
 class Cleaner:
-    """Cleans one store that is open for writing; without a retention only when asked to."""
+    """Cleans one store that is open for writing; without a retention, only on request."""
 
     def __init__(
         self,
@@ -110,8 +110,8 @@ class Cleaner:
     def make_room(self, more: int = 0) -> None:
         """Raise StoreUnavailableError (DISK_FULL) if `more` bytes of records must not be appended.
 
-        With a retention, RocketMQ's disk usage ratios apply, and files are deleted first if
-        possible. Without one, two more log files have to fit.
+        With a retention, RocketMQ's disk usage ratios apply, and expired files are deleted first.
+        Without a retention, the disk must have room for two more log files.
         """
         policy = self._policy
         if policy is None:
@@ -128,7 +128,7 @@ class Cleaner:
             raise StoreUnavailableError(
                 f"the file system of {self._layout.root} is {usage.ratio:.0%} full; above"
                 f" {policy.full_ratio:.0%} appends are refused.",
-                remedy="Free some space, or shorten how long messages are kept.",
+                remedy="Free some space, or shorten the retention.",
                 code="DISK_FULL",
             )
 
@@ -149,7 +149,7 @@ class Cleaner:
             )
 
     def _free_beyond(self, more: int) -> int:
-        """Return the bytes free beyond two log files and `more`; negative if they do not fit."""
+        """Return the bytes that stay free after two log files and `more`; negative if none."""
         return free_bytes(self._layout.commit_log) - _SPARE_FILES * self._log.file_bytes - more
 
     def _warn_if_filling(self) -> None:
@@ -177,14 +177,14 @@ class Cleaner:
             with section():
                 done = self.remove(left[:_FILES_PER_SECTION])
             report, left = report.then(done), left[len(done.removals) :]
-            # A file that is kept keeps all after it, too: the log must not get a gap.
+            # A file that is kept also keeps all later files: the log must not have a gap.
             if done.kept or not left:
                 break
         kept = tuple(Kept(one.file, done.kept[0].held_by) for one in left)
         return replace(report, kept=kept)
 
     def remove(self, removals: Sequence[Removal]) -> CleanReport:
-        """Delete log files, which are the log's oldest, and the files that point into them.
+        """Delete the log's oldest files, and the queue and index files that point into them.
 
         Files with records that a service still needs and cannot re-append are kept.
         """
@@ -192,8 +192,8 @@ class Cleaner:
         if removals:
             for hook in self._hooks().before_removal:
                 hook(removals[-1].file.start + self._log.file_bytes)
-            # The last messages of a queue have to survive a power loss: otherwise its offsets
-            # would start again.
+            # The last messages of a queue must survive a power loss: otherwise its offsets would be
+            # assigned again.
             self._flush()
             self._note_ends(removals[-1].file.start + self._log.file_bytes)
         for removal in removals:
@@ -255,7 +255,7 @@ class Cleaner:
 def preview(
     layout: Layout, reader: Reader, hooks: Hooks, *, hours: float | None, total_bytes: int | None
 ) -> CleanReport:
-    """Return what a manual cleaning would delete, and what it would keep; takes no lock."""
+    """Return the report of a manual cleaning without deleting files; takes no lock."""
     log, queues, config = reader.files.log, reader.files.queues, reader.identity.config
     policy = config.retention or RetentionFile(layout).read()
     plan = _planned_by_hand(log, policy, reader.clock(), hours, total_bytes)
@@ -284,7 +284,7 @@ def _index_files(layout: Layout, config: StoreConfig, log_start: int) -> int:
 
 @contextmanager
 def _damaged_index_stays(layout: Layout) -> Iterator[None]:
-    """Log and ignore a damaged index: look-ups report it, and space is still freed."""
+    """Log and ignore a damaged index, so that cleaning continues; look-ups report it."""
     try:
         yield
     except StoreDamagedError as error:
@@ -304,9 +304,9 @@ def _planned_by_hand(
     hours: float | None,
     total_bytes: int | None,
 ) -> CleaningPlan:
-    """Return the files that exceed the limits, by default those of the policy.
+    """Return the files that exceed the limits; the policy's limits are the default.
 
-    Raises OptionError; with the code RETENTION_MISSING if there is no limit at all.
+    Raises OptionError, with the code RETENTION_MISSING if no limit is set.
     """
     if hours is None and total_bytes is None and policy is not None:
         hours, total_bytes = policy.hours, policy.total_bytes
@@ -320,11 +320,12 @@ def _planned_by_hand(
 
 
 def log_files(log: CommitLog) -> list[LogFile]:
-    """Return the files of the log that hold messages, oldest first, and when each was closed.
+    """Return the log files that contain messages, oldest first, with their closing times.
 
-    RocketMQ uses the modification time of a file, which is when the blank record at its end was
-    written, with the first message of the next file. The store time of that message is the same,
-    and survives copying. The last file is never deleted, so its time does not matter.
+    RocketMQ uses a file's modification time: the time when the blank record at its end was written,
+    together with the first message of the next file. The store time of that message is the same,
+    and does not change when files are copied. The last file is never deleted, so its time does not
+    matter.
     """
     stored = [each for start in log.run.starts() for each in _first_stored(log, start)]
     while stored and not stored[-1][1]:
@@ -338,7 +339,7 @@ def log_files(log: CommitLog) -> list[LogFile]:
 
 
 def _first_stored(log: CommitLog, start: int) -> list[tuple[int, int]]:
-    """Return the file with its first message's store time; empty if it was deleted meanwhile."""
+    """Return [(start, store time of the first message)]; [] if the file has been deleted."""
     try:
         return [(start, read_store_timestamp(log.read(start, _HEAD_BYTES)))]
     except FileNotFoundError:

@@ -1,11 +1,11 @@
 """Routes delayed messages to RocketMQ's system topics, and sets their properties.
 
-A message of delay level n is stored in queue n - 1 of the schedule topic, and is due that level's
-delay after its store time; one with a due time is stored in queue 0 of the timer topic. The
-properties of both name the topic and queue to deliver to. A message whose due time has passed is
-not delayed, and only gets a property. Source:
-`CommitLog.asyncPutMessage` (4.9), `HookUtils.handleScheduleMessage` (5.x, whose TIMER_OUT_MS is
-rounded down to a second where ours is exact).
+A message of delay level n is stored in queue n - 1 of the schedule topic, and is due when the
+level's delay has passed since its store time. A message with a due time is stored in queue 0 of the
+timer topic. The properties of both contain the topic and queue to deliver to. A message whose due
+time has passed is not delayed; it only gets a property. Source: `CommitLog.asyncPutMessage` (4.9),
+`HookUtils.handleScheduleMessage` (5.x, whose TIMER_OUT_MS is rounded down to a second where ours is
+exact).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,10 +36,10 @@ QueueIds = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Destination:
-    """The queue that a record is stored in, and the system properties that it gets.
+    """The queue in which a record is stored, and the system properties that it gets.
 
-    `delay_ms` counts from its store time, `due_ms` from the epoch; both are None if it is not
-    delayed.
+    `delay_ms` is relative to the store time, `due_ms` to the epoch; both are None if the record is
+    not delayed.
     """
 
     topic: str
@@ -56,7 +56,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class Parcel:
-    """Rows of a batch that are stored in one topic; `rows` are their numbers (None: all).
+    """The rows of a batch that are stored in one topic; `rows` are their numbers, None means all.
 
     `columns` include the properties of `Destination`; `delays` and `dues` are its times.
     """
@@ -82,13 +82,13 @@ class Parcel:
 
 
 class DelayRouter:
-    """Routes by the delay levels of one store, and its limit for due times."""
+    """Routes messages by the delay levels of one store and its limit for due times."""
 
     def __init__(self, config: StoreConfig) -> None:
         self._levels, self._max_ms = config.delay_levels_ms, config.timer_max_delay_ms
 
     def destination(self, message: Message, topic: str, queue_id: int, now: int) -> Destination:
-        """Return where to store a message for a queue. Raises MessageError (TIMER_TOO_FAR)."""
+        """Return the destination of a message for a queue. Raises MessageError (TIMER_TOO_FAR)."""
         home = {REAL_TOPIC: topic, REAL_QID: str(queue_id)}
         level = min(message.delay_level, len(self._levels))
         if level > 0:
@@ -108,7 +108,7 @@ class DelayRouter:
     def split(
         self, columns: SendColumns, topic: str, queue_ids: QueueIds, now: int
     ) -> Iterator[Parcel]:
-        """Yield the rows by the topic they are stored in, in order; MessageError names the row."""
+        """Yield the rows by the topic that stores them. Raises MessageError with the row."""
         due_at, level = _due_at(columns, now), columns.delay_level
         if due_at is None and level is None:
             yield Parcel(topic, None, columns, queue_ids)
@@ -152,16 +152,16 @@ class DelayRouter:
         )
 
     def rooms(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the system topics for delayed messages among `topics`, and their queue counts.
+        """Return the numbers of queues of the system topics for delayed messages among `topics`.
 
-        RocketMQ gives the schedule topic 18 queues, whatever the number of levels.
+        RocketMQ gives the schedule topic 18 queues, even if there are fewer levels.
         """
         queues = {SCHEDULE_TOPIC: max(SCHEDULE_QUEUES, len(self._levels)), TIMER_TOPIC: 1}
         return {topic: queues[topic] for topic in topics if topic in queues}
 
 
 def _due_at(columns: SendColumns, now: int) -> pa.Int64Array | None:
-    """Return the rows' own due times, epoch ms."""
+    """Return the due times of the rows that have one, in epoch ms."""
     if columns.delay is None:
         return columns.deliver_at
     after = pc.add(columns.delay, now)

@@ -1,4 +1,4 @@
-"""Shared by the parts of one open store: its reader and, if it may write, its writer."""
+"""The reader of an open store and, unless it is read-only, its writer."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -20,10 +20,10 @@ _making = RLock()
 
 
 class lazy_property(cached_property[T]):  # noqa: N801  as `cached_property` is written
-    """A `cached_property` that is computed once even if several threads ask for it at a time."""
+    """A `cached_property` that is computed once even if several threads access it at once."""
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        """Return the value, computed at the first access."""
+        """Return the value; computed at the first access."""
         with _making:
             return super().__get__(instance, owner)
 
@@ -58,7 +58,7 @@ class Engine:
 
     @property
     def config(self) -> StoreConfig:
-        """The settings in effect: those saved in the directory, otherwise those given."""
+        """The settings in effect: those saved in the directory, if any, else those given."""
         return self.reader.identity.config
 
     @property
@@ -75,7 +75,7 @@ class Engine:
 
     @property
     def writer_in_hook(self) -> Writer:
-        """The same for hooks, which a writer calls while it is being closed, too."""
+        """The writer, for hooks, which are also called while the store is being closed."""
         if self._writer is None:
             raise self._refusal()
         return self._writer

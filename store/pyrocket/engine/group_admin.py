@@ -1,7 +1,7 @@
-"""Consumer groups: reading, committing, resetting and deleting their offsets.
+"""Reads, commits, resets and deletes the offsets of consumer groups (`Store.groups`).
 
-A group's offset in a queue is the next one to consume, as in RocketMQ. Each change holds the write
-lock, so that several processes can commit at the same time.
+A group's offset in a queue is the offset of the next message to consume, as in RocketMQ. Each
+change holds the write lock, so that several processes can commit concurrently.
 """
 
 import operator
@@ -32,15 +32,15 @@ class AtTime:
 
 
 Place = Mapping[int, int] | Literal["earliest", "latest"] | AtTime
-"""Where to reset a group to: an offset for each queue, or one rule for all queues."""
+"""The target of a reset: an offset for each queue, or one rule for all queues."""
 
 
 @translating_methods
 class Groups:
-    """The consumer groups of one store; the reading methods work on a read-only store, too.
+    """The consumer groups of one store.
 
-    A change is durable when its method returns, and raises StoreReadOnlyError on a store that is
-    open for reading.
+    A change is durable when its method returns. On a store that is open for reading, changes raise
+    StoreReadOnlyError.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -72,7 +72,7 @@ class Groups:
         return sorted(topic for topic, name in self._offsets.all() if name == group)
 
     def committed(self, group: str, topic: str) -> Offsets:
-        """Return queue id → next offset to consume; without the queues never committed."""
+        """Return queue id → next offset to consume, for the queues with a committed offset."""
         return dict(sorted(self._offsets.of(group, topic).items()))
 
     def offsets(self) -> dict[tuple[str, str], Offsets]:
@@ -91,12 +91,12 @@ class Groups:
     ) -> Offsets:
         """Commit {queue id: next offset to consume}; return the group's offsets in the topic.
 
-        The first commit creates the group. An offset lower than the committed one is ignored, as a
-        late or repeated commit, unless `backwards`, or unless the committed one is after the end of
-        the queue. Raises GroupNameError, TopicNotFoundError, QueueNotFoundError if a queue is not a
-        read queue of the topic, and OffsetOutOfRangeError for an offset after a queue's maximum;
-        one before its minimum is allowed, as cleaning moves that. On an error, nothing is
-        committed.
+        The first commit creates the group. An offset lower than the committed one is ignored as a
+        late or repeated commit, unless `backwards` is set or the committed offset is after the end
+        of the queue. An offset before a queue's minimum is allowed, because cleaning raises the
+        minimum. On an error, nothing is committed. Raises GroupNameError, TopicNotFoundError,
+        QueueNotFoundError if a queue is not a read queue of the topic, and OffsetOutOfRangeError
+        for an offset after a queue's maximum.
         """
         return self._merge(
             group,
@@ -106,17 +106,17 @@ class Groups:
         )
 
     def reset(self, group: str, topic: str, to: Place) -> Offsets:
-        """Reset a group's offsets in a topic, back or forth; return them.
+        """Reset a group's offsets in a topic, backwards or forwards; return them.
 
         `to` is {queue id: offset}, which resets these queues, or "earliest", "latest" or
-        `AtTime(ms)`, which reset all read queues. A missing group is created, and starts there.
-        Stop its consumers first: their later commits override the reset. Raises the errors of
-        `commit`, and OffsetOutOfRangeError for an offset before a queue's minimum, too.
+        `AtTime(ms)`, which reset all read queues. A missing group is created. Stop its consumers
+        first: their later commits override the reset. Raises the errors of `commit`, and
+        OffsetOutOfRangeError also for an offset before a queue's minimum.
         """
         return self._merge(group, topic, lambda known: self._find(known, to), backwards=True)
 
     def delete(self, group: str) -> None:
-        """Delete a group and its offsets in all topics; its retry and dead-letter topics stay.
+        """Delete a group and its offsets in all topics, but not its retry and dead-letter topics.
 
         Raises GroupNotFoundError.
         """
@@ -138,7 +138,8 @@ class Groups:
             def may_replace(queue_id: int, old: int, new: int) -> bool:
                 if backwards or new > old:
                     return True
-                # After the end: a crash has truncated the queue; its offsets are reassigned.
+                # After the end of the queue: a crash has truncated it, and its offsets are assigned
+                # again.
                 return old > self._reader.queue_offsets(known, queue_id).maximum
 
             self._known.create(group)
@@ -164,7 +165,7 @@ class Groups:
     def _checked(
         self, topic: TopicConfig, offsets: Mapping[int, int], *, from_minimum: bool
     ) -> Offsets:
-        """Return the offsets as plain ints, from numpy's too, if they are in range."""
+        """Check that the offsets are in range; return them as plain ints (numpy's are accepted)."""
         checked = {}
         if not isinstance(offsets, Mapping):
             raise InvalidInputError(

@@ -1,8 +1,8 @@
-"""Group append: concurrent threads append in one exclusive section, led by the first of them.
+"""Group append: the first of several concurrent threads appends for all in one exclusive section.
 
-They share one acquisition of the write lock, one update of the shared state and, later, one fsync,
-like LevelDB's writer queue. An invalid append fails on its own; a failed write fails all appends of
-the group.
+Threads share one acquisition of the write lock, one update of the shared state and, later, one
+fsync, as in LevelDB's writer queue. An invalid append fails alone; a failed write fails all appends
+of the group.
 """
 
 import copy
@@ -16,10 +16,10 @@ from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.record_batch import Appended, EncodedBatch
 
 _MAX_BYTES = 4 * 1024 * 1024
-"""Limit for the size of a group; the leader's own batch may be of any size."""
+"""Maximum size of a group; the leader's own batch may be larger."""
 
 Check = Callable[[Writer, Sequence[EncodedBatch]], None]
-"""Raises if batches may not be appended; called under the write lock."""
+"""Raises an error if batches must not be appended; called with the write lock."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class GroupAppend:
     ) -> list[Appended]:
         """Append the batches as one: all become visible together, or none.
 
-        With `whole` this also holds after a power loss.
+        With `whole`, also after a power loss.
         """
         entry = _Entry(batches, whole)
         self._waiting.append(entry)
@@ -64,7 +64,7 @@ class GroupAppend:
     def append_all(
         self, writer: Writer, requests: Sequence[Sequence[EncodedBatch]]
     ) -> list[list[Appended] | Exception]:
-        """Append requests of several clients in one group; return each one's result or error."""
+        """Append requests of several clients as one group; return the result or error of each."""
         group = [_Entry(batches, whole=False) for batches in requests]
         with self._leading:
             self._serve(writer, group)
@@ -86,7 +86,7 @@ class GroupAppend:
         except Exception as error:
             _fail(group, error)
         except BaseException:
-            # An interrupt concerns this thread only.
+            # An interrupt applies to this thread only.
             _fail(group, _interrupted())
             raise
 

@@ -1,8 +1,7 @@
-"""`Store.history`: whether offsets that were saved elsewhere still refer to the same messages.
+"""`Store.history`: checks whether saved offsets still refer to the same messages.
 
-A recovery may truncate the log, and a directory may be replaced by an older copy of itself. A
-caller that keeps offsets of a store, such as the checkpoint of a stream, keeps its epoch and a mark
-too.
+A recovery may truncate the log, and a directory may be replaced by an older copy. A caller that
+saves offsets of a store, such as the checkpoint of a stream, must save its epoch and a mark, too.
 """
 
 from collections.abc import Mapping
@@ -28,11 +27,11 @@ class History:
 
     @property
     def recovery_is_interrupted(self) -> bool:
-        """Whether a writer died in a recovery: queues then end at the durable end."""
+        """Whether a writer died during a recovery. Queues then end at the log's durable end."""
         return self._reader.bound() == self._reader.interrupted_end() > 0
 
     def cut_since(self, epoch: int, topic: str, queue_id: int) -> int | None:
-        """Return the lowest offset at which recoveries after `epoch` cut the queue, or None."""
+        """Return the lowest offset to which recoveries after `epoch` truncated the queue."""
         check_text(topic=topic)
         check_numbers(epoch=epoch, queue_id=queue_id)
         return self._epochs.cut_since(epoch, topic, queue_id)
@@ -40,15 +39,15 @@ class History:
     def mark(self, offsets: Mapping[str, Mapping[int, int]]) -> LogMark | None:
         """Return the mark of the newest message before {topic: {queue id: next offset}}.
 
-        Before a caller uses these offsets again, it passes the mark to `holds`. Reads 20 bytes a
-        queue. None if none of these messages exists any more.
+        Before a caller uses these offsets again, it passes the mark to `holds`. Returns None if all
+        messages before the offsets have been deleted. Reads 20 bytes per queue.
         """
         return self._reader.mark(offsets)
 
     def holds(self, mark: LogMark) -> bool | None:
-        """Return whether the log has the marked message where it was, and so all before it.
+        """Return whether the marked message, and so the log before it, is unchanged.
 
-        False after the store was restored from an older copy. None if the message was deleted with
+        False after the store was restored from an older copy; None if the message was deleted with
         its log file. Reads 88 bytes.
         """
         return self._reader.holds(mark)

@@ -1,8 +1,4 @@
-"""Callbacks by which services take part in what a writer does, without the writer knowing them.
-
-The recovery hooks are known before the writer opens the store; the others are created when the
-writer first needs them.
-"""
+"""Callbacks through which services extend the writer, so that it does not depend on them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +9,11 @@ from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 
 EVERYTHING_MAY_GO = 2**63 - 1
-"""Returned by a `holds` callback that needs no record."""
+"""The value a `holds` callback returns if its service needs no record."""
 
 
 class Hold(NamedTuple):
-    """The lowest log offset still needed, and what needs it."""
+    """The lowest log offset that is still needed, and the records that need it."""
 
     offset: int
     what: str
@@ -25,10 +21,10 @@ class Hold(NamedTuple):
 
 @dataclass(frozen=True)
 class Recovered:
-    """A store whose log and queues have just been recovered and agree.
+    """A store whose log and queues have just been recovered.
 
-    `page` is the shared state, with the last saved cursors of all services. `clean`: the last
-    shutdown was clean.
+    `page` is the shared state; it has the last saved cursors of all services. `clean` is whether
+    the last shutdown was clean.
     """
 
     log: CommitLog
@@ -39,13 +35,14 @@ class Recovered:
 
 @dataclass(frozen=True)
 class RecoveryHooks:
-    """Called in this order.
+    """Callbacks of recovery and of checkpoints.
 
-    after_unclean_end: before a recovery, if the machine stopped while the store was in use; gets
-        the store time in epoch ms.
-    after_recovery: at the end of a recovery, which holds the store exclusively: each service makes
-        its own files and cursors agree with the log. An error makes the recovery fail.
-    before_cursor_save: before `cursors.json` is replaced: flushes what lies before the cursors.
+    after_unclean_end: called before a recovery if the machine stopped while the store was in use.
+        The argument is the store time in epoch ms.
+    after_recovery: called at the end of a recovery, with the store held exclusively. Each service
+        makes its own files and cursors consistent with the log. An error fails the recovery.
+    before_cursor_save: called before `cursors.json` is replaced. Flushes the service's own data
+        before the cursors.
     """
 
     after_unclean_end: Sequence[Callable[[int], None]] = ()
@@ -57,19 +54,18 @@ class RecoveryHooks:
 class Hooks:
     """Lists of callbacks, called in the order in which they were registered.
 
-    after_section: outside the write lock, when this process has held it; must not wait, never
-        raises.
-    holds: the lowest log offset that has to stay when old files are deleted, by what is held
-        there; called under the write lock, or by a preview without it.
-    before_removal: under the write lock, before log files are deleted; given where the log will
-        begin. What is still needed of the messages before is appended again here, or the deletion
-        stopped by an error.
-    queues_touched_by_cleanup: given the same by a preview, the queues (topic, queue id) to which
-        `before_removal` would append.
-    before_clean_shutdown: under the write lock, with no other writer present, before the store is
-        shut down cleanly.
-    leftovers: with the write lock or without, at intervals, whatever the retention: deletes what
-        is no longer used; given whether the disk is too full for appends.
+    after_section: called after this process has released the write lock. Must not block or raise.
+    holds: a map from a description of the needed records to a callback that returns the lowest log
+        offset that must not be deleted. Called with the write lock, or without it by a preview.
+    before_removal: called with the write lock before log files are deleted. The argument is the new
+        start of the log. Appends the earlier messages that are still needed again, or raises an
+        error, which cancels the deletion.
+    queues_touched_by_cleanup: called by a preview with the same argument. Returns the queues
+        (topic, queue id) to which `before_removal` would append.
+    before_clean_shutdown: called with the write lock before a clean shutdown, while no other writer
+        has the store open.
+    leftovers: called at intervals, with or without the write lock and a retention. Deletes unused
+        files. The argument is whether the disk is too full for appends.
     """
 
     after_section: list[Callable[[], None]] = field(default_factory=list)

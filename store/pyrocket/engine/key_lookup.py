@@ -1,10 +1,10 @@
-"""`Store.lookup`: messages by key and by id, one or many at once.
+"""`Store.lookup`: finds messages by key or id.
 
-Candidates come from the key index and the log after it; each is compared with what is wanted.
-The index is a hint: a message is found only if a whole record begins at the offset in the index,
-and it has exactly the topic and the key. `query` finds the newest messages of one key, as long as
-the log has them. `locate` finds the messages of many keys and ids at once, and only those that a
-reader of their queues sees, not those of a deleted topic.
+Candidates are read from the key index and from the log after its end. Each is compared with the
+request. The index is a hint: a message is returned only if a complete record starts at the indexed
+offset and has exactly the topic and the key. `query` finds the newest messages with one key that
+are still in the log. `locate` finds the messages of many keys and ids at once, but only those that
+readers of their queues can see, so none of a deleted topic.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -51,7 +51,7 @@ Bools = npt.NDArray[np.bool_]
 
 _EVER = 2**63 - 1
 _FIRST_READ = 4096
-"""Bytes: most records fit in one read."""
+"""The size of the first read of a record in bytes; most records fit in it."""
 
 _ATTEMPTS = 5
 
@@ -60,10 +60,10 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, kw_only=True)
 class LookupRequest:
-    """Asks for messages of the topics that have one of the keys, or one of the ids.
+    """A request for all messages of the topics that have one of the keys or ids.
 
     A key is one of the space-separated KEYS or a unique id. An id is a unique id or an offset id,
-    which has the message's log offset. Only messages stored in [begin_ms, end_ms] count.
+    which contains the message's log offset. Only messages stored in [begin_ms, end_ms] match.
     """
 
     topics: Sequence[str]
@@ -75,13 +75,13 @@ class LookupRequest:
 
 @dataclass(frozen=True)
 class LookupResult:
-    """The locations of messages, by topic and queue, and what the lookup read to find them.
+    """The locations of the messages found, by topic and queue, and the cost of the lookup.
 
     Attributes:
-        locations: At most one of each queue.
-        index_files: The number of files of the key index that were used.
-        walked_bytes: Bytes of the log after them that were searched.
-        candidates: The number of messages that were compared.
+        locations: At most one for each queue.
+        index_files: The number of key index files that were searched.
+        walked_bytes: The number of bytes of the log after the index that were searched.
+        candidates: The number of messages that were compared with the request.
     """
 
     locations: tuple[MessageLocations, ...]
@@ -95,7 +95,7 @@ class LookupResult:
 
 @dataclass(frozen=True)
 class _KeyQuery:
-    """Asks for the newest messages of a topic with a key, stored in [begin_ms, end_ms]."""
+    """A request for the newest messages of a topic with a key, stored in [begin_ms, end_ms]."""
 
     topic: str
     key: str
@@ -104,7 +104,7 @@ class _KeyQuery:
     max_messages: int
 
     def match(self, record: Record) -> StoredMessage | None:
-        """Return the record as a message if it is one of them, else None."""
+        """Return the record as a message if it matches, else None."""
         if record.topic != self.topic:
             return None
         if not self.begin_ms <= record.store_timestamp <= self.end_ms:
@@ -116,7 +116,7 @@ class _KeyQuery:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The records that match, in log order."""
+    """The matching records, in log order."""
 
     at: Ints
     sizes: Ints
@@ -127,9 +127,10 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Ascending log offsets of messages that may have the keys, and what was searched.
+    """Ascending log offsets of messages that may have the keys, and the range that was searched.
 
-    bound: the end of the log. files: the index files used. walked: bytes of the log after them.
+    bound: the end of the log. files: the number of index files searched. walked: the number of
+        bytes of the log after them.
     """
 
     offsets: Ints
@@ -161,8 +162,8 @@ class Lookup:
     ) -> list[StoredMessage]:
         """Return the newest messages with a key or unique id, oldest first.
 
-        Only messages stored in [begin_ms, end_ms] count, in epoch milliseconds. Messages of deleted
-        topics and of RocketMQ's system topics are found as long as the log has them.
+        Only messages stored in [begin_ms, end_ms] (epoch milliseconds) match. Messages of deleted
+        topics and of RocketMQ's system topics are found while they are in the log.
 
             store.lookup.query("orders", "order-17")
         """
@@ -185,7 +186,7 @@ class Lookup:
         if parsed is None:
             raise MessageIdError(
                 f"{offset_msg_id!r} is not an offset message id.",
-                remedy="It has 32 hexadecimal digits, or 56: host, port and log offset.",
+                remedy="Offset message ids have 32 or 56 hexadecimal digits.",
             )
         record = self._record_at(parsed[2], self._reader.bound())
         if record is None or (*record.store_host, record.physical_offset) != parsed:
@@ -195,7 +196,8 @@ class Lookup:
     def by_id(self, topic: str, msg_id: str) -> StoredMessage:
         """Return the topic's message with this unique or offset id. Raises MessageNotFoundError.
 
-        If several have the unique id, because a producer retried, the first one stored.
+        If a producer retried and several messages have the unique id, the first one stored is
+        returned.
         """
         check_text(topic=topic, msg_id=msg_id)
         for message in self.query(topic, msg_id):
@@ -208,10 +210,11 @@ class Lookup:
         raise _not_found(msg_id, self._layout)
 
     def locate(self, wanted: LookupRequest) -> LookupResult:
-        """Return where the messages with any of many keys or ids are.
+        """Return the locations of all messages that match the request.
 
-        `Store.raw.slices_at` reads them. Only messages that can be read from their topics now are
-        found, all in one pass over the key index. Raises StoreDamagedError if one is corrupt.
+        `Store.raw.slices_at` reads them. Only messages that can currently be read from their topics
+        are found. The key index is read once for all keys and ids. Raises StoreDamagedError if a
+        message is corrupt.
         """
         check_type(LookupRequest, "Use a pyrocket.LookupRequest(topics=…, keys=…).", wanted=wanted)
         check_texts(topics=wanted.topics, keys=wanted.keys, ids=wanted.ids)
@@ -229,7 +232,7 @@ class Lookup:
         return LookupResult(locations, hints.files, hints.walked, len(offsets))
 
     def _offsets_of_ids(self, ids: Collection[str], bound: int) -> Ints:
-        """Return the ascending log offsets of messages whose offset ids are among the ids."""
+        """Return the ascending log offsets of the messages whose offset ids are in `ids`."""
         named = []
         for text in ids:
             parsed = parse_offset_message_id(text)
@@ -241,7 +244,7 @@ class Lookup:
         return np.unique(np.array(named, np.int64))
 
     def _records(self, offsets: Ints, bound: int) -> Iterator[RecordFields]:
-        """Yield the records at the offsets, except for hints at which no record begins."""
+        """Yield the records at the offsets; offsets at which no record starts are skipped."""
         log = self._log
         sizes = sizes_at(log, offsets, bound)
         offsets, sizes = offsets[sizes > 0], sizes[sizes > 0]
@@ -253,7 +256,7 @@ class Lookup:
         _check_whole(offsets, seen, len(offsets), log.first_offset())
 
     def _readable(self, found: list[_Rows]) -> Iterator[MessageLocations]:
-        """Yield the messages that a reader of the queues sees, queue by queue."""
+        """Yield the locations of messages that readers of the queues can see, by queue."""
         topics = pa.chunked_array([rows.topics for rows in found]).combine_chunks()
         coded = topics.dictionary_encode()
         names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
@@ -298,18 +301,18 @@ class Lookup:
         return _Candidates(offsets, bound, len(files), max(end - start, 0))
 
     def _with_files(self, look: Callable[[int, Sequence[IndexFileInfo]], _Found]) -> _Found:
-        """Return what `look` returns for the end of the log and the valid index files."""
+        """Call `look` with the end of the log and the valid index files, and return its result."""
         for _ in range(_ATTEMPTS):
             bound = self._reader.bound()
             with suppress(IndexChangedError):
                 return look(bound, self._files(bound))
-        # Index files keep changing. The log alone has everything.
+        # The index files keep changing: search the whole log instead.
         return look(self._reader.bound(), ())
 
     def _files(self, bound: int) -> list[IndexFileInfo]:
         """Return the valid index files. Raises StoreDamagedError."""
         if bound == WHOLE_LOG and self._layout.abort.exists():
-            # This directory needs a recovery, which would remove the other files.
+            # This directory needs a recovery, which would delete all but the durable index files.
             durable = self._index.count_durable(read_checkpoint(self._layout).index_timestamp)
             return self._span.contiguous_prefix(self._index.valid_prefix(WHOLE_LOG)[:durable])
         files = self._index.valid_prefix(WHOLE_LOG, strict=True)
@@ -321,22 +324,22 @@ class Lookup:
     def _parts(
         self, hashes: Ints, begin_ms: int, end_ms: int, bound: int, files: Sequence[IndexFileInfo]
     ) -> Iterator[Ints]:
-        """Yield log offsets, those of a single hash newest first: the log's end, then the index."""
+        """Yield log offsets from the log's end and the index, newest first for a single hash."""
         start = self._tail_start(files)
         yield self._tail.search(hashes, start, max(start, bound), self._mark(bound))[::-1]
         yield from self._index.search(hashes, begin_ms, end_ms, files)
 
     def _tail_start(self, files: Sequence[IndexFileInfo]) -> int:
-        """Return the log offset up to which the index covers the log."""
+        """Return the log offset at which the indexed part of the log ends."""
         end = files[-1].header.end_offset if files else 0
         return max(end, self._log.first_offset())
 
     def _mark(self, bound: int) -> int | None:
-        """Return a value that changes when the log is truncated or deleted; None if unknown."""
+        """Return a value that changes when log files are truncated or deleted; None if unknown."""
         return None if bound == WHOLE_LOG else self._reader.position().structure
 
     def _record_at(self, offset: int, bound: int) -> Record | None:
-        """Return the record that begins at `offset` and ends by `bound`; None if there is none.
+        """Return the record that starts at `offset` and ends at or before `bound`, else None.
 
         Raises StoreDamagedError if it is corrupt.
         """
@@ -364,7 +367,7 @@ def _hashes(wanted: LookupRequest) -> Ints:
 
 
 def _matching(fields: RecordFields, wanted: LookupRequest, named: Ints) -> _Rows | None:
-    """Return the records that match; those at the offsets `named` do if they are of the topics."""
+    """Return the matching records; at the offsets `named`, keys and ids are not compared."""
     topics = to_text(fields.topics())
     stored = fields.store_timestamp
     good = is_among(topics, wanted.topics)
@@ -393,14 +396,14 @@ def _has_key(fields: RecordFields, wanted: LookupRequest) -> Bools:
 
 
 def is_among(texts: pa.StringArray, wanted: Collection[str]) -> Bools:
-    """Return whether each text is one of those wanted; a null is not."""
+    """Return for each text whether it is in `wanted`; False for a null."""
     values = pa.array(list(wanted), pa.string())
     found: Bools = pc.is_in(texts, value_set=values).to_numpy(zero_copy_only=False)
     return found.copy()
 
 
 def _check_whole(offsets: Ints, first: int, last: int, log_start: int) -> None:
-    """Raise if a record was left out as corrupt whose log file has not been deleted."""
+    """Raise StoreDamagedError if a record was skipped although its log file still exists."""
     left_out = offsets[first:last]
     damaged = left_out[left_out >= log_start]
     if len(damaged):
@@ -413,5 +416,5 @@ def _check_whole(offsets: Ints, first: int, last: int, log_start: int) -> None:
 def _not_found(msg_id: str, layout: Layout) -> MessageNotFoundError:
     return MessageNotFoundError(
         f"there is no message {msg_id!r} in {layout.root}.",
-        remedy="It belongs to another store or topic, or its log file was deleted.",
+        remedy="It belongs to another store or topic, or its log file has been deleted.",
     )

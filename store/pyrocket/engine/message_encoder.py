@@ -1,8 +1,9 @@
 """Checks, routes and encodes messages before they are appended; writes nothing.
 
-A batch is split by topic. A row's queue id has priority, then its sharding key, by RocketMQ's
-`SelectMessageQueueByHash`; the other rows are spread evenly over the write queues, in one run per
-queue, so that the messages of a queue are adjacent in the log and are read sequentially.
+A batch is split by topic. A row's queue id has priority over its sharding key, which selects a
+queue by RocketMQ's `SelectMessageQueueByHash`. The other rows are spread evenly over the write
+queues, in one run per queue, so that the messages of a queue are adjacent in the log and are read
+sequentially.
 """
 
 import os
@@ -56,7 +57,7 @@ _MONTH_MS = 31 * 86_400_000
 
 @dataclass(frozen=True)
 class TopicRoute:
-    """A topic, and how many write queues messages may be routed to."""
+    """A topic, and the number of write queues to which messages may be routed."""
 
     topic: str
     queues: int
@@ -64,7 +65,7 @@ class TopicRoute:
 
 @dataclass(frozen=True)
 class EncodedMessage:
-    """One encoded message: its record, its UNIQ_KEY, and the queue that it is delivered to."""
+    """One encoded message: its record, its UNIQ_KEY, and the queue to which it is delivered."""
 
     record: EncodedBatch
     unique_id: str
@@ -91,7 +92,7 @@ class MessageEncoder:
     ) -> list[EncodedBatch]:
         """Return the rows of a checked batch as records; `topic` overrides the column.
 
-        Delayed rows are for the system topics instead. Raises MessageError naming the row, and the
+        Delayed rows become records for the system topics. Raises MessageError with the row, and the
         errors of `route_to`.
         """
         encoded: list[EncodedBatch] = []
@@ -127,7 +128,7 @@ class MessageEncoder:
             raise _name_row(error, None if parcel.rows is None else pa.array(parcel.rows)) from None
 
     def encode_message(self, message: Message, route_to: TopicRoute) -> EncodedMessage:
-        """Return one message as a record; a delayed one for a system topic instead.
+        """Return one message as a record; a delayed message becomes a record for a system topic.
 
         Raises MessageError.
         """
@@ -138,7 +139,7 @@ class MessageEncoder:
         return EncodedMessage(record, unique_id, queue_id)
 
     def encode_to(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:
-        """Return one message as a record for exactly that queue, and its UNIQ_KEY.
+        """Return one message as a record for the queue of `to`, and its UNIQ_KEY.
 
         Raises MessageError.
         """
@@ -150,7 +151,7 @@ class MessageEncoder:
             return self._record(message, to)
         except UnicodeEncodeError as error:
             raise MessageError(
-                f"the message holds text that is not valid Unicode: {error}.",
+                f"the message contains text that is not valid Unicode: {error}.",
                 remedy="Use text that UTF-8 can encode; put binary data into the body.",
             ) from error
 
@@ -204,7 +205,7 @@ class MessageEncoder:
 
 
 def _name_row(error: MessageError, rows: pa.Array | None) -> MessageError:
-    """Return an error about a row of a part with the row's number in the whole batch."""
+    """Return the error with the row's number in the batch instead of its number in a part."""
     if rows is None:
         return error
     word, number, *rest = error.message.split(" ")
@@ -213,12 +214,12 @@ def _name_row(error: MessageError, rows: pa.Array | None) -> MessageError:
 
 
 def _keys_of(message: Message) -> Sequence[str]:
-    """Return the keys; a plain string is one key, as in a batch."""
+    """Return the keys; a plain string is a single key, as in a batch."""
     return [message.keys] if isinstance(message.keys, str) else message.keys
 
 
 def _stored_body(body: bytes) -> tuple[bytes, int]:
-    """Return the body as stored and its sysFlag: deflated if that makes it shorter."""
+    """Return the body as stored and its sysFlag; the body is deflated if that makes it shorter."""
     deflated = deflate(body) if len(body) >= COMPRESS_BODY_FROM_BYTES else body
     return (deflated, COMPRESSED_FLAGS) if len(deflated) < len(body) else (body, 0)
 
@@ -279,7 +280,7 @@ def _all_properties(message: Message, unique_id: str, more: Mapping[str, str]) -
 
 
 def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Array | None]]:
-    """Return each topic and its rows; None means all rows."""
+    """Return each topic with its rows, None for all rows."""
     if topic is not None:
         return [(topic, None)]
     if "topic" not in batch.schema.names:
@@ -309,7 +310,7 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Ar
 
 
 def _check_name_of_row(name: str, codes: pa.Int32Array, code: int) -> None:
-    """Raise TopicNameError naming the first row with an illegal topic."""
+    """Raise TopicNameError, with the topic's first row, if its name is illegal."""
     try:
         check_topic_name(name)
     except TopicNameError as error:
@@ -337,7 +338,7 @@ def route(columns: SendColumns, topic: str, queues: int, first_queue: int) -> Qu
 
 
 def order_by_queue(queue_ids: QueueIds) -> pa.Array | None:
-    """Return the order that groups the rows by queue; None if they are grouped already."""
+    """Return the order that groups the rows by queue; None if they are already grouped."""
     runs = np.count_nonzero(np.diff(queue_ids)) + 1
     if runs <= len(np.unique(queue_ids)):
         return None
@@ -361,9 +362,9 @@ class UniqueIds:
 
     Address (4), process id (u16), class-loader hash (i32), milliseconds since the start of the
     month (i32) and a counter (u16), 32 hex characters: `MessageClientIDSetter`. Here the hash is
-    random per generator, and milliseconds and counter are one 48-bit number that only grows, so
-    that ids of one generator never repeat, however many are generated per millisecond. Safe to
-    share between threads, not between processes.
+    random per generator, and milliseconds and counter are one 48-bit number that only increases, so
+    that the ids of one generator never repeat, even if more than 65,536 are generated per
+    millisecond. Safe to share between threads, not between processes.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -390,7 +391,7 @@ class UniqueIds:
     def _reserve(self, count: int) -> int:
         with self._lock:
             first = max(self._next, (self._clock() % _MONTH_MS) << 16)
-            # From 2⁴⁸ on the number would need a seventh byte: start again at 0.
+            # From 2⁴⁸ on, the number would need a seventh byte: restart at 0.
             self._next = first + count if first + count < 1 << 48 else 0
             return first if first + count < 1 << 48 else 0
 

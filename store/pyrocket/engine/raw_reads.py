@@ -14,9 +14,10 @@ from pyrocket.message import ByteSpan
 
 @translating_methods
 class RawReads:
-    """Reads one store without decoding. `decode_slices` makes columns of the slices.
+    """Reads records of one store without decoding them.
 
-    Never locks, never writes. Safe to share between threads.
+    `decode_slices` turns the slices into columns. Never locks, never writes. Safe to share between
+    threads.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -34,8 +35,8 @@ class RawReads:
     ) -> Iterator[RecordSlice]:
         """Yield the messages [start, end) that match `where` as raw records.
 
-        A slice has a few MiB and is valid until the next one is taken. A `tally` counts what was
-        examined. Raises OffsetOutOfRangeError, StoreDamagedError.
+        A slice has a few MiB and is valid until the next one is requested. A `tally` counts the
+        messages examined. Raises OffsetOutOfRangeError, StoreDamagedError.
         """
         known = self._reader.topics.get(topic)
         check_numbers(queue_id=queue_id, start=start, end=end)
@@ -51,8 +52,8 @@ class RawReads:
     ) -> RecordSlice | None:
         """Return the messages of a few small ranges (queue, start, end) as one slice.
 
-        Costs about as much as one of them. None if they have more than a few MiB, or if one cannot
-        be read; read each range alone then.
+        Takes about as long as reading one range. Returns None if the messages have more than a few
+        MiB or a range cannot be read: read each range separately then.
         """
         runs = self._reader.runs(self._reader.topics.get(topic).name, ranges)
         if not runs:
@@ -69,25 +70,25 @@ class RawReads:
     ) -> Iterator[RecordSlice]:
         """Yield the messages at locations that `Lookup.locate` returned, as `slices` does."""
         check_type(
-            MessageLocations, "Use what `Store.lookup.locate` returned.", locations=locations
+            MessageLocations, "Use the result of `Store.lookup.locate`.", locations=locations
         )
         where, tally = where or MessageFilter(), tally or ScanTally()
         return slices_at(self._reader.log, locations, self._broker, where, tally)
 
     def log_span(self, topic: str, queue_id: int, start: int, end: int) -> ByteSpan:
-        """Return the range of the log that holds [start, end), and about how many bytes it has.
+        """Return the log range that contains [start, end), and the messages' approximate size.
 
-        The count is exact up to 256 messages. Zeros if none of them exists.
+        The size is exact for up to 256 messages. All values are 0 if none of the messages exists.
         """
         return self._reader.log_span(topic, queue_id, start, end)
 
     def cut_by_bytes(
         self, topic: str, queue_id: int, start: int, end: int, marks: Sequence[int]
     ) -> list[tuple[int, int]]:
-        """Return for each mark, ascending, the last offset up to which messages have no more bytes.
+        """Return for each size limit in `marks` the highest offset that keeps within it.
 
-        The offsets lie in [start, end]; with each comes the number of bytes from `start` on. Reads
-        20 bytes a message, up to the last mark.
+        Each result is (offset in [start, end], bytes of the messages from `start` to it). `marks`
+        must be ascending. Reads 20 bytes per message up to the last mark.
         """
         return self._reader.cut_by_bytes(topic, queue_id, start, end, marks)
 

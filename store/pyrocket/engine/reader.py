@@ -1,8 +1,8 @@
 """Reads a store without locking or writing.
 
-The shared state says how far the log and the queues may be read. A directory without a valid shared
-state (written by Java, copied, or not opened for writing since the last boot) is read up to the end
-of its queues.
+The shared state has the offsets up to which the log and the queues may be read. A directory without
+a valid shared state (written by a broker, copied, or not opened for writing since the last boot) is
+read up to the end of its queues.
 """
 
 import logging
@@ -54,7 +54,7 @@ from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
 from pyrocket.metadata.topics import TopicConfig, Topics
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
-"""Maximum bytes in memory at a time, except for one larger message."""
+"""Maximum number of messages, and of bytes, in memory at a time; a larger message is read alone."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 class Reader:
     """Reads one directory. Safe to share between threads and across forks.
 
-    It waits up to `recovery_seconds` for a recovery, looking every `poll_seconds`.
+    If a recovery is in progress, it waits up to `recovery_seconds` and polls every `poll_seconds`.
     """
 
     recovery_seconds, poll_seconds = 60.0, 0.02
@@ -88,12 +88,12 @@ class Reader:
         return _derived_position(self._queues, self._layout)
 
     def cursors(self) -> dict[int, int]:
-        """Return the services' cursors by their index in the shared state; none if invalid."""
+        """Return the services' cursors by index in the shared state; empty if it is invalid."""
         state = self._valid_state()
         return {} if state is None else state.cursors()
 
     def next_due(self) -> int | None:
-        """Return when a service has work next, in ms; None without a valid shared state."""
+        """Return when the next service is due, in epoch ms; None without a valid shared state."""
         state = self._valid_state()
         return None if state is None else state[NEXT_DUE]
 
@@ -106,7 +106,7 @@ class Reader:
         return position
 
     def offsets(self, topic: TopicConfig) -> dict[int, QueueOffsets]:
-        """Return the range of each read queue."""
+        """Return the offset range of each read queue."""
         bound, start = self.bound(), self._log.first_offset()
         return {
             queue_id: self._range(topic.name, queue_id, bound, start)
@@ -114,7 +114,7 @@ class Reader:
         }
 
     def queue_offsets(self, topic: TopicConfig, queue_id: int) -> QueueOffsets:
-        """Return the range of one read queue. Raises QueueNotFoundError."""
+        """Return the offset range of one read queue. Raises QueueNotFoundError."""
         if not 0 <= queue_id < topic.read_queues:
             raise QueueNotFoundError(
                 f"topic {topic.name!r} has no queue {queue_id}.",
@@ -125,7 +125,7 @@ class Reader:
     def read(
         self, topic: TopicConfig, queue_id: int, offset: int, max_messages: int
     ) -> list[StoredMessage]:
-        """Return up to `max_messages` from `offset` on. Raises OffsetOutOfRangeError."""
+        """Return up to `max_messages` messages from `offset` on. Raises OffsetOutOfRangeError."""
         try:
             return self._read(topic, queue_id, offset, max_messages)
         except (OffsetOutOfRangeError, StoreDamagedError):
@@ -149,17 +149,17 @@ class Reader:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Yield exactly the messages [start, end), those that match `where`.
+        """Yield the messages of [start, end) that match `where`.
 
-        The range is checked at once. Raises QueueNotFoundError, OffsetOutOfRangeError,
-        StoreDamagedError.
+        The range is checked by the call, before the first slice is read. Raises QueueNotFoundError,
+        OffsetOutOfRangeError, StoreDamagedError.
         """
         self.check_range(topic, queue_id, start, end)
         queue = self._queues.get(topic.name, queue_id)
         return self._scanner.slices(queue, start, end, where=where, tally=tally)
 
     def runs(self, topic: str, ranges: Sequence[tuple[int, int, int]]) -> list[Run] | None:
-        """Return ranges (queue id, start, end) of a topic as runs; None if one is missing."""
+        """Return ranges (queue id, start, end) of a topic as runs; None if one is not available."""
         check_ranges(ranges)
         bound, log_start = self.bound(), self._log.first_offset()
         for queue_id, start, end in ranges:
@@ -169,26 +169,26 @@ class Reader:
         return [(self._queues.get(topic, each), start, end) for each, start, end in ranges]
 
     def system_offsets(self, topic: str, queue_id: int = 0) -> QueueOffsets:
-        """Return the range of any queue; its topic may be missing from the topic table."""
+        """Return the offset range of any queue; its topic may be missing from the topic table."""
         return self._range(topic, queue_id, self.bound(), self._log.first_offset())
 
     def records(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[RecordSlice]:
-        """Yield all messages [start, end) of a queue, in buffers laid out as in the log.
+        """Yield all messages [start, end) of a queue, in buffers with the same layout as the log.
 
-        The range is not checked first. Raises OffsetOutOfRangeError, StoreDamagedError.
+        The range is not checked beforehand. Raises OffsetOutOfRangeError, StoreDamagedError.
         """
         return self._scanner.slices(self._queues.get(topic, queue_id), start, end, in_place=True)
 
     def log_offsets_at(self, topic: str, queue_id: int, offsets: Ints) -> Ints:
-        """Return the log offsets of messages at ascending queue offsets; -1 if there is none."""
+        """Return the log offsets of messages at ascending queue offsets; -1 if one is missing."""
         return log_offsets_at(self._queues.get(topic, queue_id), offsets)
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """Return when the message at `offset` was stored, ms. Raises OffsetOutOfRangeError."""
+        """Return the message's store time in epoch ms. Raises OffsetOutOfRangeError."""
         return store_time(self._log, self._queues.get(topic, queue_id), offset)
 
     def queues_on_disk(self) -> list[tuple[str, int]]:
-        """Return topic and queue id of all queues that have files, in the topic table or not."""
+        """Return (topic, queue id) of all queues that have files, even of missing topics."""
         return self._queues.on_disk()
 
     def queues_of(self, topic: str) -> list[int]:
@@ -197,24 +197,24 @@ class Reader:
 
     @property
     def log(self) -> CommitLog:
-        """The log, up to the end of its files; see `log_end`."""
+        """The log, which may continue after the readable end; see `log_end`."""
         return self._log
 
     def log_span(self, topic: str, queue_id: int, start: int, end: int) -> ByteSpan:
-        """Return where [start, end) lies in the log, and about how many bytes it has."""
+        """Return the range of the log that contains [start, end), and its approximate size."""
         check_place(topic, queue_id, start=start, end=end)
         return span_of(self._queues.get(topic, queue_id), start, end)
 
     def cut_by_bytes(
         self, topic: str, queue_id: int, start: int, end: int, marks: Sequence[int]
     ) -> list[tuple[int, int]]:
-        """Return the offset at which messages from `start` on reach each number of bytes."""
+        """Return the highest offset within each size limit; see `RawReads.cut_by_bytes`."""
         check_place(topic, queue_id, start=start, end=end)
         check_all_numbers(marks=marks)
         return cut_by_bytes(self._queues.get(topic, queue_id), start, end, marks)
 
     def offset_by_time(self, topic: TopicConfig, queue_id: int, timestamp_ms: int) -> int:
-        """Return the first offset stored at or after the time; the maximum if there is none."""
+        """Return the offset of the first message stored at or after the time, or the maximum."""
         known = self._any_offsets(topic, queue_id)
         queue = self._queues.get(topic.name, queue_id)
         return offset_by_time(self._log, queue, known.minimum, known.maximum, timestamp_ms)
@@ -230,7 +230,7 @@ class Reader:
         return newest_mark(self._log, ends)
 
     def holds(self, mark: LogMark) -> bool | None:
-        """Return whether the log has the marked message; None if that is unknown."""
+        """Return whether the log still has the marked message; None if unknown."""
         check_type(LogMark, "Use what `Store.history.mark` returned.", mark=mark)
         return holds(self._log, mark, self.log_end())
 
@@ -242,7 +242,7 @@ class Reader:
             self._state = None
 
     def check_range(self, topic: TopicConfig, queue_id: int, start: int, end: int) -> QueueOffsets:
-        """Return the range of a queue that has [start, end); the topic may have lost the queue.
+        """Check that a queue has the offsets [start, end), and return its offset range.
 
         Raises QueueNotFoundError, OffsetOutOfRangeError.
         """
@@ -252,13 +252,13 @@ class Reader:
         raise OffsetOutOfRangeError(
             f"queue {queue_id} of {topic.name!r} holds the offsets {known.minimum} to"
             f" {known.maximum} (exclusive), not [{start}, {end}).",
-            remedy="Older messages are cleaned away with time; later ones were never written here.",
+            remedy="Older messages have expired; later ones were never written to this store.",
         )
 
     def _any_offsets(self, topic: TopicConfig, queue_id: int) -> QueueOffsets:
-        """Return the range of a read queue, or of a former one that still has messages.
+        """Return the offset range of a read queue, or of a former one that still has files.
 
-        A query may be in the middle of such a queue.
+        A running query may still read a former queue.
         """
         exists = 0 <= queue_id < topic.read_queues
         if not exists and self._queues.get(topic.name, queue_id).run.starts():
@@ -273,7 +273,7 @@ class Reader:
             maximum = self.topics.ended_at(topic, queue_id)
         self._shortfall.look_at((topic, queue_id), maximum, bound, self.interrupted_end)
         known, minimum = self._minima.get((topic, queue_id), ((), 0))
-        # Without a valid shared state there is no sign that files were deleted.
+        # Without a valid shared state, the deletion of files cannot be detected.
         if known != place or bound == WHOLE_LOG or minimum >= maximum:
             minimum = queue.min_offset(log_start, maximum)
             self._minima[topic, queue_id] = place, minimum
@@ -295,7 +295,8 @@ class Reader:
 
     def _valid_state(self) -> SharedState | None:
         if not self.identity.store_id and self._layout.identity.exists():
-            # Only Java had written here when this reader was opened; now a writer of ours has.
+            # When this reader was opened, only brokers had written here; now a writer of ours has,
+            # too.
             self.identity = load_identity(self._layout, self.identity.config)
         if not self.identity.store_id:
             return None
@@ -309,17 +310,17 @@ class Reader:
             self._durable_end = None
             return state
         if not state.is_file_at(self._layout.state):
-            self._state = None  # The directory was replaced: map its shared state next time.
+            self._state = None  # The directory was replaced: map its state next time.
             return None
         if state.is_recovering(lock) and self._poll_recovery(state):
             return self._valid_state()
         return None
 
     def interrupted_end(self) -> int:
-        """Return up to where the log is durable if a process died in a recovery; otherwise 0.
+        """Return the durable end of the log if a process died during a recovery; otherwise 0.
 
-        The next recovery may truncate the log after this offset, never before it. Call it after
-        `bound`.
+        The next recovery may truncate the log after this offset, but never before it. Must be
+        called after `bound`.
         """
         state, lock = self._state, self._layout.lock
         if (
@@ -334,15 +335,16 @@ class Reader:
         return self._durable_end if state.is_recovering() else 0
 
     def _wait_for_recovery(self) -> None:
-        """Wait until no recovery is in progress."""
+        """Wait for a recovery in progress."""
         state = self._state
         if state is not None and state.is_recovering(lock_identity(self._layout.lock)):
             self._poll_recovery(state)
 
     def _poll_recovery(self, state: SharedState) -> bool:
-        """Wait for the recovery, which truncates and rebuilds queues; return True when it ends.
+        """Wait for the end of the recovery, which truncates and rebuilds queues, and return True.
 
-        Returns False if the recovering process died. Waits on if the lock's holder is unknown.
+        Returns False if the recovering process died. Raises StoreUnavailableError
+        (STORE_RECOVERING).
         """
         own, deadline = self._layout, time.monotonic() + self.recovery_seconds
         while state.is_recovering(lock_identity(own.lock)) and state.is_file_at(own.state):
@@ -368,12 +370,12 @@ def _derived_position(queues: QueueTable, layout: Layout) -> Position:
 def iterate_messages(
     reader: Reader, topic: TopicConfig, queue_id: int | None, start: int | None, end: int | None
 ) -> Iterator[StoredMessage]:
-    """Iterate over all queues, or [start, end) of one; the range is checked at once."""
+    """Iterate over all queues, or over [start, end) of one; the range is checked by the call."""
     if queue_id is None:
         if start is not None or end is not None:
             raise InvalidInputError(
-                f"start is {start} and end is {end}, but no queue is named.",
-                remedy="Offsets count in one queue: give its queue_id, too.",
+                f"start is {start} and end is {end}, but no queue is given.",
+                remedy="Offsets refer to one queue: give its queue_id, too.",
                 code="QUEUE_MISSING",
             )
         return _messages(reader, topic, reader.offsets(topic))
@@ -394,7 +396,7 @@ def _messages(
         while offset < has.maximum:
             last = min(has.maximum, offset + _PULL_MESSAGES)
             cuts = reader.cut_by_bytes(topic.name, queue_id, offset, last, [_PULL_BYTES])
-            # A message larger than that is read alone.
+            # A larger message is read alone.
             count = max(cuts[0][0] - offset, 1)
             yield from reader.read(topic, queue_id, offset, count)
             offset += count
@@ -405,8 +407,8 @@ def read_undamaged(
 ) -> Iterator[RecordSlice]:
     """Yield the readable messages of [start, end), a few MiB at a time.
 
-    So one damaged message does not stop a service. With `log_damaged`, an error is logged for each
-    of the others.
+    Damaged messages are skipped, so that they do not stop a service. With `log_damaged`, an error
+    is logged for each of them.
     """
     while start < end:
         piece = first_undamaged(reader, topic, queue_id, start, end)
@@ -422,7 +424,7 @@ def read_undamaged(
 def first_undamaged(
     reader: Reader, topic: str, queue_id: int, start: int, end: int
 ) -> RecordSlice | None:
-    """Return the first messages of [start, end); None if the very first cannot be read."""
+    """Return the first messages of [start, end); None if the first one cannot be read."""
     while start < end:
         with suppress(StoreDamagedError, OffsetOutOfRangeError):
             return next(reader.records(topic, queue_id, start, end))

@@ -1,8 +1,8 @@
-"""Delivery of due messages on behalf of a store that is open for reading.
+"""Delivers due messages on behalf of a store that is open for reading.
 
-A stream that reads from a store without a writer would never see delayed messages. So it opens the
-store for writing for a moment when a message is due by the shared state. It never does so if no
-message was ever delayed, or if only a Java broker has written the store.
+A stream that reads from a store without a writer would never see delayed messages. It therefore
+opens the store for writing briefly when, by the shared state, a message is due. It never does so if
+no message was ever delayed, or if only a broker has written the store.
 """
 
 import logging
@@ -37,7 +37,7 @@ class Writable(Protocol):
 class ReaderDelivery:
     """Delivers due messages for the readers of one store. Not thread-safe.
 
-    `interval_seconds` is the least time after which it opens the store for writing again.
+    `interval_seconds` is the minimum time between two openings of the store for writing.
     """
 
     interval_seconds, after_failure_seconds = 1.0, 10.0
@@ -49,8 +49,8 @@ class ReaderDelivery:
     def deliver_due(self, open_writable: Callable[[], Writable]) -> bool:
         """Deliver due messages, at most once a second; return whether there were any.
 
-        While nothing is due, it only reads the shared state. Never raises: if a Java broker has
-        the store open, or the directory cannot be written, nothing is delivered.
+        While nothing is due, it only reads the shared state. Never raises: if a broker has the
+        store open, or the directory is not writable, nothing is delivered.
         """
         if time.monotonic() < self._not_before or not self._is_due():
             return False
@@ -67,10 +67,11 @@ class ReaderDelivery:
         try:
             due = self._reader.next_due()
             if due is None and not self._reader.identity.store_id:
-                return False  # Only Java has written here.
+                return False  # Only brokers have written here.
         except (PyrocketError, OSError):
-            return False  # The next read raises it.
-        # Without a valid shared state the due time is unknown: check if anything was ever delayed.
+            return False  # The next read raises the error.
+        # Without a valid shared state the due time is unknown: check whether a message was ever
+        # delayed.
         return (due or 0) <= self._clock() and self._has_delayed()
 
     def _has_delayed(self) -> bool:

@@ -1,8 +1,8 @@
-"""Records that another process has encoded, checked like those of a log that is recovered.
+"""Checks records that another process has encoded, as recovery checks the records of a log.
 
-Offsets, store times and checksums of whole records are not in them yet: they are set when the
-records are appended. What the indexes need is derived from the records, so that no client can make
-an index differ from the log.
+They have no offsets, store times and whole-record checksums yet; these are set when the records are
+appended. Index entries are derived from the records, so that no client can make an index differ
+from the log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,14 +46,14 @@ _TIME = "^[0-9]{1,18}$"
 
 @dataclass(frozen=True)
 class ReceivedRecords:
-    """Checked records, and the topics that they were sent to with the write queues of each."""
+    """Checked records, and the write queues of the topics to which they were sent."""
 
     routes: Mapping[str, int]
     batches: Sequence[EncodedBatch]
 
     @property
     def bytes(self) -> int:
-        """Bytes of all records."""
+        """The size of all records in bytes."""
         return sum(batch.data.size for batch in self.batches)
 
 
@@ -64,9 +64,10 @@ class RecordCheck:
         self._config, self._clock = config, clock
 
     def check(self, routes: Mapping[str, int], runs: Sequence[bytes]) -> ReceivedRecords:
-        """Return runs of records, each of one topic. Raises MessageError, TopicNameError.
+        """Check runs of records, each of one topic. Raises MessageError, TopicNameError.
 
-        `routes` has the topics that they were sent to, with the write queues that the sender knows.
+        `routes` maps the topics to which they were sent to the numbers of write queues that the
+        sender knows.
         """
         for topic in routes:
             check_topic_name(topic)
@@ -111,7 +112,7 @@ class RecordCheck:
 
 
 class _Run:
-    """Consecutive records of one topic, whose structure and checksums are right."""
+    """Consecutive records of one topic with valid structure and checksums."""
 
     def __init__(self, data: bytes) -> None:
         self.fields = _placed(data)
@@ -140,7 +141,7 @@ class _Run:
         demand(ids.is_valid().to_numpy(zero_copy_only=False), f"it has no {UNIQ_KEY}")
 
     def demand_properties(self, allowed: frozenset[str]) -> None:
-        """Refuse properties that only brokers set."""
+        """Raise MessageError for properties that only brokers set."""
         reserved = self.properties.names & RESERVED_PROPERTIES - allowed
         self.demand(not reserved, f"it has the reserved properties {sorted(reserved)}")
 
@@ -152,7 +153,7 @@ class _Run:
         self.demand_queues((homes.queue_ids >= 0) & (homes.queue_ids < queues))
 
     def demand_queues(self, holds: Bools) -> None:
-        """Refuse records for queues that there are not."""
+        """Raise MessageError for the first record whose queue is missing."""
         self.demand(holds, "its topic has no such write queue", "QUEUE_NOT_FOUND")
 
     def demand(self, holds: Bools | bool, reason: str, code: str = "RECORD_ILLEGAL") -> None:
@@ -162,7 +163,7 @@ class _Run:
 
 
 def _placed(data: bytes) -> RecordFields:
-    """Return the records as if their buffer was the log, with zeros for what an append sets."""
+    """Return the records as if their buffer were the log; fields set by an append are 0."""
     buffer = pa.py_buffer(bytearray(data))
     starts, end = follow(memoryview(data), 0)
     if not starts or end != len(data):

@@ -1,8 +1,8 @@
-"""Recovery: makes log, queues, key index, shared state and the services' cursors agree.
+"""Recovery: makes log, queues, key index, shared state and service cursors consistent.
 
-A writer that opens the store decides whether to recover, under the write lock and from cheap signs
-(`WriterSession.state_is_valid`, `queues_agree`). "Clean" means that the last shutdown was: there is
-no file `abort`, and no fsync failed by the shared state.
+A writer that opens the store decides under the write lock, by cheap checks
+(`WriterSession.state_is_valid`, `queues_agree`), whether to recover it. "Clean" means that the last
+shutdown was clean: there is no file `abort`, and the shared state records no failed fsync.
 
     what the writer finds                                      what is done
     ---------------------------------------------------------  -----------------------------------
@@ -15,71 +15,72 @@ no file `abort`, and no fsync failed by the shared state.
     state valid in this boot, alone, the log continues         recover; clean if there is no `abort`
     after the state's end
         test_a_state_restored_from_an_older_copy_hides_no_messages
-    next boot, clean, log and queues end where the state says  validate the state: no recovery
-        test_after_a_clean_end_the_next_boot_has_nothing_to_recover
+    next boot, clean, log and queues end as in the state       validate the state: no recovery
+        test_after_a_clean_shutdown_the_next_boot_does_not_recover
     next boot, clean, but a queue or the log differs           recover, clean
         test_a_queue_that_lost_its_last_file_is_rebuilt
-        test_a_log_that_continues_after_the_clean_end_is_recovered
+        test_a_log_that_continues_after_a_clean_shutdown_is_recovered
     next boot, `abort` present                                 recover, unclean
-        test_an_unclean_end_in_the_next_boot_is_recovered
+        test_an_unclean_shutdown_is_recovered_in_the_next_boot
         test_an_abort_file_takes_precedence_over_the_state
-    a Java broker had the store, or it is a copy               recover; clean if there is no `abort`
-        test_a_java_broker_that_ran_since_is_noticed
+    a broker has used the store, or it is a copy               recover; clean if there is no `abort`
+        test_a_broker_that_ran_since_is_detected
         test_a_copy_is_recovered_first
     an fsync failed                                            drop cached pages, recover, unclean
         test_failed_fsync_stops_every_writer_until_recovery
     recovery is necessary, but other writers are present       refuse: STORE_NEEDS_RECOVERY
         test_recovery_waits_until_all_other_processes_have_closed_the_store
 
-What a recovery does with the log depends on its files, on where its valid records end, and on what
-was durable: everything after a clean shutdown; else what lies below the end in `ends.json`, or was
-stored before the checkpoint's time. Where it refuses, it has changed nothing.
+What a recovery does with the log depends on its files, on the end of its valid records, and on
+which records are durable: after a clean shutdown all records, otherwise those before the end in
+`ends.json` or stored before the checkpoint's time. A recovery that is refused changes nothing.
 
     what recovery finds                                        what is done
     ---------------------------------------------------------  -----------------------------------
-    a log file missing between others, or of another length    refuse: STORE_FILE_MISSING, _LENGTH
-        test_missing_log_file_is_never_papered_over
-        test_log_file_of_another_length_is_named
+    a log file missing between others, or of wrong length      refuse: STORE_FILE_MISSING, _LENGTH
+        test_a_missing_log_file_is_always_reported
+        test_a_log_file_of_wrong_length_is_reported
     a foreign file in a folder                                 refuse: STORE_FOREIGN_FILE
         test_foreign_file_in_the_log_stops_recovery
     clean, and a queue continues in a missing last log file    refuse: STORE_FILE_MISSING
-        test_nothing_is_appended_to_a_log_that_lost_something
-    last files without a length or of zeros                    delete them
-        test_stray_next_file_of_zeros_is_dropped
-    a record invalid, whole durable records after it           refuse: LOG_DAMAGED
-        test_damage_below_the_durable_end_costs_no_other_message
+        test_nothing_is_appended_to_a_log_with_missing_or_short_files
+    empty files, or files of zeros, at the end of the log      delete them
+        test_a_stray_next_file_of_zeros_is_deleted
+    a record invalid, complete durable records after it        refuse: LOG_DAMAGED
+        test_damage_before_the_durable_end_loses_no_other_message
         test_damage_in_the_middle_after_a_clean_shutdown_is_never_truncated
-    a record invalid or torn, nothing durable after it         truncate there, keep the tail's whole
-                                                               records as `cut-…`, begin an epoch
+    a record invalid or torn, no durable record after it       truncate there, save the complete
+                                                               records of the tail as `cut-…`,
+                                                               start an epoch
         test_torn_tail_is_truncated_at_every_byte_of_the_last_record
-        test_damage_after_the_durable_end_is_truncated_and_what_follows_is_kept
-    the log ends below its durable end                         log an error, begin an epoch
-        test_missing_durable_bytes_are_logged_and_begin_an_epoch
+        test_damage_after_the_durable_end_is_truncated_and_the_tail_is_saved
+    the log ends below its durable end                         log an error, start an epoch
+        test_missing_durable_bytes_are_logged_and_start_an_epoch
     queues missing, short, torn or ahead of the log            truncate, and dispatch the log again
         test_all_queues_deleted
         test_queue_is_short
         test_queue_is_ahead_of_the_log
         test_tail_of_a_queue_is_garbage
-    unclean                                                    begin an epoch
+    unclean                                                    start an epoch
         test_epochs_count_unclean_shutdowns_and_keep_the_lowest_truncation
-    clean, nothing missing                                     begin no epoch
-        test_clean_end_begins_no_epoch
+    clean, no durable record missing                           start no epoch
+        test_a_clean_shutdown_does_not_start_a_new_epoch
     an fsync fails                                             refuse, state FAILED: recover again
         test_failed_fsync_of_queues_is_not_a_clean_shutdown
     killed at any step                                         the next writer recovers again
-        test_restarted_recovery_ends_the_same
+        test_a_restarted_recovery_has_the_same_result
         test_power_loss_at_every_point_of_a_long_recovery
 
-While it runs, and after it was killed, the state says so: readers wait for it, or show what was
-durable.
+The shared state shows that a recovery is in progress or was killed. Readers wait for its end, or
+return only durable messages if it was killed.
 
-        test_a_reader_sees_whole_queues_before_and_after_a_recovery
-        test_a_reader_shows_what_was_durable_after_a_writer_was_killed_in_a_recovery
+        test_a_reader_sees_complete_queues_before_and_after_a_recovery
+        test_durable_messages_can_be_read_after_a_writer_was_killed_in_a_recovery
 
-After the queues, each service makes its own files and cursors agree (`RecoveryHooks`): timers are
-indexed again, cursors move past messages that were delivered.
+After the queues, each service makes its own files and cursors consistent (`RecoveryHooks`): timers
+are indexed again, and cursors skip messages that have been delivered.
 
-        test_delivered_since_checkpoint_is_not_delivered_again
+        test_messages_delivered_since_the_checkpoint_are_not_delivered_again
 """
 
 from collections.abc import Collection, Mapping
@@ -115,7 +116,7 @@ from pyrocket.metadata.topics import Topics
 
 _YEAR_MS = 365 * 24 * 3_600_000
 _LOOKED_THROUGH = 1 << 20
-"""Maximum bytes of log that are checked for missing queue entries."""
+"""Maximum number of bytes of the log that are checked for missing queue entries."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class StoreParts:
 
 
 def recover_alone(store: StoreParts, now_ms: int) -> None:
-    """Recover the store. The caller holds it exclusively, and validates the state afterwards.
+    """Recover the store. The caller must hold it exclusively, and validate the state afterwards.
 
     Raises StoreDamagedError, StoreFailedError, StoreUnavailableError.
     """
@@ -165,13 +166,14 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
             hook(Recovered(log, queues, page, clean))
         QueueEnds(layout).note(queues, store.topics.ended_at, log.until(page[PUBLISHED]))
     except BaseException:
-        # Readers must not wait for a recovery that is over.
+        # Readers must not wait for a recovery that has ended.
         if page.is_recovering():
             page.abandon_recovery()
         raise
     page[CHECKPOINT_TIME] = now_ms
     if page[STORE_TIME] > now_ms + _YEAR_MS:
-        # No checksum covers a record's time, and later ones must not follow a flipped bit.
+        # No checksum covers a record's store time: a corrupt one must not raise those of later
+        # records.
         page[STORE_TIME] = now_ms
 
 
@@ -188,7 +190,7 @@ def note_progress(
 ) -> None:
     """Save the ends of queues and the services' cursors as of the durable log offset `end`.
 
-    Only the queues `changed` have changed since this was done last; None if any may have.
+    `changed` are the queues that have changed since the last call; None if unknown.
     """
     save_cursors(store.layout, cursors, store.hooks.before_cursor_save)
     ends, log = QueueEnds(store.layout), store.log.until(end)
@@ -196,11 +198,12 @@ def note_progress(
 
 
 def queues_agree(store: StoreParts) -> bool:
-    """Whether the log ends where the state says, and the queues seem complete.
+    """Returns whether the log ends at the shared state's end and the queues seem complete.
 
-    The caller holds the store exclusively. Takes about a stat for each queue. If a writer was
-    killed, the log after the last checkpoint is checked, unless it is long. Raises
-    StoreDamagedError if the log's last file is missing: queues must not be truncated then.
+    The caller must hold the store lock exclusively. Takes about one stat per queue. After a writer
+    was killed, the log since the last checkpoint is checked, too, unless it is long. Raises
+    StoreDamagedError if the log's last file is missing, because the queues must not be truncated
+    then.
     """
     log, page = store.log, store.page
     log.check_holds(page[PUBLISHED])

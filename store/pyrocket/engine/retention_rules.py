@@ -1,12 +1,12 @@
-"""Which log files to delete, and whether appends are refused: RocketMQ's rules, as pure functions.
+"""Selects the log files to delete, and decides whether appends are refused, by RocketMQ's rules.
 
 Whole files are deleted, oldest first, and never the last one:
 
-- in the hours `at_hours`, or while the disk is fuller than `clean_ratio`: those whose last message
+- in the hours `at_hours`, or while the disk is fuller than `clean_ratio`: files whose last message
   is older than `hours`;
-- while the disk is fuller than `force_ratio`: whatever their age, until usage is below it
-  (RocketMQ deletes `files_per_run` each time, even if fewer would do);
-- at any hour, while the files hold more than `total_bytes`.
+- while the disk is fuller than `force_ratio`: files of any age, until usage is below it (RocketMQ
+  deletes `files_per_run` each time, even if fewer would be enough);
+- at any hour, while the log is larger than `total_bytes`: files of any age.
 
 Above `full_ratio` appends are refused. Source: `DefaultMessageStore.CleanCommitLogService`.
 """
@@ -21,12 +21,12 @@ from pyrocket.disk.machine import DiskUsage
 _HOUR_MS = 3_600_000
 
 EXPIRED, TOTAL_BYTES, DISK = "expired", "total bytes", "disk"
-"""Why a file is deleted."""
+"""The reasons for which a file is deleted."""
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of the log, and when the next one was started, in epoch milliseconds."""
+    """A log file, and the time in epoch ms at which the next file was started."""
 
     start: int
     bytes: int
@@ -35,7 +35,7 @@ class LogFile:
 
 @dataclass(frozen=True)
 class Removal:
-    """A file to delete, and why."""
+    """A file to delete, and the reason."""
 
     file: LogFile
     reason: str
@@ -43,7 +43,7 @@ class Removal:
 
 @dataclass(frozen=True)
 class Kept:
-    """A file that exceeds the limits, and what needs it or a file before it."""
+    """A file that exceeds the limits, and the description of the records that need it."""
 
     file: LogFile
     held_by: str
@@ -59,10 +59,10 @@ class CleaningPlan:
 
 @dataclass(frozen=True)
 class CleanReport:
-    """What a cleaning deleted or, with `dry_run`, would delete.
+    """The files that a cleaning deleted or, with `dry_run`, would delete.
 
-    kept: files that exceed the limits but are still needed, in the order of the log.
-    staged_files, staged_bytes: of rows that were staged for a sink and not published in a week.
+    kept: files that exceed the limits but are still needed, in log order. staged_files,
+    staged_bytes: files with rows that were staged for a sink but not published within a week.
     """
 
     removals: tuple[Removal, ...] = ()
@@ -75,7 +75,7 @@ class CleanReport:
     kept: tuple[Kept, ...] = ()
 
     def then(self, later: "CleanReport") -> "CleanReport":
-        """Return the sums of both; `kept` and `log_start` are the later report's."""
+        """Return the sums of both reports, with `kept` and `log_start` of the later one."""
         return replace(
             later,
             removals=self.removals + later.removals,
@@ -97,7 +97,7 @@ class CleanReport:
 def plan_cleaning(
     policy: Retention, files: Sequence[LogFile], disk: DiskUsage, now_ms: int
 ) -> CleaningPlan:
-    """Plan an automatic cleaning; `files` are all of the log, oldest first."""
+    """Plan an automatic cleaning; `files` are all log files, oldest first."""
     oldest = files[:-1][: policy.files_per_run]
     may_expire = disk.ratio > policy.clean_ratio or local_hour(now_ms) in policy.at_hours
     hours = policy.hours if may_expire else None
@@ -111,7 +111,7 @@ def plan_cleaning(
 def plan_by_hand(
     files: Sequence[LogFile], now_ms: int, *, hours: float | None, total_bytes: int | None
 ) -> CleaningPlan:
-    """Plan a manual cleaning by the given limits: at any hour, any number of files."""
+    """Plan a manual cleaning by the given limits, at any hour and for any number of files."""
     oldest = files[:-1]
     expired = _expired(oldest, hours, now_ms)
     beyond = _beyond(files, oldest, total_bytes)
@@ -123,7 +123,8 @@ def hold_back(
 ) -> tuple[tuple[Removal, ...], tuple[Kept, ...]]:
     """Split the log's oldest files into those to delete and those to keep.
 
-    A file is kept if it holds a record at or after log offset `held_from`, which `held_by` needs.
+    A file is kept if it contains a record at or after log offset `held_from`; `held_by` describes
+    the records that need it.
     """
     ends = [one.file.start + one.file.bytes for one in removals]
     count = next((at for at, end in enumerate(ends) if end > held_from), len(ends))
@@ -137,7 +138,7 @@ def local_hour(now_ms: int) -> int:
 
 
 def _expired(files: Sequence[LogFile], hours: float | None, now_ms: int) -> int:
-    """Return how many of the oldest files have expired, up to the first that has not."""
+    """Return the number of expired files before the first that has not expired."""
     if hours is None:
         return 0
     kept = (at for at, file in enumerate(files) if file.closed_ms + hours * _HOUR_MS > now_ms)
@@ -145,12 +146,12 @@ def _expired(files: Sequence[LogFile], hours: float | None, now_ms: int) -> int:
 
 
 def _beyond(files: Sequence[LogFile], oldest: Sequence[LogFile], limit: int | None) -> int:
-    """Return how many of the oldest to delete so that all files hold at most `limit` bytes."""
+    """Return the number of oldest files to delete so that the log has at most `limit` bytes."""
     return 0 if limit is None else _until_free(oldest, sum(file.bytes for file in files) - limit)
 
 
 def _until_free(files: Sequence[LogFile], wanted: int) -> int:
-    """Return how many of the oldest files to delete to free the wanted bytes."""
+    """Return the number of oldest files to delete to free `wanted` bytes."""
     count = 0
     while wanted > 0 and count < len(files):
         wanted -= files[count].bytes
@@ -159,7 +160,7 @@ def _until_free(files: Sequence[LogFile], wanted: int) -> int:
 
 
 def _join(files: Sequence[LogFile], counts: dict[str, int]) -> Iterator[Removal]:
-    """Yield each file that any rule deletes, with the first such rule."""
+    """Yield the files to delete, each with the first reason that applies."""
     for at, file in enumerate(files):
         reason = next((reason for reason, count in counts.items() if at < count), None)
         if reason is None:

@@ -64,7 +64,7 @@ class Sender:
         *,
         whole: bool = False,
     ) -> AppendResult:
-        """Append all rows or none; with `whole` this also holds after a power loss."""
+        """Append all rows or none; with `whole`, even after a power loss."""
         writer, columns = self._engine.writer, check_send_batch(batch)
         if first_queue is not None:
             check_whole("first_queue", first_queue)
@@ -82,9 +82,9 @@ class Sender:
     def append_received(
         self, requests: Sequence[ReceivedRecords]
     ) -> list[AppendResult | Exception]:
-        """Append each request whole in one exclusive section, and flush once for all of them.
+        """Append all requests in one exclusive section, and flush once for all of them.
 
-        Returns each one's result or error.
+        Each request is appended completely or not at all. Returns the result or error of each.
         """
         writer = self._engine.writer
         errors = [self._change_of(writer, request.routes) for request in requests]
@@ -98,7 +98,7 @@ class Sender:
         ]
 
     def _change_of(self, writer: Writer, routes: Mapping[str, int]) -> Exception | None:
-        """Return the error for a route to queues that a topic does not have now."""
+        """Return the error if a topic no longer has the queues of its route, else None."""
         known = self._known(writer)
         for name, queues in routes.items():
             topic = known.get(name)
@@ -119,7 +119,7 @@ class Sender:
             _check_still_there(known.get(one.topic), one)
 
     def _create_system_topics(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
-        """Create the missing system topics for delayed messages of the batches."""
+        """Create the missing system topics for the delayed messages of the batches."""
         queues = self._outgoing.delays.rooms({one.topic for one in batches})
         if queues and lacking_topics(queues, self._known(writer)):
             with writer.exclusive():
@@ -136,7 +136,7 @@ class Sender:
         return SendStatus.SEND_OK
 
     def route(self, writer: Writer, name: str) -> TopicRoute:
-        """Return the route for a topic, which is created if the store is configured to.
+        """Return the route for a topic; a missing topic is created if the store is configured so.
 
         Raises TopicNameError, TopicNotFoundError, MessageError (TOPIC_NOT_WRITABLE).
         """
@@ -165,7 +165,7 @@ class Sender:
 
 
 def _check_still_there(topic: TopicConfig | None, encoded: EncodedBatch) -> None:
-    """Refuse messages whose topic was deleted or shrunk while they were being encoded."""
+    """Raise TopicNotFoundError if the topic was deleted, or lost queues, since the encoding."""
     if topic is None or int(encoded.queue_ids.max()) >= topic.write_queues:
         raise _changed(encoded.topic)
 

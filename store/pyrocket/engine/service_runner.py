@@ -2,12 +2,11 @@
 
 An embedded store has no process of its own. Services are run by each writer after it releases the
 write lock (`Hooks.after_section`), by a thread if one is started (`ServiceThread`), and by
-streaming readers (`ReaderDelivery`). All do the same work in the same bounded parts, and never
-delay other writers: a service only tries to get the write lock, and gives up while another process
-holds it.
+streaming readers (`ReaderDelivery`). All run the same services in bounded steps, and never delay
+other writers: a service only tries to get the write lock, and stops if another process holds it.
 
-The shared field `next_due` holds the time of the next check, so that checking earlier costs
-nothing. Appends lower it; the runner sets it after a check, under the write lock.
+The shared field `next_due` is the time of the next check, so that earlier checks are cheap. Appends
+lower it; the runner sets it after a check, under the write lock.
 """
 
 import logging
@@ -28,32 +27,32 @@ RETRY_MS = 100
 """Delay before a service retries after a failure: RocketMQ's DELAY_FOR_A_WHILE."""
 
 POLL_MS = 20
-"""How often a thread checks `next_due`: other processes append, too."""
+"""The interval at which a thread checks `next_due`: other processes append, too."""
 
 TEND_SECONDS = 1.0
-"""How often a thread indexes and cleans: delivering does neither."""
+"""The interval at which a thread indexes and cleans; deliveries do neither."""
 
 _BUSY_MS = 2
 _log = logging.getLogger(__name__)
 
 
 class Service(Protocol):
-    """A service with work that is due at certain times.
+    """A service that delivers messages when they are due.
 
-    The process may be killed at any point of `deliver_due`: it has to move its cursors atomically
-    with its appends (`Writer.append(moves=…)`).
+    The process may be killed at any point of `deliver_due`, so a service must move its cursors
+    atomically with its appends (`Writer.append(moves=…)`).
     """
 
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
-        """Process a part of what is due, a few MiB at most; return how many items, 0 for none.
+        """Process due items, a few MiB at most; return their number.
 
-        Called without the write lock, which it takes by `writer.try_exclusive()`. It need not
-        catch the StoreLockedError (LOCK_TIMEOUT) of that.
+        Called without the write lock; takes it with `writer.try_exclusive()`, whose
+        StoreLockedError (LOCK_TIMEOUT) it need not catch.
         """
         ...
 
     def next_due(self, writer: Writer, now_ms: int) -> int:
-        """Return when work is due next, in epoch ms, or NEVER. Called under the write lock."""
+        """Return the next due time in epoch ms, or NEVER. Called with the write lock."""
         ...
 
 
@@ -75,7 +74,7 @@ class ServiceRunner:
         hooks.after_section.append(self._after_section)
 
     def run_due(self, writer: Writer) -> int:
-        """Process a part of what is due; return how many items. Never raises, never waits."""
+        """Process a part of the due items; return their number. Never raises, never waits."""
         now = self._clock()
         try:
             if not self._is_due(writer.page, now) or not self._running.acquire(blocking=False):
@@ -84,12 +83,12 @@ class ServiceRunner:
                 return self._run(writer, now)
             finally:
                 self._running.release()
-        except Exception as error:  # The append before it has succeeded, and must not fail.
+        except Exception as error:  # The append before has succeeded, and must not fail.
             self._failed(error, now)
             return 0
 
     def drain(self, writer: Writer, max_seconds: float = 0.5) -> int:
-        """Process everything due, for about `max_seconds`; return how many items."""
+        """Process due items for at most about `max_seconds`; return their number."""
         until, total = time.monotonic() + max_seconds, 0
         while done := self.run_due(writer):
             total += done
@@ -109,7 +108,7 @@ class ServiceRunner:
             thread.stop()
 
     def wait_ms(self, page: SharedState) -> int:
-        """Return how long a thread may sleep, in ms, if nothing else is appended."""
+        """Return the time in ms that a thread may sleep until its next check."""
         now = self._clock()
         if self._pauses(now):
             return POLL_MS
@@ -120,7 +119,7 @@ class ServiceRunner:
             self.run_due(self._engine.writer)
 
     def _is_due(self, page: SharedState, now: int) -> bool:
-        # Before the store time, the clock has been set back, and `next_due` may be too late.
+        # If the clock is before the store time, it was set back, and `next_due` may be too late.
         return not self._pauses(now) and (page[NEXT_DUE] <= now or now < page[STORE_TIME])
 
     def _pauses(self, now: int) -> bool:
@@ -134,8 +133,8 @@ class ServiceRunner:
         if done and self._engine.config.flush != "manual":
             writer.flush_soon()
         if self._refused:
-            # `next_due` stays in the past, as it should. Taking the lock here could keep other
-            # processes from delivering, and vice versa.
+            # `next_due` must stay in the past. If this process took the lock here, it could prevent
+            # deliveries of other processes, and vice versa.
             return done
         try:
             with writer.try_exclusive():
@@ -163,13 +162,13 @@ class ServiceRunner:
 
     def _failed(self, error: Exception, now: int) -> None:
         if getattr(error, "code", "") == "LOCK_TIMEOUT":
-            self._refused = True  # Another process writes: try again afterwards.
+            self._refused = True  # Another process writes: retry afterwards.
             return
         self._pause_began = now
         self._log_once(error)
 
     def _log_once(self, error: Exception) -> None:
-        """Log an error, unless it is the last one logged."""
+        """Log an error, unless it is the same as the last logged error."""
         text = repr(error)
         if text != self._logged:
             self._logged = text
@@ -190,7 +189,7 @@ class ServiceThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread and wait until it has ended; the next writer does what is due."""
+        """Stop the thread and wait until it has ended; the next writer runs the due services."""
         self._stopped.set()
         if self._thread is not threading.current_thread():
             self._thread.join()

@@ -1,18 +1,18 @@
-"""A consistent copy of a store in use, at about the cost of its last files.
+"""Makes a consistent copy of a store in use; only the files that still grow are copied.
 
-Full files never change again and are hard-linked; a store that has to change such a file, as only a
-recovery does, replaces it by a copy first (`FileQueue.write`). Files that grow are copied up to one
+Full files never change again and are hard-linked. Only a recovery may have to change such a file,
+and it replaces the file by a copy first (`FileQueue.write`). Files that grow are copied up to one
 log offset, the bound. The bound, the small files and the links are taken in one short exclusive
-section; what is copied later cannot change, unless topics or files are created or deleted: then the
-snapshot is retried.
+section. The data that is copied later cannot change unless topics or files are created or deleted;
+then the snapshot is retried.
 
-The copy looks cleanly shut down: no `abort`, zeros after the log, complete queues. It has the same
-id, so that a query's checkpoint can continue with it, and starts a new epoch, so that a checkpoint
-that has read further is detected (LOG_TRUNCATED). Only full files of the key index are included;
-the next writer builds the rest.
+The copy is in the state of a clean shutdown: no `abort`, zeros after the log, complete queues. It
+has the same store id, so that a query's checkpoint can be used with it, and starts a new epoch, so
+that a checkpoint with later offsets is detected (LOG_TRUNCATED). Only full files of the key index
+are included; the next writer builds the rest.
 
-The copy is made under a name that begins with a dot and renamed at the end, so that a partial copy
-is never mistaken for a complete one.
+The copy has a name that begins with a dot until it is complete, so that a partial copy is never
+mistaken for a complete one.
 """
 
 import os
@@ -55,7 +55,7 @@ Section = Callable[[], AbstractContextManager[None]]
 """Returns a context manager that holds the write lock."""
 
 Progress = Callable[[int, int, str], None]
-"""Called with bytes done, bytes in all, and the file that was copied."""
+"""Called with bytes done, total bytes, and the file that was copied."""
 
 _ATTEMPTS = 5
 _HEAD_BYTES = 96
@@ -63,7 +63,7 @@ _HEAD_BYTES = 96
 
 @dataclass(frozen=True)
 class SnapshotReport:
-    """The result of a snapshot. `unlinkable` is why full files were copied, empty if linked."""
+    """The result of a snapshot. `unlinkable` is why full files were copied, "" if linked."""
 
     path: Path
     log_end: int
@@ -80,10 +80,10 @@ def take_snapshot(
     section: Section | None = None,
     progress: Progress | None = None,
 ) -> SnapshotReport:
-    """Copy the store to `target`, which is missing or empty. `section` is held for a moment.
+    """Copy the store to `target`, which must be missing or empty. `section` is held briefly.
 
-    Raises InvalidInputError, StoreUnavailableError, StoreDamagedError if a file is missing or has
-    a wrong length. On an error, nothing is left at `target`.
+    Raises InvalidInputError, StoreUnavailableError, and StoreDamagedError if a file is missing or
+    has a wrong length. On an error, nothing is left at `target`.
     """
     with telling_apart(layout.root, target):
         _check_target(layout, target)
@@ -106,7 +106,7 @@ def take_snapshot(
                 io.remove_tree(draft)
         return replace(report, path=target)
     raise StoreUnavailableError(
-        f"topics or files of {layout.root} are created or deleted all the time.",
+        f"topics or files of {layout.root} were created or deleted during every attempt.",
         remedy="Try again when the store is less busy.",
         code="SNAPSHOT_DISTURBED",
     ) from disturbed
@@ -116,13 +116,13 @@ def _check_target(layout: Layout, target: Path) -> None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InvalidInputError(
             f"{target} exists and is not empty.",
-            remedy="Name a new or an empty directory.",
+            remedy="Use a new or an empty directory.",
             code="SNAPSHOT_TARGET",
         )
     if layout.root.resolve() in (target.resolve(), *target.resolve().parents):
         raise InvalidInputError(
             f"{target} is inside the store itself.",
-            remedy="Name a directory outside it.",
+            remedy="Use a directory outside the store.",
             code="SNAPSHOT_TARGET",
         )
 
@@ -151,14 +151,16 @@ class _Snapshot:
         self._cursors: dict[int, int] = {}
 
     def take(self, section: Section) -> SnapshotReport:
-        """Make the copy. Raises SourceChangedError if it has to be retried, OSError."""
+        """Make the copy. Raises SourceChangedError if it must be retried, and OSError."""
         draft, copies = self._draft, self._copies
         try:
             for folder in (draft.commit_log, draft.consume_queues, draft.own):
                 io.make_directory(folder)
-            # Otherwise the exclusive section would report an error as one of writing the source.
+            # Without `telling_apart`, the exclusive section would report an error as a failed write
+            # to the source.
             with section(), telling_apart(self._layout.root, self._target):
-                # First: the copies that the cursors count as delivered must be below the bound.
+                # Read first: the copies that the cursors count as delivered must be before the
+                # bound.
                 self._cursors = self._reader.cursors()
                 bound = self._reader.bound()
                 structure = self._reader.position().structure
@@ -181,7 +183,7 @@ class _Snapshot:
     def _report(self, more: int, file: Path) -> None:
         self._done += more
         if self._progress is not None:
-            total = max(self._done, self._total)  # The store may grow meanwhile.
+            total = max(self._done, self._total)  # The store may have grown.
             self._progress(self._done, total, str(file.relative_to(self._layout.root)))
 
     def _copy_small_files(self) -> None:
@@ -195,7 +197,7 @@ class _Snapshot:
                 self._copies.copy(source, target)
 
     def _link_log(self, bound: int) -> int | None:
-        """Link the full log files; return where the last one starts, None if there is none."""
+        """Link the full log files; return the start of the last file, None if there is none."""
         self._check_log(bound)
         starts = self._log.run.starts()
         last = self._log.run.start_of(bound) if bound != WHOLE_LOG else starts[-1] if starts else 0
@@ -205,7 +207,7 @@ class _Snapshot:
                 self._copies.link(self._layout.commit_log / name, self._draft.commit_log / name)
         if last in starts:
             return last
-        if last < bound != WHOLE_LOG:  # Deleted by cleaning since the bound was read.
+        if last < bound != WHOLE_LOG:  # Deleted since the bound was read.
             raise SourceChangedError
         return None
 
@@ -227,7 +229,7 @@ class _Snapshot:
         self._copies.copy(self._layout.commit_log / name, self._draft.commit_log / name, end)
 
     def _link_keys(self, bound: int) -> int:
-        """Link the full index files; return their store time for the checkpoint."""
+        """Link the full index files; return the checkpoint's index timestamp."""
         stored = 0
         for name in self._keys.names():
             try:
@@ -242,7 +244,7 @@ class _Snapshot:
         return stored
 
     def _copy_queue(self, topic: str, queue_id: int, bound: int) -> int:
-        """Copy the entries of records before `bound`; return where the queue ends."""
+        """Copy the entries of records before `bound`; return the end offset of the queue."""
         queue = self._queues.get(topic, queue_id)
         check_queue_files(queue, torn=self._is_torn(bound))
         end = queue.max_offset(bound)
@@ -262,7 +264,7 @@ class _Snapshot:
         return end
 
     def _finish(self, bound: int, index_timestamp: int, ends: dict[tuple[str, int], int]) -> None:
-        """Write the files of a clean shutdown; without a bound, copy the store's own."""
+        """Write the files of a clean shutdown; without a bound, copy those of the store."""
         draft = self._draft
         if bound == WHOLE_LOG:
             for source in (self._layout.abort, self._layout.checkpoint):
@@ -280,10 +282,10 @@ class _Snapshot:
             io.sync_directory(folder)
 
     def _last_stored(self, bound: int) -> int:
-        """Return a store time up to which the copy is complete, from the last queue entry or file.
+        """Return the store time up to which the copy is complete, by the last queue entry and file.
 
-        The last message may have no queue entry, because its topic was deleted; and the message of
-        the last entry may have been deleted by cleaning.
+        The last message may have no queue entry because its topic was deleted. The message of the
+        last entry may have expired.
         """
         run = self._log.run
         files = [start for start in run.starts() if start < bound]

@@ -1,4 +1,4 @@
-"""The log and the queues of an open store, opened once for all its parts."""
+"""The log and the queues of an open store, shared by all its parts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class StoreFiles:
     def to_write(
         cls, layout: Layout, config: StoreConfig, section: Callable[[], int]
     ) -> "StoreFiles":
-        """Return the same for a writer; `section` numbers its exclusive sections, 0 outside."""
+        """Return the files for a writer; `section` numbers its exclusive sections, 0 outside."""
         return cls._of(layout, config, writable=True, section=section)
 
     @classmethod
@@ -46,6 +46,6 @@ class StoreFiles:
         return cls(CommitLog(files, SealedLog(layout)), queues)
 
     def close(self) -> None:
-        """Close what is open; it is opened again when it is used."""
+        """Close all open files; they are opened again when they are used."""
         self.queues.close()
         self.log.run.close()

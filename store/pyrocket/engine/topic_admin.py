@@ -48,17 +48,17 @@ class TopicAdmin:
         perm: int = PERM_READ | PERM_WRITE,
         exist_ok: bool = True,
     ) -> TopicConfig:
-        """Create a topic; an existing one is returned as it is, or refused without `exist_ok`."""
+        """Create a topic; an existing one is returned unchanged, or rejected without `exist_ok`."""
         topic = TopicConfig(name, read_queues, write_queues, perm)
         return self.create_many([topic], exist_ok=exist_ok)[0]
 
     def create_many(
         self, topics: Iterable[TopicConfig], *, exist_ok: bool = True
     ) -> list[TopicConfig]:
-        """Create many topics at once, all or none; thousands cost little more than one.
+        """Create all of the topics or none; thousands take little longer than one.
 
-        Returns them in order, those that exist as they are; without `exist_ok` these are refused
-        (InvalidInputError, TOPIC_EXISTS). Raises TopicNameError.
+        Returns them in order, existing topics unchanged. Without `exist_ok`, an existing topic
+        raises InvalidInputError (TOPIC_EXISTS). Raises TopicNameError.
 
             store.topics.create_many([TopicConfig(name, 4, 4) for name in ("orders", "bills")])
         """
@@ -80,7 +80,7 @@ class TopicAdmin:
         for topic in topics:
             if topic.name in known:
                 raise InvalidInputError(
-                    f"topic {topic.name!r} exists.",
+                    f"topic {topic.name!r} already exists.",
                     remedy="Use `store.topics.update` to change it.",
                     code="TOPIC_EXISTS",
                 )
@@ -93,7 +93,7 @@ class TopicAdmin:
         write_queues: int | None = None,
         perm: int | None = None,
     ) -> TopicConfig:
-        """Change the given attributes. A new number of write queues moves sharding keys."""
+        """Change the given attributes. New write queues change the queues of sharding keys."""
         check_not_system(name)
         if perm is not None:
             _check_perm(name, perm)
@@ -110,9 +110,9 @@ class TopicAdmin:
     def delete(self, name: str) -> None:
         """Delete a topic, its queues and all groups' offsets in it.
 
-        Its messages stay in the log until its files are deleted. A new topic of the same name
-        continues the old queue offsets and has another `topic_id`. System topics are refused:
-        messages are pending in them.
+        Its messages stay in the log until the log files are deleted. A new topic of the same name
+        continues the old queue offsets and has another `topic_id`. System topics cannot be deleted:
+        they contain pending messages.
         """
         check_not_system(name)
         with self._engine.writer.exclusive():
@@ -120,8 +120,8 @@ class TopicAdmin:
             ends = {
                 queue_id: self._engine.writer.next_offset(name, queue_id) for queue_id in queue_ids
             }
-            # In this order, a crash leaves a topic that can be deleted again, never a deleted one
-            # whose messages reappear.
+            # In this order, a crash leaves a topic that can be deleted again. The messages of a
+            # deleted topic never reappear.
             self._topics.note_ends(name, ends)
             drop_topic_offsets(self._layout, name)
             self._engine.writer.structure_changed()
@@ -130,7 +130,7 @@ class TopicAdmin:
             self._engine.writer.structure_changed()
 
     def _queue_ids(self, topic: TopicConfig) -> list[int]:
-        """Return the ids of the topic's queues, and of former ones that are still on disk."""
+        """Return the ids of the topic's queues, and of former queues that are still on disk."""
         count = max(topic.read_queues, topic.write_queues)
         folder = self._layout.topic_queues(topic.name)
         on_disk = (int(path.name) for path in folder.glob("*") if path.name.isdigit())
@@ -154,7 +154,7 @@ class TopicAdmin:
 def create_topics(
     writer: Writer, topics: Topics, wanted: Sequence[TopicConfig]
 ) -> list[TopicConfig]:
-    """Create the missing ones; return all as they are then. Requires the write lock."""
+    """Create the missing topics and return all. Requires the write lock."""
     made, there = topics.create(wanted)
     if len(there) < len({topic.name for topic in wanted}):
         writer.structure_changed()
@@ -162,7 +162,7 @@ def create_topics(
 
 
 def ensure_topics(writer: Writer, topics: Topics, queues: Mapping[str, int]) -> None:
-    """Create or enlarge topics so that each has so many queues. Requires the write lock."""
+    """Create topics or add queues up to the given numbers. Requires the write lock."""
     if topics.ensure(queues):
         writer.structure_changed()
 

@@ -1,6 +1,6 @@
-"""The writing half of a store: recovery on open, exclusive sections, flushes, a clean shutdown.
+"""The writer of a store: recovery on open, exclusive sections, flushes, and clean shutdown.
 
-Only a writer that has the store exclusively (`WriterSession.claim`) recovers it, or shuts it down
+Only a writer that holds the store exclusively (`WriterSession.claim`) recovers it or shuts it down
 cleanly.
 """
 
@@ -36,7 +36,7 @@ from pyrocket.metadata.topics import Topics
 
 
 class Writer:
-    """The writing half of an open store. Safe to share between threads, not across a fork."""
+    """The writer of an open store. Safe to share between threads, not across a fork."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Writer:
         recovery: RecoveryHooks,
         hooks: Callable[[], Hooks] = Hooks,
     ) -> None:
-        """Open the directory; `hooks` returns the services' hooks, called when first needed."""
+        """Open the directory; `hooks` is called when the services' hooks are first needed."""
         self._layout, self._clock = layout, clock
         self._recovery_hooks, self._hooks = recovery, hooks
         self._timeout_ms, self._appended = config.lock_timeout_ms, False
@@ -123,7 +123,7 @@ class Writer:
                 code="STORE_NEEDS_RECOVERY",
             )
         if self.page.was_interrupted():
-            # Before the recovery, which marks the shared state valid for this boot.
+            # This must precede the recovery, which marks the shared state valid for this boot.
             now = max(self._clock(), self.page[STORE_TIME])
             for hook in self._recovery_hooks.after_unclean_end:
                 hook(now)
@@ -133,7 +133,7 @@ class Writer:
 
     @contextmanager
     def within(self, timeout_ms: int) -> Iterator[None]:
-        """Wait at most so long for the write lock, and for a flush, in each call of this block."""
+        """Limit the wait for the write lock and for a flush in each call inside this block."""
         before = self._timeout_ms
         self._timeout_ms = self._flusher.timeout_ms = timeout_ms
         try:
@@ -156,7 +156,7 @@ class Writer:
             hook()
 
     def run_maintenance(self) -> None:
-        """Index what was appended, and clean if it is due; skipped while another process writes."""
+        """Index new messages, and clean if due; skipped while another process is writing."""
         self._keys.catch_up(self.try_exclusive)
         self._cleaner.run_if_due(self.try_exclusive)
 
@@ -211,7 +211,7 @@ class Writer:
     def append_streamed(
         self, chunks: Iterable[Chunk], preface: Preface | None = None, *, total_bytes: int = 0
     ) -> Streamed:
-        """Append chunks of `total_bytes` as one whole batch; requires the write lock.
+        """Append chunks of `total_bytes` as one atomic batch; requires the write lock.
 
         See `Appender.append_streamed`.
         """
@@ -225,7 +225,7 @@ class Writer:
         return streamed
 
     def move(self, moves: Mapping[int, int]) -> None:
-        """Set service cursors, field → value, atomically even if the process is killed.
+        """Set service cursors (field → value) atomically, even if the process is killed.
 
         Requires the write lock.
         """
@@ -247,14 +247,14 @@ class Writer:
         return self._cleaner.clean(self.exclusive, hours=hours, total_bytes=total_bytes)
 
     def set_retention(self, retention: Retention | None) -> None:
-        """Set how long messages are kept, durably, for this and all other writers."""
+        """Save the retention durably, for this and all other writers."""
         with self.exclusive():
             self._kept.keep(retention)
         self._cleaner.refresh()
 
     @property
     def log_end(self) -> int:
-        """Where the log ends for readers."""
+        """The log offset up to which messages are published."""
         return self.page[PUBLISHED]
 
     @property
@@ -275,11 +275,11 @@ class Writer:
         self._queues.close()
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Return when everything published before the call is durable; see `Flusher.flush`."""
+        """Flush everything published before the call; see `Flusher.flush`."""
         self._flusher.flush(timeout_ms)
 
     def flush_as_configured(self) -> None:
-        """Flush, or request a flush, or neither, as configured for an append; see `flush`."""
+        """Flush, request a flush, or do nothing, as configured for appends; see `flush`."""
         config = self.identity.config
         if config.flush == "sync":
             self.flush(config.flush_timeout_ms)
@@ -305,7 +305,7 @@ class Writer:
                     self._session.sign()
                     if self._session.claim():
                         self._shut_down()
-                    # Before the write lock is released: the next writer must find itself alone.
+                    # Before the write lock is released: the next writer must be able to claim.
                     self._session.leave()
         finally:
             self._release()
@@ -313,7 +313,7 @@ class Writer:
     def _shut_down(self) -> None:
         """Complete and flush the log, queues and key index, and only then delete `abort`.
 
-        A Java broker trusts the queues of a store without `abort`.
+        A broker trusts the queues of a store without `abort`.
         """
         if not self._layout.abort.exists():
             return

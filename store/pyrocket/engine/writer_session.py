@@ -1,8 +1,8 @@
-"""A writer session: the shared state, and a lock on the directory that a Java broker respects.
+"""A writer session: the shared state, and a lock on the directory that RocketMQ brokers respect.
 
-Every writer holds a shared lock on RocketMQ's `lock` file for as long as it has the store open, so
-that a broker, which locks it exclusively, fails to start. A writer that gets the lock exclusively
-may recover the store.
+Every writer holds a shared lock on RocketMQ's `lock` file while it has the store open. A broker
+locks the file exclusively, so it fails to start. A writer that gets the lock exclusively may
+recover the store.
 """
 
 import os
@@ -39,7 +39,7 @@ class WriterSession:
         self.page[HOLDER] = self._process
 
     def exclude_others(self, wanted: bool) -> None:
-        """If wanted, keep other writers out until the session ends. Raises StoreLockedError."""
+        """If wanted, exclude other writers until the session ends. Raises StoreLockedError."""
         if wanted and not self.claim():
             raise StoreLockedError(
                 f"{self._layout.root} is open for writing in another process; process"
@@ -58,17 +58,17 @@ class WriterSession:
 
     @property
     def is_here(self) -> bool:
-        """Whether this process opened the session, and the directory is still the same."""
+        """Whether this process opened the session and the directory has not been replaced."""
         return os.getpid() == self._process and self.page.is_file_at(self._layout.state)
 
     def state_is_valid(
         self, store: bytes, ends_at: Callable[[int], bool], agree: Callable[[], bool]
     ) -> bool:
-        """Whether no recovery is needed: valid in this boot, or a clean shutdown before it.
+        """Returns whether no recovery is needed: valid in this boot, or after a clean shutdown.
 
         `ends_at` returns whether the log appears to end at an offset, `agree` whether the queues
         appear to be complete. In the same boot, `agree` is called only if no other writer has the
-        store open: its appends may be unfinished.
+        store open, because its appends may be unfinished.
         """
         seal = store, self._lock_identity()
         if self.page.is_valid(*seal):
@@ -83,7 +83,7 @@ class WriterSession:
     def _agrees(self, agree: Callable[[], bool]) -> bool:
         if not self.page.is_sound() or not agree():
             return False
-        # Checking too early is harmless; a corrupt deadline would delay every delivery.
+        # An early check is harmless; a corrupt due time would delay every delivery.
         self.page[NEXT_DUE] = 0
         self.page.reset_flush_counters()
         return True
@@ -149,7 +149,7 @@ def make_folders(layout: Layout, mode: int | None) -> None:
 
 
 def last_holder(layout: Layout) -> int:
-    """Return the id of the process that held the write lock last; 0 if none did."""
+    """Return the id of the process that held the write lock last; 0 if there was none."""
     try:
         page = SharedState(layout.state, writable=False)
     except FileNotFoundError:
@@ -161,9 +161,10 @@ def last_holder(layout: Layout) -> int:
 
 
 def section_beside_broker(layout: Layout) -> Callable[[], AbstractContextManager[None]] | None:
-    """Return what holds the write lock beside a broker, for a process that only reads.
+    """Return a context manager factory that holds the write lock of a running broker's store.
 
-    None if no broker runs, or if this process may not take its lock.
+    For a process that only reads. None if no broker is running, or if this process may not take the
+    lock.
     """
     if BrokerFile(layout).read() is None or not os.access(layout.mutex, os.W_OK):
         return None

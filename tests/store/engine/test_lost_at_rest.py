@@ -100,7 +100,7 @@ def contents(path):
     ],
 )
 @pytest.mark.parametrize("others", [False, True])
-def test_nothing_is_appended_to_a_log_that_lost_something(
+def test_nothing_is_appended_to_a_log_with_missing_or_short_files(
     trusted, recoveries, which, damage, code, others
 ):
     """Even after a clean shutdown, and with other processes that have the store open."""

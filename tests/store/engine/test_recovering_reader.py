@@ -58,7 +58,7 @@ def die_in_a_recovery(root, where=recovery, step="keep_tail"):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
-def test_a_reader_shows_what_was_durable_after_a_writer_was_killed_in_a_recovery(root):
+def test_durable_messages_can_be_read_after_a_writer_was_killed_in_a_recovery(root):
     """The next recovery may truncate later messages, which would be a loss of visible ones."""
     with impatient(root) as before:
         assert before.max_offset("T", 0) == 100
@@ -120,7 +120,7 @@ def test_verify_notes_a_recovery_that_has_not_ended(root):
     assert not [one for one in verify(root).findings if one.code == "NOT_RECOVERED"]
 
 
-def test_a_reader_sees_whole_queues_before_and_after_a_recovery(root, monkeypatch):
+def test_a_reader_sees_complete_queues_before_and_after_a_recovery(root, monkeypatch):
     started, finish = threading.Event(), threading.Event()
     restore_cursors = recovery.restore_cursors
 

@@ -56,12 +56,12 @@ def reopened(path):
         assert store.append(message(b"next")).queue_offset == 40
 
 
-def test_after_a_clean_end_the_next_boot_has_nothing_to_recover(rested, recoveries):
+def test_after_a_clean_shutdown_the_next_boot_does_not_recover(rested, recoveries):
     reopened(rested)
     assert recoveries == []
 
 
-def test_an_unclean_end_in_the_next_boot_is_recovered(rested, recoveries):
+def test_an_unclean_shutdown_is_recovered_in_the_next_boot(rested, recoveries):
     store = Store.open(rested, config=SMALL)
     store.append(message(b"more"))
     page = words(rested)
@@ -88,7 +88,7 @@ def test_a_state_restored_from_an_older_copy_hides_no_messages(tmp_path, recover
     assert recoveries == [clean]
 
 
-def test_a_java_broker_that_ran_since_is_noticed(rested, recoveries):
+def test_a_broker_that_ran_since_is_detected(rested, recoveries):
     Layout(rested).lock.write_bytes(b"lock")
     reopened(rested)
     assert recoveries == [True]
@@ -100,7 +100,7 @@ def test_a_copy_is_recovered_first(rested, recoveries, tmp_path):
     assert recoveries == [True]
 
 
-def test_a_log_that_continues_after_the_clean_end_is_recovered(rested, recoveries):
+def test_a_log_that_continues_after_a_clean_shutdown_is_recovered(rested, recoveries):
     page = words(rested)
     last = log_files(rested)[-1]
     overwrite(last, b"\x01", page[PUBLISHED] - int(last.name) + 3)

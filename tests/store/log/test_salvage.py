@@ -113,7 +113,7 @@ BOOTS = [same_boot, other_boot, copied, after_java]
 
 @pytest.mark.parametrize("end", ["clean", "killed"])
 @pytest.mark.parametrize("boot", BOOTS)
-def test_damage_below_the_durable_end_costs_no_other_message(path, end, boot):
+def test_damage_before_the_durable_end_loses_no_other_message(path, end, boot):
     if end == "killed":
         kill(path)
     everything = readable(path)
@@ -147,9 +147,7 @@ def test_damage_below_the_durable_end_costs_no_other_message(path, end, boot):
 
 
 @pytest.mark.parametrize("boot", [other_boot, copied, after_java])
-def test_damage_after_the_durable_end_is_truncated_and_what_follows_is_kept(
-    path, boot, caplog, clock
-):
+def test_damage_after_the_durable_end_is_truncated_and_the_tail_is_saved(path, boot, caplog, clock):
     kill(path)
     damage(path, DURABLE + 10)
     path = boot(path)
@@ -168,7 +166,7 @@ def test_damage_after_the_durable_end_is_truncated_and_what_follows_is_kept(
 
 
 @pytest.mark.parametrize("end", ["clean", "killed"])
-def test_missing_durable_bytes_are_logged_and_begin_an_epoch(path, end, caplog):
+def test_missing_durable_bytes_are_logged_and_start_an_epoch(path, end, caplog):
     """A disk lost its last pages, or a copy's log is older than its `ends.json`."""
     if end == "killed":
         (path / "abort").touch()

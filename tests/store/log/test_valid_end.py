@@ -97,7 +97,7 @@ def test_epochs_count_unclean_shutdowns_and_keep_the_lowest_truncation(path, ope
     assert store.history.cut_since(0, "other", 0) is None
 
 
-def test_clean_end_begins_no_epoch(path, open_store):
+def test_a_clean_shutdown_does_not_start_a_new_epoch(path, open_store):
     filled(path).close()
     reboot(path)
     store = open_store()
@@ -105,7 +105,7 @@ def test_clean_end_begins_no_epoch(path, open_store):
     assert bodies(store)[0] == numbered(40)
 
 
-def test_stray_next_file_of_zeros_is_dropped(path, open_store):
+def test_a_stray_next_file_of_zeros_is_deleted(path, open_store):
     crashed(path, count=30)
     stray = path / "commitlog" / f"{int(log_files(path)[-1].name) + 4096:020d}"
     stray.write_bytes(bytes(4096))
@@ -175,7 +175,7 @@ def test_log_truncated_at_the_start_of_a_file_ends_in_the_file_before(path, cloc
     assert store.append(message(b"next", queue_id=0)).queue_offset == len(left)
 
 
-def test_missing_log_file_is_never_papered_over(path):
+def test_a_missing_log_file_is_always_reported(path):
     crashed(path, count=150)
     files = log_files(path)
     files[2].unlink()
@@ -186,7 +186,7 @@ def test_missing_log_file_is_never_papered_over(path):
 
 
 @pytest.mark.parametrize("length", [1, 100, 4095, 8192])
-def test_log_file_of_another_length_is_named(path, length):
+def test_a_log_file_of_wrong_length_is_reported(path, length):
     crashed(path, count=150)
     last = log_files(path)[-1]
     with last.open("r+b") as file:
@@ -220,7 +220,7 @@ def test_copied_directory_opens_and_recovers(tmp_path, clean):
         original.close()
 
 
-def test_restarted_recovery_ends_the_same(path, open_store, monkeypatch):
+def test_a_restarted_recovery_has_the_same_result(path, open_store, monkeypatch):
     """A recovery that dies at any of its writes is simply repeated."""
     last = crashed(path, count=30)
     file, at = file_of(path, last.physical_offset)

@@ -41,7 +41,7 @@ def open_error(path, **options):
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
-def test_log_file_of_another_length_is_named_and_no_size_is_stored(bare, number, length):
+def test_a_log_file_of_wrong_length_is_reported_and_no_size_is_stored(bare, number, length):
     """It once decided the size permanently if the file system listed it first."""
     file = log_files(bare)[number]
     data = file.read_bytes()

@@ -66,7 +66,9 @@ def test_pending_timers_are_delivered_after_recovery(timing, path, clock, indexe
 
 
 @pytest.mark.parametrize("saved", ["before all", "before the first", "between", "never"])
-def test_delivered_since_checkpoint_is_not_delivered_again(timing, path, clock, saved):
+def test_messages_delivered_since_the_checkpoint_are_not_delivered_again(
+    timing, path, clock, saved
+):
     if saved == "before all":
         checkpoint(timing)
     numbered(timing, [100_000, 200_000, 300_000, DAY])
