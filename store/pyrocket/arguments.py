@@ -1,6 +1,6 @@
 """Checks of the arguments that callers pass: types, ranges, sizes and paths.
 
-Arguments are checked before anything is done, and errors name the invalid argument.
+Methods check their arguments first, and errors name the invalid argument.
 """
 
 import os
@@ -30,7 +30,7 @@ def check_numbers(**named: Any) -> None:
 
 
 def check_text(**named: Any) -> None:
-    """Raise InvalidInputError (NOT_A_TEXT) naming the first that is not a str of valid Unicode."""
+    """Raise InvalidInputError (NOT_A_TEXT) naming the first argument that is not a valid str."""
     for name, value in named.items():
         if not isinstance(value, str):
             raise InvalidInputError(
@@ -49,7 +49,7 @@ def check_text(**named: Any) -> None:
 
 
 def check_texts(**named: Any) -> None:
-    """Raise InvalidInputError (NOT_A_TEXT) that names the first that is not a collection of str."""
+    """Raise InvalidInputError (NOT_A_TEXT) naming the first that is not a collection of str."""
     for name, value in named.items():
         if isinstance(value, str | bytes) or not isinstance(value, Collection):
             raise InvalidInputError(
@@ -167,7 +167,7 @@ LONGEST_MS = 2**42
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is an integer, of numpy too, and not a bool."""
+    """Whether `value` is an integer (numpy's included) and not a bool."""
     return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 

@@ -140,15 +140,15 @@ class QueueRange:
 
     @property
     def rows(self) -> int:
-        """How many messages it has."""
+        """The number of messages."""
         return self.end - self.start
 
 
 @dataclass(frozen=True)
 class ByteSpan:
-    """The range of the log that holds some messages of a queue.
+    """The range of the log that contains given messages of a queue.
 
-    `bytes` is the approximate size of these messages; the range also holds messages of other
+    `bytes` is the approximate size of these messages; the range also contains messages of other
     queues.
     """
 
@@ -179,8 +179,8 @@ class SourceIdentity:
     """The store in which the offsets of one broker are valid.
 
     Attributes:
-        store: The uuid of the store; empty if only Java has written to it.
-        epoch: The epoch of the log: it grows when a recovery truncates messages that were readable.
+        store: The uuid of the store; empty if only brokers have written to it.
+        epoch: The epoch of the log, which increases when a recovery truncates readable messages.
         mark: The newest message before the offsets, None if there is none. A store that was
             restored from an older copy does not have it.
     """

@@ -1,8 +1,8 @@
 """`Store`: a directory of topics that any number of processes share.
 
-The verbs that most programs need are methods of the store. The others belong to its parts, such as
-`store.topics` and `store.lookup`; each part is created on first use. A process that only stages
-rows or scans a queue thus starts no timers, transactions or delivery.
+The operations that most programs need are methods of the store. The others are methods of its
+parts, such as `store.topics` and `store.lookup`. Each part is created on first use, so a process
+that only stages rows or scans a queue creates no timers, transactions or delivery.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,7 +73,7 @@ class Store:
         config: StoreConfig | None = None,
         clock: Clock | None = None,
     ) -> "Store":
-        """Open the store in the directory `path`; `create` makes a store of a missing or empty one.
+        """Open the store in the directory `path`; `create` allows a missing or empty directory.
 
         A read-only store writes nothing, takes no lock, and can be opened while others write. The
         default clock is the wall clock or a test's (`pyrocket.testing`). Raises StoreNotFoundError,
@@ -109,7 +109,7 @@ class Store:
 
     @lazy_property
     def lookup(self) -> Lookup:
-        """Messages by key or id, one or many at once."""
+        """Looks up messages by key or id."""
         return Lookup(self._engine)
 
     @lazy_property
@@ -125,7 +125,7 @@ class Store:
 
     @lazy_property
     def history(self) -> History:
-        """Whether offsets that were saved elsewhere still refer to the same messages."""
+        """Checks whether saved offsets still refer to the same messages."""
         return History(self._engine)
 
     @property
@@ -140,7 +140,7 @@ class Store:
 
     @property
     def transactions(self) -> Transactions:
-        """Half messages: commit, roll back and list them; a `TransactionProducer` sends them."""
+        """Half messages: commit, roll back, list; a `TransactionProducer` sends them."""
         return self._services.transactions
 
     @property
@@ -150,12 +150,12 @@ class Store:
 
     @property
     def uuid(self) -> str:
-        """The store's id; empty for a directory that only Java has written."""
+        """The store's id; empty for a directory that only brokers have written."""
         return self._reader.identity.store_id
 
     @property
     def config(self) -> StoreConfig:
-        """The settings in effect: those saved in the directory, otherwise those given."""
+        """The settings in effect: those saved in the directory, if any, else those given."""
         return self._engine.config
 
     @property
@@ -187,7 +187,7 @@ class Store:
         return self._engine.clock()
 
     def position(self) -> Position:
-        """Return a snapshot that equals an earlier one if nothing has changed since. Cheap."""
+        """Return a snapshot that is equal to an earlier one if nothing has changed since. Cheap."""
         return self._reader.position()
 
     def append(self, message: Message) -> SendResult:
@@ -206,8 +206,8 @@ class Store:
 
         With `whole` the rows are durable when this returns, and a power loss leaves all or none.
         Columns: `pyrocket.SEND_COLUMNS`. Rows with neither queue id nor sharding key are spread
-        over the write queues, starting at `first_queue`. Raises SchemaError, and MessageError
-        naming the row (counted from 0).
+        over the write queues, starting at `first_queue`. Raises SchemaError, and MessageError with
+        the row number (from 0).
         """
         return self._services.sender.append_batch(batch, topic, first_queue, whole=whole)
 
@@ -257,7 +257,7 @@ class Store:
     ) -> SnapshotReport:
         """Copy the store, even while it is in use, to `target`, which must be missing or empty.
 
-        `progress` is called with the bytes done, the bytes in all, and the file that was copied.
+        `progress` is called with the bytes done, the total bytes, and the file that was copied.
         """
         engine, where = self._engine, path_of(target, "target", "SNAPSHOT_TARGET")
         lock = None if self.read_only else engine.writer.exclusive
@@ -268,7 +268,7 @@ class Store:
         return self._reader.offsets(self._topics.get(topic))
 
     def lost_queues(self, topic: str) -> dict[int, QueueOffsets]:
-        """Return the offset ranges of queues that hold messages but are no longer read queues."""
+        """Return the offset ranges of queues that have messages but are no longer read queues."""
         kept = self._topics.get(topic).read_queues
         lost = [queue_id for queue_id in self._reader.queues_of(topic) if queue_id >= kept]
         ranges = {queue_id: self.queue_range(topic, queue_id) for queue_id in lost}
@@ -304,9 +304,9 @@ class Store:
     def read(
         self, topic: str, queue_id: int, offset: int, max_messages: int = 32
     ) -> list[StoredMessage]:
-        """Return up to `max_messages` messages from `offset` on, like a pull; none at the end.
+        """Return up to `max_messages` messages from `offset` on, like a pull; empty at the end.
 
-        Raises OffsetOutOfRangeError below the minimum or beyond the maximum.
+        Raises OffsetOutOfRangeError for an offset below the minimum or above the maximum.
         """
         check_numbers(queue_id=queue_id, offset=offset, max_messages=max_messages)
         return self._reader.read(self._topics.get(topic), queue_id, offset, max_messages)

@@ -1,7 +1,8 @@
-"""Derives the delay levels of a store that a RocketMQ broker wrote from its queue entries.
+"""Derives the delay levels of a broker's store from its queue entries.
 
 RocketMQ does not store its setting `messageDelayLevel`, which may change with a restart. But the
-entry of a message in a level queue has the due time: the store time plus the delay of its level.
+queue entry of a message of a delay level contains its due time: the store time plus the delay of
+its level.
 """
 
 from collections.abc import Iterator, Sequence

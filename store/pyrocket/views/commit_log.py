@@ -1,8 +1,8 @@
-"""Every record of the log, in its order, whether or not a queue has it.
+"""The view `commitlog`: every record of the log, in log order, with or without a queue entry.
 
-These include half messages and their decisions, scheduled messages, and messages of deleted topics.
-Each record is checked, including its body. The log ends at the end in the shared state or, without
-a valid one, after the last whole record.
+It includes half messages and their decisions, scheduled messages, and messages of deleted topics.
+Each record is checked, including its body. The view ends at the log's end in the shared state or,
+without a valid shared state, after the last complete record.
 """
 
 import logging
@@ -32,7 +32,7 @@ _COLUMNS = VIEW_COLUMNS["commitlog"]
 
 
 def log_parts(reader: Reader, topics: tuple[str, ...], *, skips_damage: bool) -> list[LogPart]:
-    """Return the files of the log, in order; each can be read on its own."""
+    """Return the files of the log, in order; each can be read independently."""
     log, end = reader.log, reader.log_end()
     starts = log.run.starts()
     # A broker creates the next file before it is needed.
@@ -54,8 +54,8 @@ def log_parts(reader: Reader, topics: tuple[str, ...], *, skips_damage: bool) ->
 def read_log(reader: Reader, part: LogPart, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the records of a part as columns.
 
-    Raises StoreDamagedError where there is no whole record, unless the part skips such places, and
-    OffsetOutOfRangeError if its log file was cleaned away.
+    Raises StoreDamagedError at a corrupt record, unless the part skips damage, and
+    OffsetOutOfRangeError if its log file has been deleted.
     """
     return decode_with(partial(_build_batch, reader, columns=columns), _slices(reader, part))
 
@@ -77,15 +77,15 @@ def _slices(reader: Reader, part: LogPart) -> Iterator[RecordSlice]:
 def _report(
     reader: Reader, part: LogPart, check: LogCheck, reported: int, *, at_end: bool = False
 ) -> int:
-    """Raise an error about new corrupt places, or log them; return how many there are."""
+    """Raise an error for a new corrupt range, or log all; return the number of corrupt ranges."""
     for place in check.bad[reported:]:
         if part.start < reader.log.first_offset():
             raise OffsetOutOfRangeError(
-                f"the log file that begins at {part.start} was cleaned away.",
+                f"the log file with start offset {part.start} was deleted by cleaning.",
                 remedy="Plan the view again.",
             )
-        what = f"log offsets {place.start} to {place.end} hold no whole record: {place.reason}"
-        # Nothing follows it: the next recovery truncates it.
+        what = f"log offsets {place.start} to {place.end} have no valid record: {place.reason}"
+        # No record follows: the next recovery truncates it.
         is_torn_end = at_end and not part.is_whole and place.start >= check.end
         if not part.skips_damage and not is_torn_end:
             raise StoreDamagedError(
@@ -93,7 +93,7 @@ def _report(
                 remedy="Restore the file from a backup, or skip corrupt records.",
                 code="LOG_DAMAGED",
             )
-        _log.warning("left out: %s", what)
+        _log.warning("skipped: %s", what)
     return len(check.bad)
 
 
@@ -111,7 +111,7 @@ def _build_batch(reader: Reader, part: RecordSlice, columns: Sequence[str]) -> p
 
 
 def _in_queue(reader: Reader, fields: RecordFields) -> pa.BooleanArray:
-    """Return which records have a queue entry, as far as their queues are dispatched."""
+    """Return for each record whether its queue has an entry that is dispatched."""
     found = np.zeros(len(fields), bool)
     bound = reader.bound()
     for (topic, queue_id), rows in queue_rows(fields):

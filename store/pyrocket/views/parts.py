@@ -1,4 +1,4 @@
-"""The parts of each view, and the columns of their rows."""
+"""Defines the parts of each view and the columns of their rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ ViewName = Literal["commitlog", "retry", "dlq", "groups", "topics"]
 _TIMESTAMP = pa.timestamp("us", "UTC")
 
 IN_QUEUE = "inQueue"
-"""Whether the queue of a record has an entry that points to it."""
+"""The column that is true if the queue of a record has an entry that points to it."""
 
 GROUP, ORIGIN_TOPIC, ORIGIN_ID = "consumerGroup", "originTopic", "originMsgId"
 CONSUMED = "consumed"
@@ -31,7 +31,7 @@ _QUEUE = pa.struct(
         "lastStoreTimestamp": _TIMESTAMP,
     }
 )
-"""A queue of a topic; queues that never had a message are left out."""
+"""A queue of a topic; queues that never had a message are omitted."""
 
 VIEW_COLUMNS: dict[str, dict[str, pa.DataType]] = {
     "commitlog": {**SCAN_COLUMNS, IN_QUEUE: pa.bool_()},
@@ -63,16 +63,16 @@ VIEW_COLUMNS: dict[str, dict[str, pa.DataType]] = {
         "queues": pa.list_(_QUEUE),
     },
 }
-"""View → every column that its rows have, with its Arrow type."""
+"""View → column → Arrow type."""
 
 
 @dataclass(frozen=True)
 class LogPart:
     """Whole files of the log: the records in [start, end).
 
-    With `is_whole` there have to be records up to `end`; otherwise zeros may follow the last one.
-    Only records of `topics` are read, of all topics if none is named. With `skips_damage`, corrupt
-    records are left out and logged.
+    With `is_whole` there must be records up to `end`; otherwise zeros may follow the last record.
+    If `topics` is not empty, only records of these topics are read. With `skips_damage`, corrupt
+    records are skipped and logged.
     """
 
     start: int
@@ -91,7 +91,7 @@ class LogPart:
 class RetryPart:
     """Messages [start, end) of a queue of a group's retry or dead-letter topic.
 
-    committed: the offset that the group consumes next; 0 if it has committed none.
+    committed: the offset that the group consumes next; 0 without a committed offset.
     """
 
     topic: str
@@ -105,7 +105,7 @@ class RetryPart:
 
 @dataclass(frozen=True)
 class PendingRetryPart:
-    """Messages to be delivered to retry topics later; `groups` has the group of each topic."""
+    """Messages that will be delivered to retry topics; `groups` maps each topic to its group."""
 
     pending: PendingRange
     groups: Mapping[str, str]
@@ -118,7 +118,7 @@ class PendingRetryPart:
 
 @dataclass(frozen=True)
 class TablePart:
-    """The rows of the view "groups", all or of one group, or of "topics", all or some."""
+    """The rows of the view "groups" (of all or one group) or "topics" (all or some)."""
 
     view: Literal["groups", "topics"]
     group: str = ""

@@ -1,8 +1,8 @@
-"""Pending messages: scheduled ones, and half messages that are not decided yet.
+"""Plans and reads pending messages: scheduled messages and undecided half messages.
 
-A plan lists ranges of RocketMQ's own topics, which stay as they are while messages are delivered.
-It is made once; its ranges may be read by other processes. Topic and queue of a pending message are
-its destination; its queue offset is that in the topic where it waits.
+A plan lists ranges of RocketMQ's own topics, which do not change while messages are delivered. Its
+ranges may be read by other processes. Topic and queue of a pending message are its destination. Its
+queue offset is the one in the system topic in which it is stored.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,13 +30,13 @@ from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.transactions.half_messages import read_half_messages
 
 PendingKind = Literal["scheduled", "half"]
-"""`scheduled` messages are delivered when they are due, `half` ones when they are committed."""
+"""`scheduled` messages are delivered when they are due, `half` messages when they are committed."""
 
 MAX_MESSAGES = 16_384
 """Maximum number of messages in one range of a plan."""
 
 _MAX_GAP = 256
-"""Up to this many messages between two of one range are read and left out."""
+"""Maximum number of other messages between two messages of one range; they are read and skipped."""
 
 DUE = "dueTimestamp"
 PENDING_COLUMNS: dict[str, pa.DataType] = {**SCAN_COLUMNS, DUE: pa.timestamp("us", "UTC")}
@@ -50,7 +50,7 @@ _MS = "^[0-9]{1,15}$"
 
 @dataclass(frozen=True, order=True)
 class PendingRange:
-    """Messages pending in one queue: all of [start, end), or only those at `offsets`.
+    """Pending messages of one system queue: all of [start, end), or only those at `offsets`.
 
     `offsets` are int64 in native byte order, ascending.
     """
@@ -63,19 +63,19 @@ class PendingRange:
 
     @property
     def messages(self) -> int:
-        """The number of messages, of all topics."""
+        """The number of messages for all topics."""
         return len(self.offsets) // 8 or self.end - self.start
 
 
 class PendingMessages:
-    """Plans and reads the pending messages of one store, which may be open for reading only."""
+    """Plans and reads the pending messages of one store, which may be read-only."""
 
     def __init__(self, engine: Engine, timers: Callable[[], TimerEntries]) -> None:
-        """`timers` returns the pending timers: see `formats.timer_entry`."""
+        """`timers` returns the pending timers; see `formats.timer_entry`."""
         self._layout, self._reader, self._timers = engine.layout, engine.reader, timers
 
     def plan(self, kind: PendingKind) -> list[PendingRange]:
-        """Return where the messages of a kind are pending now, those of all topics."""
+        """Return the ranges of all messages of a kind that are pending now."""
         if kind not in get_args(PendingKind):
             raise InvalidInputError(
                 f"{kind!r} is not a kind of pending messages.",
@@ -90,8 +90,8 @@ class PendingMessages:
     def scan(
         self, part: PendingRange, topics: Sequence[str], columns: Sequence[str], *, verify_crc: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a range that are for one of the topics; none named means all."""
-        check_type(PendingRange, "Use what `Store.views.pending` returned.", part=part)
+        """Yield the messages of a range for these topics, or for all topics if empty."""
+        check_type(PendingRange, "Use a range that `Store.views.pending` returned.", part=part)
         check_texts(topics=topics)
         known = [name for name in PENDING_COLUMNS if name != DUE or part.topic != HALF_TOPIC]
         check_columns(columns, known)
@@ -132,14 +132,14 @@ def _ranges(topic: str, offsets: Ints) -> Iterator[PendingRange]:
 
 
 def _rows_for(part: RecordSlice, topics: Sequence[str]) -> Ints:
-    """Return which messages are for the topics; all if none is named."""
+    """Return the row numbers of messages for the topics, or for any topic if empty."""
     places = real_places(PropertyColumns(part.records.properties()))
     wanted = [code for code, name in enumerate(places.names) if not topics or name in topics]
     return np.flatnonzero(np.isin(places.codes, wanted) & (places.queue_ids >= 0))
 
 
 def _build_batch(part: RecordSlice, columns: Sequence[str], *, verify_crc: bool) -> pa.RecordBatch:
-    """Return pending messages as columns; the first rows only if bodies inflate to a lot."""
+    """Return pending messages as columns; only the first rows if inflated bodies are large."""
     plain = [name for name in columns if name in SCAN_COLUMNS] or ["queueOffset"]
     batch = part.build(plain, verify_crc=verify_crc)
     properties = PropertyColumns(part.records.head(batch.num_rows).properties())
@@ -156,7 +156,7 @@ def _build_batch(part: RecordSlice, columns: Sequence[str], *, verify_crc: bool)
 
 
 def _due(properties: PropertyColumns, tags_codes: Ints) -> pa.TimestampArray:
-    """Return when messages are due: a timer's own time, or the tags code of a delay level."""
+    """Return the due times: the property of a timer, or the tags code of a delay level."""
     own = properties.column(TIMER_OUT_MS)
     due = np.where(pc.is_valid(own).to_numpy(zero_copy_only=False), numbers(own, _MS), tags_codes)
     return pa.array(due * 1000).view(PENDING_COLUMNS[DUE])

@@ -1,10 +1,11 @@
-"""Messages that consumers sent back, and dead letters.
+"""The views `retry` and `dlq`: messages that consumers sent back, and dead letters.
 
 A consumer that fails sends the message back. The broker appends a copy to the topic %RETRY%<group>
-after a growing delay, during which it is pending like any delayed message, and after the last retry
-to %DLQ%<group>. A copy keeps body and properties; RETRY_TOPIC is the first message's topic,
-ORIGIN_MESSAGE_ID its offset id. Source: `SendMessageProcessor.asyncConsumerSendMsgBack`, `MixAll`,
-and `KeyBuilder` for pop consumers of RocketMQ 5, whose retry topics also contain the topic's name.
+after a growing delay, during which the copy is pending like any delayed message. After the last
+retry it appends a copy to %DLQ%<group>. A copy has the original's body and properties; RETRY_TOPIC
+is the original's topic, ORIGIN_MESSAGE_ID its offset id. Source:
+`SendMessageProcessor.asyncConsumerSendMsgBack`, `MixAll`, and `KeyBuilder` for pop consumers of
+RocketMQ 5, whose retry topics also contain the topic's name.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ def group_of(topic: str, groups: Collection[str], topics: Collection[str]) -> st
 
 
 def retry_parts(reader: Reader, groups: Groups, view: str, group: str) -> Iterator[RetryPart]:
-    """Yield the queues of these topics of all groups, or of one, in parts."""
+    """Yield parts of the retry or dead-letter queues of all groups, or of one."""
     queues, offsets = all_queues(reader), groups.offsets()
     for topic, owner in _owned(queues, groups, view, group).items():
         committed = offsets.get((topic, owner), {})
@@ -66,27 +67,27 @@ def retry_parts(reader: Reader, groups: Groups, view: str, group: str) -> Iterat
 def pending_retry_parts(
     reader: Reader, groups: Groups, pending: PendingMessages, group: str
 ) -> Iterator[PendingRetryPart]:
-    """Yield the ranges of scheduled messages, in which some are for retry topics."""
+    """Yield the ranges of scheduled messages, some of which may be for retry topics."""
     owned = _owned(all_queues(reader), groups, "retry", group)
     if owned:
         yield from (PendingRetryPart(each, owned) for each in pending.plan("scheduled"))
 
 
 def _owned(names: Collection[str], groups: Groups, view: str, group: str) -> dict[str, str]:
-    """Return topic → group, for the topics of this kind."""
+    """Return topic → group for the topics of a view."""
     known = groups.all()
     owners = {
         topic: group_of(topic, known, names) for topic in names if topic.startswith(_PREFIXES[view])
     }
     if group:
-        groups.get(group)  # Raises, naming the nearest.
+        groups.get(group)  # Raises GroupNotFoundError.
     return {topic: owner for topic, owner in owners.items() if group in ("", owner)}
 
 
 def read_retries(
     reader: Reader, part: RetryPart, columns: Sequence[str], *, verify_crc: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a part as columns; raises as a scan does."""
+    """Yield the messages of a part as columns; raises the errors of a scan."""
     queues = part.queue_id + 1
     topic = TopicConfig(part.topic, queues, queues)
     slices = reader.slices(topic, part.queue_id, part.start, part.end)
@@ -102,7 +103,7 @@ def read_retries(
 def read_pending_retries(
     pending: PendingMessages, part: PendingRetryPart, columns: Sequence[str], *, verify_crc: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a part for retry topics; their queue offsets are where they wait."""
+    """Yield a part's messages for retry topics, with their queue offsets in the system topic."""
     asked = [*_asked(columns), *(name for name in (DUE,) if name in columns)]
     for batch in pending.scan(part.pending, [*part.groups], asked, verify_crc=verify_crc):
         arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -112,7 +113,7 @@ def read_pending_retries(
 
 
 def _asked(columns: Sequence[str]) -> list[str]:
-    """Return the columns of a scan from which these are made."""
+    """Return the columns of a scan from which the columns of the view are built."""
     plain = [name for name in columns if name in SCAN_COLUMNS]
     own = [
         "topic",

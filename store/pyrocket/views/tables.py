@@ -1,4 +1,4 @@
-"""Topics, one row each, and consumer groups, one row a queue."""
+"""The views `topics`, with one row per topic, and `groups`, with one row per group and queue."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -14,7 +14,7 @@ Row = dict[str, object]
 
 
 def all_queues(reader: Reader) -> dict[str, list[int]]:
-    """Return the queues of each topic: those of the topic table, and those that only have files."""
+    """Return the queue ids of each topic: those in the topic table, and those that have files."""
     queues = {name: set(range(topic.read_queues)) for name, topic in reader.topics.all().items()}
     for name, queue_id in reader.queues_on_disk():
         queues.setdefault(name, set()).add(queue_id)
@@ -22,7 +22,7 @@ def all_queues(reader: Reader) -> dict[str, list[int]]:
 
 
 def topics_table(reader: Reader, names: Collection[str] = ()) -> pa.Table:
-    """Return every topic, or the named ones, with the queues that have had messages."""
+    """Return all topics, or those in `names`, with the queues that ever had messages."""
     return _table("topics", _topics(reader, names))
 
 
@@ -108,10 +108,10 @@ def _of_group(
 
 
 def _lag(reader: Reader, topic: str, queue_id: int, committed: int | None) -> Row:
-    """Return a group's lag in a queue; without a committed offset it counts from the minimum.
+    """Return a group's lag in a queue; without a committed offset, from the minimum offset.
 
     A committed offset is beyond the end if a recovery truncated the log, or if the store was
-    restored from a copy older than its table of offsets.
+    restored from a copy that is older than its offset table.
     """
     known = reader.system_offsets(topic, queue_id)
     at = known.minimum if committed is None else committed
@@ -131,7 +131,7 @@ def _lag(reader: Reader, topic: str, queue_id: int, committed: int | None) -> Ro
 
 
 def _stored(reader: Reader, topic: str, queue_id: int, offset: int) -> int | None:
-    """Return when a message was stored, µs; None if it was deleted meanwhile."""
+    """Return the store time of a message in µs; None if the message has been deleted."""
     try:
         return reader.store_time(topic, queue_id, offset) * 1000
     except OffsetOutOfRangeError:

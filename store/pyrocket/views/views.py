@@ -36,11 +36,11 @@ _VIEWS = get_args(ViewName)
 
 @translating_methods
 class Views:
-    """What one store has besides the messages of its topics. Never locks, never writes.
+    """Views of one store besides the messages of its topics. Never locks, never writes.
 
     The views are `commitlog`, every record of the log; `retry`, messages that consumers sent back,
-    in their retry topics or still to be delivered there; `dlq`, the dead letters; `groups`, one row
-    per queue; and `topics`.
+    delivered or still pending; `dlq`, the dead letters; `groups`, one row per group and queue; and
+    `topics`.
     """
 
     def __init__(self, reader: Reader, groups: Groups, pending: PendingMessages) -> None:
@@ -54,11 +54,11 @@ class Views:
         group: str = "",
         skips_damage: bool = False,
     ) -> list[ViewPart]:
-        """Return the parts of a view as it is now.
+        """Return the parts of the current state of a view.
 
-        With `topics`, "commitlog" has only their records, and "topics" only their rows. With
-        `skips_damage`, "commitlog" leaves out corrupt records. With `group`, "retry", "dlq" and
-        "groups" show one group. Raises GroupNotFoundError.
+        With `topics`, "commitlog" has only the records of these topics, and "topics" only their
+        rows. With `skips_damage`, "commitlog" skips corrupt records. With `group`, "retry", "dlq"
+        and "groups" show only this group. Raises GroupNotFoundError.
         """
         check_text(group=group)
         check_texts(topics=topics)
@@ -78,9 +78,9 @@ class Views:
         return parts
 
     def pending(self, kind: PendingKind) -> list[PendingRange]:
-        """Return where messages are pending now: "scheduled" ones, or undecided "half" ones.
+        """Return the ranges of all pending messages: "scheduled" or undecided "half" messages.
 
-        Those of all topics; `scan_pending` reads them.
+        `scan_pending` reads them.
         """
         return self._pending.plan(kind)
 
@@ -92,21 +92,21 @@ class Views:
         *,
         verify_crc: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a range, a few MiB at a time, of these topics or, if empty, of all.
+        """Yield the messages of a range for these topics, or for all if empty, a few MiB at a time.
 
-        Columns: those of `Store.scan`, and `dueTimestamp` of scheduled messages. Topic and queue
-        are those of the destination, the queue offset is where a message is pending. Raises what
-        `Store.scan` does.
+        Columns: those of `Store.scan`, and `dueTimestamp` for scheduled messages. Topic and queue
+        are those of the destination, the queue offset is that of the pending message. Raises the
+        errors of `Store.scan`.
         """
         return self._pending.scan(part, topics, columns, verify_crc=verify_crc)
 
     def scan(
         self, part: ViewPart, columns: Sequence[str], *, verify_crc: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a part in batches of a few MiB; the columns are checked at once.
+        """Return the rows of a part in batches of a few MiB; the columns are checked by the call.
 
-        Columns: `pyrocket.VIEW_COLUMNS`. Raises OffsetOutOfRangeError if rows were cleaned away,
-        StoreDamagedError, SchemaError.
+        Columns: `pyrocket.VIEW_COLUMNS`. Raises OffsetOutOfRangeError if messages have been
+        deleted, StoreDamagedError, SchemaError.
         """
         check_type(get_args(ViewPart), "Use a part that `plan` returned.", part=part)
         check_columns(columns, VIEW_COLUMNS[_view_of(part)])
