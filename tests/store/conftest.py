@@ -18,14 +18,14 @@ from support.stores import (
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk(monkeypatch):
-    """There are no power losses here, so an fsync is only slow."""
+    """These tests have no power losses, so fsyncs are skipped."""
     monkeypatch.setattr(io, "sync", lambda descriptor: None)
     monkeypatch.setattr(io, "sync_directory", lambda path: None)
 
 
 @pytest.fixture(autouse=True)
 def room_on_the_disk(monkeypatch):
-    """However full the machine's disk is; stores on a disk that is really full: `crash`."""
+    """Independent of the machine's disk usage; tests in `crash` use a disk that is really full."""
     set_disk_usage(monkeypatch, 100)
 
 
@@ -41,13 +41,13 @@ def path(tmp_path):
 
 @pytest.fixture
 def at_open():
-    """Functions that `open_store` calls with each store that it has opened."""
+    """Functions that `open_store` calls with each store it opens."""
     return []
 
 
 @pytest.fixture
 def open_store(path, clock, at_open):
-    """Opens the store at `path`, made if it is missing; all are closed at the end."""
+    """Opens the store at `path`, creating it if missing; all stores are closed at the end."""
     opened = []
 
     def open_one(**options):
@@ -69,7 +69,7 @@ def store(open_store):
 
 @pytest.fixture
 def aged(path, clock):
-    """Topic t, one queue, 100 messages an hour apart; topic idle with 15 at the beginning."""
+    """Topic t has one queue with 100 messages an hour apart; topic idle has 15 at the start."""
     store = filled(path, count=0, clock=clock)
     store.topics.create("idle", read_queues=1, write_queues=1)
     store.append_batch(batch(numbered(15, 50), 0), topic="idle")
@@ -82,7 +82,7 @@ def aged(path, clock):
 
 @pytest.fixture
 def recoveries(monkeypatch):
-    """Counts the recoveries that look at the log."""
+    """Counts the recoveries that read the log."""
     done, real = [], recovery.recover
 
     def recover(log, dispatcher, page, evidence, **hooks):
@@ -95,7 +95,7 @@ def recoveries(monkeypatch):
 
 @pytest.fixture(params=[next_boot, bool], ids=["next boot", "same boot"])
 def trusted(tmp_path, request, recoveries):
-    """A store of 40 messages in each of two queues, closed cleanly; its shared state is valid."""
+    """A cleanly closed store with 40 messages in each of two queues and a valid shared state."""
     path = tmp_path / "store"
     with filled(path) as store:
         store.topics.update("t", read_queues=2, write_queues=2)

@@ -1,4 +1,4 @@
-"""Each knob takes the values at its bounds and refuses the next one beyond."""
+"""Each setting accepts the values at its bounds and rejects the next values beyond them."""
 
 import pytest
 from pyrocket import Retention, StoreConfig
@@ -68,12 +68,12 @@ RETENTION_REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "value"), ALLOWED)
-def test_a_value_at_a_bound_is_taken(name, value):
+def test_a_value_at_a_bound_is_accepted(name, value):
     assert getattr(StoreConfig(**{name: value}), name) == value
 
 
 @pytest.mark.parametrize(("name", "value"), REFUSED)
-def test_a_value_beyond_a_bound_is_refused_by_name(name, value):
+def test_a_value_beyond_a_bound_is_rejected(name, value):
     with pytest.raises(OptionError, match=name) as failure:
         StoreConfig(**{name: value})
     assert failure.value.remedy
@@ -97,7 +97,7 @@ def test_index_files_beyond_2_gib_or_without_items_are_refused(slots, items):
 
 
 @pytest.mark.parametrize("values", RETENTION_ALLOWED)
-def test_a_retention_at_its_bounds_is_taken(values):
+def test_a_retention_at_its_bounds_is_accepted(values):
     retention = Retention(**values)
     assert {name: getattr(retention, name) for name in values} == values
 

@@ -1,4 +1,4 @@
-"""Lengths of time as text: what is meant, and what is refused rather than guessed."""
+"""Durations and delay levels as text; ambiguous texts are rejected."""
 
 import pytest
 from hypothesis import given
@@ -34,16 +34,16 @@ def test_a_duration_is_the_sum_of_its_parts(text, milliseconds):
     "text",
     ["", "10", "m", "-1s", "1.5h", "10 m", "30m2h", "1s1s", "1H", "1w", "\u0661s", "9" * 11 + "s"],
 )
-def test_an_invalid_duration_is_none(text):
+def test_an_invalid_duration_is_parsed_as_none(text):
     assert parse_duration(text) is None
 
 
 @given(*[st.integers(0, 10**10 - 1)] * 5)
-def test_no_duration_overflows_what_a_column_holds(d, h, m, s, ms):
+def test_no_duration_overflows_an_int64(d, h, m, s, ms):
     assert 0 <= parse_duration(f"{d}d{h}h{m}m{s}s{ms}ms") < 2**62
 
 
-def test_the_levels_are_those_of_rocketmq():
+def test_the_default_levels_are_those_of_rocketmq():
     seconds = [1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200]
     assert parse_delay_levels(DELAY_LEVELS) == tuple(1000 * second for second in seconds)
     assert StoreConfig().delay_levels_ms == parse_delay_levels(DELAY_LEVELS)
@@ -63,6 +63,6 @@ def test_every_level_has_a_cursor():
     assert StoreConfig(delay_levels=" ".join(["1d"] * 64)).delay_levels_ms == (86_400_000,) * 64
 
 
-def test_a_greatest_delay_below_zero_is_refused():
+def test_a_negative_maximum_delay_is_rejected():
     with pytest.raises(OptionError, match="timer_max_delay_ms"):
         StoreConfig(timer_max_delay_ms=-1)

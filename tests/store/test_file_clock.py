@@ -1,4 +1,4 @@
-"""A test's clock in the directory: every process follows it, and none by accident."""
+"""All processes use a test clock in the store's directory, and none uses it by accident."""
 
 import logging
 import multiprocessing
@@ -31,7 +31,7 @@ def file_clock(path):
     return clock
 
 
-def test_a_store_takes_the_time_of_the_file(path, file_clock):
+def test_a_store_uses_the_time_of_the_clock_file(path, file_clock):
     with Store.open(path, create=True, config=SMALL) as store:
         store.append(message())
         file_clock.advance(1000)
@@ -44,7 +44,7 @@ def test_a_store_takes_the_time_of_the_file(path, file_clock):
     assert f'"timestamp":{NOON + 5000}' in (path / "config/subscriptionGroup.json").read_text()
 
 
-def test_other_processes_take_it_too(path, file_clock):
+def test_other_processes_use_the_clock_file(path, file_clock):
     with Store.open(path, create=True, config=SMALL) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         context = multiprocessing.get_context("spawn")
@@ -72,7 +72,7 @@ def test_a_store_without_a_clock_file_uses_the_wall_clock_and_logs_nothing(path,
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_store_with_a_test_s_clock_logs_a_warning(path, file_clock, caplog, read_only):
+def test_a_store_with_a_test_clock_logs_a_warning(path, file_clock, caplog, read_only):
     Store.open(path, create=True).close()
     caplog.clear()
     with Store.open(path, read_only=read_only):
@@ -98,7 +98,7 @@ def test_without_the_file_the_wall_clock_is_used_again(path, file_clock):
         assert times(store)[0][1] > NOON
 
 
-def test_a_clock_is_its_time(file_clock, path):
+def test_calling_a_clock_returns_its_time(file_clock, path):
     assert file_clock() == FileClock(path)() == NOON
     assert file_clock.advance(3) == NOON + 3
     file_clock.set(0)
@@ -115,7 +115,7 @@ def test_an_invalid_time_is_refused(file_clock, time):
 
 
 @pytest.mark.parametrize("content", [b"", b"1234567", b"123456789"])
-def test_an_invalid_clock_file_is_named(path, content):
+def test_an_invalid_clock_file_is_reported(path, content):
     Store.open(path, create=True).close()
     (path / "pyrocket/clock").write_bytes(content)
     for read_only in (False, True):
@@ -124,8 +124,8 @@ def test_an_invalid_clock_file_is_named(path, content):
         assert caught.value.code == "CLOCK_DAMAGED"
 
 
-def test_no_reader_sees_half_a_time(path, file_clock):
-    """All bytes of the two times differ."""
+def test_no_reader_sees_a_partly_written_time(path, file_clock):
+    """The two times differ in all bytes."""
     low, high = 0x0101010101010101, 0x7E7E7E7E7E7E7E7E
     file_clock.set(low)
     code = (

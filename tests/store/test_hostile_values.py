@@ -55,7 +55,7 @@ WIRING = {
     *("Transactions.add", "Transactions.remove", "Transactions.answer", "Transactions.close"),
     *("Store.close", "Store.run_services"),
 }
-"""Called by the package itself with objects of its own, or without effect on what is tried."""
+"""Methods that only the package calls, with objects of its own, or that these tests do not need."""
 
 WITH_PATHS = ("Store.open", "Store.snapshot")
 
@@ -76,7 +76,7 @@ def without_arguments(store):
 
 
 def calls(store):
-    """How each public method with arguments is called, by name: the method, and good arguments."""
+    """Maps each public method with arguments, by name, to the method and valid arguments."""
     return {**reads(store), **reads_of_parts(store), **writes(store), **calls_of_parts(store)}
 
 
@@ -230,7 +230,7 @@ def run(method, arguments):
 
 
 def outcome(method, arguments):
-    """What is wrong with what a call raises; empty if nothing is."""
+    """Return the fault of the error that a call raises; empty if there is none."""
     try:
         run(method, arguments)
     except PyrocketError as error:
@@ -266,7 +266,7 @@ def test_hostile_arguments_are_refused_with_a_remedy(store, what):
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_hostile_fields_of_messages_and_wishes_are_refused_with_a_way_out(store, what):
+def test_hostile_fields_of_messages_and_requests_are_rejected_with_a_remedy(store, what):
     value = HOSTILE[what]
     tried = [
         *(
@@ -325,7 +325,7 @@ def refusing(number):
     ids=errno.errorcode.get,
 )
 @pytest.mark.parametrize("read_only", [True, False])
-def test_errors_of_the_system_are_translated(store, path, clock, monkeypatch, number, read_only):
+def test_os_errors_are_translated(store, path, clock, monkeypatch, number, read_only):
     store.close()
     faults = []
     for target, name in [
@@ -346,7 +346,7 @@ def test_errors_of_the_system_are_translated(store, path, clock, monkeypatch, nu
 
 @pytest.mark.parametrize("number", [errno.ELOOP, errno.EROFS, errno.ENOMEM, errno.EACCES])
 @pytest.mark.parametrize("name", ["open", "pread", "stat", "listdir", "mkdir", "rename"])
-def test_opening_verifying_and_repairing_translate_them_too(
+def test_open_verify_and_repair_translate_os_errors(
     store, path, tmp_path, monkeypatch, number, name
 ):
     store.close()

@@ -1,4 +1,4 @@
-"""Stores of the Java broker 4.9.8: read exactly, without a trace."""
+"""Stores of the Java broker 4.9.8 are read completely and not changed."""
 
 import shutil
 
@@ -83,7 +83,7 @@ def test_a_time_finds_the_first_message_at_or_after_it(clean, queue_id):
             assert store.offset_by_time("TopicTest", queue_id, time) == expected
 
 
-def test_topics_are_those_of_java_s_table(clean, txcheck):
+def test_topics_are_those_of_the_topic_table_of_the_broker(clean, txcheck):
     with Store.open(clean, read_only=True) as store:
         counts = {
             name: (t.read_queues, t.write_queues, t.perm) for name, t in store.topics.all().items()
@@ -126,7 +126,7 @@ CHAIN = [
 ]
 
 
-def test_the_records_of_delay_and_transaction_are_as_java_left_them():
+def test_delayed_and_transactional_records_of_the_broker_are_decoded():
     log = log_bytes(GOLDEN / CLEAN)
     for position, size, topic, queue_id, queue_offset, sys_flag, prepared, names in CHAIN:
         record = decode_record(log[position:])
@@ -138,7 +138,7 @@ def test_the_records_of_delay_and_transaction_are_as_java_left_them():
     assert not any(log[LOG_END:])
 
 
-def test_queue_entries_carry_the_tags_hash_or_the_time_of_delivery():
+def test_queue_entries_contain_the_tags_hash_or_the_delivery_time():
     root = GOLDEN / CLEAN / "consumequeue"
     parked = decode_record(log_bytes(GOLDEN / CLEAN)[4444:])
     (entry,) = parse_entries((root / "SCHEDULE_TOPIC_XXXX/0" / f"{0:020d}").read_bytes())[:1]
@@ -156,7 +156,7 @@ def test_the_checkpoint_is_read():
     assert checkpoint.safe_timestamp == checkpoint.log_timestamp - 3000
 
 
-def test_the_transaction_check_s_messages_are_read(txcheck):
+def test_messages_of_the_transaction_check_are_read(txcheck):
     with Store.open(txcheck, read_only=True) as store:
         half = store.read("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0, 100)
         assert [m.body for m in half] == [b"imm", b"plain", b"max"] + [b"imm", b"plain"] * 3

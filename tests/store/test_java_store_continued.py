@@ -1,4 +1,4 @@
-"""Stores of the Java broker 4.9.8: taken over, continued, recovered."""
+"""Stores of the Java broker 4.9.8 are opened for writing, continued and recovered."""
 
 import shutil
 
@@ -28,7 +28,7 @@ def txcheck(tmp_path):
     return shutil.copytree(GOLDEN / TXCHECK, tmp_path / TXCHECK)
 
 
-def test_a_writer_takes_sizes_from_the_files_and_gives_an_identity(clean):
+def test_a_writer_derives_sizes_from_the_files_and_creates_an_identity(clean):
     lock = (clean / "lock").stat()
     with Store.open(clean) as store:
         uuid = store.uuid
@@ -41,7 +41,7 @@ def test_a_writer_takes_sizes_from_the_files_and_gives_an_identity(clean):
         lock.st_mtime_ns,
         lock.st_ino,
     )
-    # What Java wrote is untouched as long as nothing is appended.
+    # The broker's files are unchanged as long as nothing is appended.
     kept = {n: data for n, (*_, data) in listing(GOLDEN / CLEAN).items() if data is not None}
     now = {n: data for n, (*_, data) in listing(clean).items() if data is not None}
     assert {name: now.get(name) for name in kept} == kept
@@ -49,7 +49,7 @@ def test_a_writer_takes_sizes_from_the_files_and_gives_an_identity(clean):
 
 
 def fill(store, count=60):
-    """Append single messages and a batch until both log and queues have rolled over."""
+    """Append single messages and a batch until the log and the queues have new files."""
     results = [
         store.append(Message(topic="TopicTest", body=b"single%d" % n, tags="New", queue_id=n % 2))
         for n in range(count)
@@ -64,7 +64,7 @@ def fill(store, count=60):
     return results
 
 
-def test_appends_continue_where_java_ended(clean):
+def test_appends_continue_after_the_messages_of_the_broker(clean):
     java_log = log_bytes(clean)[:LOG_END]
     with Store.open(clean) as store:
         results = fill(store)
@@ -94,7 +94,7 @@ def assert_run_of_files(folder, size, *, at_least):
     assert len(files) >= at_least
 
 
-def test_a_clean_end_leaves_a_checkpoint_and_no_abort(clean):
+def test_a_clean_shutdown_leaves_a_checkpoint_and_no_abort(clean):
     with Store.open(clean) as store:
         fill(store)
         newest = store.read("TopicTest", 0, 73, 1)[0].store_timestamp
@@ -103,7 +103,7 @@ def test_a_clean_end_leaves_a_checkpoint_and_no_abort(clean):
     assert checkpoint.log_timestamp == checkpoint.queue_timestamp >= newest
 
 
-def test_a_store_that_was_not_closed_is_recovered_whole(clean):
+def test_a_store_that_was_not_closed_is_recovered_completely(clean):
     store = Store.open(clean)
     fill(store)
     store.close(clean=False)
@@ -118,13 +118,13 @@ def test_a_store_that_was_not_closed_is_recovered_whole(clean):
 
 
 @pytest.mark.parametrize("damage", ["nothing", "checkpoint", "queues"])
-def test_queues_are_rebuilt_from_the_log_as_java_built_them(clean, damage):
+def test_rebuilt_queues_equal_those_of_the_broker(clean, damage):
     (clean / "abort").touch()
     if damage == "checkpoint":
         (clean / "checkpoint").unlink()
     elif damage == "queues":
         shutil.rmtree(clean / "consumequeue")
-    # Without any queue there is no file to take the size from.
+    # Without queues there is no file from which to derive the size.
     with Store.open(clean, config=StoreConfig(queue_file_entries=10)) as store:
         check_test_topic(store)
     rebuilt, java = queue_files(clean), queue_files(GOLDEN / CLEAN)
@@ -134,7 +134,7 @@ def test_queues_are_rebuilt_from_the_log_as_java_built_them(clean, damage):
             assert rebuilt[name] == java[name], name
 
 
-def test_the_delay_queue_is_rebuilt_with_its_times_of_delivery(clean):
+def test_the_delay_queue_is_rebuilt_with_delivery_times(clean):
     (clean / "abort").touch()
     (clean / "checkpoint").unlink()
     shutil.rmtree(clean / "consumequeue/SCHEDULE_TOPIC_XXXX")
@@ -142,7 +142,7 @@ def test_the_delay_queue_is_rebuilt_with_its_times_of_delivery(clean):
     assert queue_files(clean) == queue_files(GOLDEN / CLEAN)
 
 
-def test_topics_are_added_beside_those_of_java(clean):
+def test_topics_can_be_added_to_a_broker_store(clean):
     with Store.open(clean) as store:
         known = store.topics.all().keys()
         store.append(Message(topic="Added", body=b"x", queue_id=3))
@@ -154,7 +154,7 @@ def test_topics_are_added_beside_those_of_java(clean):
     ).read_bytes()
 
 
-def test_the_transaction_check_s_store_is_continued(txcheck):
+def test_a_store_with_transaction_checks_is_continued(txcheck):
     with Store.open(txcheck) as store:
         result = store.append(Message(topic="TopicTest", body=b"x" * 4000))
     assert result.physical_offset == 2810

@@ -1,4 +1,4 @@
-"""Arguments of a wrong type are refused by name, with the right one; nothing is written."""
+"""The error for an argument of wrong type names it and the right type; nothing is written."""
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +43,7 @@ def store(path):
 
 
 @pytest.mark.parametrize(("fields", "told"), FIELDS, ids=[told for _, told in FIELDS])
-def test_a_message_with_a_field_of_another_kind_is_refused_by_name(store, fields, told):
+def test_a_message_with_a_field_of_wrong_type_is_rejected(store, fields, told):
     message = Message(**{"topic": "t", "body": b"x", **fields})
     with pytest.raises(MessageError, match=told) as caught:
         store.append(message)
@@ -52,7 +52,7 @@ def test_a_message_with_a_field_of_another_kind_is_refused_by_name(store, fields
 
 
 @pytest.mark.parametrize("fields", [{"queue_id": "1"}, {"sharding_key": 5}, {"keys": None}])
-def test_a_half_message_with_a_field_of_another_kind_is_refused_by_name(store, fields):
+def test_a_half_message_with_a_field_of_wrong_type_is_rejected(store, fields):
     with (
         TransactionProducer(store, "g", lambda half: None) as producer,
         pytest.raises(MessageError, match=next(iter(fields))),
@@ -68,12 +68,12 @@ def test_a_value_that_is_not_a_message_is_refused(store):
             store.append(Message(topic=topic, body=b"x"))
 
 
-def test_what_numpy_counts_is_a_number(store):
+def test_numpy_integers_are_accepted_as_numbers(store):
     store.append(Message(topic="t", body=b"x", queue_id=np.int32(0), flag=np.int64(7)))
     assert [each.flag for each in store.read("t", np.int32(0), np.int64(3))] == [7]
 
 
-def test_a_table_is_refused_with_the_way_to_append_it(store):
+def test_a_table_is_rejected_with_a_remedy(store):
     table = pa.table({"body": pa.array([b"a", b"b"], pa.binary())})
     with pytest.raises(SchemaError, match=r"to_batches\(\)") as caught:
         store.append_batch(table, topic="t")
@@ -108,7 +108,7 @@ READS = {
 
 
 @pytest.mark.parametrize("told", READS)
-def test_a_number_or_text_of_another_kind_is_refused_by_name(store, told):
+def test_a_number_or_text_of_wrong_type_is_rejected(store, told):
     with pytest.raises(InvalidInputError, match=told) as caught:
         READS[told](store)
     assert caught.value.remedy.startswith("Use ")
@@ -124,7 +124,7 @@ def test_a_permission_that_rocketmq_does_not_have_is_refused(store, perm):
 
 
 @pytest.mark.parametrize("path", ["", None, 5, b"x"])
-def test_a_store_has_to_be_named(tmp_path, monkeypatch, path):
+def test_open_requires_a_path(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreNotFoundError, match="STORE_PATH") as caught:
         Store.open(path, create=True)

@@ -1,4 +1,4 @@
-"""Arguments of another kind or beyond their range are refused with a code of their own."""
+"""Arguments of wrong type or out of range are rejected with a specific code."""
 
 import pyarrow as pa
 import pytest
@@ -23,7 +23,7 @@ def refused(code, kind, call):
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_a_query_for_no_message_is_refused(topic, count):
+def test_a_query_for_zero_messages_is_rejected(topic, count):
     text = refused(
         "MAX_MESSAGES", InvalidInputError, lambda: topic.lookup.query("t", "k", max_messages=count)
     )
@@ -32,31 +32,31 @@ def test_a_query_for_no_message_is_refused(topic, count):
 
 
 @pytest.mark.parametrize("given", [pa.table({"body": [b"x"]}), [b"x"], None])
-def test_what_is_appended_as_a_batch_is_a_record_batch(topic, given):
+def test_append_batch_requires_a_record_batch(topic, given):
     text = refused("NOT_A_BATCH", SchemaError, lambda: topic.append_batch(given, topic="t"))
     assert type(given).__name__ in text
 
 
 @pytest.mark.parametrize("key", [None, 3, b"k"])
-def test_a_key_is_a_text(topic, key):
+def test_a_lookup_key_must_be_a_str(topic, key):
     text = refused("NOT_A_TEXT", InvalidInputError, lambda: topic.lookup.query("t", key))
     assert repr(key) in text
 
 
 @pytest.mark.parametrize("offsets", [5, [(0, 1)], None])
-def test_offsets_of_a_group_are_given_by_queue(topic, offsets):
+def test_group_offsets_must_be_a_mapping_by_queue(topic, offsets):
     text = refused("NOT_OFFSETS", InvalidInputError, lambda: topic.groups.commit("g", "t", offsets))
     assert repr(offsets) in text
     assert topic.groups.committed("g", "t") == {}
 
 
-def test_only_known_kinds_of_messages_are_pending(topic):
+def test_an_unknown_kind_of_pending_messages_is_rejected(topic):
     text = refused("PENDING_KIND", InvalidInputError, lambda: topic.views.pending("sched"))
     assert "scheduled" in text
     assert "half" in text
 
 
-def test_a_closed_producer_sends_nothing(topic):
+def test_a_closed_producer_rejects_messages(topic):
     with producer(topic, "pg", Listener()) as one:
         pass
     refused("PRODUCER_CLOSED", TransactionError, lambda: one.send(message(b"late")))
@@ -64,13 +64,13 @@ def test_a_closed_producer_sends_nothing(topic):
 
 
 @pytest.mark.parametrize("view", [None, 5, "log", ["groups"]])
-def test_only_known_views_are_planned(topic, view):
+def test_an_unknown_view_is_rejected(topic, view):
     text = refused("VIEW_UNKNOWN", InvalidInputError, lambda: topic.views.plan(view))
     assert repr(view) in text
     assert "commitlog" in text
 
 
-def test_what_another_method_returned_is_asked_for_by_name(topic):
+def test_arguments_of_wrong_type_are_rejected_with_their_origin(topic):
     text = refused("WRONG_TYPE", InvalidInputError, lambda: topic.history.holds(5))
     assert "Store.history.mark" in text
     text = refused("WRONG_TYPE", InvalidInputError, lambda: topic.sink.publish_anonymous(["x"]))
@@ -78,12 +78,12 @@ def test_what_another_method_returned_is_asked_for_by_name(topic):
 
 
 @pytest.mark.parametrize("group", [5, None, b"g", ["g"]])
-def test_a_group_is_named_by_a_text(topic, group):
+def test_a_group_name_must_be_a_str(topic, group):
     refused("GROUP_ILLEGAL", GroupNameError, lambda: topic.groups.commit(group, "t", {0: 1}))
 
 
 @pytest.mark.parametrize("name", ["../../t", "a\0b", "\ud800", "..", "", "x" * 256])
-def test_a_topic_that_no_folder_can_be_named_after_is_refused(topic, name):
+def test_a_topic_name_that_is_no_valid_folder_name_is_rejected(topic, name):
     with pytest.raises(InvalidInputError) as failure:
         topic.queue_range(name, 0)
     assert failure.value.remedy

@@ -17,7 +17,7 @@ from support.stores import SMALL, batch, bodies, filled, message, numbered, snap
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_missing_directory_is_named_and_not_made(path, read_only):
+def test_a_missing_directory_is_reported_and_not_created(path, read_only):
     with pytest.raises(StoreNotFoundError, match=str(path)) as caught:
         Store.open(path, read_only=read_only)
     assert caught.value.code == "STORE_NOT_FOUND"
@@ -32,7 +32,7 @@ def test_read_only_never_creates(path):
 
 
 @pytest.mark.parametrize("create", [False, True])
-def test_file_instead_of_a_directory_is_refused(path, create):
+def test_a_file_instead_of_a_directory_is_rejected(path, create):
     path.write_text("not a store")
     with pytest.raises(StoreNotFoundError) as caught:
         Store.open(path, create=create)
@@ -40,7 +40,7 @@ def test_file_instead_of_a_directory_is_refused(path, create):
     assert path.read_text() == "not a store"
 
 
-def test_directory_with_other_files_is_not_made_a_store(path):
+def test_no_store_is_created_in_a_directory_with_other_files(path):
     path.mkdir()
     (path / "thesis.tex").write_text("dear")
     with pytest.raises(StoreNotFoundError, match=r"thesis\.tex") as caught:
@@ -73,7 +73,7 @@ def test_create_on_an_existing_store_opens_it(open_store):
     assert bodies(second)[0] == [b"kept"]
 
 
-def test_sizes_and_broker_name_of_the_directory_win(open_store, path):
+def test_sizes_and_broker_name_of_the_directory_take_precedence(open_store, path):
     open_store(config=replace(SMALL, broker_name="broker-x")).close()
     other = open_store(config=StoreConfig(log_file_bytes=8192, queue_file_entries=77))
     assert other.broker_name == "broker-x"
@@ -82,7 +82,7 @@ def test_sizes_and_broker_name_of_the_directory_win(open_store, path):
     assert {file.stat().st_size for file in path.glob("consumequeue/t/0/*")} == {200}
 
 
-def test_other_sizes_than_the_directory_s_cause_one_warning(open_store, path, caplog):
+def test_sizes_that_differ_from_the_directory_cause_one_warning(open_store, path, caplog):
     open_store().close()
     assert not caplog.records, "what was given is what it has"
     for read_only in (True, False):
@@ -99,12 +99,12 @@ def test_default_sizes_cause_no_warning(open_store, caplog):
     assert not caplog.records
 
 
-def test_log_of_a_new_store_does_not_begin_at_zero(store, path):
+def test_the_log_of_a_new_store_does_not_start_at_zero(store, path):
     assert store.append(message()).physical_offset == 4096
     assert [file.name for file in (path / "commitlog").iterdir()] == ["00000000000000004096"]
 
 
-def test_broken_identity_is_named(open_store, path):
+def test_a_corrupt_identity_is_reported(open_store, path):
     open_store().close()
     (path / "pyrocket" / "store.json").write_text("{")
     with pytest.raises(StoreDamagedError, match=r"store\.json"):
@@ -128,12 +128,12 @@ NUMBERS = [name for name, default in vars(StoreConfig()).items() if type(default
         *({name: bad} for name in NUMBERS for bad in (float("nan"), float("inf"), True, 4096.0)),
     ],
 )
-def test_impossible_configuration_is_refused(wrong):
+def test_an_invalid_configuration_is_rejected(wrong):
     with pytest.raises(OptionError, match=next(iter(wrong))):
         StoreConfig(**wrong)
 
 
-def test_close_is_idempotent_and_ends_writing(store):
+def test_close_is_idempotent_and_prevents_writes(store):
     store.append(message())
     store.close()
     store.close()
@@ -142,7 +142,7 @@ def test_close_is_idempotent_and_ends_writing(store):
             write()
 
 
-def test_with_block_closes(path):
+def test_a_with_block_closes_the_store(path):
     with Store.open(path, create=True, config=SMALL) as one:
         one.append(message())
         assert (path / "abort").exists()
@@ -162,8 +162,8 @@ def test_abort_exists_from_the_first_append_to_the_last_writers_clean_close(open
     assert not (path / "abort").exists()
 
 
-def test_store_that_closes_is_not_in_the_way_of_the_next(open_store, monkeypatch):
-    """It has the store alone while it ends cleanly; that is over before the next may come in."""
+def test_a_store_that_is_being_closed_does_not_block_the_next(open_store, monkeypatch):
+    """It holds the store exclusively only until its clean shutdown has ended."""
     first, opened = open_store(), []
     first.append(message())
     release = Writer._release
@@ -188,7 +188,7 @@ def test_unclean_close_leaves_abort_for_the_next_clean_one(open_store, path):
     assert not (path / "abort").exists()
 
 
-def test_read_only_store_refuses_every_write_by_name(store, open_store):
+def test_a_read_only_store_rejects_every_write(store, open_store):
     store.topics.create("t")
     reader = open_store(read_only=True)
     assert reader.read_only
@@ -235,7 +235,7 @@ def test_reader_follows_a_writer_without_opening_again(store, open_store):
     assert "u" in reader.topics.all()
 
 
-def test_directory_removed_under_a_writer_is_not_written_to(open_store, path):
+def test_a_writer_does_not_write_to_a_removed_directory(open_store, path):
     old = open_store()
     old.append(message(b"old"))
     shutil.rmtree(path)
@@ -250,7 +250,7 @@ def test_directory_removed_under_a_writer_is_not_written_to(open_store, path):
     assert bodies(new)[0] == [b"new", b"newer"]
 
 
-def test_foreign_file_in_the_log_is_named(open_store, path):
+def test_a_foreign_file_in_the_log_is_reported(open_store, path):
     open_store().append(message())
     foreign = path / "commitlog" / "notes.txt"
     foreign.write_text("hello")

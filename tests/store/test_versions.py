@@ -1,4 +1,4 @@
-"""Files of a later release are refused by name before anything is changed, or ignored as hints."""
+"""Files of a later release are reported before any change, or ignored if they are hints."""
 
 import re
 import shutil
@@ -31,14 +31,14 @@ IN_FOLDERS = {
     "broker.json": "broker.json",
     "retention.json": "retention.json",
 }
-"""Files that the golden store lacks, and where they lie below `pyrocket/`."""
+"""Files that the golden store lacks, with their paths below `pyrocket/`."""
 
 NEEDED = sorted(VERSIONS.keys() - HINTS)
 
 
 @pytest.fixture
 def root(tmp_path):
-    """A closed store with each of our files that has a version."""
+    """A closed store with all of our files that have a version."""
     path = shutil.copytree(GOLDEN, tmp_path / "store")
     names = {one.name for one in (path / "pyrocket").iterdir()}
     assert names | IN_FOLDERS.keys() >= VERSIONS.keys()
@@ -47,7 +47,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def make_later(root, monkeypatch):
-    """Makes one file that of a later release."""
+    """Changes one file to that of a later release."""
 
     def make(name):
         file = root / "pyrocket" / IN_FOLDERS.get(name, name)
@@ -70,7 +70,7 @@ def make_later(root, monkeypatch):
 
 @pytest.mark.parametrize("opening", OPENINGS)
 @pytest.mark.parametrize("name", NEEDED)
-def test_a_file_of_a_later_release_is_refused_by_name_and_nothing_is_changed(
+def test_a_file_of_a_later_release_is_rejected_and_nothing_is_changed(
     root, make_later, name, opening
 ):
     make_later(name)
@@ -95,7 +95,7 @@ def test_a_hint_of_a_later_release_is_ignored(root, make_later, name):
             assert len(store.read("orders", 0, before[0].minimum)) > 10
 
 
-def test_an_open_store_refuses_a_file_that_a_later_release_wrote_meanwhile(root, make_later):
+def test_an_open_store_rejects_a_file_written_later_by_a_newer_release(root, make_later):
     with Store.open(root, read_only=True) as store:
         assert "orders" in store.topics.all()
         make_later("topics.json")

@@ -1,4 +1,4 @@
-"""The remedy of an error has to work."""
+"""The remedies of errors work."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ def test_the_remedy_of_the_error_rebuilds_the_queues(tmp_path):
     with file.open("r+b") as queue:
         queue.seek(20 * 3)
         queue.write((40).to_bytes(8, "big"))
-    # Else it would be noticed, and mended, when the store is opened.
+    # Otherwise the next open would detect and repair it.
     os.utime(file, ns=(changed, changed))
     with Store.open(root) as store, pytest.raises(StoreDamagedError) as caught:
         list(store.scan("T", 0, 0, 25, ["body"]))
@@ -40,7 +40,7 @@ def test_the_remedy_of_the_error_rebuilds_the_queues(tmp_path):
 
 @pytest.mark.parametrize("size", [120, 138, 4000])
 def test_a_wrong_size_in_an_entry_is_not_reported_as_damage_of_the_log(path, size):
-    """Only repair fixes it: no backup of the log has another size."""
+    """Only a repair fixes it: the log itself is intact."""
     with filled(path) as store:
         overwrite(queue_files(path)[0], size.to_bytes(4, "big"), 3 * 20 + 8)
         for read in (lambda: store.read("t", 0, 3, 1), lambda: list(store.scan("t", 0, 3, 5))):

@@ -1,4 +1,4 @@
-"""Offsets of many queues cost little, and are right after any change by other processes."""
+"""Reading the offsets of many queues is cheap, and correct after changes by other processes."""
 
 import os
 
@@ -8,12 +8,12 @@ from pyrocket.disk import io
 from support.stores import SMALL, batch, message, reboot
 
 QUEUES = 70
-"""More than have their files open at once."""
+"""More queues than may have open files at the same time."""
 
 
 @pytest.fixture
 def path(tmp_path):
-    """A topic with one message in each queue but the last, which is empty."""
+    """A topic with one message in each queue except the last, which is empty."""
     with Store.open(tmp_path / "store", create=True, config=SMALL) as store:
         store.topics.create("t", read_queues=QUEUES, write_queues=QUEUES)
         store.append_batch(batch([b"x"] * (QUEUES - 1), list(range(QUEUES - 1))), topic="t")
@@ -32,7 +32,7 @@ def maxima(store):
 
 @pytest.fixture
 def looks(monkeypatch):
-    """How often the disk is asked: folders listed, files read."""
+    """Numbers of file operations: folder listings and reads."""
     counts = {"listdir": 0, "pread": 0, "open": 0}
 
     def counting(name):
@@ -49,18 +49,18 @@ def looks(monkeypatch):
     return counts
 
 
-def test_a_known_queue_is_read_once_and_only_the_folder_of_the_log_is_listed(path, reader, looks):
+def test_offsets_of_known_queues_need_few_file_operations(path, reader, looks):
     with Store.open(path, config=SMALL) as writer:
         writer.append(message(queue_id=3))
         reader.offsets("t")
         writer.append(message(queue_id=3))
         looks.update(dict.fromkeys(looks, 0))
         assert maxima(reader)[:5] == [1, 1, 1, 3, 1]
-        assert looks["listdir"] <= 4  # The log, and the queue that is empty.
+        assert looks["listdir"] <= 4  # The log and the empty queue.
         assert looks["pread"] <= QUEUES
 
 
-def test_the_end_is_found_however_far_a_queue_has_moved(path, reader):
+def test_the_end_of_a_queue_is_found_after_any_number_of_appends(path, reader):
     assert maxima(reader)[0] == 1
     with Store.open(path, config=SMALL) as writer:
         for count in (5, 58, 1, 63, 64, 65, 200):
@@ -68,7 +68,7 @@ def test_the_end_is_found_however_far_a_queue_has_moved(path, reader):
             assert maxima(reader)[0] == writer.max_offset("t", 0)
 
 
-def test_an_open_reader_sees_what_was_cleaned_away(path, reader):
+def test_an_open_reader_sees_that_files_were_deleted(path, reader):
     with Store.open(path, config=SMALL) as writer:
         writer.append_batch(batch([b"x" * 300] * 60, 5), topic="t")
         assert reader.offsets("t")[5] == QueueOffsets(0, 61)
@@ -81,7 +81,7 @@ def test_an_open_reader_sees_what_was_cleaned_away(path, reader):
         assert reader.offsets("t")[0] == QueueOffsets(1, 2)
 
 
-def test_an_open_reader_sees_a_topic_that_is_created_again_under_its_name(path, reader):
+def test_an_open_reader_sees_a_recreated_topic(path, reader):
     assert reader.offsets("t")[3] == QueueOffsets(0, 1)
     with Store.open(path, config=SMALL) as writer:
         writer.append(message(queue_id=3))
@@ -96,7 +96,7 @@ def test_an_open_reader_sees_a_topic_that_is_created_again_under_its_name(path, 
         assert reader.offsets("t")[3] == QueueOffsets(3, 3)
 
 
-def test_where_deleted_queues_ended_is_read_once_from_its_file(path, reader, monkeypatch):
+def test_the_former_ends_of_deleted_queues_are_read_from_disk_once(path, reader, monkeypatch):
     reader.offsets("t")
     real = io.open_file
 

@@ -8,7 +8,7 @@ from support.stores import SMALL, queue_files
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_concurrent_cleanings_miss_no_file(aged, open_store, monkeypatch, dry_run):
-    """Files may be deleted between the listing of the folder and the look at them."""
+    """Files may be deleted between the listing of the folder and the access to them."""
     other, real, starts = open_store(), FileQueue.starts, []
 
     def list_and_clean(self):

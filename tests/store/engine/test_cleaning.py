@@ -1,4 +1,4 @@
-"""Cleaning a store: what is deleted, what is kept, and what readers see."""
+"""Cleaning deletes the right files, keeps the others, and is visible to readers."""
 
 import shutil
 from dataclasses import replace
@@ -63,7 +63,7 @@ def test_offsets_continue_after_all_messages_are_deleted(aged, path):
 
 
 @pytest.mark.parametrize("lost", ["consumequeue", "pyrocket/state"])
-def test_offsets_continue_when_the_queues_are_lost_too(aged, path, lost):
+def test_offsets_continue_even_if_the_queues_are_lost(aged, path, lost):
     aged.clean(hours=0)
     kept = scan(aged, "t", 0)
     aged.close()
@@ -100,13 +100,13 @@ def files_in(path):
 
 
 def with_a_delayed_one(store, clock):
-    """A pending message that keeps everything after it."""
+    """A pending message, which prevents the deletion of all later files."""
     store.append(message(b"later", delay_level=18))
     with_keys(store, clock)
 
 
 def with_timers(store, clock):
-    """Enough to fill files of their queue; all are re-appended."""
+    """Enough messages to fill files of their queue; all are re-appended."""
     for body in numbered(20):
         store.append(message(body, deliver_at_ms=clock.now + 100 * HOUR))
     with_keys(store, clock)
@@ -140,13 +140,13 @@ def test_a_dry_run_changes_nothing_and_reports_the_same(aged, path, clock, more,
     assert replace(told, dry_run=False) == done
 
 
-def test_down_to_a_size(aged, path):
+def test_a_store_is_cleaned_down_to_a_size(aged, path):
     aged.clean(total_bytes=3 * 4096)
     assert len(log_files(path)) == 3
     assert not aged.clean(total_bytes=3 * 4096).removals
 
 
-def test_limits_have_to_be_named(aged):
+def test_a_manual_cleaning_needs_a_limit(aged):
     for dry_run in (False, True):
         with pytest.raises(OptionError, match="RETENTION_MISSING"):
             aged.clean(dry_run=dry_run)
@@ -163,8 +163,8 @@ def test_a_limit_of_none_deletes_nothing(aged, path, name, limit):
     assert not aged.clean(hours=float("inf")).removals, "for ever"
 
 
-def test_age_is_that_of_the_last_message_even_in_a_copy(aged, path, tmp_path, clock):
-    """A copy's files are all modified now, by the wall clock."""
+def test_the_age_of_a_file_is_that_of_its_last_message_even_in_a_copy(aged, path, tmp_path, clock):
+    """The modification time of a copied file is the wall-clock time."""
     aged.close()
     copy = shutil.copytree(path, tmp_path / "copy", copy_function=shutil.copyfile)
     with Store.open(copy, clock=clock) as store:
@@ -172,8 +172,8 @@ def test_age_is_that_of_the_last_message_even_in_a_copy(aged, path, tmp_path, cl
         assert 50 < store.min_offset("t", 0) <= 70
 
 
-def test_a_file_made_in_advance_is_not_the_last(path, clock):
-    """Java's allocator leaves one after a crash; the messages before it must stay."""
+def test_a_preallocated_file_is_not_the_last_file(path, clock):
+    """A broker leaves such a file after a crash; the messages before it must not be deleted."""
     filled(path, count=10, clock=clock).close()
     (only,) = log_files(path)
     only.with_name(f"{int(only.name) + 4096:020d}").write_bytes(bytes(4096))
@@ -186,8 +186,10 @@ def failing(*_):
 
 
 @pytest.mark.parametrize("booted", [False, True])
-def test_a_death_at_any_step_leaves_a_store_that_agrees(tmp_path, clock, monkeypatch, booted):
-    """Each step of a cleaning that changes the disk fails once, for good."""
+def test_a_cleaning_killed_at_any_step_leaves_a_consistent_store(
+    tmp_path, clock, monkeypatch, booted
+):
+    """Each file operation of a cleaning fails once, with all later ones."""
     for step in range(200):
         path = tmp_path / f"store{step}"
         store = filled(path, count=0, clock=clock)
@@ -220,7 +222,7 @@ def test_a_death_at_any_step_leaves_a_store_that_agrees(tmp_path, clock, monkeyp
 
 
 def die_at(step, patch):
-    """Fail at a step and all after it; the returned list is empty if the step was reached."""
+    """Fail at a step and all later steps; the returned list is empty if the step was reached."""
     left, done = [step], [True]
 
     def instead(real):
@@ -256,7 +258,7 @@ def test_other_writers_and_readers_see_the_deletion(aged, path, clock):
         assert reader.offset_by_time("t", 0, 0) == minimum
 
 
-def test_the_end_of_the_log_stays_where_it_is(aged, path):
+def test_a_cleaning_does_not_change_the_end_of_the_log(aged, path):
     page = words(path)
     end = page[PUBLISHED]
     aged.clean(hours=0)
@@ -264,7 +266,7 @@ def test_the_end_of_the_log_stays_where_it_is(aged, path):
     page.close()
 
 
-def test_index_files_are_deleted_too_and_a_damaged_one_does_not_prevent_it(path, clock):
+def test_index_files_are_deleted_even_if_one_is_damaged(path, clock):
     config = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=10, index_items=20)
     with filled(path, count=90, config=config, clock=clock) as store:
         store.close()

@@ -1,4 +1,4 @@
-"""What a writer does for services: it calls them at the right moment."""
+"""A writer calls the hooks of services at the right time."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ def test_files_that_a_service_needs_are_kept_and_older_ones_deleted(tmp_path):
         assert replace(planned, dry_run=False) == report
 
 
-def test_the_log_gets_no_gap_when_a_hold_ends_between_two_sections(tmp_path):
+def test_the_log_has_no_gap_if_a_hold_ends_between_two_sections(tmp_path):
     with filled(tmp_path, 500) as store:
         files = list(map(start_of, log_files(tmp_path)))
         assert len(files) > 12, "it takes more than one section"

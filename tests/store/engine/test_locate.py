@@ -1,4 +1,4 @@
-"""Many keys and ids at once: exactly the messages that a scan of the topics would find."""
+"""`Lookup.locate` finds exactly the messages that a scan of the topics would find."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def some(open_store, path, request):
 
 
 def read(store, wanted, *columns, **options):
-    """The messages, in the order in which a task would read them."""
+    """Return the messages in the order in which a task would read them."""
     located = store.lookup.locate(wanted)
     rows = []
     for places in located.locations:
@@ -112,13 +112,13 @@ def test_a_window_is_exact_to_the_millisecond(open_store, clock):
         store = open_store()
 
 
-def test_a_filter_leaves_out_other_messages(some):
+def test_a_filter_excludes_other_messages(some):
     store, _ = some([message(b"%d" % at, keys=["k"], tags="AB"[at % 2]) for at in range(6)])
     kept = read(store, ONE_KEY, where=MessageFilter.parse(tags="B"))
     assert kept == [b"1", b"3", b"5"]
 
 
-def test_a_key_of_most_messages_is_searched_by_reading_the_whole_file(open_store, monkeypatch):
+def test_the_whole_index_file_is_read_for_a_key_of_most_messages(open_store, monkeypatch):
     store = open_store()
     store.append_batch(
         batch(numbered(300), 0, keys=[["k", "x"]] * 300),
@@ -156,7 +156,7 @@ def test_messages_of_a_deleted_topic_are_not_found(open_store):
     assert read(store, ONE_KEY) == [b"new"]
 
 
-def test_cleaned_messages_are_not_found_and_reported_if_deleted_later(open_store, path):
+def test_expired_messages_are_not_found_and_later_deletions_are_reported(open_store, path):
     store = open_store()
     for number in range(60):
         store.append(message(numbered(1, 200, number)[0], keys=["k"]))
@@ -173,7 +173,7 @@ def test_cleaned_messages_are_not_found_and_reported_if_deleted_later(open_store
     assert len(fewer) < len(places)
 
 
-def test_a_damaged_message_is_named(open_store, path):
+def test_a_damaged_message_is_reported(open_store, path):
     store = open_store()
     sent = [store.append(message(b"x" * 50, keys=["k"])) for _ in range(3)]
     store.close()
@@ -187,7 +187,7 @@ def test_a_damaged_message_is_named(open_store, path):
         reader.lookup.locate(ONE_KEY)
 
 
-def test_places_of_another_queue_are_refused(open_store):
+def test_locations_of_another_queue_are_rejected(open_store):
     store = open_store()
     store.append_batch(batch(numbered(4), 0, keys=[["k"]] * 4), topic="t")
     (places,) = store.lookup.locate(ONE_KEY).locations
@@ -204,7 +204,7 @@ def test_places_of_another_queue_are_refused(open_store):
         list(decoded(store.raw.slices_at(places), ["boddy"]))
 
 
-def test_places_within_a_range_of_offsets():
+def test_locations_within_a_range_of_offsets():
     at = np.array([2, 5, 9])
     places = MessageLocations.of("t", 0, at, at * 100, np.full(3, 10))
     assert places.within(2, 6).queue_offsets.tolist() == [2, 5]
@@ -227,7 +227,7 @@ def test_another_process_sees_what_is_appended(open_store):
         assert read(reader, ONE_KEY)[-1] == b"%d" % at
 
 
-def test_a_crashed_store_is_searched_before_any_recovery(open_store, path):
+def test_a_crashed_store_is_searched_without_a_recovery(open_store, path):
     store = open_store()
     for number in range(30):
         store.append(message(b"%d" % number, keys=["k"]))

@@ -10,7 +10,7 @@ MAGIC_AT = 4
 
 
 def readable(path):
-    """The offsets that a reader gets, one by one."""
+    """Return the offsets that a reader can read one by one."""
     with Store.open(path, read_only=True) as store:
         known = store.offsets("t")[0]
         return {at for at in range(known.minimum, known.maximum) if is_readable(store, at)}
@@ -62,7 +62,7 @@ def test_offsets_are_not_reassigned_after_the_last_files_were_lost(path):
 
 
 def test_invalid_entries_are_kept_if_the_log_lacks_their_messages(path):
-    """They may be before the part that a recovery checks, and later entries may be valid."""
+    """They may precede the part that a recovery checks, and later entries may be valid."""
     last_but_two = queue_files(path)[-3]
     overwrite(last_but_two, b"\xff" * 8, 40)
     before = readable(path)

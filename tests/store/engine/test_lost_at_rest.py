@@ -60,7 +60,7 @@ def test_a_store_without_saved_queue_ends_is_recovered(trusted, recoveries, cont
 @pytest.mark.parametrize("lost", [[0], [1], [2], [0, 1], [1, 2], [0, 2]], ids=str)
 @pytest.mark.parametrize("abort", [False, True])
 def test_a_queue_that_lost_earlier_files_is_rebuilt(trusted, recoveries, abort, lost):
-    """Its end exists; its first messages look as if they had been cleaned away."""
+    """The end of the queue exists, and its first messages appear to have expired."""
     for number in lost:
         queue_files(trusted, queue_id=1)[number].rename(trusted / f"lost{number}")
     if abort:
@@ -68,7 +68,7 @@ def test_a_queue_that_lost_earlier_files_is_rebuilt(trusted, recoveries, abort, 
     check_rebuilt(trusted, recoveries)
 
 
-def test_cleaned_messages_are_not_searched(trusted, recoveries):
+def test_expired_messages_are_not_searched(trusted, recoveries):
     with Store.open(trusted, config=SMALL) as store:
         store.append_batch(batch(numbered(200), 1), topic="t")
         assert store.clean(total_bytes=9000).queue_files

@@ -33,7 +33,7 @@ def test_messages_reads_all_of_a_topic_queue_by_queue(two_queues):
     assert places(two_queues.messages("t")) == expected
 
 
-def test_messages_ends_where_the_topic_ended_when_it_was_called(two_queues):
+def test_messages_ends_at_the_end_of_the_topic_when_it_was_called(two_queues):
     all_of_it = two_queues.messages("t")
     two_queues.append(message(queue_id=0))
     first = places(islice(all_of_it, 3))
@@ -53,7 +53,7 @@ def test_messages_are_those_that_read_returns(two_queues):
     assert [*two_queues.messages("t", 0)] == two_queues.read("t", 0, 0, 100)
 
 
-def test_messages_of_a_queue_that_its_topic_has_lost_are_read_by_its_number(two_queues):
+def test_messages_of_a_removed_queue_are_read_by_queue_id(two_queues):
     two_queues.topics.update("t", read_queues=1, write_queues=1)
     assert len(places(two_queues.messages("t"))) == 100
     assert len(places(two_queues.messages("t", 1))) == 40
@@ -71,12 +71,12 @@ def test_messages_of_a_queue_that_its_topic_has_lost_are_read_by_its_number(two_
         (("t", 0, 1.5), InvalidInputError),
     ],
 )
-def test_impossible_ranges_are_refused_by_the_call(two_queues, arguments, error):
+def test_invalid_ranges_are_rejected_by_the_call(two_queues, arguments, error):
     with pytest.raises(error):
         two_queues.messages(*arguments)
 
 
-def test_offsets_without_a_queue_are_refused_by_name(two_queues):
+def test_offsets_without_a_queue_are_rejected(two_queues):
     with pytest.raises(InvalidInputError, match="QUEUE_MISSING"):
         two_queues.messages("t", end=3)
 
@@ -88,7 +88,7 @@ def test_messages_deleted_before_they_are_read_raise_an_error(aged):
         list(rest)
 
 
-def test_messages_holds_a_few_mib_however_large_the_topic_is(open_store):
+def test_messages_uses_a_few_mib_of_memory_for_a_topic_of_any_size(open_store):
     store = open_store(config=StoreConfig(log_file_bytes=1 << 26))
     store.topics.create("t", read_queues=1, write_queues=1)
     for _ in range(32):

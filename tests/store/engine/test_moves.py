@@ -1,4 +1,4 @@
-"""A service's cursors move with what it appends: both or neither, if a process dies."""
+"""If a process dies, either a service's messages are appended and its cursors moved, or neither."""
 
 import pytest
 from pyrocket import Store
@@ -37,9 +37,7 @@ def test_cursors_move_with_the_messages(tmp_path):
         assert bodies(store)[0][-1] == b"moved"
 
 
-def test_cursors_move_exactly_if_the_message_is_there_wherever_the_writer_dies(
-    tmp_path, monkeypatch
-):
+def test_cursors_move_if_and_only_if_the_message_exists_after_a_kill(tmp_path, monkeypatch):
     step, moved = 0, set()
     while True:
         path = tmp_path / str(step)
@@ -62,7 +60,7 @@ def test_cursors_move_exactly_if_the_message_is_there_wherever_the_writer_dies(
     assert moved == {True, False}
 
 
-def test_failed_append_moves_nothing_then_or_later(tmp_path, monkeypatch):
+def test_a_failed_append_never_moves_cursors(tmp_path, monkeypatch):
     with filled(tmp_path, 3) as store:
         with monkeypatch.context() as patch:
             patch.setattr(io, "write_at", lambda *given: (_ for _ in ()).throw(OSError(28, "no")))

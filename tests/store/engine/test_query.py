@@ -1,4 +1,4 @@
-"""Messages by key and by id: exactly those that have it, independent of the index."""
+"""Look-ups by key and id find exactly the matching messages, whatever part is indexed."""
 
 import threading
 from dataclasses import replace
@@ -22,7 +22,7 @@ HALF, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
 
 @pytest.fixture(params=["indexed", "tail"])
 def some(open_store, request):
-    """Opens a store with these messages, in its index or after it."""
+    """Opens a store with these messages, which are in its index or after it."""
 
     def fill(messages):
         store = open_store()
@@ -52,7 +52,7 @@ def test_a_key_finds_its_messages_oldest_first(some):
     assert store.lookup.query("other", "k1") == []
 
 
-def test_a_message_is_found_as_it_is_read(some):
+def test_a_message_that_is_found_equals_the_one_that_is_read(some):
     store, (sent,) = some([message(b"x", keys=["k"], tags="T", properties={"a": "b"})])
     (found,) = store.lookup.query("t", "k")
     assert [found] == store.read("t", 0, 0)
@@ -62,7 +62,7 @@ def test_a_message_is_found_as_it_is_read(some):
     assert found == store.lookup.by_offset_id(sent.offset_msg_id.lower())
 
 
-def test_of_too_many_the_newest_are_returned(some):
+def test_the_newest_messages_are_returned_if_there_are_too_many(some):
     store, _ = some([message(b"%d" % at, keys=["k"]) for at in range(100)])
     assert bodies(store.lookup.query("t", "k")) == [b"%d" % at for at in range(36, 100)]
     assert bodies(store.lookup.query("t", "k", max_messages=2)) == [b"98", b"99"]
@@ -71,7 +71,7 @@ def test_of_too_many_the_newest_are_returned(some):
         store.lookup.query("t", "k", max_messages=0)
 
 
-def test_keys_with_one_hash_are_distinguished_and_do_not_count(some):
+def test_other_keys_with_the_same_hash_are_not_returned_or_counted(some):
     keys = ["Aa", "BB"] * 20
     store, _ = some([message(key.encode(), keys=[key]) for key in keys])
     assert set(bodies(store.lookup.query("t", "Aa"))) == {b"Aa"}
@@ -83,7 +83,7 @@ def test_topics_are_distinguished(some):
     assert [len(store.lookup.query(topic, "k")) for topic in ("t", "u", "v")] == [2, 1, 0]
 
 
-def test_a_key_given_twice_finds_a_message_once(some):
+def test_a_key_that_a_message_has_twice_finds_it_once(some):
     store, _ = some([message(b"x", keys=["k", "k"])])
     assert bodies(store.lookup.query("t", "k")) == [b"x"]
 
@@ -105,8 +105,8 @@ def test_a_window_is_exact_to_the_millisecond(open_store, clock):
         store = open_store()
 
 
-def test_the_end_of_the_log_and_the_index_are_one(open_store):
-    """What is indexed, then what was appended since, in several looks."""
+def test_the_index_and_the_log_after_it_are_searched_together(open_store):
+    """Returns the candidates of the index and of the log after it, searched in several steps."""
     store = open_store()
     store.append(message(b"0", keys=["k"]))
     store.close()
@@ -128,7 +128,7 @@ def test_another_process_sees_what_is_appended(open_store):
 @pytest.mark.parametrize(
     "msg_id", ["", "x", "7F00000100002A9F", "G" * 32, "7F00000100002A9F" * 3, " " * 32]
 )
-def test_an_invalid_id_is_refused_by_name(store, msg_id):
+def test_an_invalid_id_is_rejected(store, msg_id):
     with pytest.raises(MessageIdError) as caught:
         store.lookup.by_offset_id(msg_id)
     assert caught.value.code == "MESSAGE_ID_ILLEGAL"
@@ -138,7 +138,7 @@ def test_an_invalid_id_is_refused_by_name(store, msg_id):
     assert caught.value.code == "MESSAGE_NOT_FOUND"
 
 
-def test_ids_of_no_message_are_not_found(some):
+def test_ids_without_a_message_are_not_found(some):
     store, sent = some([message(b"x" * 50, keys=["k"]) for _ in range(3)])
     host = sent[0].offset_msg_id[:16]
     inside = sent[1].physical_offset
@@ -157,7 +157,7 @@ def test_ids_of_no_message_are_not_found(some):
 
 
 def test_unpublished_messages_are_not_found(open_store, path):
-    """Bytes after the end of the log may be anything."""
+    """The bytes after the end of the log are arbitrary."""
     store = open_store()
     sent = store.append(message(b"x", keys=["k"]))
     end = sent.physical_offset + store.read("t", 0, 0)[0].store_size
@@ -170,7 +170,7 @@ def test_unpublished_messages_are_not_found(open_store, path):
         store.lookup.by_offset_id(sent.offset_msg_id[:16] + end.to_bytes(8, "big").hex())
 
 
-def test_a_damaged_message_is_named(open_store, path):
+def test_a_damaged_message_is_reported(open_store, path):
     store = open_store()
     sent = store.append(message(b"x" * 50, keys=["k"]))
     store.close()
@@ -182,7 +182,7 @@ def test_a_damaged_message_is_named(open_store, path):
         reader.lookup.by_offset_id(sent.offset_msg_id)
 
 
-def test_items_of_cleaned_messages_are_skipped(open_store, path):
+def test_index_items_of_expired_messages_are_skipped(open_store, path):
     store = open_store()
     for number in range(60):
         store.append(message(numbered(1, 200, number)[0], keys=["k"]))
@@ -197,7 +197,7 @@ def test_items_of_cleaned_messages_are_skipped(open_store, path):
 
 
 def test_queries_while_others_write_and_index_miss_nothing(open_store):
-    """What was appended before the query is in its answer, indexed or being indexed or not."""
+    """A query finds messages appended before it, whether or not they are indexed."""
     config = replace(SMALL, index_slots=3, index_items=2000)
     store = open_store(config=config)
     limit_index(store, catch_up_bytes=3000, slice_bytes=1)
@@ -225,8 +225,8 @@ def test_queries_while_others_write_and_index_miss_nothing(open_store):
     assert KeyIndex(Layout(store.path), Geometry(3, 2000)).names(), "some of it was indexed"
 
 
-def test_a_crashed_store_is_queried_before_any_recovery(open_store, path):
-    """The index may be torn, so it is not used; a torn record ends the log."""
+def test_a_crashed_store_is_queried_without_a_recovery(open_store, path):
+    """The index may be torn, so it is not used; the log ends before a torn record."""
     store = open_store()
     for number in range(30):
         store.append(message(b"%d" % number, keys=["k"]))

@@ -1,4 +1,4 @@
-"""Messages of stores that Java wrote, by key and by id; Java's index continued, used or ignored."""
+"""Look-ups in stores that a broker wrote; the broker's index is used, continued or ignored."""
 
 import shutil
 
@@ -25,7 +25,7 @@ def java(request, tmp_path):
         one.close()
 
 
-def test_java_s_messages_are_found_by_key_and_by_id(java):
+def test_messages_of_a_broker_are_found_by_key_and_by_id(java):
     store = java(CLEAN)
     for number in range(25):
         (found,) = store.lookup.query("TopicTest", f"ORDER{number}")
@@ -55,7 +55,7 @@ def test_half_and_delayed_messages_are_found_under_their_system_topics(java):
     assert discarded in checked.lookup.query("TRANS_CHECK_MAX_TIME_TOPIC", discarded.msg_id)
 
 
-def test_an_index_of_java_is_continued_in_its_file(tmp_path):
+def test_the_last_index_file_of_a_broker_is_continued(tmp_path):
     shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
     (file,) = (tmp_path / "s" / "index").iterdir()
     before = file.read_bytes()
@@ -70,7 +70,7 @@ def test_an_index_of_java_is_continued_in_its_file(tmp_path):
         assert len(store.lookup.query("TopicTest", "K2", max_messages=100)) == 26
 
 
-def test_after_a_crash_of_java_an_unfinished_index_file_is_not_trusted(tmp_path):
+def test_an_unfinished_index_file_is_not_trusted_after_a_broker_crashed(tmp_path):
     shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
     (file,) = (tmp_path / "s" / "index").iterdir()
     data = file.read_bytes()

@@ -1,4 +1,4 @@
-"""What a queue has, whether its topic still has the queue or not."""
+"""`Store.queue_range` of queues in use, removed and deleted queues."""
 
 from pyrocket import QueueOffsets, Store
 from support.stores import batch, filled
@@ -9,7 +9,7 @@ def test_a_queue_in_use_has_its_offsets(path):
         assert store.queue_range("t", 0) == store.offsets("t")[0] == QueueOffsets(0, 40)
 
 
-def test_a_queue_that_its_topic_has_lost_keeps_its_messages(path):
+def test_a_queue_removed_from_its_topic_keeps_its_messages(path):
     with filled(path, count=40) as store:
         store.topics.update("t", read_queues=3, write_queues=3)
         store.append_batch(
@@ -32,7 +32,7 @@ def test_the_range_of_a_deleted_queue_is_its_former_end(path):
         assert reader.queue_range("t", 0) == QueueOffsets(40, 40)
 
 
-def test_the_range_excludes_cleaned_messages(path):
+def test_the_range_excludes_expired_messages(path):
     with filled(path, count=60, body_bytes=200) as store:
         assert store.clean(hours=0).removals
         assert store.queue_range("t", 0) == store.offsets("t")[0]

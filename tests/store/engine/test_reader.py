@@ -1,4 +1,4 @@
-"""Reading: offsets, ranges, times, and entries that cannot be trusted."""
+"""A reader's offsets, ranges and times, and its handling of corrupt queue entries."""
 
 import shutil
 
@@ -38,7 +38,7 @@ def test_read_returns_at_most_max_messages_from_an_offset(forty):
 
 
 @pytest.mark.parametrize("offset", [-1, 41, 2**62])
-def test_offsets_outside_the_queue_are_refused_with_its_range(forty, offset):
+def test_offsets_outside_the_queue_are_rejected_with_its_range(forty, offset):
     with pytest.raises(OffsetOutOfRangeError, match="0 to 40") as caught:
         forty.read("t", 0, offset)
     assert caught.value.code == "OFFSET_OUT_OF_RANGE"
@@ -58,14 +58,14 @@ def test_scan_refuses_unknown_columns_at_once(forty):
 
 
 @pytest.mark.parametrize("queue_id", [-1, 1])
-def test_queues_that_do_not_exist_are_named(forty, queue_id):
+def test_missing_queues_are_reported(forty, queue_id):
     for ask in (forty.min_offset, forty.max_offset, lambda t, q: forty.read(t, q, 0)):
         with pytest.raises(PyrocketError, match=f"queue {queue_id}") as caught:
             ask("t", queue_id)
         assert caught.value.code == "QUEUE_NOT_FOUND"
 
 
-def test_every_range_is_exactly_what_was_asked(forty):
+def test_a_scan_returns_exactly_the_requested_range(forty):
     expected = numbered(40)
     for start in range(0, 41, 3):
         for end in range(start, 41, 7):
@@ -91,14 +91,14 @@ def test_offset_by_time_is_the_first_message_at_or_after(open_store, clock):
     assert store.offset_by_time("t", 0, 2**62) == 27
 
 
-def test_estimate_is_near_the_bytes(forty):
+def test_the_estimated_size_is_close_to_the_real_size(forty):
     assert forty.raw.log_span("t", 0, 0, 40).bytes == sum(
         one.store_size for one in forty.read("t", 0, 0, 40)
     )
     assert forty.raw.log_span("t", 0, 7, 7).bytes == 0
 
 
-def test_what_is_published_but_not_dispatched_is_not_read_yet(forty, path):
+def test_published_messages_are_not_read_before_they_are_dispatched(forty, path):
     page = words(path)
     page[DISPATCHED] = forty.read("t", 0, 30)[0].physical_offset
     assert forty.max_offset("t", 0) == 30
@@ -121,7 +121,7 @@ def test_an_entry_that_points_to_another_message_is_an_error(forty, path):
     ("offset", "size"),
     [(2**60, 137), (-1, 137), (4096, 5), (4096, 2**31 - 2), (4100, 137), (8190, 137), (5000, -7)],
 )
-def test_garbage_entries_are_errors_by_name(forty, path, offset, size):
+def test_invalid_queue_entries_are_reported(forty, path, offset, size):
     entry = offset.to_bytes(8, "big", signed=True) + size.to_bytes(4, "big", signed=True)
     overwrite(queue_files(path)[1], entry, 3 * 20)
     for read in (
@@ -133,7 +133,7 @@ def test_garbage_entries_are_errors_by_name(forty, path, offset, size):
     assert len(forty.read("t", 0, 0, 10)) == 10
 
 
-def test_damaged_body_is_found_when_asked_for(forty, path):
+def test_a_damaged_body_is_detected_if_crcs_are_verified(forty, path):
     at = forty.read("t", 0, 3)[0].physical_offset
     overwrite(log_files(path)[0], b"!", at - 4096 + 90)
     with pytest.raises(StoreDamagedError, match=r"offset 3 of queue 0.*checksum"):
@@ -157,7 +157,7 @@ def test_a_deleted_log_file_is_an_offset_out_of_range(forty, path):
     assert [row for row, _ in scan(forty, "t", 0)] == list(range(minimum, 40))
 
 
-def test_unrecovered_store_is_read_as_far_as_its_queues_go(path):
+def test_an_unrecovered_store_is_read_up_to_the_end_of_its_queues(path):
     filled(path).close(clean=False)
     reboot(path)
     with Store.open(path, read_only=True) as reader:
@@ -169,7 +169,7 @@ def test_unrecovered_store_is_read_as_far_as_its_queues_go(path):
         assert reader.max_offset("t", 0) == 41
 
 
-def test_reader_sees_a_replaced_directory_as_it_is_now(path):
+def test_a_reader_reads_the_new_store_after_its_directory_was_replaced(path):
     filled(path).close()
     with Store.open(path, read_only=True) as reader:
         assert reader.max_offset("t", 0) == 40
@@ -180,7 +180,7 @@ def test_reader_sees_a_replaced_directory_as_it_is_now(path):
             assert bodies(reader) == {0: [b"new"]}
 
 
-def test_columns_come_in_the_types_promised(forty):
+def test_columns_have_the_documented_types(forty):
     (part, *_) = forty.scan("t", 0, 0, 5, list(SCAN_COLUMNS))
     assert part.schema == pa.schema(list(SCAN_COLUMNS.items()))
     assert part.num_rows == 5

@@ -42,7 +42,7 @@ def test_reader_delivers_due_messages_without_writers(patient, reading):
     assert reading.read_only
 
 
-def test_a_reader_delivers_in_another_boot(open_store, path, clock, patient):
+def test_a_reader_delivers_after_a_reboot(open_store, path, clock, patient):
     store = open_store()
     delay(store, 1, b"x")
     store.close()
@@ -79,7 +79,7 @@ def test_reader_does_not_open_store_without_due_messages(open_store, path, clock
     assert snapshot(path) == before
 
 
-def test_reader_does_not_deliver_beside_java_broker(patient, reading, path):
+def test_a_reader_does_not_deliver_while_a_broker_is_running(patient, reading, path):
     lock = FileLock(path / "lock")
     assert lock.try_lock()
     os.utime(path / "lock")
@@ -109,7 +109,7 @@ def test_reader_does_not_deliver_without_permission(patient, reading, monkeypatc
     assert "wait for a writer" in caplog.text
 
 
-def test_reader_does_not_change_java_store(tmp_path, clock):
+def test_a_reader_does_not_change_the_store_of_a_broker(tmp_path, clock):
     with Store.open(GOLDEN / CLEAN, read_only=True, config=SMALL) as store:
         before = listing(GOLDEN / CLEAN)
         assert not store.deliver_due()

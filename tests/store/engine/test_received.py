@@ -1,4 +1,4 @@
-"""Records that a client has encoded are refused unless they are what our own encoder makes."""
+"""Records that a client has encoded are rejected unless our own encoder could have made them."""
 
 import struct
 
@@ -83,7 +83,7 @@ def code_of(store, *runs, routes=ROUTES):
         {"shardingKey": ["a", "b", "c"]},
     ],
 )
-def test_the_derived_columns_are_those_of_the_encoder(store, columns):
+def test_the_derived_columns_equal_those_of_the_encoder(store, columns):
     batch = three(**columns)
     (found,) = store.sink.receiver.check(ROUTES, [batch.data.to_pybytes()]).batches
     assert found.topic == batch.topic
@@ -96,7 +96,7 @@ def test_the_derived_columns_are_those_of_the_encoder(store, columns):
         assert np.array_equal(found.tags_codes, batch.tags_codes)
 
 
-def test_offsets_and_store_time_of_a_client_are_not_taken(store):
+def test_offsets_and_store_times_of_a_client_are_ignored(store):
     data = bytearray(three().data.to_pybytes())
     struct.pack_into(">qq", data, 20, 77, 88)
     struct.pack_into(">q", data, 56, 99)
@@ -179,7 +179,7 @@ def test_a_store_with_checksums_of_whole_records_adds_them(tmp_path):
         assert {message.body for message in store.messages("orders")} >= {b"one", b"three"}
 
 
-def test_each_request_of_a_group_succeeds_or_fails_on_its_own(store):
+def test_each_request_of_a_group_succeeds_or_fails_independently(store):
     check, good = store.sink.receiver.check, three().data.to_pybytes()
     store.topics.create("bills", read_queues=1, write_queues=1)
     gone = check({"gone": 1}, [record(topic="gone")])

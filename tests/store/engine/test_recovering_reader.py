@@ -1,4 +1,4 @@
-"""A reader waits while a writer recovers: the queues are cut and rebuilt meanwhile."""
+"""A reader waits during a recovery, which truncates and rebuilds the queues."""
 
 import errno
 import os
@@ -77,8 +77,8 @@ def test_durable_messages_can_be_read_after_a_writer_was_killed_in_a_recovery(ro
             assert [store.max_offset("T", 0) for store in (before, after)] == [105, 105]
 
 
-def test_queues_that_a_killed_recovery_has_cut_and_not_completed_are_not_read_as_shorter(root):
-    """A batch read would skip what they lack, and a new stream would begin before its end."""
+def test_queues_that_a_killed_recovery_truncated_are_not_read(root):
+    """Otherwise a batch read would skip messages, and a new stream would start too early."""
     die_in_a_recovery(root, rebuild._Recovery, "_complete_queues")
     with Store.open(root, read_only=True) as store:
         for _ in range(2):
@@ -89,8 +89,8 @@ def test_queues_that_a_killed_recovery_has_cut_and_not_completed_are_not_read_as
 
 
 @pytest.mark.parametrize("broker", ["runs", "has ended"])
-def test_readers_do_not_wait_for_a_recovery_of_before_a_java_broker(root, broker):
-    """It recovers a store itself, and has changed the lock file since."""
+def test_readers_do_not_wait_for_a_killed_recovery_after_a_broker_started(root, broker):
+    """The broker recovers a store itself, and has changed the lock file."""
     die_in_a_recovery(root)
     os.utime(root / "lock", ns=(1, 1))
     held = alone(root) if broker == "runs" else nullcontext()
@@ -99,7 +99,7 @@ def test_readers_do_not_wait_for_a_recovery_of_before_a_java_broker(root, broker
         assert not store.history.recovery_is_interrupted
 
 
-def test_where_no_durable_end_is_known_a_reader_waits_for_a_recovery(root):
+def test_a_reader_waits_for_a_recovery_if_no_durable_end_is_known(root):
     die_in_a_recovery(root)
     (root / "pyrocket/ends.json").unlink()
     waits = pytest.raises(StoreUnavailableError, match="STORE_RECOVERING")
@@ -107,7 +107,7 @@ def test_where_no_durable_end_is_known_a_reader_waits_for_a_recovery(root):
         store.offsets("T")
 
 
-def test_verify_notes_a_recovery_that_has_not_ended(root):
+def test_verify_reports_an_unfinished_recovery(root):
     page = SharedState(root / "pyrocket/state", writable=True)
     assert not [one for one in verify(root).findings if one.code == "NOT_RECOVERED"]
     page.invalidate()
@@ -146,7 +146,7 @@ def test_a_reader_sees_complete_queues_before_and_after_a_recovery(root, monkeyp
 
 
 @pytest.mark.parametrize("can_tell", [True, False])
-def test_a_recovery_that_never_ends_is_named(root, monkeypatch, can_tell):
+def test_a_reader_reports_a_recovery_that_never_ends(root, monkeypatch, can_tell):
     if not can_tell:
         monkeypatch.setattr(reader, "is_locked", lambda path: None)
     page = SharedState(root / "pyrocket/state", writable=True)
@@ -159,8 +159,8 @@ def test_a_recovery_that_never_ends_is_named(root, monkeypatch, can_tell):
         assert store.max_offset("T", 0) == 100
 
 
-def test_a_scan_that_meets_a_queue_in_the_middle_of_a_recovery_reads_it_again(root):
-    """Its range was fixed before; the entries are truncated and rewritten while it reads."""
+def test_a_scan_during_a_recovery_reads_the_queue_again(root):
+    """The range was checked before; the entries are truncated and rewritten during the scan."""
     queue_file = next((root / "consumequeue" / "T" / "0").iterdir())
     entries = queue_file.read_bytes()
     page = SharedState(root / "pyrocket/state", writable=True)
@@ -188,7 +188,7 @@ def test_a_scan_that_meets_a_queue_in_the_middle_of_a_recovery_reads_it_again(ro
     page.close()
 
 
-def test_messages_that_are_read_in_the_middle_of_a_recovery_are_read_again(root, monkeypatch):
+def test_messages_read_during_a_recovery_are_read_again(root, monkeypatch):
     queue_file = next((root / "consumequeue" / "T" / "0").iterdir())
     entries, real = queue_file.read_bytes(), scanner.read_messages
     page = SharedState(root / "pyrocket/state", writable=True)
@@ -218,7 +218,7 @@ def test_messages_that_are_read_in_the_middle_of_a_recovery_are_read_again(root,
 
 
 def test_readers_do_not_wait_for_a_recovery_that_failed(root, monkeypatch):
-    """For example on a full disk: the store is as readable as before."""
+    """For example on a full disk: the store is still readable."""
 
     def no_space(*arguments, **named):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,4 +1,4 @@
-"""The table of cases in `engine/recovery.py` names tests that exist."""
+"""The tests in the table of `engine/recovery.py` exist."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from pyrocket.engine import recovery
 TESTS = Path(__file__).resolve().parents[2]
 
 
-def test_each_case_of_a_recovery_names_tests_that_exist():
+def test_the_tests_listed_for_recovery_cases_exist():
     named = re.findall(r"\btest_\w+", recovery.__doc__)
     sources = "\n".join(path.read_text() for path in TESTS.rglob("test_*.py"))
     existing = set(re.findall(r"^def (test_\w+)", sources, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""After a clean shutdown a store opens at once, also in the next boot; otherwise it recovers."""
+"""After a clean shutdown a store opens without recovery, even after a reboot."""
 
 import shutil
 
@@ -50,7 +50,7 @@ def rested(tmp_path, recoveries):
 
 
 def reopened(path):
-    """Open for writing, check that everything is there and continues, and close."""
+    """Open for writing, check that all messages exist and appends continue, and close."""
     with Store.open(path, config=SMALL) as store:
         assert bodies(store)[0] == numbered(40)
         assert store.append(message(b"next")).queue_offset == 40
@@ -75,7 +75,7 @@ def test_an_unclean_shutdown_is_recovered_in_the_next_boot(rested, recoveries):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_state_restored_from_an_older_copy_hides_no_messages(tmp_path, recoveries, clean):
-    """In the same boot and in place, so that the file is still the one that was validated."""
+    """In the same boot and in place, so that the file keeps its identity."""
     path = tmp_path / "store"
     filled(path, count=20).close(clean=clean)
     older = Layout(path).state.read_bytes()
@@ -137,8 +137,8 @@ def test_the_state_is_durable_before_it_is_marked_clean(tmp_path, monkeypatch):
     assert not Layout(path).abort.exists()
 
 
-def test_a_time_centuries_ahead_in_the_last_record_is_not_followed(tmp_path):
-    """No checksum covers it: a flipped bit must not date all later messages."""
+def test_a_store_time_in_the_far_future_is_not_used_for_later_records(tmp_path):
+    """No checksum covers the store time: a flipped bit must not affect all later messages."""
     path, clock = tmp_path / "store", FakeClock()
     with filled(path, count=3, clock=clock) as store:
         place = store.read("t", 0, 2)[0].physical_offset
@@ -189,7 +189,7 @@ def bodies_of(path):
         return bodies(store)
 
 
-def test_due_messages_are_searched_whatever_next_due_is(tmp_path):
+def test_due_messages_are_found_with_a_corrupt_next_due(tmp_path):
     path, clock = tmp_path / "store", FakeClock()
     with filled(path, clock=clock) as store:
         store.append(message(b"later", delay_level=1))
@@ -207,7 +207,7 @@ def warnings(caplog):
 
 
 @pytest.mark.parametrize("boot", ["same", "next"])
-def test_a_reader_is_warned_of_a_queue_that_is_shorter_than_it_was(tmp_path, boot, caplog):
+def test_a_reader_warns_of_a_queue_that_has_become_shorter(tmp_path, boot, caplog):
     path = tmp_path / "store"
     filled(path).close()
     if boot == "next":
@@ -246,7 +246,7 @@ def test_a_reader_without_permission_for_ends_json_reads_the_store(tmp_path, cap
     assert warnings(caplog) == []
 
 
-def test_a_log_that_was_truncated_since_is_accepted(tmp_path, caplog):
+def test_a_log_that_was_truncated_later_is_accepted(tmp_path, caplog):
     path = tmp_path / "store"
     filled(path).close()
     shortfall = Shortfall(Layout(path))

@@ -1,4 +1,4 @@
-"""RocketMQ's rules of what is kept, one by one."""
+"""RocketMQ's rules for the deletion of log files."""
 
 import time
 
@@ -33,7 +33,7 @@ def utc(monkeypatch):
 
 
 def files(*ages_in_hours, now=FOUR):
-    """Files whose last messages are so old, and the last one, which is new."""
+    """Files whose last messages have these ages, followed by a new file."""
     stored = [now - int(age * HOUR) for age in ages_in_hours] + [now]
     return [LogFile(at * SIZE, SIZE, each) for at, each in enumerate(stored)]
 
@@ -52,7 +52,7 @@ def test_expired_files_are_deleted_at_the_hour():
     assert not plan.refuse_appends
 
 
-def test_the_whole_hour_counts_and_no_other():
+def test_files_are_deleted_only_during_the_configured_hour():
     old = files(1000)
     for minute in (0, 59):
         assert going(plan_cleaning(Retention(), old, ROOMY, FOUR + minute * 60_000))
@@ -62,7 +62,7 @@ def test_the_whole_hour_counts_and_no_other():
     assert going(plan_cleaning(several, old, ROOMY, NOON))
 
 
-def test_the_hour_is_local(monkeypatch):
+def test_the_hour_is_in_local_time(monkeypatch):
     monkeypatch.setenv("TZ", "XYZ-5")
     time.tzset()
     assert local_hour(FOUR) == 9
@@ -70,7 +70,7 @@ def test_the_hour_is_local(monkeypatch):
     assert going(plan_cleaning(Retention(), files(1000), ROOMY, FOUR - 5 * HOUR))
 
 
-def test_the_first_file_that_is_not_old_ends_it():
+def test_deletion_stops_at_the_first_file_that_has_not_expired():
     assert going(plan_cleaning(Retention(), files(1, 1000), ROOMY, FOUR)) == []
 
 
@@ -87,7 +87,7 @@ def test_above_the_force_ratio_the_oldest_files_are_deleted_until_enough_is_free
     assert going(plan_cleaning(Retention(), young, full(0.87), NOON)) == [(0, DISK), (1, DISK)]
 
 
-def test_above_the_full_ratio_appends_are_refused_too():
+def test_above_the_full_ratio_appends_are_also_refused():
     young = files(1, now=NOON)
     assert not plan_cleaning(Retention(), young, full(0.90), NOON).refuse_appends
     plan = plan_cleaning(Retention(), young, full(0.91), NOON)
@@ -117,7 +117,7 @@ def test_above_the_total_bytes_the_oldest_are_deleted_at_any_hour():
         assert going(plan) == [(at, TOTAL_BYTES) for at in range(count)]
 
 
-def test_by_hand_only_the_limits_given_count():
+def test_a_manual_cleaning_applies_only_the_given_limits():
     mixed = files(100, 50, 1, now=NOON)
     assert going(plan_by_hand(mixed, NOON, hours=72, total_bytes=None)) == [(0, EXPIRED)]
     assert going(plan_by_hand(mixed, NOON, hours=None, total_bytes=2 * SIZE)) == [

@@ -1,4 +1,4 @@
-"""Which queue a row is sent to, and how rows of one queue are grouped."""
+"""Rows are routed to queues and grouped by queue."""
 
 import itertools
 
@@ -38,7 +38,7 @@ def test_every_row_has_its_queue(rows, first):
 
 
 @given(ids=st.lists(st.integers(0, 3), min_size=1))
-def test_order_keeps_rows_of_one_queue_in_theirs(ids):
+def test_the_rows_of_a_queue_keep_their_order(ids):
     order = order_by_queue(np.array(ids, np.int32))
     rows = list(range(len(ids))) if order is None else order.to_pylist()
     assert sorted(rows) == list(range(len(ids)))

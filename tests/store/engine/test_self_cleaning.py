@@ -1,4 +1,4 @@
-"""A store with a retention cleans itself while it is written."""
+"""A store with a retention is cleaned by its writers."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_a_writer_checks_every_ten_seconds(aged, path, clock, monkeypatch):
         assert 30 < store.min_offset("t", 0) <= 50
 
 
-def test_at_the_hour_old_files_are_deleted_even_on_a_disk_with_room(aged, path, clock, monkeypatch):
+def test_expired_files_are_deleted_at_the_hour_even_with_free_space(aged, path, clock, monkeypatch):
     aged.close()
     set_disk_usage(monkeypatch, 100)
     hour = local_hour(clock.now)
@@ -94,8 +94,8 @@ def test_a_full_disk_refuses_appends_until_there_is_room(aged, path, clock, monk
         assert store.append(message(b"yes", queue_id=0)).queue_offset == end
 
 
-def test_on_a_full_disk_one_run_of_deletions_happens_in_ten_seconds(aged, path, clock, monkeypatch):
-    """The disk may be full of other files: repeated appends must not delete the whole log."""
+def test_on_a_full_disk_files_are_deleted_once_every_ten_seconds(aged, path, clock, monkeypatch):
+    """Other files may fill the disk: repeated appends must not delete the whole log."""
     aged.close()
     set_disk_usage(monkeypatch, 950)
     with with_retention(clock, path, files_per_run=1) as store:
@@ -128,7 +128,7 @@ def failing(*_):
 
 
 def tended(store):
-    """The store, whose thread of services looks for files to clean all the time."""
+    """The store, with a service thread that cleans all the time."""
     inner(store).services.runner.tend_seconds = 0.01
     return store
 
@@ -150,14 +150,14 @@ def test_a_service_thread_cleans_while_no_process_writes(aged, path, clock, monk
 
 @pytest.fixture
 def left_over(aged, clock):
-    """A store with a file that was staged a week ago by a process that ended."""
+    """A store with a file that was staged a week ago by a process that has ended."""
     stage(aged, numbered(7, identity="gone"), [b"lost"])
     clock.now += WEEK_MS + 1
     return aged
 
 
 def test_abandoned_staged_files_are_deleted_with_the_next_append(left_over, path, clock):
-    """Also if nothing is published and messages are kept for ever; a younger file is kept."""
+    """Even if no batch is published and there is no retention; a younger file is kept."""
     younger = stage(left_over, numbered(8, identity="busy"), [b"soon there"])
     left_over.append(message(b"any", queue_id=0))
     assert staged_files(path) == [younger.name]
@@ -172,7 +172,7 @@ def test_a_service_thread_deletes_abandoned_staged_files(left_over, path):
 
 
 def test_a_manual_cleaning_deletes_and_counts_abandoned_staged_files(left_over, path):
-    """However recent the last check was."""
+    """Regardless of the time since the last check."""
     before = staged_files(path)
     with Store.open(path, read_only=True, clock=inner(left_over).engine.clock) as reader:
         planned = reader.clean(hours=1000, dry_run=True)

@@ -80,7 +80,7 @@ def test_empty_batch_changes_nothing(store):
     assert store.position() == before
 
 
-def test_slice_of_a_batch_is_taken_as_it_is(store):
+def test_a_slice_of_a_batch_appends_only_its_rows(store):
     whole = batch(numbered(10), 0, tags=[str(n) for n in range(10)])
     store.append_batch(whole.slice(3, 4), topic="t")
     assert bodies(store)[0] == numbered(4, first=3)
@@ -95,7 +95,7 @@ def test_a_topic_column_splits_a_batch_and_an_argument_overrides_it(store):
     assert bodies(store, "c")[0] == [b"0", b"1", b"2"]
 
 
-def test_messages_with_one_sharding_key_are_in_one_queue_in_order(store):
+def test_messages_with_the_same_sharding_key_are_in_one_queue_in_order(store):
     keys = [f"key-{n % 7}" for n in range(70)]
     rows = [f"{key}:{n}".encode() for n, key in enumerate(keys)]
     store.append_batch(batch(rows[:35], shardingKey=keys[:35]), topic="t")
@@ -129,7 +129,7 @@ def test_rows_without_a_queue_are_spread_evenly(store, count):
     assert [b - a for a, b in zip(counts, after, strict=True)] == [2, 2, 2, 2]
 
 
-def test_batches_without_a_first_queue_begin_anywhere(store):
+def test_batches_without_a_first_queue_start_at_a_random_queue(store):
     for _ in range(60):
         store.append_batch(batch([b"x"]), topic="t")
     assert Counter(len(queue) > 3 for queue in bodies(store).values()) == {True: 4}
@@ -161,7 +161,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("wrong", "code"), REFUSED, ids=[f"{n}" for n in range(len(REFUSED))])
-def test_illegal_message_is_refused_by_name_and_nothing_is_written(store, wrong, code):
+def test_an_illegal_message_is_rejected_and_nothing_is_written(store, wrong, code):
     store.topics.create("t")
     before = store.position()
     with pytest.raises(MessageError) as caught:
@@ -176,7 +176,7 @@ def test_plain_string_of_keys_is_one_key(store):
 
 
 @pytest.mark.parametrize("keys", [[""], ("a", ""), ["", "a"]])
-def test_an_empty_string_among_keys_is_refused_like_in_a_batch(store, keys):
+def test_an_empty_key_is_rejected_as_in_a_batch(store, keys):
     before = store.position().published
     with pytest.raises(MessageError, match="empty string among its keys"):
         store.append(message(keys=keys))
@@ -186,7 +186,7 @@ def test_an_empty_string_among_keys_is_refused_like_in_a_batch(store, keys):
 
 
 @pytest.mark.parametrize("case", [{"tags": ""}, {"sharding_key": ""}, {"keys": []}])
-def test_a_whole_empty_value_counts_as_none(store, case):
+def test_an_empty_value_is_treated_as_missing(store, case):
     store.append(message(**case, queue_id=0))
     store.append_batch(as_batch({"body": b"b", **case}, 0), topic="t")
     store.append(message(keys="", queue_id=0))
@@ -210,7 +210,7 @@ def test_errors_of_a_batch_name_its_row_with_any_routing(open_store, columns, co
     assert caught.value.code == code
 
 
-def test_row_is_named_when_several_topics_share_a_batch(open_store):
+def test_errors_have_the_row_number_in_a_batch_of_several_topics(open_store):
     store = open_store(config=BIG)
     rows = batch([b""] * 5, 0, topic=[*"ababb"], tags=[*"xxxx", "y" * 40_000])
     with pytest.raises(MessageError, match="row 4 "):
@@ -221,7 +221,7 @@ def test_row_is_named_when_several_topics_share_a_batch(open_store):
 @pytest.mark.parametrize(
     ("body", "code"), [(None, "BODY_NULL"), (b"x" * (4 * 1024 * 1024 + 1), "BODY_TOO_LARGE")]
 )
-def test_one_bad_body_stops_the_whole_batch(open_store, body, code):
+def test_one_invalid_body_rejects_the_whole_batch(open_store, body, code):
     store = open_store(config=BIG)
     store.append(message())
     before = store.position()
@@ -241,7 +241,7 @@ def test_batches_that_do_not_fit_the_schema_are_refused(store):
 
 
 @pytest.mark.parametrize("flush", ["sync", "manual"])
-def test_sync_returns_when_durable_and_manual_leaves_it_to_flush(open_store, monkeypatch, flush):
+def test_sync_appends_are_durable_and_manual_ones_are_not_flushed(open_store, monkeypatch, flush):
     store = open_store(config=replace(SMALL, flush=flush))
     store.append(message())
     synced = []
@@ -262,7 +262,7 @@ def test_sync_returns_when_durable_and_manual_leaves_it_to_flush(open_store, mon
     assert len(synced) == (2 if flush == "sync" else 1), "nothing new, nothing to do"
 
 
-def test_topic_deleted_during_an_append_is_noticed(store, monkeypatch):
+def test_a_topic_deleted_during_an_append_is_detected(store, monkeypatch):
     store.topics.create("t", read_queues=2, write_queues=2)
     outgoing = inner(store).encoder
     encode = outgoing.encode_message

@@ -41,7 +41,7 @@ def eventually(holds, seconds=60):
         time.sleep(0.005)
 
 
-# Whoever writes
+# Services run by writers
 
 
 def test_next_writer_delivers_due_messages(open_store, clock):
@@ -55,7 +55,7 @@ def test_next_writer_delivers_due_messages(open_store, clock):
     assert bodies_of(store) == [b"x"]
 
 
-def test_deliver_due_delivers(open_store, clock):
+def test_deliver_due_delivers_due_messages(open_store, clock):
     store = open_store()
     delay(store, 1, b"1", b"2")
     assert not store.deliver_due()
@@ -105,7 +105,7 @@ def test_failing_service_does_not_delay_others_and_is_retried(open_store, clock,
     assert runner.run_due(writer) == 1
 
 
-def test_a_failed_delivery_is_tried_again_and_happens_once(open_store, clock, monkeypatch):
+def test_a_failed_delivery_is_retried_and_delivers_once(open_store, clock, monkeypatch):
     store = open_store()
     driver = Driver(store)
     delay(store, 1, b"1", b"2")
@@ -125,7 +125,7 @@ def test_a_failed_delivery_is_tried_again_and_happens_once(open_store, clock, mo
     assert bodies_of(store) == [b"1", b"2"]
 
 
-def test_append_succeeds_though_delivery_fails(open_store, clock, monkeypatch, caplog):
+def test_an_append_succeeds_even_if_a_delivery_fails(open_store, clock, monkeypatch, caplog):
     store = open_store()
 
     def broken(*given, **options):
@@ -183,7 +183,7 @@ def test_two_threads_and_two_stores_deliver_each_message_once(open_store, clock)
     def deliver(store):
         while not done.is_set():
             store.deliver_due()
-            time.sleep(0.001)  # Else the threads keep the interpreter from the reader.
+            time.sleep(0.001)  # Otherwise the threads starve the reader.
 
     threads = [threading.Thread(target=deliver, args=(one,)) for one in stores * 2]
     for thread in threads:
@@ -197,7 +197,7 @@ def test_two_threads_and_two_stores_deliver_each_message_once(open_store, clock)
     assert bodies_of(stores[1]) == bodies
 
 
-# The thread
+# The service thread
 
 
 def test_thread_delivers_without_writers(open_store, clock):
@@ -221,7 +221,7 @@ def test_the_thread_sees_what_another_process_has_appended(open_store, clock):
         eventually(lambda: bodies_of(store) == [b"x"])
 
 
-def test_the_thread_obeys_the_clock_of_a_test(path):
+def test_the_thread_uses_the_clock_of_a_test(path):
     clock = FileClock(path)
     clock.set(1_700_000_000_000)
     with Store.open(path, create=True, config=SMALL) as store, store.run_services():

@@ -1,4 +1,4 @@
-"""A copy of a store in use: whole, consistent, and a store of its own."""
+"""A snapshot of a store in use is complete, consistent and independent."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ from support.stores import (
 
 @pytest.fixture
 def source(path, clock):
-    """Forty messages in three log files, four queue files and one that is half full."""
+    """Forty messages in three log files, four full queue files and a half-full one."""
     with filled(path, count=45, clock=clock) as store:
         store.topics.create("u", read_queues=2, write_queues=2)
         store.append_batch(batch(numbered(7), [0, 1, 0, 1, 0, 1, 0]), topic="u")
@@ -42,7 +42,7 @@ def all_bodies(store):
     return {topic: bodies(store, topic) for topic in store.topics.all()}
 
 
-def test_a_snapshot_holds_everything_and_was_closed_cleanly(source, target):
+def test_a_snapshot_is_complete_and_cleanly_shut_down(source, target):
     expected = all_bodies(source)
     report = source.snapshot(target)
     assert report.path == target
@@ -52,13 +52,13 @@ def test_a_snapshot_holds_everything_and_was_closed_cleanly(source, target):
     with Store.open(target) as copy:
         assert all_bodies(copy) == expected
         assert (copy.uuid, copy.topics.all()) == (source.uuid, source.topics.all())
-    # The rest of the key index is built by the next writer that appends something.
+    # The rest of the key index is built by the next writer that appends.
     assert set(verify(target).counts) == {"KEY_INDEX_BEHIND"}
     assert verify(target).ok
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_progress_adds_up(source, target, monkeypatch, links):
+def test_progress_reports_add_up_to_the_total(source, target, monkeypatch, links):
     def refuse(one, other):
         raise OSError(errno.EXDEV, "other file system")
 
@@ -73,7 +73,7 @@ def test_progress_adds_up(source, target, monkeypatch, links):
     assert shown >= {str(file.relative_to(target)) for file in copied}
 
 
-def test_full_files_are_links_and_growing_ones_are_not(source, path, target):
+def test_full_files_are_linked_and_growing_files_are_copied(source, path, target):
     report = source.snapshot(target)
     shared = {
         str(file.relative_to(target))
@@ -89,7 +89,7 @@ def test_full_files_are_links_and_growing_ones_are_not(source, path, target):
     assert tail.stat().st_mtime_ns // 10**6 == log_files(path)[-1].stat().st_mtime_ns // 10**6
 
 
-def test_all_queued_messages_may_be_cleaned_and_the_rest_be_of_a_deleted_topic(path, target):
+def test_a_log_with_only_messages_of_deleted_topics_is_copied(path, target):
     with filled(path) as store:
         store.topics.create("gone", read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(40), 0), topic="gone")
@@ -117,7 +117,7 @@ def test_source_and_copy_are_independent(source, target):
         assert verify(each).ok
 
 
-def test_a_recovery_of_the_copy_leaves_the_source_alone(source, path, target):
+def test_a_recovery_of_the_copy_does_not_change_the_source(source, path, target):
     """A recovery never writes, truncates or rebuilds shared files."""
     source.snapshot(target)
     files = {file: file.read_bytes() for file in path.rglob("0*") if file.is_file()}
@@ -130,7 +130,7 @@ def test_a_recovery_of_the_copy_leaves_the_source_alone(source, path, target):
 
 
 def reboot_like_a_crash(target):
-    """All files except the first lost their content, as may happen in a power loss."""
+    """All files except the first have lost their content, as after a power loss."""
     (target / "abort").touch()
     (target / "checkpoint").unlink()
     for file in log_files(target)[1:]:
@@ -152,7 +152,7 @@ def test_the_source_is_not_changed(source, path, target):
 
 
 def test_a_checkpoint_beyond_the_copy_is_detected(source, target):
-    """A query that has read further in the source must not silently continue in the copy."""
+    """A query that has read later offsets of the source must not silently continue in the copy."""
     source.snapshot(target)
     end = source.max_offset("t", 0)
     source.append(message(b"later", queue_id=0))
@@ -175,7 +175,7 @@ def test_only_full_index_files_are_copied(path, target, clock):
     assert verify(target).ok
 
 
-def test_without_hard_links_files_are_copied_and_the_report_says_why(
+def test_without_hard_links_files_are_copied_and_the_report_has_the_reason(
     source, path, target, monkeypatch
 ):
     def refuse(one, other):
@@ -191,7 +191,7 @@ def test_without_hard_links_files_are_copied_and_the_report_says_why(
         assert all_bodies(copy) == expected
 
 
-def test_a_failure_leaves_nothing_that_looks_like_a_copy(source, target, monkeypatch):
+def test_a_failed_snapshot_leaves_nothing_at_the_target(source, target, monkeypatch):
     def fail(descriptor, data, offset):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -215,7 +215,9 @@ def test_a_target_that_is_not_empty_is_refused(source, path, tmp_path):
     assert source.snapshot(tmp_path / "empty").linked_files
 
 
-def test_topics_created_or_deleted_meanwhile_cause_a_retry(source, path, target, monkeypatch):
+def test_topics_created_or_deleted_during_a_snapshot_cause_a_retry(
+    source, path, target, monkeypatch
+):
     real, done = io.set_time, []
 
     def disturb(file, ms):
@@ -232,7 +234,7 @@ def test_topics_created_or_deleted_meanwhile_cause_a_retry(source, path, target,
     assert verify(target).ok
 
 
-def test_topics_that_never_stop_changing_end_the_attempt_by_name(source, target, monkeypatch):
+def test_a_snapshot_fails_if_topics_change_during_every_attempt(source, target, monkeypatch):
     real, made = io.set_time, []
 
     def disturb(file, ms):
@@ -249,21 +251,21 @@ def test_topics_that_never_stop_changing_end_the_attempt_by_name(source, target,
     assert list(target.parent.glob(f"*{target.name}*")) == []
 
 
-def test_a_store_whose_topics_are_all_deleted_is_copied_too(source, target):
+def test_a_store_whose_topics_are_all_deleted_is_copied(source, target):
     for topic in ("t", "u"):
         source.topics.delete(topic)
     source.snapshot(target)
     assert not verify(target).findings
 
 
-def test_an_empty_store_has_an_empty_copy(path, target):
+def test_an_empty_store_is_copied(path, target):
     with Store.open(path, create=True) as store:
         store.snapshot(target)
     with Store.open(target) as copy:
         assert copy.append(message(queue_id=0)).queue_offset == 0
 
 
-def test_a_store_that_java_made_is_copied_too(tmp_path, target):
+def test_the_store_of_a_broker_is_copied(tmp_path, target):
     java = shutil.copytree(GOLDEN / CLEAN, tmp_path / CLEAN)
     before = listing(java)
     with Store.open(java, read_only=True) as store:

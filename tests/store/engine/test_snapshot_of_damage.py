@@ -1,4 +1,4 @@
-"""A snapshot of a store that lacks a part: refused, naming the part; cleaning is not damage."""
+"""A store with a missing file is not copied, and the error names it; cleaning is not damage."""
 
 import os
 import shutil
@@ -32,9 +32,7 @@ LOST = {
 
 @pytest.mark.parametrize("words", ["true", "of another boot"])
 @pytest.mark.parametrize("lost", LOST)
-def test_a_log_file_that_is_missing_or_short_is_named_and_nothing_is_left(
-    lost, words, path, target
-):
+def test_a_missing_or_short_log_file_is_reported_and_nothing_is_left(lost, words, path, target):
     filled(path, count=200).close()
     if words != "true":
         reboot(path)
@@ -50,7 +48,7 @@ def test_a_log_file_that_is_missing_or_short_is_named_and_nothing_is_left(
     assert list(target.parent.iterdir()) == []
 
 
-def test_a_snapshot_from_an_open_writer_is_refused_too(path, target):
+def test_a_damaged_store_with_an_open_writer_is_not_copied(path, target):
     with filled(path, count=200) as store:
         for file in (log_files(path)[1], log_files(path)[-1]):
             content = file.read_bytes()
@@ -65,7 +63,7 @@ def test_a_snapshot_from_an_open_writer_is_refused_too(path, target):
 @pytest.mark.parametrize(
     ("damage", "code"), [(os.unlink, "STORE_FILE_MISSING"), (truncated, "STORE_FILE_LENGTH")]
 )
-def test_a_queue_file_that_is_missing_or_short_is_named_too(path, target, damage, code):
+def test_a_missing_or_short_queue_file_is_reported(path, target, damage, code):
     with filled(path, count=95) as store:
         file = queue_files(path)[4]
         damage(file)
@@ -74,10 +72,8 @@ def test_a_queue_file_that_is_missing_or_short_is_named_too(path, target, damage
     assert list(target.parent.iterdir()) == []
 
 
-def test_files_that_are_cleaned_away_while_they_are_listed_are_not_missing(
-    path, target, monkeypatch
-):
-    """A folder's listing may contain the first file and not the second: both were deleted."""
+def test_files_deleted_by_cleaning_while_they_are_listed_are_not_missing(path, target, monkeypatch):
+    """A listing may contain the first of two deleted files but not the second."""
     real = os.listdir
     with filled(path, count=200) as writer, Store.open(path, read_only=True) as reader:
         before = log_files(path)

@@ -1,4 +1,4 @@
-"""A snapshot that cannot be made: the error names the source or the target, whichever it is."""
+"""If a snapshot fails, the error names the source or the target, whichever caused it."""
 
 import errno
 import os
@@ -20,7 +20,9 @@ def source(path, request):
 
 
 @pytest.mark.parametrize("operation", ["set_length", "write_at", "sync", "rename", "set_time"])
-def test_a_full_target_is_named_and_the_source_is_not(source, tmp_path, monkeypatch, operation):
+def test_a_full_disk_of_the_target_is_reported_for_the_target(
+    source, tmp_path, monkeypatch, operation
+):
     def fail(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -44,7 +46,7 @@ def test_a_failed_link_is_an_error_of_the_target(source, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("call", ["open", "read"])
-def test_a_source_that_cannot_be_read_is_named(source, tmp_path, monkeypatch, call):
+def test_an_unreadable_source_is_reported(source, tmp_path, monkeypatch, call):
     real, broken = io.open_file, []
 
     def fail(path, flags):
@@ -67,14 +69,14 @@ def test_a_source_that_cannot_be_read_is_named(source, tmp_path, monkeypatch, ca
     assert "Repair the disk" in caught.value.remedy
 
 
-def test_a_target_that_cannot_be_made_is_named(source, tmp_path):
+def test_a_target_that_cannot_be_created_is_reported(source, tmp_path):
     for place in ("/proc/x/y", tmp_path / "file" / "copy", tmp_path / ("long" * 100)):
         (tmp_path / "file").touch()
         with pytest.raises(StoreUnavailableError, match=rf"WRITE_FAILED.*{place} could not"):
             source.snapshot(place)
 
 
-def test_a_target_that_the_user_may_not_make_is_named(source, tmp_path, monkeypatch):
+def test_a_target_without_permission_is_reported(source, tmp_path, monkeypatch):
     def refuse(path):
         raise StorePermissionError("no") from PermissionError(errno.EACCES, "no", str(path))
 
@@ -84,7 +86,7 @@ def test_a_target_that_the_user_may_not_make_is_named(source, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
-def test_without_write_permission_for_the_source_the_error_names_read_only(
+def test_without_write_permission_for_the_source_the_error_suggests_read_only(
     path, tmp_path, monkeypatch, number
 ):
     filled(path).close()

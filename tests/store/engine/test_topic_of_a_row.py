@@ -1,4 +1,4 @@
-"""A topic named by a row is checked like one named by the caller."""
+"""The topic of a row is checked like a topic argument."""
 
 import pyarrow as pa
 import pytest
@@ -7,7 +7,7 @@ from pyrocket.errors import TopicNameError
 
 
 @pytest.mark.parametrize("name", ["SCHEDULE_TOPIC_XXXX", "not legal", "rmq_sys_x"])
-def test_a_row_with_a_topic_that_users_may_not_write_is_named(tmp_path, name):
+def test_the_first_row_with_a_topic_closed_to_users_is_reported(tmp_path, name):
     batch = pa.record_batch({"body": ["a", "b"], "topic": ["fine", name]})
     with Store.open(tmp_path / "store", create=True) as store:
         with pytest.raises(TopicNameError, match="row 1"):

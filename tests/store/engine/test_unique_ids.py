@@ -1,4 +1,4 @@
-"""UNIQ_KEYs: RocketMQ's shape, and never the same twice."""
+"""UNIQ_KEYs have RocketMQ's format and never repeat."""
 
 from pyrocket.engine.message_encoder import UniqueIds
 from support.stores import FakeClock
@@ -11,7 +11,7 @@ def test_ids_have_the_shape_of_rocketmqs():
         assert set(one) <= set("0123456789ABCDEF")
 
 
-def test_ids_never_repeat_within_a_millisecond_or_when_the_clock_runs_back():
+def test_ids_never_repeat_within_a_millisecond_or_after_the_clock_is_set_back():
     clock = FakeClock()
     ids = UniqueIds(clock)
     seen = ids.column(200_000).to_pylist()
@@ -21,6 +21,6 @@ def test_ids_never_repeat_within_a_millisecond_or_when_the_clock_runs_back():
     assert len(set(seen)) == len(seen)
 
 
-def test_two_generators_of_one_process_differ():
+def test_two_generators_of_a_process_generate_different_ids():
     clock = FakeClock()
     assert UniqueIds(clock).one()[:20] != UniqueIds(clock).one()[:20]

@@ -1,4 +1,4 @@
-"""A whole batch: its first eight bytes come last: no reader ever sees a part of it."""
+"""The first eight bytes of a whole batch are written last, so that no reader sees a part of it."""
 
 import os
 
@@ -31,7 +31,7 @@ def path(tmp_path):
 
 
 class Journal:
-    """Notes what is done to the log, in order, and can stop it."""
+    """Records the operations on the log in order, and can stop before one of them."""
 
     def __init__(self, monkeypatch, stop_before=None):
         self.steps, self._stop_before = [], stop_before
@@ -85,8 +85,8 @@ def test_every_file_of_the_batch_is_durable_before_its_head(path, monkeypatch):
         monkeypatch.undo()
 
 
-def test_an_end_at_any_step_leaves_all_or_nothing(path, monkeypatch):
-    """Recovery has only the files to go by, as after a loss of power."""
+def test_a_power_loss_at_any_step_leaves_all_records_or_none(path, monkeypatch):
+    """Recovery can use only the files, as after a power loss."""
     for step in range(1000):
         store = Store.open(path, config=SMALL)
         known = bodies(store)[0]
@@ -134,7 +134,7 @@ def test_a_failed_fsync_stops_the_store_and_publishes_nothing(path, monkeypatch)
 
 
 def test_records_after_an_unfinished_batch_never_reappear(path):
-    """Its later records are complete on disk; the next append must not run into them."""
+    """Its later records are complete on disk; the next append must not make them visible."""
     with Store.open(path, config=SMALL) as store:
         page = words(path)
         end = page[PUBLISHED]
@@ -144,7 +144,7 @@ def test_records_after_an_unfinished_batch_never_reappear(path):
     file = next(one for one in reversed(log_files(path)) if int(one.name) <= end)
     place = end - int(file.name)
     head = file.read_bytes()[place : place + 8]
-    if head[4:] == b"\xcb\xd4\x31\x94":  # A blank record: the batch begins in the next file.
+    if head[4:] == b"\xcb\xd4\x31\x94":  # A blank record: the batch starts in the next file.
         file, place = file.with_name(f"{int(file.name) + 4096:020d}"), 0
     overwrite(file, bytes(8), place)
     reboot(path)

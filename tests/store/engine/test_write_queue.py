@@ -1,4 +1,4 @@
-"""Threads that append at the same time share a section; each has its own outcome."""
+"""Concurrent appends share an exclusive section; each has its own result."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from support.stores import batch, before_publishing, bodies, message
 
 
 class Crowd:
-    """Threads that all wait in the queue while the first one is in the section."""
+    """Threads that wait in the queue while the first is in the exclusive section."""
 
     def __init__(self, store, monkeypatch):
         self.store, self.answers, self.threads = store, {}, []
@@ -72,7 +72,7 @@ def test_waiting_appends_are_published_together_in_their_order(crowd, monkeypatc
     assert bodies(store)[0] == [b"%d" % number for number in range(6)]
 
 
-def test_a_refused_append_does_not_touch_the_others(crowd, monkeypatch):
+def test_a_rejected_append_does_not_affect_the_others(crowd, monkeypatch):
     store = crowd.store
     crowd.do("first", lambda: store.append(message(b"first")))
     crowd.do("deleted", lambda: store.append(message(b"lost", topic="u")))
@@ -88,7 +88,7 @@ def test_a_refused_append_does_not_touch_the_others(crowd, monkeypatch):
     assert bodies(store)[0] == [b"first", b"good"]
 
 
-def test_a_failed_write_fails_all_that_were_written_together(crowd, monkeypatch):
+def test_a_failed_write_fails_all_appends_of_the_group(crowd, monkeypatch):
     store = crowd.store
     crowd.do("first", lambda: store.append(message(b"first")))
     crowd.do("a", lambda: store.append(message(b"a")))
@@ -113,7 +113,7 @@ def test_a_failed_write_fails_all_that_were_written_together(crowd, monkeypatch)
 
 
 def test_an_interrupt_is_raised_in_the_interrupted_thread_only(store, monkeypatch):
-    """The others get an error about the unknown outcome; no thread waits for ever."""
+    """The other threads get an error about the unknown result; no thread waits for ever."""
     store.topics.create("t", read_queues=1, write_queues=1)
     queue, writer = inner(store).group_append, inner(store).writer
     entered, go_on, answers = threading.Event(), threading.Event(), {}
@@ -145,8 +145,8 @@ def test_an_interrupt_is_raised_in_the_interrupted_thread_only(store, monkeypatc
     assert bodies(store)[0] == [b"b"]
 
 
-def test_an_append_beside_an_interrupted_one_reports_an_unknown_outcome(crowd, monkeypatch):
-    """One thread appends for both: it gets the interrupt, the other an error that says so."""
+def test_appends_grouped_with_an_interrupted_one_report_an_unknown_result(crowd, monkeypatch):
+    """One thread appends for both: it gets the interrupt, the other thread an error."""
     store = crowd.store
     crowd.do("first", lambda: store.append(message(b"first")))
 

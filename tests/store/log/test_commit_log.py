@@ -1,4 +1,4 @@
-"""Where records go: roll-over, blank records, batches over many files."""
+"""The placement of records: file boundaries, blank records, batches over many files."""
 
 import struct
 
@@ -30,7 +30,7 @@ def blank_at(path, file, position):
 
 @pytest.mark.parametrize("left", [8, 9, 50, 90, 133, 134, 141, 142, 143, 200])
 @pytest.mark.parametrize("as_batch", [False, True])
-def test_record_is_placed_where_eight_bytes_stay_free(store, path, left, as_batch):
+def test_a_record_is_placed_so_that_eight_bytes_stay_free(store, path, left, as_batch):
     fill_to(store, left)
     before = len(bodies(store)[0])
     if as_batch:
@@ -81,8 +81,8 @@ def test_batch_spreads_over_many_files(store, path, body_bytes):
     assert {file.stat().st_size for file in log_files(path)} == {FILE}
 
 
-def test_every_left_over_size_is_crossed(open_store):
-    """Bodies of slowly growing size end at every position of a file sooner or later."""
+def test_blank_records_fill_any_remaining_size_of_a_file(open_store):
+    """With bodies of increasing size, records end at every position of a file."""
     store = open_store()
     rows = [b"b" * (n % 97) for n in range(1500)]
     for first in range(0, 1500, 50):
@@ -90,8 +90,8 @@ def test_every_left_over_size_is_crossed(open_store):
     assert [body for _, body in scan(store, "t", 0)] == rows
 
 
-def test_log_is_walked_from_end_to_end(store, path):
-    """What RocketMQ's reader would see: size and magic lead from record to record to the end."""
+def test_the_log_is_walked_from_start_to_end(store, path):
+    """As RocketMQ's reader does, follow sizes and magic codes from record to record to the end."""
     store.append_batch(batch(numbered(60), 0), topic="t")
     found = 0
     for file in log_files(path):
@@ -112,7 +112,7 @@ def test_log_is_walked_from_end_to_end(store, path):
     assert found == 60
 
 
-def test_store_times_never_decrease_when_the_clock_runs_back(open_store, clock):
+def test_store_times_never_decrease_when_the_clock_is_set_back(open_store, clock):
     store, other = open_store(), open_store()
     start, times = clock.now, []
     for step in (0, 5, -100, 7, -(10**9), 8, 8):

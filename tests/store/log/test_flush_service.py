@@ -1,4 +1,4 @@
-"""Asynchronous flush: soon after an append, without an appender that waits."""
+"""Asynchronous flushes follow an append soon, and appends do not wait for them."""
 
 import threading
 import time
@@ -27,14 +27,12 @@ QUICK = replace(SMALL, flush="async", flush_interval_ms=5, flush_thorough_interv
         (1, 10_000, True),
     ],
 )
-def test_a_flush_is_due_by_pages_after_the_interval_and_anyway_after_the_thorough_one(
-    dirty, elapsed, due
-):
+def test_a_flush_is_due_by_dirty_pages_or_after_the_thorough_interval(dirty, elapsed, due):
     assert POLICY.is_due(dirty, elapsed) == due
 
 
 @pytest.mark.parametrize("name", ["flush_interval_ms", "flush_thorough_interval_ms"])
-def test_an_interval_of_nothing_is_refused(name):
+def test_an_interval_of_zero_is_rejected(name):
     with pytest.raises(OptionError, match=name):
         replace(SMALL, **{name: 0})
 
@@ -47,7 +45,7 @@ def await_flush(path):
     page.close()
 
 
-def test_what_was_appended_is_flushed_without_being_asked_for(open_store, path):
+def test_appended_messages_are_flushed_without_a_request(open_store, path):
     store = open_store(config=QUICK)
     for count in (1, 100, 1):
         store.append_batch(batch(numbered(count), 0), topic="t")
@@ -77,7 +75,7 @@ def flush_threads():
     return {one for one in threading.enumerate() if one.name == "pyrocket-flush"}
 
 
-def test_with_manual_flush_nothing_is_flushed_before_it_is_asked_for(open_store, path):
+def test_with_manual_flush_nothing_is_flushed_before_a_request(open_store, path):
     before = flush_threads()
     store = open_store(config=replace(QUICK, flush="manual"))
     store.append(message())
@@ -90,7 +88,7 @@ def test_with_manual_flush_nothing_is_flushed_before_it_is_asked_for(open_store,
     await_flush(path)
 
 
-def test_closed_store_leaves_no_thread(open_store):
+def test_closing_a_store_ends_its_flush_thread(open_store):
     before = flush_threads()
     store = open_store(config=QUICK)
     store.append(message())

@@ -1,4 +1,4 @@
-"""Durability: one fsync for all, and what a failed one means."""
+"""Appends share fsyncs, and a failed fsync stops the store."""
 
 import threading
 import time
@@ -76,14 +76,14 @@ def test_flushes_of_many_threads_share_an_fsync(store, monkeypatch):
 
 @pytest.fixture
 def sleeps_long(monkeypatch):
-    """Sleep for long: a thread that is not woken is late."""
+    """Sleep for a long time, so that a thread that is not woken is late."""
     monkeypatch.setattr(SharedEvent, "longest_sleep_ns", 200 * SECOND)
     monkeypatch.setattr(flusher, "_LONGEST_GATHER_NS", 200 * SECOND)
 
 
 @pytest.fixture
 def gathering(open_store, path, sleeps_long):
-    """A flush after two of four appends, which may wait for the others for 100 seconds."""
+    """A flush after two of four appends; it may wait 100 seconds for the other two."""
     store, page = open_store(config=BY_HAND), words(path)
     store.append(message())
     store.flush()
@@ -94,7 +94,7 @@ def gathering(open_store, path, sleeps_long):
     page.close()
 
 
-def test_an_fsync_waits_for_as_many_appends_as_the_last_one_had(open_store, gathering):
+def test_an_fsync_waits_for_as_many_appends_as_the_last_fsync_covered(open_store, gathering):
     page, flush = gathering
     end = page[PUBLISHED]
     flush.start()
@@ -110,7 +110,7 @@ def test_an_fsync_waits_for_as_many_appends_as_the_last_one_had(open_store, gath
     assert page[WANTED] == 0
 
 
-def test_an_fsync_is_for_half_of_the_appends_if_all_take_longer_than_it(gathering):
+def test_an_fsync_does_not_wait_for_appends_that_take_longer_than_it(gathering):
     page, flush = gathering
     page[APPEND_NS] = 60 * SECOND
     flush.start()
@@ -127,7 +127,7 @@ def test_append_records_the_length_of_its_exclusive_section(store, path):
 
 
 def test_waiting_caller_wakes_when_the_fsync_ends(open_store, path, monkeypatch, sleeps_long):
-    """One store leads, two wait for its fsync, and two that have appended since for the next."""
+    """One store flushes, two wait for its fsync, and two that appended later wait for the next."""
     stores = [open_store(config=BY_HAND) for _ in range(5)]
     begun, end, done = [], threading.Event(), []
     leads, *covered = stores[:3]
@@ -154,14 +154,14 @@ def test_waiting_caller_wakes_when_the_fsync_ends(open_store, path, monkeypatch,
     for store in stores[3:]:
         store.append(message())
     start(stores[3:])
-    time.sleep(0.3)  # They are asleep by now.
+    time.sleep(0.3)  # They are asleep now.
     assert not done
     end.set()
     assert wait_until(lambda: len(done) == len(stores))
     assert len(begun) == 2
 
 
-def test_damaged_flush_statistics_are_harmless(open_store, path):
+def test_corrupt_flush_statistics_are_harmless(open_store, path):
     with open_store() as store:
         store.append(message())
     page = words(path)
@@ -201,8 +201,8 @@ def test_sync_append_after_a_flush_timeout_is_stored_with_its_status(open_store,
     assert store.append(message(b"d")).status == SendStatus.SEND_OK
 
 
-def test_fsync_of_another_process_serves_waiting_callers(open_store, path):
-    """The other process flushes everything, and keeps holding the lock."""
+def test_an_fsync_of_another_process_wakes_waiting_callers(open_store, path):
+    """The other process flushes everything and keeps the lock."""
     store = open_store()
     store.append(message())
     other = FileLock(Layout(path).flush_lock)

@@ -1,4 +1,4 @@
-"""A walk over the log: records longer than a window, bodies of zeros that are holes, torn ends."""
+"""Walks over the log: records longer than a window, bodies of zeros in holes, torn ends."""
 
 import os
 
@@ -43,14 +43,14 @@ def test_record_longer_than_a_window_is_one_run_and_the_walk_continues(log, smal
 
 
 def test_a_long_record_that_reaches_beyond_the_end_stops_the_walk(log, small_windows):
-    """A size that a damaged byte made too large reads nothing beyond what was asked for."""
+    """A corrupt size must not cause reads after the requested end."""
     assert [len(run) for run in walked(log, log.end - 4 * WINDOW)] == [3]
     with pytest.raises(StoreDamagedError, match="there is no record at"):
         list(record_walk.walk_all(log, log.first_offset(), log.end - 4 * WINDOW))
 
 
 def test_a_long_record_whose_lengths_disagree_stops_the_walk(log, small_windows):
-    """Its size is four windows, but its body's length is less, which contradicts the size."""
+    """The record's size is four windows, which contradicts its shorter body length."""
     start = record_walk.end_of(walked(log)[0])
     name = log.run.folder / f"{log.run.start_of(start):020d}"
     at = start - log.run.start_of(start) + 84
@@ -62,7 +62,7 @@ def test_a_long_record_whose_lengths_disagree_stops_the_walk(log, small_windows)
 
 
 def test_a_body_that_lies_in_a_hole_is_copied_and_never_mapped(path, small_windows, monkeypatch):
-    """On a full tmpfs touching a hole through a mapping kills the process."""
+    """On a full tmpfs, access to a hole through a mapping kills the process."""
     with filled(path, 1, config=CONFIG) as store:
         store.append_batch(batch([bytes(4 * WINDOW), b"after"], 0), topic="t")
         log, end = inner(store).reader.log, inner(store).reader.log_end()
@@ -75,8 +75,8 @@ def test_a_body_that_lies_in_a_hole_is_copied_and_never_mapped(path, small_windo
     assert not any(buffer.to_pybytes()[200:])
 
 
-def test_a_file_that_is_shorter_than_a_window_over_a_hole_is_refused_as_a_map_would_be(path):
-    """What cannot be read in full is left to the map, which names the file that is too short."""
+def test_a_file_shorter_than_a_window_over_a_hole_raises_the_error_of_a_map(path):
+    """If a window cannot be read completely it is mapped, which reports the short file."""
     with filled(path, 1, config=CONFIG) as store:
         log = inner(store).reader.log
         (name,) = log.run.folder.iterdir()

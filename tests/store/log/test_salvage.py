@@ -1,4 +1,4 @@
-"""Opening a store never removes a whole durable message, and a damaged one affects no other."""
+"""Opening a store never removes a complete durable message, and damage affects no other message."""
 
 import itertools
 import shutil
@@ -31,8 +31,7 @@ DURABLE, MORE, BODY_AT = 100, 30, 88
 
 
 def files_of(path):
-    """Contents of everything but the shared state, locks, files in the making, and the note of how
-    the machine ended."""
+    """Return the contents of all files that a failed recovery must not change."""
     changing = {"state", "mutex", "turnstile", "flush", "tmp", "unclean.json"}
     return {
         file.relative_to(path): file.read_bytes()
@@ -47,14 +46,14 @@ def place_of(path, offset):
 
 
 def damage(path, *offsets, at=BODY_AT):
-    """Flip a bit in each of these messages."""
+    """Flip a bit in each of the messages."""
     for place in [place_of(path, offset) for offset in offsets]:
         file = next(each for each in log_files(path) if int(each.name) == place - place % 4096)
         overwrite(file, bytes([file.read_bytes()[place % 4096 + at] ^ 1]), place % 4096 + at)
 
 
 def readable(path):
-    """Queue offsets that can be read, one by one, each with its body."""
+    """Return the readable queue offsets with their bodies, read one by one."""
     found = {}
     with Store.open(path, read_only=True) as store:
         known = store.offsets("t")[0]
@@ -65,7 +64,7 @@ def readable(path):
 
 
 def kill(path):
-    """Leave the store as a process does that is killed after more messages."""
+    """Append more messages and leave the store as a killed process does."""
     store = Store.open(path, config=SMALL)
     store.append_batch(batch(numbered(MORE, first=DURABLE), 0), topic="t")
     store.close(clean=False)
@@ -87,7 +86,7 @@ def copied(path):
 
 
 def after_java(path):
-    """A broker has written its lock file since, and a checkpoint of all that it has flushed."""
+    """Change the lock file and write a checkpoint for all flushed messages, like a broker."""
     lock = path / "lock"
     lock.unlink()
     lock.write_bytes(b"lock")
@@ -101,7 +100,7 @@ def after_java(path):
 
 @pytest.fixture
 def path(tmp_path, clock):
-    """A store of a hundred durable messages, closed cleanly."""
+    """A store of a hundred durable messages that was shut down cleanly."""
     store = filled(tmp_path / "store", count=DURABLE, clock=clock)
     clock.now += 60_000
     store.close()
@@ -125,7 +124,7 @@ def test_damage_before_the_durable_end_loses_no_other_message(path, end, boot):
     assert readable(path) == left
     before = files_of(path)
     if boot is same_boot or (boot is after_java and end == "killed"):
-        # The shared state is valid, or the checkpoint covers the file: nothing is checked.
+        # The shared state is valid, or the checkpoint covers the file: the damage is not checked.
         Store.open(path).close()
     else:
         for _ in range(2):
@@ -167,7 +166,7 @@ def test_damage_after_the_durable_end_is_truncated_and_the_tail_is_saved(path, b
 
 @pytest.mark.parametrize("end", ["clean", "killed"])
 def test_missing_durable_bytes_are_logged_and_start_an_epoch(path, end, caplog):
-    """A disk lost its last pages, or a copy's log is older than its `ends.json`."""
+    """The disk lost its last pages, or the log of a copy is older than its `ends.json`."""
     if end == "killed":
         (path / "abort").touch()
     with Store.open(path, read_only=True) as store:
@@ -190,8 +189,8 @@ def test_missing_durable_bytes_are_logged_and_start_an_epoch(path, end, caplog):
     assert verify(path).ok
 
 
-def test_a_copy_taken_while_a_writer_appended_opens_whatever_file_was_copied_first(path, clock):
-    """The log and `ends.json` may be copied on either side of an append."""
+def test_a_copy_taken_during_appends_opens_in_any_order_of_copied_files(path, clock):
+    """One of the log and `ends.json` may be copied before an append, the other after it."""
     older = shutil.copytree(path, path.with_name("older"))
     with Store.open(path, config=SMALL, clock=clock) as store:
         store.append_batch(batch(numbered(MORE, first=DURABLE), 0), topic="t")
@@ -210,8 +209,8 @@ def test_a_copy_taken_while_a_writer_appended_opens_whatever_file_was_copied_fir
         assert verify(mixed).ok
 
 
-def test_records_that_a_broker_left_after_its_end_do_not_stop_writers(path):
-    """It truncates a log without overwriting what followed; store times show that it is older."""
+def test_records_that_a_broker_left_after_its_end_do_not_prevent_writing(path):
+    """A broker truncates a log without overwriting the rest, which older store times reveal."""
     cut, file_bytes = place_of(path, 50), SMALL.log_file_bytes
     later = path.with_name("later")
     with filled(later, count=1) as store:
@@ -235,7 +234,7 @@ def test_records_that_a_broker_left_after_its_end_do_not_stop_writers(path):
 
 
 @pytest.mark.parametrize("step", [1000, -1000], ids=["clock goes on", "clock is set back"])
-def test_at_most_ten_tails_are_kept_and_always_the_newest(path, clock, step):
+def test_only_the_newest_ten_tails_are_kept(path, clock, step):
     for number in range(MAX_TAILS + 3):
         store = Store.open(path, config=SMALL, clock=clock)
         end = store.max_offset("t", 0)
@@ -252,7 +251,7 @@ def test_at_most_ten_tails_are_kept_and_always_the_newest(path, clock, step):
     assert all(len([*cut_messages(each)]) == 1 for each in kept)
 
 
-def test_repair_that_truncates_reports_and_keeps_whole_messages(path):
+def test_a_repair_that_truncates_reports_and_saves_complete_messages(path):
     damage(path, 10, 20)
     reboot(path)
     (cut,) = [one for one in repair(path, dry_run=True, cut=True).actions if one.kind == "cut"]
@@ -270,10 +269,10 @@ def test_repair_that_truncates_reports_and_keeps_whole_messages(path):
 @pytest.mark.parametrize("queues", ["kept", "lost"])
 @pytest.mark.parametrize("lost", [range(10, 11), range(10, 30), range(60, 100), range(3)], ids=str)
 @pytest.mark.parametrize("property_crc", [False, True])
-def test_bytes_of_many_messages_are_stepped_over_with_and_without_their_queue(
+def test_damage_of_many_messages_is_skipped_with_and_without_their_queue(
     tmp_path, clock, queues, lost, property_crc
 ):
-    """Without it the gaps in the log show which messages they were; the last one must be whole."""
+    """Without the queue, gaps in the log identify the messages; the last must be complete."""
     path, config = tmp_path / "many", replace(SMALL, property_crc=property_crc)
     filled(path, count=DURABLE, config=config, clock=clock).close()
     start, end = place_of(path, lost.start), place_of(path, min(lost.stop, DURABLE - 1))
@@ -288,7 +287,7 @@ def test_bytes_of_many_messages_are_stepped_over_with_and_without_their_queue(
     left = {at: body for at, body in enumerate(numbered(DURABLE)) if at not in lost}
     left[DURABLE - 1] = numbered(DURABLE)[-1]
     if queues == "lost" and not lost.start:
-        return  # Nothing shows that a queue's first messages existed.
+        return  # There is no evidence that the first messages of a queue existed.
     repair(path)
     assert verify(path).ok
     assert readable(path) == left
@@ -300,7 +299,7 @@ def test_bytes_of_many_messages_are_stepped_over_with_and_without_their_queue(
     assert readable(path) == {**left, DURABLE: b"on"}
 
 
-def test_a_repair_that_is_killed_while_it_steps_over_is_done_again(path, monkeypatch):
+def test_a_repair_that_is_killed_while_it_skips_damage_is_repeated(path, monkeypatch):
     damage(path, 10, 40)
     reboot(path)
     left = readable(path)

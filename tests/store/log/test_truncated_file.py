@@ -29,7 +29,7 @@ def test_file_truncated_anywhere_in_its_messages_is_detected(files, tmp_path):
                 assert is_cut(copy, int(file.name)), length
 
 
-def test_whole_files_and_files_that_lack_only_zeros_are_not_truncated(files):
+def test_complete_files_and_files_that_lack_only_zeros_are_not_truncated(files):
     full, open_one = files
     assert not is_cut(full, int(full.name))
     for length in (8192, 4096 + end_of(open_one) // 4096 * 4096, end_of(open_one) + 8):

@@ -1,4 +1,4 @@
-"""After a crash of the machine: where the log ends, and what is cut."""
+"""Recovery after a machine crash finds the end of the log and truncates the rest."""
 
 import shutil
 
@@ -22,7 +22,7 @@ from support.stores import (
 
 
 def crashed(path, **options):
-    """A store whose machine went down after messages were appended; reads as `numbered(n)`."""
+    """Fill a store with the messages `numbered(count)` and simulate a crash of the machine."""
     store = filled(path, **options)
     (last,) = store.read("t", 0, store.max_offset("t", 0) - 1)
     store.close(clean=False)
@@ -55,7 +55,7 @@ def test_torn_tail_is_truncated_at_every_byte_of_the_last_record(path, open_stor
     ("at", "name"),
     [(0, "size"), (4, "magic"), (8, "crc"), (28, "offset"), (84, "body"), (95, "crc"), (129, "t")],
 )
-def test_one_wrong_byte_ends_the_log_there(path, open_store, at, name):
+def test_the_log_ends_before_the_first_corrupt_byte(path, open_store, at, name):
     last = crashed(path, count=30)
     file, start = file_of(path, last.physical_offset)
     byte = file.read_bytes()[start + at]
@@ -125,7 +125,7 @@ def test_state_points_to_the_end_of_the_last_record(path, open_store):
 
 
 def test_only_records_after_the_checkpoint_are_read(path, open_store, clock):
-    """Clean ends move the checkpoint: damage in files long durable is not recovery's business."""
+    """A clean shutdown moves the checkpoint: recovery does not check the files before it."""
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
     store.append_batch(batch(numbered(60), 0), topic="t")
@@ -159,7 +159,7 @@ def test_damage_in_the_middle_after_a_clean_shutdown_is_never_truncated(path):
 
 
 def test_log_truncated_at_the_start_of_a_file_ends_in_the_file_before(path, clock, open_store):
-    """A blank record pads that, and nothing follows it any more."""
+    """A blank record fills the rest of the file, and no record follows it."""
     with open_store() as store:
         for body in numbered(150):
             clock.now += 1000
@@ -221,7 +221,7 @@ def test_copied_directory_opens_and_recovers(tmp_path, clean):
 
 
 def test_a_restarted_recovery_has_the_same_result(path, open_store, monkeypatch):
-    """A recovery that dies at any of its writes is simply repeated."""
+    """A recovery that is killed at any of its writes is repeated."""
     last = crashed(path, count=30)
     file, at = file_of(path, last.physical_offset)
     image = path.with_name("image")

@@ -1,4 +1,4 @@
-"""The tables in `config/`, as both generations of RocketMQ write them."""
+"""The tables in `config/`, as RocketMQ 4 and 5 write them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Delay levels are a directory's own: given once, kept, and not to be changed under messages."""
+"""Delay levels are fixed when a directory is created, and cannot be changed later."""
 
 import json
 import shutil
@@ -23,20 +23,20 @@ def identity(path):
     return json.loads((path / "pyrocket" / "store.json").read_bytes())
 
 
-def test_a_new_store_keeps_the_levels_it_is_made_with(open_store, path):
+def test_a_new_store_saves_its_levels(open_store, path):
     open_store(config=SHORT).close()
     assert identity(path)["messageDelayLevel"] == "1s 1m 1d"
     assert levels(open_store()) == "1s 1m 1d"
     assert levels(open_store(read_only=True)) == "1s 1m 1d"
 
 
-def test_a_new_store_has_rocketmq_s_levels_by_default(open_store, path):
+def test_a_new_store_has_the_levels_of_rocketmq_by_default(open_store, path):
     open_store().close()
     assert identity(path)["messageDelayLevel"] == DELAY_LEVELS
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_other_levels_are_refused_and_the_same_are_fine(open_store, path, read_only):
+def test_different_levels_are_rejected_and_equal_levels_accepted(open_store, path, read_only):
     open_store(config=SHORT).close()
     before = identity(path)
     with pytest.raises(OptionError, match="'1s 1m 1d'") as caught:
@@ -46,7 +46,7 @@ def test_other_levels_are_refused_and_the_same_are_fine(open_store, path, read_o
     open_store(config=replace(SMALL, delay_levels=" 1s  60s 24h"), read_only=read_only)
 
 
-def test_levels_of_a_java_store_are_those_of_the_first_writer(tmp_path):
+def test_the_first_writer_sets_the_levels_of_a_broker_store(tmp_path):
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
     before = snapshot(root)
     with Store.open(root, read_only=True) as store:

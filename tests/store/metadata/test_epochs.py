@@ -1,4 +1,4 @@
-"""Where recoveries have cut the log."""
+"""Epochs record the ends of queues to which recoveries truncated them."""
 
 import pytest
 from pyrocket.disk.layout import Layout
@@ -6,7 +6,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.metadata.epochs import Epochs
 
 
-def test_offsets_of_an_older_epoch_are_good_up_to_the_smallest_later_end(tmp_path):
+def test_offsets_of_an_older_epoch_are_valid_up_to_the_lowest_later_truncation(tmp_path):
     epochs = Epochs(Layout(tmp_path))
     assert epochs.current == 0
     assert epochs.cut_since(0, "t", 0) is None
@@ -24,7 +24,7 @@ def test_offsets_of_an_older_epoch_are_good_up_to_the_smallest_later_end(tmp_pat
     "content",
     [b"[{}", b"5", b"[5]", b'[{"t":5}]', b'[{"t":{"x":1}}]', b'[{"t":{"0":null}}]', b"\xa2"],
 )
-def test_an_unparsable_file_is_reported_by_name(tmp_path, content):
+def test_an_invalid_file_is_reported(tmp_path, content):
     layout = Layout(tmp_path)
     layout.own.mkdir()
     layout.epochs.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Groups' offsets that cannot be read are named, and nothing is deleted."""
+"""Unreadable group offsets are reported, and nothing is deleted."""
 
 import pytest
 from pyrocket import Store
@@ -8,7 +8,7 @@ from pyrocket.errors import StoreDamagedError
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"offsetTable":5}', '{"offsetTable":{"a@b":{"x":1}}}']
 )
-def test_a_broken_offset_table_is_named(tmp_path, text):
+def test_a_corrupt_offset_table_is_reported(tmp_path, text):
     root = tmp_path / "store"
     with Store.open(root, create=True) as store:
         store.topics.create("T")

@@ -1,4 +1,4 @@
-"""Consumer groups: committed, queried, reset and deleted, by several processes at once."""
+"""Offsets of consumer groups are committed, read, reset and deleted by several processes."""
 
 import multiprocessing
 
@@ -29,7 +29,7 @@ def queues(store):
     return store
 
 
-def test_a_group_without_commits_has_none(queues):
+def test_a_group_without_commits_has_no_offsets(queues):
     assert queues.groups.committed("g", "t") == {}
     assert queues.groups.all() == {}
     assert queues.groups.topics("g") == []
@@ -45,14 +45,14 @@ def test_a_commit_is_visible_to_all_processes(queues, open_store):
         assert store.groups.topics("g") == ["t"]
 
 
-def test_offsets_of_numpy_are_written_as_numbers(queues, path):
+def test_numpy_offsets_are_written_as_json_numbers(queues, path):
     queues.groups.commit("g", "t", {np.int32(0): np.int64(3)})
     assert '"t@g":{0:3\n' in (path / "config/consumerOffset.json").read_text()
     with pytest.raises(InvalidInputError, match="NOT_A_NUMBER"):
         queues.groups.commit("g", "t", {0: 4.0})
 
 
-def test_the_first_commit_makes_the_group_for_java(queues, path):
+def test_the_first_commit_creates_the_group_for_brokers_too(queues, path):
     queues.groups.commit("g", "t", {0: 3})
     queues.groups.commit("g", "t", {0: 4})
     content = fastjson.loads((path / "config/subscriptionGroup.json").read_text())
@@ -60,7 +60,7 @@ def test_the_first_commit_makes_the_group_for_java(queues, path):
     assert content["dataVersion"]["counter"] == 1
 
 
-def test_a_group_is_made_without_a_commit(queues):
+def test_a_group_can_be_created_without_a_commit(queues):
     assert queues.groups.create("g") == queues.groups.create("g") == GroupConfig("g")
     assert queues.groups.get("g") == GroupConfig("g")
 
@@ -85,13 +85,13 @@ def test_a_commit_moves_backwards_only_on_request(queues):
 
 @pytest.mark.parametrize("offset", [-1, 11])
 @pytest.mark.parametrize("change", ["commit", "reset"])
-def test_offsets_that_a_queue_cannot_have_are_refused_and_nothing_is_kept(queues, offset, change):
+def test_out_of_range_offsets_are_rejected_and_nothing_is_saved(queues, offset, change):
     with pytest.raises(OffsetOutOfRangeError, match="queue 0 of 't'"):
         getattr(queues.groups, change)("g", "t", {1: 2, 0: offset})
     assert queues.groups.all() == {}
 
 
-def test_a_queue_s_end_may_be_committed(queues):
+def test_the_end_of_a_queue_may_be_committed(queues):
     assert queues.groups.commit("g", "t", {0: 10, 1: 5, 2: 0}) == {0: 10, 1: 5, 2: 0}
 
 
@@ -122,7 +122,7 @@ def test_every_name_that_rocketmq_accepts_is_accepted(queues, name):
     assert queues.groups.commit(name, "t", {0: 1}) == queues.groups.committed(name, "t") == {0: 1}
 
 
-def test_a_store_for_reading_refuses_changes(queues, open_store):
+def test_a_read_only_store_rejects_changes(queues, open_store):
     groups = open_store(read_only=True).groups
     for change in (
         lambda: groups.commit("g", "t", {0: 1}),
@@ -134,14 +134,14 @@ def test_a_store_for_reading_refuses_changes(queues, open_store):
             change()
 
 
-def test_a_reset_moves_back_and_forth(queues):
+def test_a_reset_moves_backwards_and_forwards(queues):
     queues.groups.commit("g", "t", {0: 7})
     assert queues.groups.reset("g", "t", "earliest") == {0: 0, 1: 0, 2: 0}
     assert queues.groups.reset("g", "t", "latest") == {0: 10, 1: 5, 2: 0}
     assert queues.groups.reset("g", "t", {1: 3}) == {0: 10, 1: 3, 2: 0}
 
 
-def test_a_reset_to_a_time_begins_with_what_was_stored_then(queues, clock):
+def test_a_reset_to_a_time_starts_at_the_first_message_stored_then(queues, clock):
     clock.now += 60_000
     queues.append_batch(batch(numbered(4), 1), topic="t")
     groups = queues.groups
@@ -157,7 +157,7 @@ def test_an_invalid_reset_is_refused(queues, to):
     assert caught.value.code == "RESET_PLACE"
 
 
-def test_a_recreated_topic_s_queues_begin_where_the_old_ones_ended(queues):
+def test_the_queues_of_a_recreated_topic_start_at_the_old_ends(queues):
     queues.topics.delete("t")
     queues.topics.create("t", read_queues=1, write_queues=1)
     assert queues.groups.reset("g", "t", "earliest") == {0: 10}
@@ -166,7 +166,7 @@ def test_a_recreated_topic_s_queues_begin_where_the_old_ones_ended(queues):
         queues.groups.reset("g", "t", {0: 9})
 
 
-def test_deleting_a_topic_drops_its_offsets_and_keeps_the_group(queues):
+def test_deleting_a_topic_deletes_its_offsets_but_not_the_group(queues):
     queues.groups.commit("g", "t", {0: 7})
     queues.topics.delete("t")
     assert queues.groups.committed("g", "t") == {}
@@ -185,15 +185,15 @@ def test_deleting_a_group_deletes_only_its_offsets(queues, path):
     assert "g@" not in (path / "config/consumerOffset.json").read_text().replace("gg@", "")
 
 
-def test_a_missing_group_names_the_nearest(queues):
+def test_the_error_for_a_missing_group_suggests_the_most_similar_name(queues):
     queues.groups.create("payments")
     for use in (queues.groups.get, queues.groups.delete):
         with pytest.raises(GroupNotFoundError, match="Did you mean 'payments'"):
             use("payment")
 
 
-def test_offsets_that_a_crash_has_cut_do_not_hold_later_commits_back(open_store, path):
-    """The log's tail was not durable: its offsets are given to other messages."""
+def test_offsets_after_a_truncated_end_do_not_prevent_later_commits(open_store, path):
+    """The log's tail was not durable: its offsets are assigned to other messages."""
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
     first = store.append_batch(batch(numbered(2), 0), topic="t")
@@ -209,7 +209,7 @@ def test_offsets_that_a_crash_has_cut_do_not_hold_later_commits_back(open_store,
     assert again.groups.commit("g", "t", {0: 1}) == {0: 1}
 
 
-def test_a_commit_on_a_full_disk_is_refused_by_name_and_changes_nothing(queues, monkeypatch):
+def test_a_commit_on_a_full_disk_raises_an_error_and_changes_nothing(queues, monkeypatch):
     queues.groups.commit("g", "t", {0: 1})
     with monkeypatch.context() as patch:
         patch.setattr(io, "write_at", lambda *_: (_ for _ in ()).throw(OSError(28, "ENOSPC")))
@@ -220,7 +220,7 @@ def test_a_commit_on_a_full_disk_is_refused_by_name_and_changes_nothing(queues, 
     assert queues.groups.commit("g", "t", {0: 2}) == {0: 2}
 
 
-def test_several_processes_commit_at_once_and_nothing_is_lost(tmp_path):
+def test_concurrent_commits_of_several_processes_are_all_saved(tmp_path):
     root = str(tmp_path / "store")
     with Store.open(root, create=True, config=SMALL) as store:
         store.topics.create("t", read_queues=4, write_queues=4)

@@ -17,7 +17,7 @@ from support.stores import SMALL, batch, message, numbered, overwrite, snapshot
 
 @pytest.fixture
 def odd(path):
-    """A store with five items a slot, without the files of ours."""
+    """A store with five items per slot, without our own files."""
     config = replace(SMALL, index_slots=100, index_items=500)
     with Store.open(path, create=True, config=config) as store:
         for number in range(50):
@@ -37,7 +37,7 @@ def index_sizes(path):
     return config.index_slots, config.index_items
 
 
-def test_sizes_of_java_s_index_are_taken_from_it(tmp_path):
+def test_index_sizes_of_a_broker_store_are_derived_from_its_files(tmp_path):
     shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
     assert index_sizes(tmp_path / "s") == (100, 400)
     Store.open(tmp_path / "s").close()
@@ -65,7 +65,7 @@ def test_an_index_of_other_proportions_needs_the_configuration(tmp_path):
     assert index_sizes(tmp_path / "s") == (100, 300)
 
 
-def test_an_index_of_unknown_sizes_is_kept_and_not_damage(odd, before):
+def test_an_index_of_unknown_sizes_is_not_deleted_or_reported_as_damage(odd, before):
     (finding,) = verify(odd).findings
     assert (finding.code, finding.file) == ("INDEX_GEOMETRY", "index")
     assert "--index-slots" in finding.fix
@@ -111,7 +111,7 @@ def test_sizes_are_not_derived_from_one_truncated_index_file(open_store, path):
     assert (config.index_slots, config.index_items) == (20, 80)
 
 
-def test_the_sizes_of_a_store_win_over_the_configuration(open_store, path):
+def test_the_sizes_of_a_store_take_precedence_over_the_configuration(open_store, path):
     open_store().close()
     store = open_store(config=replace(SMALL, index_slots=5, index_items=7))
     store.append(message(keys=["k"]))
@@ -142,6 +142,6 @@ def test_a_store_of_an_older_version_gets_sizes(open_store, path):
     "sizes",
     [{"index_slots": 0}, {"index_items": 1}, {"index_slots": 2**29}, {"index_items": 2**27}],
 )
-def test_impossible_sizes_are_refused(sizes):
+def test_invalid_sizes_are_rejected(sizes):
     with pytest.raises(OptionError, match="index_items"):
         StoreConfig(**sizes)

@@ -1,4 +1,4 @@
-"""RocketMQ's JSON files: the backup replaces a bad one, and no unknown field is lost."""
+"""RocketMQ's JSON files: a backup replaces a corrupt file, and no unknown field is lost."""
 
 import logging
 
@@ -62,7 +62,7 @@ def test_empty_files_are_an_empty_table(table, main, backup, empty):
 
 
 @pytest.mark.parametrize("text", [None, "", *BROKEN])
-def test_the_backup_replaces_a_broken_file_with_a_warning(table, main, backup, text, caplog):
+def test_the_backup_replaces_a_corrupt_file_with_a_warning(table, main, backup, text, caplog):
     if text is not None:
         main.write_text(text)
     backup.write_text(GOOD)
@@ -87,13 +87,13 @@ def test_an_unreadable_file_is_not_an_empty_table(table, main, backup, text, oth
     assert main.read_text() == text
 
 
-def test_a_broken_backup_alone_is_named_too(table, backup):
+def test_a_corrupt_backup_without_a_table_is_reported(table, backup):
     backup.write_text("{")
     with pytest.raises(StoreDamagedError, match="is missing, and its backup cannot be parsed"):
         table.read()
 
 
-def test_invalid_utf8_is_broken_text(table, main, backup):
+def test_invalid_utf8_is_damage(table, main, backup):
     main.write_bytes(b'{"t":{"\xff":1}}')
     backup.write_text(GOOD)
     assert table.read() == {"a": 1}
@@ -110,14 +110,14 @@ def test_a_change_preserves_unknown_fields_and_the_old_file(table, main, backup)
     }
 
 
-def test_the_data_version_is_advanced_on_request(table, main):
+def test_the_data_version_is_incremented_on_request(table, main):
     main.write_text(GOOD)
     table.change(add("b", 2), changed_at=77)
     version = fastjson.loads(main.read_text())["dataVersion"]
     assert version == {"counter": 4, "stateVersion": 9, "timestamp": 77}
 
 
-def test_a_new_table_begins_with_version_one_and_no_backup(table, main, backup):
+def test_a_new_table_starts_with_version_one_and_no_backup(table, main, backup):
     table.change(add("b", 2), changed_at=77)
     assert main.read_text() == (
         '{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"timestamp":77\n\t},\n\t"t":{\n\t\t"b":2\n\t}\n}'
@@ -132,7 +132,7 @@ def test_an_edit_without_effect_writes_nothing(table, main, backup):
     assert not backup.exists()
 
 
-def test_a_broken_file_never_replaces_its_good_backup(table, main, backup):
+def test_a_corrupt_file_never_replaces_its_valid_backup(table, main, backup):
     main.write_text('{"half')
     backup.write_text(GOOD)
     table.change(add("b", 2))
@@ -140,14 +140,14 @@ def test_a_broken_file_never_replaces_its_good_backup(table, main, backup):
     assert table.read() == {"a": 1, "b": 2}
 
 
-def test_half_characters_become_question_marks_as_in_java(table, main):
+def test_lone_surrogates_become_question_marks_as_in_java(table, main):
     main.write_text(r'{"t":{},"new":"\ud800"}')
     table.change(add("b", 2))
     assert fastjson.loads(main.read_text())["new"] == "?"
 
 
-def test_a_change_that_fails_anywhere_leaves_the_old_table_or_the_new(root, main, monkeypatch):
-    """Each operation of a change fails once, as a full disk or a death in between would do it."""
+def test_a_change_that_fails_at_any_step_leaves_the_old_or_the_new_table(root, main, monkeypatch):
+    """Each operation of a change fails once, as on a full disk or when the process is killed."""
     table = JsonTable(Layout(root), "x", parse)
     table.change(add("n", 0))
     table.change(add("n", 1))
@@ -179,7 +179,7 @@ def _failing(real, left):
 
 
 @given(st.text(alphabet='{}[]":,0159-.eE \\\ntaN', max_size=40))
-def test_any_text_is_a_table_or_damage_by_name(tmp_path_factory, text):
+def test_any_text_is_a_valid_table_or_reported_as_damage(tmp_path_factory, text):
     root = tmp_path_factory.mktemp("s")
     (root / "config").mkdir()
     (root / "config/x.json").write_text(text)

@@ -1,4 +1,4 @@
-"""Saved ends of queues: only of those that changed, and never lower than before."""
+"""Only the ends of changed queues are saved, and they never decrease."""
 
 import pytest
 from pyrocket import Store
@@ -12,7 +12,7 @@ QUEUES = 20
 
 @pytest.fixture
 def many(path, clock):
-    """A store of 20 queues with a message each, closed cleanly."""
+    """A store of 20 queues with one message each that was shut down cleanly."""
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
         store.topics.create("t", read_queues=QUEUES, write_queues=QUEUES)
         store.append_batch(batch(numbered(QUEUES), list(range(QUEUES))), topic="t")
@@ -21,7 +21,7 @@ def many(path, clock):
 
 @pytest.fixture
 def looked_at(monkeypatch):
-    """The queues of users' topics that are looked at, by their ids."""
+    """The ids of the queues of user topics that are read."""
     seen, get = set(), QueueTable.get
 
     def noting(queues, topic, queue_id):
@@ -59,7 +59,7 @@ def test_a_checkpoint_reads_only_queues_changed_since_the_last(many, looked_at, 
         assert noted(many)["t", queue] == 2
 
 
-def test_ends_of_queues_that_another_writer_appended_to_are_noted(many, recoveries):
+def test_ends_of_queues_that_another_writer_appended_to_are_saved(many, recoveries):
     recoveries.clear()
     with Store.open(many, config=SMALL) as store:
         store.append(message(queue_id=3))
@@ -71,7 +71,7 @@ def test_ends_of_queues_that_another_writer_appended_to_are_noted(many, recoveri
     assert recoveries == []
 
 
-def test_a_cleaning_does_not_make_all_queues_be_read_again(path, recoveries):
+def test_a_cleaning_does_not_cause_all_queues_to_be_read_again(path, recoveries):
     with filled(path, 200) as store:
         store.topics.create("other", read_queues=1, write_queues=1)
         store.append_batch(batch(numbered(30), 0), topic="other")
@@ -85,7 +85,7 @@ def test_a_cleaning_does_not_make_all_queues_be_read_again(path, recoveries):
 
 @pytest.mark.parametrize("others", [False, True])
 @pytest.mark.parametrize("lost", [slice(None), slice(3, None)], ids=["all files", "the last"])
-def test_a_queue_that_lost_files_while_the_store_was_open_does_not_end_earlier(
+def test_the_saved_end_of_a_queue_that_loses_files_in_use_does_not_decrease(
     path, recoveries, lost, others
 ):
     filled(path).close()
@@ -124,7 +124,7 @@ def test_a_queue_that_lost_its_first_file_while_the_store_was_open_is_rebuilt(
         assert bodies(store) == {0: [*numbered(40), *others, b"more"]}
 
 
-def test_a_deleted_topic_is_noted_no_longer_than_until_all_queues_are_looked_at(path, recoveries):
+def test_a_deleted_topic_is_removed_when_all_queues_are_read(path, recoveries):
     with filled(path, 200) as store:
         store.topics.create("other", read_queues=1, write_queues=1)
         store.append(message(topic="other"))

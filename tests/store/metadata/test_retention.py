@@ -23,7 +23,7 @@ def filled(path, clock, **config):
 
 
 def write_late(path, clock, hours=6, config=SMALL):
-    """Another process writes so many hours later; returns how many log files there are then."""
+    """Append in another process after `hours`; return the number of log files afterwards."""
     clock.now += hours * HOUR_MS
     with Store.open(path, config=config, clock=clock) as store:
         store.append(message(b"late", queue_id=0))
@@ -40,7 +40,7 @@ def test_all_writers_follow_the_retention_given_at_creation(path, clock):
     assert write_late(path, clock) <= 2
 
 
-def test_without_one_everything_is_kept(path, clock):
+def test_without_a_retention_no_message_is_deleted(path, clock):
     filled(path, clock).close()
     count = len(log_files(path))
     assert write_late(path, clock, 10_000) >= count
@@ -48,14 +48,14 @@ def test_without_one_everything_is_kept(path, clock):
         assert store.retention is None
 
 
-def test_a_retention_given_later_holds_for_that_process_only(path, clock):
+def test_a_retention_given_at_a_later_open_applies_to_that_process_only(path, clock):
     filled(path, clock).close()
     assert write_late(path, clock, config=replace(SMALL, retention=KEPT)) <= 2
     with Store.open(path, read_only=True) as store:
         assert store.retention is None
 
 
-def test_an_open_writer_follows_within_ten_seconds(path, clock):
+def test_an_open_writer_applies_a_new_retention_within_ten_seconds(path, clock):
     with filled(path, clock) as open_long:
         count = len(log_files(path))
         clock.now += 6 * HOUR_MS
@@ -67,7 +67,7 @@ def test_an_open_writer_follows_within_ten_seconds(path, clock):
         assert len(log_files(path)) < count
 
 
-def test_a_retention_may_be_changed_and_taken_away(path, clock):
+def test_a_retention_may_be_changed_and_removed(path, clock):
     with filled(path, clock, retention=KEPT) as store:
         changed = Retention(hours=None, total_bytes=10**9, full_ratio=0.99)
         store.set_retention(changed)
@@ -84,13 +84,13 @@ def test_a_limit_of_bytes_deletes_nothing_by_age(path, clock):
     assert write_late(path, clock, 10_000) == 3
 
 
-def test_a_reader_sets_nothing(path, clock):
+def test_a_reader_cannot_set_a_retention(path, clock):
     filled(path, clock).close()
     with Store.open(path, read_only=True) as store, pytest.raises(StoreReadOnlyError):
         store.set_retention(KEPT)
 
 
-def test_cleaning_by_hand_uses_the_retention(path, clock):
+def test_a_manual_cleaning_uses_the_retention(path, clock):
     with filled(path, clock, retention=Retention(hours=5, at_hours=())) as store:
         clock.now += 6 * HOUR_MS
         preview = store.clean(dry_run=True)
@@ -111,7 +111,7 @@ def test_a_killed_creation_leaves_no_retention(path, clock, monkeypatch):
         assert store.retention is None
 
 
-def test_a_snapshot_keeps_messages_for_as_long(path, clock, tmp_path):
+def test_a_snapshot_has_the_retention_of_its_source(path, clock, tmp_path):
     with filled(path, clock, retention=KEPT) as store:
         store.snapshot(tmp_path / "copy")
     with Store.open(tmp_path / "copy", read_only=True) as copy:
@@ -121,7 +121,7 @@ def test_a_snapshot_keeps_messages_for_as_long(path, clock, tmp_path):
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"hours": -1}', '{"hours": "x", "at_hours": [4]}', '{"at_hours": [99]}']
 )
-def test_a_file_that_cannot_be_read_deletes_nothing_and_is_named(path, clock, text):
+def test_an_unreadable_retention_file_is_reported_and_nothing_is_deleted(path, clock, text):
     filled(path, clock, retention=KEPT).close()
     count = len(log_files(path))
     (path / "pyrocket" / "retention.json").write_text(text)
@@ -136,12 +136,12 @@ def test_a_file_that_cannot_be_read_deletes_nothing_and_is_named(path, clock, te
 
 
 def free(monkeypatch, count, total=1 << 40):
-    """Have the disk so many bytes free."""
+    """Simulate a disk with this number of free bytes."""
     set_disk_usage(monkeypatch, total - count, total, unit=1)
 
 
-def test_a_store_without_a_retention_takes_rows_while_two_log_files_fit(path, clock, monkeypatch):
-    """However full the disk is: a laptop that is 91 % full may have 80 GB free."""
+def test_a_store_without_a_retention_accepts_rows_while_two_log_files_fit(path, clock, monkeypatch):
+    """The usage ratio does not matter: a laptop that is 91 % full may have 80 GB free."""
     with filled(path, clock) as store:
         room = 2 * SMALL.log_file_bytes
         row = message(b"x" * 100, queue_id=0)
@@ -154,7 +154,7 @@ def test_a_store_without_a_retention_takes_rows_while_two_log_files_fit(path, cl
         store.append(row)
 
 
-def test_staged_rows_have_to_fit_beside_two_log_files(path, clock, monkeypatch):
+def test_staged_rows_must_fit_in_addition_to_two_log_files(path, clock, monkeypatch):
     with filled(path, clock) as store:
         one = numbered(0)
         staged = stage(store, one, [b"." * 900] * 10)
@@ -180,7 +180,7 @@ def test_a_store_without_a_retention_warns_once_above_ninety_percent(
         assert "pyrocket store set" in warned.getMessage()
 
 
-def test_with_a_retention_the_rules_are_by_how_full_the_disk_is(path, clock, monkeypatch):
+def test_with_a_retention_the_disk_usage_ratios_apply(path, clock, monkeypatch):
     with filled(path, clock, retention=Retention(hours=None)) as store:
         free(monkeypatch, 80 << 30, total=1 << 40)
         with pytest.raises(StoreUnavailableError, match="92% full; above 90%"):

@@ -1,4 +1,4 @@
-"""The services' cursors survive boots, and never exceed what is durable."""
+"""The services' cursors survive reboots, and never exceed the durable end."""
 
 import pytest
 from pyrocket import Store
@@ -23,7 +23,7 @@ LEVEL_2 = level_field(2)
 
 
 def with_delayed(path, count=5, **options):
-    """A store with messages in the queue of level 2, as their sender leaves it."""
+    """A store with messages in the queue of delay level 2."""
     store = filled(path, 3, **options)
     for topic in (SCHEDULE_TOPIC, HALF_TOPIC):
         inner(store).reader.topics.put(TopicConfig(topic, 2, 2))
@@ -55,7 +55,7 @@ def _system_topics_may_be_written(monkeypatch):
 
 
 def test_delay_offsets_are_saved_for_rocketmq_every_ten_seconds(tmp_path, clock):
-    """A broker that is started after our crash repeats no more than after its own."""
+    """After our crash, a broker repeats no more deliveries than after its own crash."""
     store = with_delayed(tmp_path, clock=clock, config=BY_HAND)
     told = []
     for after_ms, delivered in ((0, 1), (9_999, 2), (1, 3), (5_000, 4), (5_000, 5)):
@@ -68,7 +68,7 @@ def test_delay_offsets_are_saved_for_rocketmq_every_ten_seconds(tmp_path, clock)
     store.close(clean=False)
 
 
-def test_cursors_survive_a_clean_end_and_another_boot(tmp_path):
+def test_cursors_survive_a_clean_shutdown_and_a_reboot(tmp_path):
     with with_delayed(tmp_path) as store:
         move(store, {LEVEL_2: 3, HALF_CURSOR: 2, TIMER_READ_TIME: 1_700_000_000_123})
     assert DelayOffsets(Layout(tmp_path)).read() == {2: 3}
@@ -80,7 +80,7 @@ def test_cursors_survive_a_clean_end_and_another_boot(tmp_path):
     assert value(tmp_path, TIMER_READ_TIME) == 1_700_000_000_123
 
 
-def test_later_cursors_of_a_broker_are_taken_over(tmp_path):
+def test_later_cursors_of_a_broker_are_adopted(tmp_path):
     with with_delayed(tmp_path) as store:
         move(store, {LEVEL_2: 2})
     DelayOffsets(Layout(tmp_path)).save({2: 4})
@@ -89,7 +89,7 @@ def test_later_cursors_of_a_broker_are_taken_over(tmp_path):
     assert value(tmp_path, LEVEL_2) == 4
 
 
-def test_a_cursor_is_never_beyond_its_queue(tmp_path):
+def test_a_cursor_is_never_after_the_end_of_its_queue(tmp_path):
     with with_delayed(tmp_path, 5):
         pass
     DelayOffsets(Layout(tmp_path)).save({2: 99})
@@ -98,7 +98,7 @@ def test_a_cursor_is_never_beyond_its_queue(tmp_path):
     assert value(tmp_path, LEVEL_2) == 5
 
 
-def test_checkpoint_keeps_cursors_as_they_were_before_the_flush(tmp_path, monkeypatch):
+def test_a_checkpoint_saves_the_cursors_read_before_the_flush(tmp_path, monkeypatch):
     store = with_delayed(tmp_path)
     move(store, {LEVEL_2: 1})
     store.append(message(b"more"))
@@ -118,7 +118,7 @@ def test_checkpoint_keeps_cursors_as_they_were_before_the_flush(tmp_path, monkey
     store.close(clean=False)
 
 
-def test_recovery_makes_services_run(tmp_path):
+def test_a_recovery_resets_the_next_due_time(tmp_path):
     store = with_delayed(tmp_path)
     page = words(tmp_path)
     page[NEXT_DUE] = NEVER
@@ -128,7 +128,7 @@ def test_recovery_makes_services_run(tmp_path):
     assert value(tmp_path, NEXT_DUE) == 0
 
 
-def test_snapshot_has_the_cursors_of_its_moment(tmp_path):
+def test_a_snapshot_has_the_cursors_of_its_bound(tmp_path):
     with with_delayed(tmp_path / "a") as store:
         move(store, {LEVEL_2: 3, HALF_CURSOR: 1})
         store.snapshot(tmp_path / "b")
@@ -138,7 +138,7 @@ def test_snapshot_has_the_cursors_of_its_moment(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"timed": 9223372036854775808}', b'{"timed": 1e999}'])
-def test_damaged_cursors_are_named(tmp_path, content):
+def test_corrupt_cursors_are_reported(tmp_path, content):
     with with_delayed(tmp_path) as store:
         move(store, {LEVEL_2: 3})
     layout = Layout(tmp_path)

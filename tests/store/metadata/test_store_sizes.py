@@ -1,4 +1,4 @@
-"""The sizes of a store without `store.json` are those of most of its files, everywhere."""
+"""The sizes of a store without `store.json` are derived from the majority of its files."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ LENGTHS = [0, 1000, 2000, 4096, 6000]
 
 @pytest.fixture
 def bare(path, clock):
-    """A store without the files of ours: several files of log and queue."""
+    """A store with several log and queue files, without our own files."""
     filled(path, count=150, config=CONFIG, clock=clock).close()
     shutil.rmtree(path / "pyrocket")
     assert len(log_files(path)) == 5
@@ -42,7 +42,7 @@ def open_error(path, **options):
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
 def test_a_log_file_of_wrong_length_is_reported_and_no_size_is_stored(bare, number, length):
-    """It once decided the size permanently if the file system listed it first."""
+    """Such a file once determined the size permanently if the file system listed it first."""
     file = log_files(bare)[number]
     data = file.read_bytes()
     truncate(file, length)
@@ -66,7 +66,7 @@ def test_a_log_file_of_wrong_length_is_reported_and_no_size_is_stored(bare, numb
 
 @pytest.mark.parametrize("length", LENGTHS[1:])
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
-def test_reader_refuses_a_scan_of_a_log_file_of_another_length(bare, number, length):
+def test_a_scan_of_a_log_file_of_wrong_length_is_rejected(bare, number, length):
     file = log_files(bare)[number]
     truncate(file, length)
     with Store.open(bare, read_only=True) as store:
@@ -78,7 +78,7 @@ def test_reader_refuses_a_scan_of_a_log_file_of_another_length(bare, number, len
 
 @pytest.mark.parametrize("length", [0, 20, 100, 150])
 @pytest.mark.parametrize("number", [0, 1, 14])
-def test_queue_file_of_another_length_is_rebuilt_with_the_size_of_the_others(bare, number, length):
+def test_a_queue_file_of_wrong_length_is_rebuilt_with_the_size_of_the_others(bare, number, length):
     file = queue_files(bare)[number]
     truncate(file, length)
     if length or number < 14:  # Empty last files are created again.
@@ -93,7 +93,7 @@ def test_queue_file_of_another_length_is_rebuilt_with_the_size_of_the_others(bar
 
 
 @pytest.mark.parametrize("name", ["00000000000000000000", "00000000000000004096"])
-def test_file_names_identify_the_truncated_one_of_javas_two_files(tmp_path, name):
+def test_file_names_identify_the_truncated_file_of_a_broker_store(tmp_path, name):
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
     file = root / "commitlog" / name
     data = file.read_bytes()
@@ -108,7 +108,7 @@ WRONG = {"logFileBytes": (4096, 8192), "queueFileEntries": (5, 10), "log": (1638
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_stored_sizes_that_contradict_all_files_are_refused_with_a_remedy(path, clock, case):
+def test_stored_sizes_that_contradict_all_files_are_rejected_with_a_remedy(path, clock, case):
     """Such a `store.json` was once written for a store with one truncated file."""
     filled(path, count=150, config=CONFIG, clock=clock).close()
     key, (wrong, right) = "logFileBytes" if case == "log" else case, WRONG[case]
@@ -133,7 +133,7 @@ def test_stored_sizes_that_contradict_all_files_are_refused_with_a_remedy(path, 
 
 @pytest.fixture
 def single(path, clock):
-    """A store of one log file, without the files of ours."""
+    """A store with one log file, without our own files."""
     filled(path, count=30, config=CONFIG, clock=clock).close()
     shutil.rmtree(path / "pyrocket")
     (file,) = log_files(path)
@@ -147,8 +147,8 @@ def test_size_is_derived_from_a_single_intact_file(single, path):
 
 
 @pytest.mark.parametrize("length", [1, 1000, 4096])
-def test_single_truncated_file_is_refused_by_name(single, path, length):
-    """4096 bytes could be a whole log file, if a message did not continue after them."""
+def test_a_single_truncated_file_is_reported(single, path, length):
+    """4096 bytes could be a complete log file if no message continued after them."""
     truncate(single, length)
     for read_only in (True, False):
         error = open_error(path, read_only=read_only)

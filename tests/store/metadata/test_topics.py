@@ -1,4 +1,4 @@
-"""Topics: created, changed, deleted, created again."""
+"""Topics are created, changed, deleted and recreated."""
 
 import re
 from dataclasses import replace
@@ -115,7 +115,7 @@ def test_removed_write_queue_stays_readable_until_it_is_no_read_queue(store):
     assert bodies(store)[1] == [b"old"]
     store.topics.update("t", read_queues=1)
     assert bodies(store) == {0: []}
-    # Offsets of the lost queue, such as those of a planned micro-batch, can still be used.
+    # Offsets of the removed queue, such as those of a planned micro-batch, can still be read.
     assert [one.body for one in store.read("t", 1, 0)] == [b"old"]
     with pytest.raises(PyrocketError) as caught:
         store.read("t", 2, 0)
@@ -153,7 +153,7 @@ def test_recreated_topic_survives_recovery(open_store, path):
     assert bodies(again)[0] == numbered(7, first=14)
 
 
-def test_other_writers_notice_a_recreated_topic(open_store):
+def test_other_writers_detect_a_recreated_topic(open_store):
     first, second = open_store(), open_store()
     first.topics.create("t", read_queues=1, write_queues=1)
     for one in (first, second, first):
@@ -166,7 +166,7 @@ def test_other_writers_notice_a_recreated_topic(open_store):
 
 
 def test_writer_closes_open_files_of_a_half_deleted_topic(open_store, monkeypatch):
-    """The deleting process died after moving the queues away: their files are no longer read."""
+    """The deleting process was killed after it moved the queues: their files are no longer read."""
     first, second = open_store(), open_store()
     first.topics.create("t", read_queues=1, write_queues=1)
     first.append(message(b"old"))
@@ -204,7 +204,7 @@ def test_deleting_a_topic_deletes_all_its_files(store, path):
 
 
 def test_interrupted_deletion_never_restores_old_messages(open_store, path, monkeypatch):
-    """Each operation of a deletion fails once; what was deleted stays deleted or stays whole."""
+    """Each operation of a deletion fails once; old messages never reappear."""
     for failing in range(100):
         store = open_store()
         store.topics.create("t", read_queues=1, write_queues=1)
@@ -255,7 +255,7 @@ def test_corrupt_topics_file_is_replaced_by_our_table_or_the_backup(store, path,
     assert caught.value.code == "STORE_DAMAGED"
 
 
-def test_topics_of_java_without_an_id_can_be_read(path):
+def test_topics_of_a_broker_store_without_an_id_can_be_read(path):
     with Store.open(path, create=True, config=SMALL) as made:
         made.topics.create("t", read_queues=1, write_queues=1)
     (path / "pyrocket" / "topics.json").unlink()

@@ -1,4 +1,4 @@
-"""Every record of the log is shown, independent of queues, and damage is named."""
+"""The view has every record of the log, whatever the queues contain, and reports damage."""
 
 import random
 from dataclasses import replace
@@ -27,7 +27,7 @@ def bodies(store, **options):
     return [row["body"] for row in rows(store, ["body"], **options)]
 
 
-def test_all_topics_come_in_the_order_of_the_log(open_store):
+def test_records_of_all_topics_are_in_log_order(open_store):
     store = open_store()
     for number in range(90):
         store.append(message(b"%d" % number, topic="tuv"[number % 3], queue_id=number % 2))
@@ -38,14 +38,14 @@ def test_all_topics_come_in_the_order_of_the_log(open_store):
     assert len(store.views.plan("commitlog")) == len(log_files(store.path))
 
 
-def test_every_column_is_what_a_scan_of_the_queue_gives(store):
+def test_every_column_equals_that_of_a_scan_of_the_queue(store):
     store.append(message(b"x" * 300, keys=["a", "b"], tags="T", properties={"p": "q"}))
     columns = [name for name in VIEW_COLUMNS["commitlog"] if name != "inQueue"]
     (scanned,) = store.scan("t", 0, 0, 1, columns)
     assert rows(store, columns) == scanned.to_pylist()
 
 
-def test_messages_of_deleted_topics_are_there_and_known_by_name(store):
+def test_messages_of_deleted_topics_are_included_with_their_topic(store):
     store.append(message(b"gone"))
     store.topics.delete("t")
     store.topics.create("t")
@@ -66,8 +66,8 @@ def test_pending_messages_are_shown_under_their_system_topic(store):
     ]
 
 
-def test_it_ends_where_the_log_ends(open_store, path):
-    """Bytes after it may be anything, such as records of a writer that died."""
+def test_the_view_ends_at_the_end_of_the_log(open_store, path):
+    """The bytes after the end are arbitrary, for example records of a killed writer."""
     store = open_store()
     last = store.append(message(b"x"))
     size = store.read("t", 0, 0)[0].store_size
@@ -93,7 +93,7 @@ def test_a_torn_end_of_a_copied_store_is_not_damage(path, open_store, caplog):
 
 
 @pytest.mark.parametrize("at", [0, 4, 28, 88, 150])
-def test_damage_is_named_or_left_out(path, open_store, caplog, at):
+def test_damage_is_reported_or_skipped(path, open_store, caplog, at):
     store = filled(path, count=60)
     places = [one.physical_offset for one in store.read("t", 0, 0, 100)]
     store.close()
@@ -110,7 +110,7 @@ def test_damage_is_named_or_left_out(path, open_store, caplog, at):
     assert f"log offsets {places[bad]} to" in caplog.text
 
 
-def test_a_missing_file_in_the_middle_is_reported_beside_other_damage(path, open_store):
+def test_a_missing_file_in_the_middle_is_reported_together_with_other_damage(path, open_store):
     store = filled(path, count=60)
     store.close()
     files = log_files(path)
@@ -122,7 +122,7 @@ def test_a_missing_file_in_the_middle_is_reported_beside_other_damage(path, open
     assert 0 < len(left) < 60
 
 
-def test_a_part_that_is_cleaned_away_meanwhile_is_named(path, open_store):
+def test_a_part_whose_file_was_deleted_since_planning_is_reported(path, open_store):
     filled(path, count=60).close()
     reader = open_store(read_only=True)
     first, *_ = reader.views.plan("commitlog")
@@ -142,7 +142,7 @@ def test_an_empty_store_has_no_parts(store):
     assert store.views.plan("commitlog") == []
 
 
-def test_large_parts_come_in_batches(open_store, monkeypatch):
+def test_large_parts_are_returned_in_batches(open_store, monkeypatch):
     store = open_store(config=replace(SMALL, log_file_bytes=1 << 20))
     store.append_batch(batch(numbered(500), 0), topic="t")
     monkeypatch.setattr(commit_log, "SLICE_ROWS", 64)
@@ -152,7 +152,7 @@ def test_large_parts_come_in_batches(open_store, monkeypatch):
     assert bodies(store) == numbered(500)
 
 
-def test_bodies_that_inflate_to_a_lot_come_in_several_batches(open_store, monkeypatch):
+def test_large_inflated_bodies_are_returned_in_several_batches(open_store, monkeypatch):
     store = open_store(config=replace(SMALL, log_file_bytes=1 << 20))
     text = [bytes([65 + n]) * 8000 for n in range(20)]
     store.append_batch(batch(text, 0), topic="t")
@@ -169,7 +169,7 @@ def test_columns_are_checked_before_anything_is_read(store):
 
 
 def test_random_damage_never_invents_a_record(path):
-    """With any bytes changed, only existing records are shown, in their order."""
+    """After any change of bytes, the view only has existing records, in their order."""
     rng = random.Random(7)
     store = filled(path, count=40)
     store.close()

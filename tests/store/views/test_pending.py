@@ -45,7 +45,7 @@ def test_delayed_messages_are_listed_with_topic_queue_and_due_time(open_store, c
     assert second["queueOffset"] == 0
 
 
-def test_messages_of_other_topics_are_left_out(open_store):
+def test_messages_of_other_topics_are_excluded(open_store):
     store = open_store()
     delay(store, 1, b"1", b"2")
     delay(store, 1, b"other", topic="u")
@@ -86,12 +86,12 @@ def test_plan_stays_valid_while_messages_are_delivered(open_store, clock):
     assert store.views.pending("scheduled") == []
 
 
-def test_many_are_planned_in_parts(open_store, clock, monkeypatch):
+def test_many_pending_messages_are_planned_in_several_ranges(open_store, clock, monkeypatch):
     monkeypatch.setattr("pyrocket.views.pending.MAX_MESSAGES", 8)
     store = open_store()
     store.append_batch(level_batch([b"%02d" % number for number in range(20)]), topic="t")
     for number in range(20):
-        # Every second one is due soon, so that the pending ones have gaps between them.
+        # Every second message is due soon, so that there are gaps between the pending messages.
         at = clock.now + (500 if number % 2 else 90_000)
         store.append(message(b"%02d" % (20 + number), deliver_at_ms=at))
     clock.now += 500
@@ -102,7 +102,7 @@ def test_many_are_planned_in_parts(open_store, clock, monkeypatch):
     assert bodies(store) == expected
 
 
-def test_bodies_that_inflate_to_a_lot_come_in_several_batches(open_store, monkeypatch):
+def test_large_inflated_bodies_are_returned_in_several_batches(open_store, monkeypatch):
     monkeypatch.setattr("pyrocket.formats.record_columns.PLAIN_BYTES", 60_000)
     store = open_store()
     big = [bytes([number]) * 20_000 for number in range(20)]
@@ -111,7 +111,7 @@ def test_bodies_that_inflate_to_a_lot_come_in_several_batches(open_store, monkey
 
 
 def test_half_messages_are_listed_until_decided(tmp_path):
-    """In the Java broker's store two were re-appended three times, and a third was given up."""
+    """The broker re-appended two messages three times, and discarded a third."""
     root = shutil.copytree(GOLDEN / TXCHECK, tmp_path / "store")
     with Store.open(root, read_only=True) as store:
         columns = ("topic", "queueId", "body", "systemProperties")

@@ -1,4 +1,4 @@
-"""Messages that consumers have sent back or given up, by group, with what they were."""
+"""The views `retry` and `dlq` have the group and the origin of each message."""
 
 import pytest
 from pyrocket.errors import GroupNotFoundError, SchemaError
@@ -18,7 +18,7 @@ def rows(store, view, columns, **options):
 
 
 def send_back(store, topic, body, origin="orders", queues=1):
-    """Append to a topic of RocketMQ's what its broker would."""
+    """Append a message to a system topic as a broker does."""
     store.topics.create(topic, read_queues=queues, write_queues=queues)
     own = {"RETRY_TOPIC": origin, "ORIGIN_MESSAGE_ID": "7F" * 16, "WAIT": "false", "mine": "1"}
     append_as_broker(store, topic, own, 0, body=body)
@@ -46,7 +46,7 @@ def test_retries_of_all_groups_show_their_origin(sent_back):
     ]
 
 
-def test_dead_letters_are_those_of_the_groups_own_topic(sent_back):
+def test_dead_letters_are_read_from_the_topic_of_the_group(sent_back):
     (row,) = rows(sent_back, "dlq", ["consumerGroup", "topic", "body", "properties"])
     assert row == {
         "consumerGroup": "mail",
@@ -56,7 +56,7 @@ def test_dead_letters_are_those_of_the_groups_own_topic(sent_back):
     }
 
 
-def test_one_group_can_be_looked_at_alone(sent_back):
+def test_a_view_can_be_limited_to_one_group(sent_back):
     for view, bodies in (("retry", [b"m"]), ("dlq", [b"dead"])):
         assert [row["body"] for row in rows(sent_back, view, ["body"], group="mail")] == bodies
     assert rows(sent_back, "dlq", ["body"], group="billing") == []
@@ -85,7 +85,7 @@ def test_a_dead_letter_has_no_due_time(sent_back):
         sent_back.views.scan(part, ["dueTimestamp"])
 
 
-def test_nothing_was_sent_back(store):
+def test_a_store_without_retries_has_no_parts(store):
     assert store.views.plan("retry") == store.views.plan("dlq") == []
 
 
@@ -101,6 +101,6 @@ def test_nothing_was_sent_back(store):
         ("%RETRY%nobody_knows", "nobody_knows"),
     ],
 )
-def test_the_group_is_read_from_the_topic_as_rocketmq_names_it(topic, group):
+def test_the_group_is_derived_from_the_name_of_the_retry_topic(topic, group):
     """Pop consumers of RocketMQ 5 have a retry topic for each topic."""
     assert group_of(topic, {"billing", "billing_eu"}, {"orders"}) == group

@@ -1,4 +1,4 @@
-"""Topics and groups as tables."""
+"""The views `topics` and `groups`."""
 
 import shutil
 from datetime import datetime, timezone
@@ -22,7 +22,7 @@ def at(ms):
     return datetime.fromtimestamp(ms / 1000, timezone.utc)
 
 
-def test_lag_is_counted_from_what_is_committed(aged):
+def test_lag_is_counted_from_the_committed_offset(aged):
     aged.groups.commit("billing", "t", {0: 40})
     (row,) = table(aged, "groups")
     behind = aged.read("t", 0, 40, 100)
@@ -68,7 +68,7 @@ def test_messages_deleted_before_a_group_consumed_them_are_counted_as_lost(path,
 
 
 def test_an_offset_beyond_the_end_of_its_queue_is_shown_until_a_commit_corrects_it(path):
-    """The store was restored from a copy that is older than its table of offsets."""
+    """The store was restored from a copy that is older than its offset table."""
     store = filled(path, count=30)
     store.close()
     shutil.copytree(path, path.with_name("copy"))
@@ -86,13 +86,13 @@ def test_an_offset_beyond_the_end_of_its_queue_is_shown_until_a_commit_corrects_
     assert verify(path.with_name("copy")).findings == ()
 
 
-def test_a_group_that_has_committed_nothing_is_a_row(store):
+def test_a_group_without_commits_has_one_row(store):
     store.groups.create("new")
     (row,) = table(store, "groups")
     assert (row["consumerGroup"], row["topic"]) == ("new", None)
 
 
-def test_one_group_is_shown_alone(store):
+def test_the_table_can_be_limited_to_one_group(store):
     store.append(message())
     for group in ("one", "two"):
         store.groups.commit(group, "t", {0: 1})
@@ -101,7 +101,7 @@ def test_one_group_is_shown_alone(store):
         table(store, "groups", group="three")
 
 
-def test_a_deleted_topic_that_has_left_files_is_shown(store, path):
+def test_a_deleted_topic_with_remaining_files_is_shown(store, path):
     store.append(message(topic="t"))
     store.append(message(topic="u"))
     (path / "consumequeue/ghost/3").mkdir(parents=True)
@@ -110,7 +110,7 @@ def test_a_deleted_topic_that_has_left_files_is_shown(store, path):
     assert (rows["ghost"]["perm"], rows["ghost"]["queues"]) == (None, [])
 
 
-def test_a_topic_that_was_cleaned_empty_keeps_its_offsets(path, open_store):
+def test_a_topic_whose_messages_have_all_expired_keeps_its_offsets(path, open_store):
     store = filled(path, count=0)
     store.topics.create("idle", read_queues=1, write_queues=1)
     store.append(message(topic="idle", queue_id=0))
