@@ -2,8 +2,9 @@
 
 Usage: cluster_job.py MASTER STORE FOLDER batches|stream
 
-FOLDER gets a file for each attempt of a task. `batches` are three writes of their own, `stream` is
-a query from the topic `source` to `streamed`, whose first three micro-batches have a mishap each.
+Each attempt of a task creates a file in FOLDER. `batches` runs three separate writes. `stream` runs
+a query from the topic `source` to `streamed`, with a fault in each of its first three
+micro-batches.
 """
 
 import os
@@ -25,20 +26,20 @@ BODY_BYTES = 3_000
 
 
 def fail(first_time):
-    """The first attempt fails after the sink has processed its first rows."""
+    """Fail the first attempt after the sink has processed its first rows."""
     if first_time:
         time.sleep(1)
         raise RuntimeError("this attempt fails")
 
 
 def dawdle(first_time):
-    """The first attempt is so slow that Spark starts a speculative one."""
+    """Delay the first attempt so long that Spark starts a speculative one."""
     if first_time:
         time.sleep(20)
 
 
 def lose_executor(first_time):
-    """The first attempt kills its executor, whose shuffle files are lost."""
+    """Kill the executor of the first attempt, so that its shuffle files are lost."""
     if first_time:
         time.sleep(1)
         parents = psutil.Process().parents()
@@ -87,7 +88,7 @@ def write_stream(spark, store, folder):
         .schema("body STRING")
         .load()
     )
-    # All rows of a key come from one queue: a shuffle keeps their order.
+    # All rows of a key come from one queue, and a shuffle keeps their order.
     keyed = messages.selectExpr("body", "split(body, ':')[0] AS shardingKey").repartition(
         TASKS, "shardingKey"
     )
@@ -111,7 +112,7 @@ def begin_attempt(folder, name):
 
 
 def with_mishap_of_batch(folder):
-    """Return the function that passes rows on, with a mishap in partition 1 of each batch."""
+    """Return a function that passes rows on, with a fault in partition 1 of each batch."""
 
     def run(batches):
         batch_id = int(TaskContext.get().getLocalProperty("streaming.sql.batchId"))
@@ -126,7 +127,7 @@ def with_mishap_of_batch(folder):
 
 
 def with_mishap(mishap, folder, topic):
-    """Return the function that makes bodies of ids, with a mishap in the middle of partition 1."""
+    """Return a function that converts ids to bodies, with a fault in the middle of partition 1."""
 
     def run(batches):
         first_time, partition = begin_attempt(folder, topic)

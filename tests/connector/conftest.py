@@ -21,7 +21,8 @@ from support.transports import disconnect
 class Box:
     """One topic of one store, and operations on it without Spark.
 
-    With an address a broker holds the store: then Spark and all that writes here go through it.
+    With an address, a broker has the store open: then Spark and all writes of this class use the
+    broker.
     """
 
     path: str
@@ -30,7 +31,7 @@ class Box:
 
     @property
     def target(self):
-        """The option that leads to the store."""
+        """Return the option that selects the store."""
         return {"endpoint": self.address} if self.address else {"path": self.path}
 
     @property
@@ -38,7 +39,7 @@ class Box:
         return {**self.target, "topic": self.topic}
 
     def other(self, topic):
-        """Another topic of the same store."""
+        """Return another topic of the same store."""
         return replace(self, topic=topic)
 
     @contextmanager
@@ -144,7 +145,7 @@ class Stream:
         return sorted(int(os.path.basename(name)) for name in names)
 
     def offset(self, batch):
-        """The source's line of a checkpointed offset."""
+        """Return the source's line of a checkpointed offset."""
         return (self.folder / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()[2]
 
     def forget_commit(self, batch):
@@ -155,12 +156,12 @@ class Stream:
 
 @pytest.fixture
 def numbers():
-    """Create sources that simulate a store by numbers."""
+    """A function that creates sources whose queues are only numbers."""
     return Numbers
 
 
 def pytest_generate_tests(metafunc):
-    """Run what `support.over_endpoint` names with both targets."""
+    """Run the tests that `support.over_endpoint` selects with both targets."""
     module, test = metafunc.module.__name__.rpartition(".")[2], metafunc.function.__name__
     if "box" in metafunc.fixturenames and over_endpoint.runs(module, test):
         marks = () if test in over_endpoint.QUICK else pytest.mark.heavy
@@ -170,7 +171,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def box(tmp_path, request):
-    """A topic that does not exist yet; over `endpoint`, a broker of its own holds its store."""
+    """A topic that does not exist yet; over `endpoint`, a broker of its own serves its store."""
     path = str(tmp_path / "store")
     if getattr(request, "param", "path") == "path":
         yield Box(path)

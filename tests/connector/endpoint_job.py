@@ -1,6 +1,8 @@
-"""A job of a machine that does not have the store: it reads, streams and writes over `endpoint`.
+"""A job on a machine without access to the store's files: it reads, streams and writes over
+`endpoint`.
 
-Usage: endpoint_job.py STORE ADDRESS CHECKPOINT. An empty folder lies over the directory STORE.
+Usage: endpoint_job.py STORE ADDRESS CHECKPOINT. An empty folder is mounted over the directory
+STORE.
 """
 
 import os
@@ -13,7 +15,7 @@ ROWS = 600
 
 
 def hide(directory):
-    """Let this process, and those that it starts, see an empty folder instead of the directory."""
+    """Mount an empty folder over the directory, for this process and its children."""
     subprocess.run(["mount", "-t", "tmpfs", "none", directory], check=True)
 
 

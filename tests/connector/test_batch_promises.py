@@ -24,7 +24,7 @@ with Store.open(sys.argv[1]) as store:
 
 
 def rows(path, **options):
-    """The rows that the tasks of a batch read, as (queue, offset, body)."""
+    """Return the rows that the tasks of a batch read, as (queue, offset, body)."""
     reader = DefaultSource({"path": str(path), "topic": "t", **options}).reader(SHOWN)
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]

@@ -15,7 +15,7 @@ def load(spark, box, **options):
 
 
 def fill(box):
-    """One message with all fields, and one with none."""
+    """Append one message with all fields, and one with only a body."""
     box.create(queues=2)
     box.send(
         b"full",
@@ -50,7 +50,7 @@ def test_the_default_columns_hold_the_message(spark, box):
 
 
 def every_column(nullable):
-    """All columns; those with two types have the second one."""
+    """Return all columns; those with two types have the second one."""
     return StructType(
         [
             StructField(name, variants[-1].spark_type, nullable)
@@ -142,7 +142,7 @@ def test_offsets_choose_exactly_the_messages_between_them(spark, box):
     ]
 
 
-def test_several_topics_are_one_frame(spark, box):
+def test_several_topics_are_read_into_one_dataframe(spark, box):
     box.send("one", queue=0)
     other = box.other("u").create(queues=7)
     other.send("two", queue=6)
@@ -153,13 +153,13 @@ def test_several_topics_are_one_frame(spark, box):
     }
 
 
-def test_a_missing_topic_that_is_allowed_to_be_missing_is_skipped(spark, box):
+def test_missing_topic_skip_ignores_a_missing_topic(spark, box):
     box.send("one")
     options = {**box.target, "subscribe": "t,later", "missingTopic": "wait"}
     assert spark.read.format("pyrocket").options(**options).load().count() == 1
 
 
-def test_the_first_action_fixes_the_messages_of_a_frame(spark, box):
+def test_the_first_action_determines_the_messages_of_a_dataframe(spark, box):
     box.send("one")
     frame = load(spark, box)
     assert frame.count() == 1
@@ -168,7 +168,7 @@ def test_the_first_action_fixes_the_messages_of_a_frame(spark, box):
     assert load(spark, box).count() == 2
 
 
-def test_a_filter_is_correct_if_the_frame_is_used_again(spark, box):
+def test_a_filter_is_correct_if_the_dataframe_is_used_again(spark, box):
     """Spark's own filter pushdown for Python sources would also narrow the second use."""
     box.send(*map(str, range(10)), queue=0)
     frame = load(spark, box)
@@ -185,7 +185,7 @@ def test_small_queues_share_a_task_by_default(spark, box, coalesce, tasks):
     assert load(spark, box, coalesceQueues=coalesce).rdd.getNumPartitions() == tasks
 
 
-def test_large_and_compressed_bodies_are_read_whole(spark, box):
+def test_large_and_compressed_bodies_are_read_completely(spark, box):
     bodies = [os.urandom(4 * 1024 * 1024), b"abc" * 100_000, b"x" * 4096, b"x" * 4095]
     box.send(*bodies, queue=0)
     schema = "queueOffset BIGINT, body BINARY, sysFlag INT"
@@ -215,7 +215,7 @@ def test_sql_reads_and_writes_through_a_temporary_view(spark, box):
         spark.catalog.dropTempView("v")
 
 
-def test_a_table_without_options_fails_with_the_way_to_pass_them(spark, box):
+def test_a_table_without_options_fails_with_an_error_that_shows_how_to_pass_them(spark, box):
     box.send("x")
     spark.sql(f"CREATE TABLE trap USING pyrocket OPTIONS (path '{box.path}', topic 't')")
     try:

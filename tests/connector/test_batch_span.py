@@ -94,7 +94,7 @@ def test_lag_is_not_negative_after_a_topic_was_deleted_and_created_again(day):
     assert planned(day, startingOffsets="committed", group="export") == [("t", 0, 10, 11)]
 
 
-def test_queues_and_patterns_are_planned_as_asked(day):
+def test_queues_and_patterns_are_planned_as_selected(day):
     day.send("x", queue=1)
     type(day)(day.path, "u").create(queues=1).send("y", queue=0)
     one = {"path": day.path}

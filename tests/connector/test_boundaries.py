@@ -38,7 +38,7 @@ class Query:
         self.log, self.read, self.last_start = [], {}, None
 
     def start(self):
-        """The end of the last batch, or a new initial offset."""
+        """Return the end of the last batch, or a new initial offset."""
         if self.log:
             return StreamOffset.from_json(json.loads(self.log[-1]))
         return initial_offset(self.store, self.options)
@@ -54,7 +54,7 @@ class Query:
         return self.ranges(start)
 
     def ranges(self, start):
-        """The ranges of the last batch, only from the saved texts."""
+        """Return the ranges of the last batch, computed only from the saved texts."""
         end = StreamOffset.from_json(json.loads(self.log[-1]))
         return sorted(each for each in planned_ranges(start, end) if each.rows)
 
@@ -112,7 +112,7 @@ def test_replay_identical_ranges_after_failure(numbers, word, steps):
 
 @EXAMPLES
 @given(st.lists(STEPS, max_size=30))
-def test_after_cleaning_only_deleted_messages_are_skipped_and_they_are_counted(numbers, steps):
+def test_after_cleaning_only_expired_messages_are_skipped_and_they_are_counted(numbers, steps):
     query = fresh_query(numbers, EARLIEST, "skip")
     run(query, steps)
     lost = query.start().lost
@@ -144,7 +144,7 @@ def every_queue(store):
 
 
 def first_seen(query, key):
-    """The first offset of a queue when the query first read it."""
+    """Return the first offset of a queue when the query first read it."""
     topic, queue = key
     for text in query.log:
         offset = StreamOffset.from_json(json.loads(text))

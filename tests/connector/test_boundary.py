@@ -1,4 +1,6 @@
-"""Errors raised to Spark have one frame of ours; bugs, and errors at level DEBUG, keep all."""
+"""Errors raised to Spark have one stack frame of pyrocket; bugs, and errors at level DEBUG, keep
+all.
+"""
 
 import logging
 import pickle
@@ -53,7 +55,7 @@ def printed(call):
 
 
 @pytest.mark.parametrize("call", [Called.method, lambda called: list(called.rows())])
-def test_an_error_leaves_with_one_frame_and_no_cause(call):
+def test_an_error_is_raised_with_one_frame_and_no_cause(call):
     error = OptionError("no", remedy="yes", code="OPTION_CONFLICT")
     text, raised = printed(lambda: call(Called(error)))
     assert raised is error
@@ -115,7 +117,7 @@ def test_a_failed_stream_reader_raises_its_error_with_one_frame_each_time(box, m
         assert len(frames_of_ours(text)) == 1
 
 
-def test_spark_shows_one_frame_of_ours_and_the_error_in_one_line(spark, box, tmp_path):
+def test_spark_shows_one_frame_of_pyrocket_and_the_error_in_one_line(spark, box, tmp_path):
     box.create(queues=1).send(b"\xff")
     read = spark.read.format("pyrocket").options(**box.options)
     stream = spark.readStream.format("pyrocket").schema("body STRING").options(**box.options)
@@ -150,7 +152,7 @@ def test_an_error_in_the_rows_of_a_task_shows_one_frame(spark, box):
     assert len(frames_of_ours(str(info.value))) == 1
 
 
-def test_every_class_that_spark_calls_is_at_the_boundary():
+def test_every_class_that_spark_calls_has_the_boundary():
     from pyspark.sql.datasource import (
         DataSource,
         DataSourceReader,

@@ -1,4 +1,4 @@
-"""`pyrocket checkpoint reset`: a query is moved to other offsets."""
+"""`pyrocket checkpoint reset` moves a query to other offsets."""
 
 import json
 import os
@@ -102,7 +102,7 @@ def test_a_second_reset_replaces_the_first(files):
     assert files.offset(2)["offsets"] == {"t": {"broker-a": {"0": 2, "1": 2}}}
 
 
-def test_other_sources_of_a_query_stay_where_they_are(files):
+def test_a_reset_keeps_the_offsets_of_other_sources(files):
     files.box.send("e")
     files.plan("-", '{"some":"other source"}')
     files.commit()
@@ -135,14 +135,14 @@ def two(box, tmp_path):
     forget(box.path)
 
 
-def test_only_the_topics_that_are_named_are_moved(two):
+def test_a_reset_moves_only_the_selected_topics(two):
     moved = reset(two, "--to", "earliest", "--topic", "u", "--yes")["after"]
     assert moved == {"t": {"0": 1}, "u": {"0": 0}}
     wrong = reset(two, "--to", "earliest", "--topic", "v", "--yes", status=2)["error"]
     assert wrong["code"] == "CHECKPOINT_TOPIC"
 
 
-def test_moving_one_topic_does_not_hide_what_happened_to_another(two):
+def test_moving_one_topic_does_not_hide_a_loss_in_another(two):
     with Store.open(two.box.path) as store:
         store.topics.delete("t")
     two.box.create(queues=1)

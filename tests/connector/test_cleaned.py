@@ -37,7 +37,8 @@ def offsets(stream):
 
 
 def lost(stream):
-    """The number of messages that the query has lost, from its progress and its checkpoint."""
+    """Return the number of messages that the query has lost, from its progress and its
+    checkpoint."""
     return [each["sources"][0]["endOffset"].get("lost") for each in stream.progress]
 
 
@@ -73,8 +74,8 @@ def test_a_job_that_was_down_may_begin_after_all_existing_messages(small, stream
     assert offsets(stream) == [*range(10), 70]
 
 
-def test_fail_on_data_loss_fails_when_retention_has_really_been_applied(small, stream):
-    """They are deleted by another writer's file cleaning."""
+def test_fail_on_data_loss_fails_after_retention_has_deleted_messages(small, stream):
+    """Another writer's file cleaning deletes them."""
     small.send(*texts(0, 10), queue=0)
     stream.drain(failOnDataLoss="true")
     small.send(*texts(10, 60), queue=0)
@@ -98,7 +99,7 @@ def test_a_replay_of_deleted_messages_is_an_error(small, stream):
         stream.drain()
 
 
-def test_a_replay_reads_what_is_left_of_its_range(small, stream):
+def test_a_replay_reads_the_remaining_messages_of_its_range(small, stream):
     small.send(*texts(0, 60), queue=0)
     stream.drain(maxOffsetsPerTrigger=55)
     planned = stream.offset(0)
@@ -131,7 +132,7 @@ def test_a_data_frame_whose_messages_were_deleted_is_an_error(spark, small):
         frame.collect()
     left = [(number,) for number in range(first, 60)]
     assert skipping.collect() == left
-    # A new DataFrame begins at the messages that exist.
+    # A new DataFrame starts at the first existing message.
     assert reader.schema("queueOffset BIGINT").load().collect() == left
 
 
@@ -152,7 +153,7 @@ def test_a_look_up_whose_messages_were_deleted_is_an_error(small):
     assert left == list(range(first, 60))
 
 
-def test_a_topic_recreated_under_the_same_name_does_not_leave_the_query_stuck(small, stream):
+def test_a_recreated_topic_of_the_same_name_does_not_block_the_query(small, stream):
     small.send(*texts(0, 10), queue=0)
     stream.drain()
     with Store.open(small.path) as store:

@@ -38,7 +38,7 @@ def queries(spark, box):
 
 @pytest.fixture
 def producers(box, queries):
-    """Processes that append until `ended` is set, and the number that each has sent."""
+    """Start processes that append until `ended` is set; yield the number that each has sent."""
     context = multiprocessing.get_context("spawn")
     sent, ended = context.Array("q", PRODUCERS), context.Event()
     arguments = [(box.path, producer, sent, ended) for producer in range(PRODUCERS)]
@@ -76,7 +76,7 @@ def wait_until(condition, queries):
 
 
 def batches_with_rows(query):
-    """The number of completed micro-batches with messages."""
+    """Return the number of completed micro-batches with messages."""
     return sum(progress["numInputRows"] > 0 for progress in query.recentProgress)
 
 

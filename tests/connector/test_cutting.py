@@ -1,4 +1,4 @@
-"""How ranges of queues become tasks."""
+"""Splits ranges of queues into tasks."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ queues_of_lengths = st.lists(st.lists(st.integers(91, 3_000), min_size=1, max_si
 
 
 def cut_queues(queues, first=0, **options):
-    """The tasks for these queues, each a list of message lengths, and their store."""
+    """Return the tasks for these queues, each a list of message lengths, and their store."""
     store = Lengths({("t", queue): lengths for queue, lengths in enumerate(queues)}, first)
     ranges = [span("t", queue, first, first + len(lengths)) for queue, lengths in enumerate(queues)]
     return store, cut(ranges, Splitting(**options), store)
@@ -33,7 +33,7 @@ def size(store, task):
 
 
 def halves(mib):
-    """Messages of half a MiB."""
+    """Return the lengths of messages of half a MiB."""
     return [MIB // 2] * (2 * mib)
 
 
@@ -73,7 +73,7 @@ def test_min_partitions_split_well_under_heavy_skew():
     assert max(size(store, task) for task in tasks) <= 112 * MIB
 
 
-def test_min_partitions_are_reached_by_cutting_the_longest_pieces():
+def test_min_partitions_are_reached_by_cutting_the_longest_ranges():
     assert shape(cut_queues([halves(3), halves(3), halves(4)], min_tasks=4)[1]) == [
         [0],
         [1],
@@ -128,7 +128,7 @@ def test_a_message_longer_than_a_task_gets_its_own_task():
     limits,
     st.none() | st.integers(1, 40_000),
 )
-def test_pieces_cover_every_range_exactly_once(queues, first, coalesce, least, max_rows, max_bytes):
+def test_tasks_cover_every_range_exactly_once(queues, first, coalesce, least, max_rows, max_bytes):
     options = {
         "coalesce": coalesce,
         "min_tasks": least,

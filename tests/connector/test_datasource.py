@@ -1,4 +1,4 @@
-"""The data source class: what is fixed on creation, and what is pickled with it."""
+"""The data source class: values fixed on creation, and its pickled state."""
 
 import os
 import pickle
@@ -8,7 +8,7 @@ from pyrocket.errors import OptionError
 from pyspark_pyrocket import DefaultSource
 
 
-def test_the_environment_gives_the_store_if_there_is_no_path(box, monkeypatch):
+def test_the_environment_selects_the_store_if_there_is_no_path(box, monkeypatch):
     box.create()
     monkeypatch.setenv("PYROCKET_STORE", box.path)
     source = DefaultSource({"topic": "t"})
@@ -16,7 +16,7 @@ def test_the_environment_gives_the_store_if_there_is_no_path(box, monkeypatch):
     assert "body" in pickle.loads(pickle.dumps(source)).schema().names
 
 
-def test_a_relative_path_is_the_drivers_on_every_worker(box, monkeypatch):
+def test_a_relative_path_is_resolved_on_the_driver_for_all_workers(box, monkeypatch):
     box.create()
     monkeypatch.chdir(os.path.dirname(box.path))
     source = pickle.dumps(DefaultSource({"path": "store", "topic": "t"}))
@@ -35,7 +35,7 @@ def test_the_schema_follows_the_options(box):
     assert names(schemaMode="kafka", includeHeaders="true")[-1] == "headers"
 
 
-def test_creating_the_source_checks_nothing():
+def test_creating_the_source_validates_nothing():
     source = DefaultSource({"unheard_of": "x"})
     with pytest.raises(OptionError):
         source.schema()

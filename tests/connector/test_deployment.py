@@ -24,7 +24,7 @@ SETTINGS = {
 
 
 def bare(**changes):
-    """An environment in which Python has pyspark, but pyrocket only if the job ships it."""
+    """Return an environment in which Python has pyspark, and pyrocket only if the job ships it."""
     known = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": find_java().home}
     return bare_environment(**known, SPARK_LOCAL_IP="127.0.0.1", **changes)
 
@@ -62,7 +62,7 @@ def rows_of(path, topic):
 @pytest.mark.slow
 @pytest.mark.spark
 def test_spark_submit_with_py_files_on_two_workers(archive, tmp_path):
-    """The zip is shipped to both workers, and processes that the driver starts find it."""
+    """The zip is shipped to both workers; processes that the driver starts find it, too."""
     with two_workers(tmp_path, **bare()) as master:
         environment = bare(PYTHONPATH=archive)
         printed = submit(master, tmp_path, environment, "--py-files", str(archive))
@@ -89,7 +89,7 @@ def test_insert_into_a_temporary_view(spark, box):
 
 
 def test_select_with_options_works_without_a_table(spark, box):
-    """It works, in contrast to CREATE TABLE."""
+    """In contrast to CREATE TABLE, this works."""
     box.create(queues=1).send("a", queue=0)
     spark.sql(f"CREATE TABLE named USING pyrocket OPTIONS (path '{box.path}', topic 't')")
     try:

@@ -1,4 +1,4 @@
-"""A broker that cannot be used: the driver reports it before any task, and names the way out."""
+"""The driver reports an unusable broker before any task, with a remedy."""
 
 import pytest
 from pyrocket import Store
@@ -26,7 +26,7 @@ SPARK = {"accessKey": "spark", "secretKey": "spark's secret"}
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """A broker with TLS and users; the value is its address and the options that it needs."""
+    """A broker with TLS and users; yields its address and the options that it needs."""
     folder = tmp_path_factory.mktemp("secured")
     with Store.open(folder / "store", create=True) as store:
         store.topics.create("t")
@@ -41,7 +41,7 @@ def broker(tmp_path_factory):
 
 
 def refused(options, match):
-    """Plan a read, a stream and a write on the driver: each fails, and names the way out."""
+    """Check that planning a read, a stream and a write fails on the driver, with a remedy."""
     source = DefaultSource({"topic": "t", "endpoint.timeout": "2s", **options})
     for start in (
         lambda: source.reader(SCHEMA).partitions(),
@@ -54,7 +54,7 @@ def refused(options, match):
         assert caught.value.remedy
 
 
-def test_tls_and_credentials_come_from_the_options(broker, tmp_path):
+def test_tls_and_credentials_are_read_from_the_options(broker, tmp_path):
     address, tls = broker
     secret = tmp_path / "secret"
     secret.write_text("spark's secret\n")
@@ -65,7 +65,7 @@ def test_tls_and_credentials_come_from_the_options(broker, tmp_path):
         assert DefaultSource(options).writer(SCHEMA, False)
 
 
-def test_a_certificate_that_is_not_trusted(broker, tmp_path):
+def test_an_untrusted_certificate_is_reported(broker, tmp_path):
     address, tls = broker
     other, _ = write_certificate(tmp_path, "other")
     options = {"endpoint": address, **tls, **SPARK}
@@ -85,24 +85,24 @@ def test_a_certificate_that_is_not_trusted(broker, tmp_path):
     ],
     ids=["no user", "a wrong secret", "no right"],
 )
-def test_credentials_that_do_not_suffice(broker, given, reason):
+def test_insufficient_credentials_are_reported(broker, given, reason):
     address, tls = broker
     refused({"endpoint": address, **tls, **given}, reason)
 
 
-def test_no_broker_at_the_address():
+def test_an_address_without_a_broker_is_reported():
     refused({"endpoint": "127.0.0.1:1"}, "TRANSPORT_FAILED.*doctor --endpoint")
 
 
-def test_a_file_that_the_driver_cannot_read(broker):
+def test_a_file_that_the_driver_cannot_read_is_reported(broker):
     address, tls = broker
     options = {"endpoint": address, "topic": "t", **tls, "endpoint.ca": "/no/such.pem"}
     with pytest.raises(PyrocketError, match=r"OPTION_INVALID.*'endpoint.ca'.*/no/such.pem"):
         DefaultSource(options).reader(SCHEMA).partitions()
 
 
-def test_a_stream_of_another_store(broker, tmp_path):
-    """A checkpoint of one store must not go on in another."""
+def test_a_stream_of_another_store_is_refused(broker, tmp_path):
+    """A query must not continue in another store than that of its checkpoint."""
     address, tls = broker
     with Store.open(tmp_path / "other", create=True) as store:
         store.topics.create("t")

@@ -20,14 +20,14 @@ HIDES = ["unshare", "--mount"]
 
 
 def can_hide():
-    """Whether this machine lets a process have mounts of its own."""
+    """Return whether this machine allows a process to have mounts of its own."""
     if not shutil.which(HIDES[0]):
         return False
     return subprocess.run([*HIDES, "true"], capture_output=True, check=False).returncode == 0
 
 
 class Restarted:
-    """A broker that is stopped and started again, on one port."""
+    """A broker that is stopped and started again on the same port."""
 
     def __init__(self, path):
         self._path, self._stack, self.address, self.metrics = Path(path), ExitStack(), "", ""
@@ -77,7 +77,7 @@ def test_executors_need_no_access_to_the_files(box, broker, tmp_path):
 
 
 @pytest.mark.parametrize("batches", [4, pytest.param(50, marks=pytest.mark.heavy)])
-def test_reused_workers_outlive_a_restart_of_the_broker(served, stream, broker, batches):
+def test_reused_workers_survive_a_restart_of_the_broker(served, stream, broker, batches):
     """Spark's workers are forked, and each is used for many micro-batches."""
     sent = [f"{number:04}" for number in range(10 * batches)]
     served.send(*sent)
@@ -126,7 +126,7 @@ def test_an_idle_query_makes_at_most_one_call_a_second(served, stream, broker):
 
 @pytest.mark.alone
 def test_an_idle_query_sees_a_message_within_50_ms(served, broker):
-    """Without Spark's own time between the question for offsets and the start of a task."""
+    """This excludes Spark's own time between the request for offsets and the start of a task."""
     from pyspark_pyrocket.options.endpoint import Endpoint
     from pyspark_pyrocket.transport.endpoint import EndpointTarget
 
@@ -148,7 +148,7 @@ def test_an_idle_query_sees_a_message_within_50_ms(served, broker):
 
 @pytest.mark.parametrize("to_endpoint", [True, False])
 def test_a_checkpoint_moves_between_path_and_endpoint(box, spark, tmp_path, to_endpoint):
-    """The read goes on where it was, and the last micro-batch is published once."""
+    """The query resumes at its offsets, and the last micro-batch is published once."""
     box.create(queues=2)
     sent = []
 

@@ -1,4 +1,6 @@
-"""A consumer group that follows a stream: `commitToGroup`, called as by Spark's source runner."""
+"""A consumer group whose offsets follow a stream: `commitToGroup`, called as by Spark's source
+runner.
+"""
 
 import json
 import logging
@@ -81,7 +83,7 @@ def test_group_progress_written_at_batch_commit(box, make):
     assert '"t@billing":{0:2,1:0' in "".join(offsets.split())
 
 
-def test_the_offset_that_a_new_query_starts_from_moves_no_group(box, make):
+def test_the_initial_offset_of_a_new_query_moves_no_group(box, make):
     box.create(queues=1)
     box.send("a", "b")
     reader = make(startingOffsets="latest")
@@ -111,7 +113,7 @@ def test_the_last_batch_before_a_restart_is_committed_by_the_next_run(box, make)
     assert committed(box) == {0: 1}
 
 
-def test_nothing_is_written_while_nothing_moves(box, make, monkeypatch):
+def test_nothing_is_written_without_progress(box, make, monkeypatch):
     box.create(queues=1)
     box.send("a", queue=0)
     reader = make()
@@ -124,7 +126,7 @@ def test_nothing_is_written_while_nothing_moves(box, make, monkeypatch):
     ask(reader, end)
 
 
-def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, caplog):
+def test_a_busy_writer_delays_the_commit_and_loses_nothing(box, make, caplog):
     box.create(queues=1)
     box.send("a", queue=0)
     reader = make()
@@ -142,7 +144,7 @@ def test_a_writer_that_is_busy_delays_the_commit_and_loses_nothing(box, make, ca
     assert committed(box) == {0: 1}
 
 
-def test_small_batches_share_a_commit_and_the_end_of_the_query_makes_the_last(box, make):
+def test_small_batches_share_a_commit_and_the_end_of_the_query_commits_the_rest(box, make):
     box.create(queues=1)
     box.send(*"abc", queue=0)
     now = [100.0]
@@ -195,7 +197,7 @@ def test_a_broker_that_takes_the_directory_later_does_not_end_the_query(box, mak
     assert committed(box) == {}
 
 
-def test_a_writer_that_is_busy_at_the_start_does_not_fail_it(box, make):
+def test_a_busy_writer_does_not_fail_the_start(box, make):
     box.create(queues=1)
     layout = Layout(box_path(box))
     turns = WriteLock(layout.mutex, layout.turnstile, os.getpid)
@@ -204,7 +206,7 @@ def test_a_writer_that_is_busy_at_the_start_does_not_fail_it(box, make):
     turns.close()
 
 
-def test_a_deleted_queue_or_topic_does_not_keep_the_others_from_being_committed(box, make):
+def test_a_deleted_queue_or_topic_does_not_prevent_the_commit_of_others(box, make):
     box.create(queues=2)
     box.send("a", queue=0)
     box.send("b", queue=1)
@@ -215,7 +217,7 @@ def test_a_deleted_queue_or_topic_does_not_keep_the_others_from_being_committed(
     assert committed(box) == {0: 1}
 
 
-def test_only_a_topic_that_is_deleted_is_reported_as_missing(box, make, caplog):
+def test_only_a_deleted_topic_is_reported_as_missing(box, make, caplog):
     box.create(queues=2)
     box.send("a", queue=1)
     reader = make(maxOffsetsPerTrigger="1")

@@ -1,4 +1,4 @@
-"""Batch reads that start at a consumer group's offsets, and commit the end when they are done."""
+"""Batch reads that start at a consumer group's offsets, and commit their end offsets at the end."""
 
 import json
 
@@ -34,7 +34,7 @@ def committed(box, group="export"):
 
 
 def planned(batch):
-    """The messages that the tasks of a read with the batch's options read."""
+    """Return the messages that the tasks of a read with the batch's options read."""
     reader = DefaultSource(dict(batch.options)).reader(schema=SCHEMA)
     return sorted(
         (each.queue.topic, each.queue.queue_id, each.start, each.end)
@@ -61,7 +61,7 @@ def test_nothing_is_committed_before_the_end_or_after_a_failure(full):
     assert committed(full) == {}
 
 
-def test_a_plan_is_fixed_however_often_it_is_read(full):
+def test_a_plan_is_the_same_for_all_reads(full):
     batch = BatchCommit.plan("export", **full.options)
     full.send("later", queue=0)
     full.grow(queues=3)
@@ -81,7 +81,7 @@ def test_a_group_that_has_progressed_in_the_meantime_is_not_moved_backwards(full
     assert committed(full) == {0: 4, 1: 2}
 
 
-def test_an_end_may_be_given_and_further_options_are_passed_on(full):
+def test_the_end_can_be_given_and_further_options_are_passed_on(full):
     batch = BatchCommit.plan(
         "export",
         path=full.path,
@@ -102,20 +102,20 @@ def test_given_starting_offsets_override_the_group(full):
     assert BatchCommit.plan("export", **full.options, startingOffsets="earliest").messages == 5
 
 
-def test_topics_of_a_pattern_are_those_of_the_plan(full):
+def test_the_topics_of_a_pattern_are_fixed_by_the_plan(full):
     batch = BatchCommit.plan("export", path=full.path, subscribePattern="t.*")
     type(full)(full.path, "tt").create()
     assert planned(batch) == [("t", 0, 0, 3), ("t", 1, 0, 2)]
 
 
-def test_queues_that_are_assigned_are_the_only_ones(full):
+def test_only_the_assigned_queues_are_read_and_committed(full):
     batch = BatchCommit.plan("export", path=full.path, assign='{"t":[1]}')
     assert planned(batch) == [("t", 1, 0, 2)]
     batch.commit()
     assert committed(full) == {1: 2}
 
 
-def test_a_topic_that_was_created_again_is_not_committed(full):
+def test_a_recreated_topic_is_not_committed(full):
     batch = BatchCommit.plan("export", **full.options)
     with Store.open(full.path) as store:
         store.topics.delete("t")

@@ -1,4 +1,4 @@
-"""When a micro-batch starts, and how much it reads under all limits."""
+"""The start of a micro-batch, and the number of messages that it reads under all limits."""
 
 import logging
 
@@ -18,7 +18,7 @@ def queue(*lengths):
 
 
 def taken(intake, store, first=0, last=None, **more):
-    """The number of messages of queue 0 from `first` on that a micro-batch reads."""
+    """Return the number of messages of queue 0 from `first` on that a micro-batch reads."""
     start = offsets({"t": {0: first}})
     end = ends(store.queues) if last is None else offsets({"t": {0: last}})
     return intake.take(store, start, end, **more)[at("t", 0)] - first
@@ -128,7 +128,7 @@ def test_limited_batches_of_available_now_read_every_queue_to_its_end(
 
 
 def test_default_limit_is_logged_when_it_starts_and_stops_limiting(store, caplog):
-    """The log says when a limit starts and stops to apply, and how to remove it."""
+    """The log shows when a limit starts and stops to apply, and how to remove it."""
     intake = Intake(Admission(max_bytes=256 << 20, by_default=True))
     big = Lengths(queue(*[64 << 20] * 9))
     with caplog.at_level(logging.INFO, "pyspark_pyrocket"):

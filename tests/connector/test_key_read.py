@@ -29,7 +29,7 @@ def reader(box, schema=SHOWN, **options):
 
 
 def bodies(box, **options):
-    """The messages that the tasks of a batch read, in order."""
+    """Return the messages that the tasks of a batch read, in order."""
     planned = reader(box, **options)
     batches = [batch for part in planned.partitions() for batch in planned.read(part)]
     return [body for batch in batches for body in batch.column("body").to_pylist()]
@@ -142,7 +142,7 @@ def test_a_stream_refuses_look_ups_with_a_remedy(orders):
 
 @pytest.mark.parametrize("option", ["keys", "msgId"])
 @pytest.mark.parametrize("text", ["", " ", "a,,b", "a b", "[]", '["a", 1]', '[""]', '["a b"]'])
-def test_keys_that_no_message_can_have_are_refused(option, text):
+def test_keys_that_messages_cannot_have_are_refused(option, text):
     with pytest.raises(OptionError, match=option) as caught:
         parse(**{option: text})
     assert "JSON list" in caught.value.remedy
@@ -182,7 +182,7 @@ def test_keys_and_ids_cannot_be_combined():
     assert parse(view="messages", keys="a").lookup.keys == ("a",)
 
 
-def test_a_missing_topic_is_named_before_anything_is_looked_up(orders):
+def test_a_missing_topic_is_reported_before_any_lookup(orders):
     orders.topic = "orders"
     with pytest.raises(TopicNotFoundError):
         reader(orders, keys="k1").partitions()

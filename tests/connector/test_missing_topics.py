@@ -37,7 +37,7 @@ def query(box, **options):
 
 
 def bodies(reader, start):
-    """Run a query until nothing is left; return the bodies that it reads, and its offset."""
+    """Run a query until nothing is left; return the bodies that it reads, and its last offset."""
     found = []
     while (end := json.loads(json.dumps(reader.latestOffset(start, ALL)))) != start:
         for task in reader.partitions(start, end):
@@ -50,7 +50,7 @@ def empty_store(box):
     Store.open(box.path, create=True).close()
 
 
-def test_a_query_that_waits_needs_no_topic_yet_and_neither_do_its_columns(box):
+def test_a_waiting_query_needs_neither_its_topic_nor_its_columns(box):
     empty_store(box)
     waiting = source(box, missingTopic="wait")
     assert waiting.schema() == SCHEMA
@@ -126,7 +126,7 @@ def test_a_new_query_creates_its_store_and_topic_when_spark_asks_where_it_starts
         assert (store.topics.get("t").read_queues, store.topics.get("t").write_queues) == (4, 4)
 
 
-def test_what_a_query_writes_to_is_prepared_in_the_store_that_it_creates(box):
+def test_the_group_of_a_query_is_prepared_in_the_store_that_the_query_creates(box):
     created = {"createIfMissing": "true", "valueFormat": "json", "valueSchema": "a INT"}
     created |= {"badRecordsTopic": "bad", "commitToGroup": "billing"}
     asked = source(box, **created)
@@ -137,7 +137,7 @@ def test_what_a_query_writes_to_is_prepared_in_the_store_that_it_creates(box):
 
 
 def test_a_restarted_query_never_creates_its_store(box):
-    """Its disk may not be mounted."""
+    """The disk of the store may not be mounted."""
     box.create(queues=1).send("a")
     _, offset = bodies(reader := query(box, createIfMissing="true"), reader.initialOffset())
     forget(box.path)
@@ -159,7 +159,7 @@ def test_a_topic_is_created_in_an_existing_store_and_an_existing_one_is_unchange
     assert list(query(other, createIfMissing="true").initialOffset()["offsets"]) == ["other"]
 
 
-def test_a_store_that_has_its_topics_is_not_opened_for_writing(box, monkeypatch):
+def test_a_store_with_all_topics_is_not_opened_for_writing(box, monkeypatch):
     box.create(queues=1)
     opened = []
     monkeypatch.setattr(Store, "deliver_due", lambda self: False)
@@ -174,7 +174,7 @@ def test_a_store_that_has_its_topics_is_not_opened_for_writing(box, monkeypatch)
     assert set(opened) == {True}
 
 
-def test_a_topic_gets_as_many_queues_as_are_assigned(box):
+def test_a_created_topic_has_the_assigned_number_of_queues(box):
     options = {"path": box.path, "assign": '{"t": [0, 6], "u": [1]}', "createIfMissing": "true"}
     DefaultSource(options).streamReader(schema=SCHEMA).initialOffset()
     with Store.open(box.path, read_only=True) as store:

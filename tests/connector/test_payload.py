@@ -1,4 +1,6 @@
-"""Bodies as columns and columns as bodies, through Spark, in batches and in streams."""
+"""Bodies decoded into columns and columns encoded as bodies, through Spark, in batches and in
+streams.
+"""
 
 import json
 
@@ -50,7 +52,7 @@ def test_all_system_fields_as_columns(spark, box):
 
 @pytest.mark.parametrize("mode", ["rocketmq", "kafka"])
 def test_properties_as_map_column(spark, box, mode):
-    """Headers, which are optional in Kafka, are always available."""
+    """The headers, which are optional in Kafka mode, are always available."""
     properties = pa.array([[("a", "1"), ("b", "2")]], pa.map_(pa.string(), pa.string()))
     box.send("x", properties=properties)
     (row,) = read(spark, box, "properties MAP<STRING,STRING>", schemaMode=mode).collect()
@@ -68,7 +70,7 @@ def test_payload_decode_by_option(spark, box):
     assert values(text.select("body")) == [(ORDER,), ('{"id":8}',)]
 
 
-def test_a_kafka_job_gets_the_fields_in_the_place_of_the_value(spark, box):
+def test_a_kafka_job_gets_the_fields_in_place_of_the_value(spark, box):
     box.send(ORDER)
     frame = read(spark, box, schemaMode="kafka", **JSON)
     assert frame.columns[:5] == ["key", "id", "at", "tags_", "topic"]
@@ -107,7 +109,7 @@ def test_permissive_mode_corrupt_column_and_bad_record_topic(spark, box):
     poisoned(box)
     options = {**JSON, "valueSchema": "id BIGINT, at DATE, _corrupt_record STRING"}
     frame = read(spark, box, badRecordsTopic="bad", **options)
-    for _ in range(2):  # A DataFrame that is read again does not send bad records again.
+    for _ in range(2):  # Reading the DataFrame again does not send the bad records again.
         found = frame.selectExpr("queueOffset", "id", "string(at)", "_corrupt_record").collect()
         assert sorted(map(tuple, found)) == [
             (0, None, None, "{"),

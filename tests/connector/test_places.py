@@ -1,4 +1,4 @@
-"""The start and end of reads, with a store simulated by numbers."""
+"""The start and end offsets of reads, with a store whose queues are only numbers."""
 
 import pytest
 from pyrocket.errors import OffsetOutOfRangeError, OptionError
@@ -53,7 +53,7 @@ def test_timestamps_global_and_per_queue_as_ms_iso_or_relative(store, time):
     assert start(store, startingOffsetsByTimestamp=each) == {0: 7, 1: 7, 2: 1}
 
 
-def test_a_relative_time_counts_from_the_start_of_the_query(store):
+def test_a_relative_time_is_measured_from_the_start_of_the_query(store):
     assert start(store, startingTimestamp="-1m")[0] == 8
     store.clock += 60_000
     assert start(store, startingTimestamp="-1m")[0] == 9
@@ -232,7 +232,7 @@ def test_an_end_offset_that_was_deleted_by_cleaning_leaves_nothing_to_read(store
     assert span(store, onDataLoss="latest", **wanted)[0] == (5, 5)
 
 
-def test_a_start_beyond_the_end_of_the_read_names_the_queues(store):
+def test_a_start_beyond_the_end_of_the_read_is_reported_with_its_queues(store):
     wanted = {"startingTimestamp": "-1m", "endingTimestamp": "-3m"}
     with pytest.raises(OptionError, match="topic 't' queue 0: 8 > 6") as info:
         span(store, **wanted)
@@ -245,7 +245,7 @@ def test_the_bounds_themselves_are_allowed(store, offset):
     assert start(store, startingOffsets=text)[0] == offset
 
 
-def test_one_time_for_all_queues_is_a_range_of_store_times():
+def test_one_time_for_all_queues_selects_a_range_of_store_times():
     asked = read(startingTimestamp="-1h", endingTimestamp="2026-01-01T00:00:00Z").span
     assert asked.time_range(7_200_000) == (3_600_000, 1_767_225_600_000)
     assert read().span.time_range(5) == (0, 2**63 - 1)

@@ -40,7 +40,7 @@ def log_is_closed(box, monkeypatch):
 
 @pytest.fixture
 def headers_only(log_is_closed, monkeypatch):
-    """Fail the test if more of the log than a header is read; count the reads."""
+    """Fail the test if more than a header of the log is read at once; count the reads."""
     log_is_closed.undo()
     real_open, real_pread, real_mmap = io.open_file, os.pread, mmap.mmap
     of_the_log, counts = {}, Counter()
@@ -102,7 +102,7 @@ def test_planning_micro_batches_reads_no_message(box, headers_only, limit):
     assert ends[-1] == reader.reportLatestOffset()["offsets"]
     assert ends[-1] == {"t": {"broker-a": {"0": 60, "1": 2}}}
     assert (len(ends) > 3) == isinstance(limit, ReadMaxBytes)
-    # Before and after planning the mark is compared with the log, and a new mark is read.
+    # Before and after planning, the mark is compared with the log, and a new mark is read.
     assert 0 < headers_only["headers"] <= 3 * headers_only["planned"] + 1
 
 
@@ -115,7 +115,7 @@ def test_a_replayed_micro_batch_is_planned_without_reading_a_message(box, header
     assert DefaultSource(box.options).streamReader(SCHEMA).partitions(start, end) == planned
 
 
-def test_reading_them_does_open_the_log(box, log_is_closed):
+def test_reading_a_batch_opens_the_log(box, log_is_closed):
     """This shows that the tests above can fail."""
     reader = DefaultSource(box.options).reader(SCHEMA)
     with pytest.raises(pytest.fail.Exception, match="commitlog"):
@@ -124,7 +124,7 @@ def test_reading_them_does_open_the_log(box, log_is_closed):
     assert sum(batch.num_rows for each in reader.partitions() for batch in reader.read(each)) == 62
 
 
-def test_reading_them_reads_more_than_headers(box, headers_only):
+def test_reading_a_micro_batch_reads_more_than_headers(box, headers_only):
     reader = DefaultSource(box.options).reader(SCHEMA)
     with pytest.raises(AssertionError, match="the log"):
         list(reader.read(reader.partitions()[0]))

@@ -1,4 +1,4 @@
-"""Showing and moving progress outside of Spark: groups and checkpoints of real queries."""
+"""Shows and moves the progress of real queries outside of Spark: groups and checkpoints."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""How the limits of a micro-batch are shared between queues."""
+"""Sharing the limits of a micro-batch between queues."""
 
 import itertools
 
@@ -36,7 +36,7 @@ def test_max_rows_per_trigger_fair_share(backlog, max_rows):
 
 
 @given(backlogs, st.integers(1, 20_000))
-def test_larger_backlogs_give_more(backlog, max_rows):
+def test_larger_backlogs_contribute_more(backlog, max_rows):
     taken = take(backlog, max_rows)
     ordered = sorted(backlog, key=lambda queue: backlog[queue])
     for smaller, larger in itertools.pairwise(ordered):
@@ -48,7 +48,7 @@ def test_shares_are_proportional_to_backlogs():
     assert taken == {0: pytest.approx(900, abs=2), 1: pytest.approx(100, abs=2), 2: 1}
 
 
-def test_a_limit_above_the_backlog_takes_all():
+def test_a_limit_above_the_backlog_reads_everything():
     assert take({0: 5, 1: 0}, 100) == {0: 5, 1: 0}
 
 
@@ -81,7 +81,7 @@ def test_bytes_are_shared_in_proportion_to_backlogs():
     assert taken == {0: pytest.approx(900, abs=3), 1: pytest.approx(100, abs=3), 2: 1}
 
 
-def test_the_share_that_a_wrong_estimate_leaves_unused_is_given_to_other_queues():
+def test_the_unused_share_of_a_wrong_estimate_is_given_to_other_queues():
     queues = {("t", 0): [100_000, *[100] * 1_000], ("t", 1): [100] * 100_000}
     store = Lengths(queues)
     taken = take_bytes(starts(queues), ends(queues), 1_000_000, store)

@@ -8,18 +8,18 @@ from pyspark_pyrocket.options.table import TABLE
 from pyspark_pyrocket.sink.columns import _SENT
 
 BAR = r"\|"
-"""As a cell of a table has it."""
+"""Return a text as it is written in a cell of a table."""
 
 README = (Path(__file__).parents[2] / "connector" / "README.md").read_text()
 
 
 def rows(title):
-    """The rows of the table in a section, without its header."""
+    """Return the rows of the table in a section, without its header."""
     section = README.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
     return [line for line in section.splitlines() if line.startswith("|")][2:]
 
 
-def test_the_option_table_is_the_codes():
+def test_the_option_table_equals_the_code():
     cells = [
         (f"`{option.name}`", option.default, ", ".join(option.queries), option.meaning)
         for option in TABLE
@@ -42,7 +42,7 @@ def test_the_default_columns_are_the_first_eleven_and_kafkas_are_listed():
     assert f"`{', '.join(KAFKA_DEFAULT)}`" in README
 
 
-def test_the_write_columns_are_the_codes():
+def test_the_write_columns_equal_the_code():
     table = [line.split("|") for line in rows("Columns of a write")]
     columns = {name: line[2] for line in table for name in re.findall(r"`(\w+)`", line[1])}
     assert sorted(columns) == sorted(_SENT)

@@ -1,4 +1,4 @@
-"""A store restored from an older copy, under a query that had read more of the original."""
+"""A store is restored from an older copy while a query has read later messages of the original."""
 
 import json
 import shutil
@@ -54,7 +54,7 @@ class Restored:
         return bodies
 
     def back_up(self):
-        """Copy the cleanly closed store."""
+        """Copy the store after a clean shutdown."""
         forget(str(self.path))
         shutil.copytree(self.path, self.copy)
 
@@ -69,7 +69,8 @@ class Restored:
         return DefaultSource({**self.options, **options}).streamReader(schema=SCHEMA)
 
     def read_all(self, start=None, **options):
-        """Run a query until nothing is left; return the bodies that it reads, and its offset."""
+        """Run a query until nothing is left; return the bodies that it reads, and its last
+        offset."""
         query, found = self.query(**options), []
         start = start or through_spark(query.initialOffset())
         while True:
@@ -237,7 +238,7 @@ def test_a_crash_after_the_restore_does_not_change_the_outcome(ahead):
 
 
 def test_a_restored_snapshot_is_reported_and_skip_continues_after_it(restored):
-    """It starts a new epoch, so its queue ends are known."""
+    """The snapshot starts a new epoch, so its queue ends are known."""
     restored.send(30)
     restored.send(30, queue=1)
     with Store.open(restored.path, read_only=True) as store:
@@ -318,7 +319,7 @@ def test_the_mark_is_of_the_newest_message_before_the_offsets(restored):
     assert later["brokers"]["broker-a"]["mark"] == mark
 
 
-def test_a_query_that_began_at_the_end_has_a_mark_as_well(restored):
+def test_a_query_that_started_at_the_end_also_has_a_mark(restored):
     restored.send(30)
     restored.back_up()
     restored.send(20)

@@ -20,7 +20,7 @@ ROUNDS, STEPS = 15, 30
 
 
 class RestoredStore:
-    """A store with one backup, and a query that reads some messages at a time.
+    """A store with one backup, and a query that reads a few messages at a time.
 
     The backup is always a prefix of the store, which was copied to it or restored from it.
     """

@@ -1,4 +1,4 @@
-"""A restarted stream ignores the options for where to start."""
+"""A restarted stream ignores the options for its start."""
 
 import json
 
@@ -19,7 +19,9 @@ def start(box):
 
 
 def test_ignoring_latest_in_a_restarted_query_is_logged(box, start, caplog):
-    """Reported for rocketmq-spark (rocketmq-externals#901): read again despite latest."""
+    """Reported for rocketmq-spark (rocketmq-externals#901): old messages were read again despite
+    `latest`.
+    """
     box.create(queues=1).send("a", "b", queue=0)
     stopped = json.loads(json.dumps(start(startingOffsets="latest").initialOffset()))
     box.send("c", "d", "e", queue=0)

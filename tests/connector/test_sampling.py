@@ -15,12 +15,12 @@ def request(box, **options):
 
 
 def fields(box, **options):
-    """The inferred columns of a batch without valueSchema."""
+    """Return the inferred columns of a batch without valueSchema."""
     names = default_schema(request(box, **options)).names
     return [name for name in names if name in ("a", "b", "late")]
 
 
-def test_the_share_that_short_queues_leave_unused_is_given_to_the_others(box):
+def test_the_unused_share_of_short_queues_is_given_to_others(box):
     box.create(queues=10)
     for queue in range(9):
         box.send('{"a":1}', queue=queue)
@@ -47,7 +47,7 @@ def test_no_more_than_1000_messages_are_sampled(box, monkeypatch):
 
 @pytest.fixture
 def changed(box):
-    """A topic whose messages have another schema after the first ones, beyond the sample."""
+    """A topic whose later messages, beyond the sample, have another schema."""
     box.create(queues=1)
     box.send(*['{"a":1}'] * 1200, queue=0, tags=pa.array(["A"] * 1200))
     box.send(*['{"b":1}'] * 10, queue=0, tags=pa.array(["B"] * 10))
@@ -64,7 +64,7 @@ def changed(box):
         {"startingOffsets": '{"t":{"0":1190}}', "tags": "B"},
     ],
 )
-def test_columns_are_those_of_the_messages_that_are_read(changed, options):
+def test_columns_are_inferred_from_the_messages_read(changed, options):
     assert fields(changed, topic="t", **options) == ["b"]
 
 
@@ -74,7 +74,7 @@ def test_columns_are_not_inferred_from_messages_after_the_end(changed):
 
 
 @pytest.mark.parametrize("options", [{"tags": "C"}, {"startingTimestamp": "now"}])
-def test_a_read_of_nothing_has_the_columns_of_its_topic(changed, options):
+def test_an_empty_read_has_the_columns_of_its_topic(changed, options):
     assert fields(changed, topic="t", **options) == ["a"]
 
 
@@ -91,7 +91,7 @@ def test_messages_that_match_a_filter_are_found_window_by_window(changed, monkey
 
 
 @pytest.mark.parametrize("options", [{"view": "commitlog"}, {"view": "scheduled", "topic": "t"}])
-def test_a_view_has_the_columns_of_what_it_shows(box, options):
+def test_a_view_has_the_columns_of_its_messages(box, options):
     box.create(queues=1)
     with Store.open(box.path) as store:
         store.append(Message(topic="t", body=b'{"b":7}', queue_id=0, delay_level=18))

@@ -1,6 +1,6 @@
 """Errors, signals, logs and garbage collection in Spark's processes.
 
-Spark's source runner is a separate process on the driver; these tests let this process pose as one.
+Spark's source runner is a separate process on the driver; in these tests this process simulates it.
 """
 
 import gc
@@ -31,7 +31,7 @@ def make(box, **options):
 
 @pytest.fixture
 def runner(box, monkeypatch):
-    """Make this process pose as the source runner, which handles no signal."""
+    """Make this process look like the source runner without a signal handler."""
     pass_for(monkeypatch, SOURCE_RUNNER)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
@@ -50,14 +50,14 @@ def unset_log(monkeypatch):
     return unset
 
 
-def test_outside_the_source_runner_invalid_options_are_refused_at_once(box):
+def test_outside_the_source_runner_invalid_options_are_rejected_at_once(box):
     box.create()
     with pytest.raises(OptionError):
         make(box, unheard_of="x")
 
 
 def test_source_runner_raises_errors_of_creation_at_the_first_call(box, runner):
-    """Raised immediately, an UnboundLocalError of Spark's runner would hide it."""
+    """Spark's runner would replace an immediate error by an UnboundLocalError of its own."""
     box.create()
     reader = make(box, topic="missing")
     for ask in (
@@ -72,7 +72,7 @@ def test_source_runner_raises_errors_of_creation_at_the_first_call(box, runner):
 
 
 def test_sigterm_in_the_source_runner_raises_system_exit(box, runner):
-    """Then `stop` runs; by default SIGTERM would end the process without calling it."""
+    """SIGTERM then runs `stop`; by default it would end the process without calling it."""
     make(box.create())
     with pytest.raises(SystemExit):
         signal.getsignal(signal.SIGTERM)(signal.SIGTERM, None)

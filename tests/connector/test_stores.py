@@ -1,4 +1,4 @@
-"""Each process keeps stores open, and detects when another store is at the path."""
+"""Each process caches open stores, and detects another store at the same path."""
 
 import gc
 import pickle
@@ -30,7 +30,7 @@ def test_a_store_is_opened_once(box):
     assert PathTarget(box.path).open_source() is PathTarget(box.path).open_source()
 
 
-def test_a_directory_that_was_replaced_is_opened_again(box):
+def test_a_replaced_directory_is_opened_again(box):
     box.create()
     first = PathTarget(box.path).open_source()
     shutil.rmtree(box.path)

@@ -1,4 +1,4 @@
-"""Messages that a stream can no longer read, or offsets no longer valid, are reported."""
+"""Messages that a stream can no longer read, and offsets that are no longer valid, are reported."""
 
 import pytest
 from pyrocket.errors import (
@@ -74,7 +74,7 @@ def test_log_truncated_below_the_read_offset_is_detected(numbers):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
     store.epoch, store.cuts = 1, {("t", 0): 8}
-    store.grow("t", 0, 30)  # Other messages have the offsets now.
+    store.grow("t", 0, 30)  # Other messages have these offsets now.
     with pytest.raises(LogTruncatedError, match=r"queue 0 at offset 8.*up to offset 9"):
         next_offset(store, options(), start)
 

@@ -1,4 +1,4 @@
-"""The offsets of micro-batches, with a store simulated by numbers."""
+"""The offsets of micro-batches, with a store whose queues are only numbers."""
 
 import sys
 
@@ -92,7 +92,7 @@ def test_a_queue_found_later_starts_at_its_first_message_fixed_in_the_end_offset
     assert store.read(start, end) == [("t", 1, 4, 9)]
 
 
-def test_a_new_queue_without_messages_makes_no_batch(numbers):
+def test_a_new_queue_without_messages_starts_no_batch(numbers):
     store = numbers(t={0: (0, 3)})
     start, _ = store.step(initial_offset(store, options()))
     store.grow("t", 1, 0)
@@ -109,7 +109,7 @@ def test_a_topic_created_later_is_read_from_its_first_message(numbers):
     assert start.topic_ids == {"t": "id-t", "u": "id-u"}
 
 
-def test_no_topic_at_all_is_an_error(numbers):
+def test_no_matching_topic_is_an_error(numbers):
     with pytest.raises(TopicNotFoundError, match="'u'"):
         initial_offset(numbers(t={0: (0, 1)}), options("u", "v"))
     asked = ReadOptions(path="/s", subscription=Subscription(pattern="u.*"))
@@ -147,7 +147,7 @@ def test_a_pattern_may_wait_for_its_first_topic(numbers):
     assert store.step(initial, asked)[1] == [("u1", 0, 0, 3)]
 
 
-def test_a_topic_that_never_existed_is_not_called_deleted(numbers):
+def test_a_topic_that_never_existed_is_not_reported_as_deleted(numbers):
     """The query was started again without missingTopic=wait."""
     store, waiting = numbers(t={0: (0, 3)}), options("t", "u", wait=True)
     start, _ = store.step(initial_offset(store, waiting), waiting)
@@ -204,7 +204,7 @@ def test_a_topic_no_longer_subscribed_keeps_its_offsets(numbers):
     assert start.offsets[at("u", 0)] == 2
 
 
-def test_a_rate_limit_is_shared_out_until_all_is_read(numbers):
+def test_a_rate_limit_is_shared_until_everything_is_read(numbers):
     store = numbers(t={0: (0, 90), 1: (0, 9), 2: (0, 1)})
     start, seen, taken = initial_offset(store, options()), [None], []
     while seen:
@@ -214,7 +214,7 @@ def test_a_rate_limit_is_shared_out_until_all_is_read(numbers):
     assert start.offsets.by_topic() == {"t": {0: 90, 1: 9, 2: 1}}
 
 
-def test_a_target_is_reached_and_never_passed(numbers):
+def test_a_target_is_reached_and_never_exceeded(numbers):
     store = numbers(t={0: (0, 5)})
     target = offsets({"t": {0: 5}})
     store.grow("t", 0, 50)
@@ -226,13 +226,13 @@ def test_a_target_is_reached_and_never_passed(numbers):
     assert next_offset(store, options(), start, target=target, take=at_most(3)) is None
 
 
-def test_a_target_below_the_start_does_not_move_it_back(numbers):
+def test_a_target_below_the_start_does_not_move_the_query_back(numbers):
     store = numbers(t={0: (0, 9)})
     start = initial_offset(store, options(span=LATEST_FIRST))
     assert next_offset(store, options(), start, target=offsets({"t": {0: 4}})) is None
 
 
-def test_the_end_of_all_queues_has_the_shape_of_an_end_offset(numbers):
+def test_the_end_of_all_queues_has_the_form_of_an_end_offset(numbers):
     store = numbers(t={0: (0, 9)})
     end = next_offset(store, options(), initial_offset(store, options()), take=at_most(2))
     latest = latest_offset(store, options())
@@ -240,14 +240,14 @@ def test_the_end_of_all_queues_has_the_shape_of_an_end_offset(numbers):
     assert latest.offsets.by_topic() == {"t": {0: 9}}
 
 
-def test_ranges_name_topic_queue_and_both_ends(numbers):
+def test_ranges_contain_topic_queue_and_both_ends(numbers):
     store = numbers(t={0: (0, 9)})
     initial = initial_offset(store, options())
     end = next_offset(store, options(), initial)
     assert list(planned_ranges(initial, end)) == [span("t", 0, 0, 9)]
 
 
-def test_planning_lists_the_topics_a_few_times_however_many_there_are(numbers):
+def test_the_number_of_topic_listings_does_not_depend_on_the_number_of_topics(numbers):
     """Listing them once per topic delayed the start of a query on a thousand topics by 0.2 s."""
     topics = [f"t{n:03}" for n in range(100)]
     store = numbers(**{topic: {0: (0, 3), 1: (0, 3)} for topic in topics})

@@ -164,7 +164,7 @@ def clocked(box):
     forget(box.path)
 
 
-def test_messages_are_held_back_until_there_are_enough_or_the_delay_has_passed(box, clocked):
+def test_messages_are_delayed_until_there_are_enough_or_the_delay_has_passed(box, clocked):
     reader, clock = clocked
     limit = reader.getDefaultReadLimit()
     box.send("first", queue=0)
@@ -181,7 +181,7 @@ def test_messages_are_held_back_until_there_are_enough_or_the_delay_has_passed(b
     assert reader.latestOffset(later, limit)["offsets"] == {"t": {"broker-a": {"0": 6}}}
 
 
-def test_messages_that_are_held_back_cost_an_idle_query_nothing(box, clocked, monkeypatch):
+def test_delayed_messages_cost_an_idle_query_nothing(box, clocked, monkeypatch):
     reader, _ = clocked
     limit = reader.getDefaultReadLimit()
     box.send("first", queue=0)

@@ -1,4 +1,4 @@
-"""After a crash a micro-batch is replayed, and reads its planned messages."""
+"""After a crash a micro-batch is replayed with its planned messages."""
 
 import json
 import shutil

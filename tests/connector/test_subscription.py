@@ -1,4 +1,4 @@
-"""The topics and queues that a read covers."""
+"""The topics and queues that a read selects."""
 
 import pytest
 from golden.java import CLEAN, GOLDEN
@@ -46,7 +46,7 @@ def test_two_ways_to_name_topics_are_refused(second):
     assert info.value.code == "OPTION_CONFLICT"
 
 
-def test_a_pattern_matches_whole_names(numbers):
+def test_a_pattern_matches_complete_names(numbers):
     store = numbers(flight=ONE, flights=ONE, **{"my-flights": ONE})
     assert queues(store, subscribePattern="flight") == {"flight": [0]}
     assert queues(store, subscribePattern="flight|.*-flights").keys() == {"flight", "my-flights"}
@@ -71,7 +71,7 @@ def test_a_pattern_matches_whole_names(numbers):
         "broker-a",
     ],
 )
-def test_rocketmqs_own_topics_are_read_by_their_names_only(numbers, system):
+def test_rocketmqs_own_topics_are_read_only_by_name(numbers, system):
     store = numbers(**{"t": ONE, system: ONE})
     assert queues(store, subscribePattern=".*") == {"t": [0]}
     assert queues(store, subscribe=system) == {system: [0]}
@@ -111,7 +111,7 @@ def test_a_pattern_that_matches_no_topic_fails_with_the_existing_topics(numbers)
         queues(numbers(flights=ONE), subscribePattern="flight")
 
 
-def test_a_topic_without_read_permission_matches_no_pattern(numbers):
+def test_a_pattern_does_not_match_a_topic_without_read_permission(numbers):
     store = numbers(t=ONE, u=ONE)
     store.perms = {"u": 2}
     assert queues(store, subscribePattern=".") == {"t": [0]}
@@ -175,7 +175,7 @@ def test_a_typo_in_a_topic_name_fails_with_the_nearest_name(tmp_path, mode):
             queues(PathSource(store), **mode)
 
 
-def test_several_topics_have_their_own_numbers_of_queues(tmp_path):
+def test_topics_may_have_different_numbers_of_queues(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store:
         for name, count in (("a", 1), ("b", 9)):
             store.topics.create(name, read_queues=count, write_queues=count)

@@ -33,7 +33,7 @@ def store(tmp_path):
 def offsets(
     store, loss=SKIP, start=0, end=60, columns=("body", "queueOffset"), on_batch=None, **filtered
 ):
-    """The offsets that are read; `on_batch` is called after each batch."""
+    """Return the offsets that are read; `on_batch` is called after each batch."""
     source, decoding = PathSource(store), Columns(tuple(columns), **filtered)
     read, each, tally = [], span("t", 0, start, end), ScanTally()
     scan = partial(decoding.of_range, source)
@@ -143,7 +143,7 @@ def test_an_unreadable_message_is_not_a_loss(store):
 
 @pytest.fixture
 def sparse(store, monkeypatch):
-    """Sixty more messages, 60 to 119, of which the filter selects 60, 90 and 119."""
+    """Append sixty more messages, 60 to 119, of which the filter selects 60, 90 and 119."""
     monkeypatch.setattr("pyrocket.formats.record_slice._MIN_ROWS", 1)
     wanted = [n in (0, 30, 59) for n in range(60)]
     rows = batch(
@@ -159,7 +159,7 @@ def sparse(store, monkeypatch):
 
 
 def last_of_file(store, offset):
-    """The last queue offset in the same log file as `offset`."""
+    """Return the last queue offset in the same log file as `offset`."""
     files = [one.physical_offset // SMALL.log_file_bytes for one in store.read("t", 0, 0, 120)]
     return max(at for at, file in enumerate(files) if file == files[offset])
 
@@ -184,7 +184,7 @@ def test_messages_that_a_filter_has_skipped_are_not_counted_as_lost(sparse, capl
 
 @pytest.fixture
 def located(store, monkeypatch):
-    """The locations of every second message of another queue; one batch per log file."""
+    """Return the locations of every second message of another queue; one batch per log file."""
     keys = pa.array([["k"] if n % 2 else [] for n in range(60)], pa.list_(pa.string()))
     tags = pa.array(["A" if n % 4 == 3 else "B" for n in range(60)])
     store.topics.update("t", read_queues=2, write_queues=2)
@@ -195,7 +195,7 @@ def located(store, monkeypatch):
 
 
 def found(store, places, loss=SKIP, on_batch=None, **filtered):
-    """The messages read at the locations; `on_batch` is called after each batch."""
+    """Return the messages read at the locations; `on_batch` is called after each batch."""
 
     def scan(places, tally):
         return decoded(store.raw.slices_at(places, tally=tally, **filtered))
@@ -213,7 +213,7 @@ def first_left(store):
     return store.min_offset("t", 1)
 
 
-def test_a_message_found_by_key_and_cleaned_before_it_is_read_is_a_loss_too(store, located, caplog):
+def test_a_message_found_by_key_and_deleted_before_it_is_read_is_a_loss_too(store, located, caplog):
     first = first_left(store)
     left = [n for n in range(1, 60, 2) if n >= first]
     assert 0 < len(left) < 30

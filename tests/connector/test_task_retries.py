@@ -27,7 +27,7 @@ def master(checkout_in_children, tmp_path):
 
 
 def run_job(master, store, attempts, kind):
-    """Run the job, and check that all of its mishaps have happened."""
+    """Run the job, and check that all of its faults were injected."""
     attempts.mkdir()
     run = subprocess.run(
         [sys.executable, JOB, master, store, attempts, kind],
@@ -41,7 +41,7 @@ def run_job(master, store, attempts, kind):
 
 
 @pytest.mark.heavy
-def test_failed_late_and_lost_attempts_leave_nothing(box, master, tmp_path):
+def test_failed_late_and_lost_attempts_leave_no_rows(box, master, tmp_path):
     run_job(master, box.path, tmp_path / "attempts", "batches")
     for topic in MISHAPS:
         bodies = [int(body[:4].rstrip(b".")) for body in type(box)(box.path, topic).bodies()]
@@ -59,7 +59,7 @@ def fill_source(path):
 
 
 @pytest.mark.slow
-def test_failed_attempts_in_a_stream_leave_nothing_and_keep_the_order_of_keys(
+def test_failed_attempts_in_a_stream_leave_no_rows_and_keep_the_order_of_keys(
     box, master, tmp_path
 ):
     fill_source(box.path)

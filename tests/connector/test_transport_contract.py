@@ -33,7 +33,7 @@ SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
 
 def queue_of(name):
-    """Four messages of one queue."""
+    """Return four messages of one queue."""
     keys = pa.array([[f"k{name}-{at}"] for at in range(4)], pa.list_(pa.string()))
     tags = pa.array(["A", "B", "A", "B"])
     return batch([f"{name}-{at}".encode() for at in range(4)], name, keys=keys, tags=tags)
@@ -99,7 +99,7 @@ def test_the_version_changes_with_the_first_new_message(source, sink):
     assert source.version() == source.version()
     before = source.version()
     sink.append(batch([b"new"], 0), topic="t")
-    # Over a network the notice of a change needs some time.
+    # Over a network, the notification of a change takes some time.
     patience = time.monotonic() + 10
     while source.version() == before:
         assert time.monotonic() < patience
@@ -124,7 +124,7 @@ def test_small_ranges_are_returned_as_one_slice_in_their_order(source):
     assert (tally.entries, tally.messages) == (6, 4)
 
 
-def test_a_tally_counts_what_a_read_has_examined(source):
+def test_a_tally_counts_the_messages_that_a_read_has_examined(source):
     tally = ScanTally()
     where = MessageFilter.parse(tags="A")
     assert bodies(source.slices(whole(source)[:1], where=where, tally=tally)) == [b"0-0", b"0-2"]
@@ -137,14 +137,14 @@ def test_a_range_that_does_not_exist_is_refused(source):
         list(source.slices([QueueRange(first.queue, 0, 9)]))
 
 
-def test_messages_are_found_by_key_and_read_where_they_are(source):
+def test_messages_are_found_by_key_and_read_at_their_locations(source):
     located = source.locate(LookupRequest(topics=["t"], keys=["k1-2", "k1-3", "k9"]))
     (places,) = located.locations
     assert (places.topic, places.queue_id, places.queue_offsets.tolist()) == ("t", 1, [2, 3])
     assert bodies(source.slices_at(places)) == [b"1-2", b"1-3"]
 
 
-def test_a_mark_is_that_of_the_newest_message_before_some_offsets(source):
+def test_a_mark_belongs_to_the_newest_message_before_some_offsets(source):
     offsets = {each.queue: each.end for each in whole(source)}
     mark = source.mark(offsets)
     assert mark == source.mark({each: at for each, at in offsets.items() if each.queue_id == 1})
@@ -226,7 +226,7 @@ def test_a_group_is_committed_in_all_queues_at_once_and_never_backwards(source):
     assert source.commit("g", dict.fromkeys(ends, 1), backwards=True) == dict.fromkeys(ends, 1)
 
 
-def test_a_target_is_small_and_opens_only_the_store_of_the_driver(made, source):
+def test_a_target_is_small_and_opens_only_the_driver_s_store(made, source):
     pinned = source.target
     assert pickle.loads(pickle.dumps(pinned)) == pinned
     assert len(pickle.dumps(pinned)) < 400
@@ -313,7 +313,7 @@ def test_an_append_without_an_id_must_not_be_repeated(made, sink, source, after)
 @unreliable
 @pytest.mark.parametrize("policy", ["fail", "skip"])
 @pytest.mark.parametrize(("call", "ranges"), [("slices", 1), ("joined_slice", 2)])
-def test_a_connection_that_is_lost_while_a_task_reads_is_an_error_and_no_loss(
+def test_a_connection_lost_during_a_read_is_an_error_and_not_a_loss(
     made, source, policy, call, ranges, caplog
 ):
     task = ReadPartition(source.target, Ranges(tuple(whole(source)[:ranges])))

@@ -1,4 +1,4 @@
-"""A crash of the machine that loses messages which a stream has already read."""
+"""The machine crashes, and loses messages that a stream has already read."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
 @pytest.fixture
 def crashed(box):
-    """The checkpoint of a stream that has read 30 messages; the last 5 are not in the log any more.
+    """The checkpoint of a stream that has read 30 messages; the log has lost the last 5.
 
     Four other messages have been stored since, the first one at offset 25.
     """

@@ -25,7 +25,7 @@ def schema_of(path, **options):
 
 
 def rows(path, schema=None, **options):
-    """The rows that the tasks of a batch read, as dictionaries."""
+    """Return the rows that the tasks of a batch read, as dictionaries."""
     source = DefaultSource({"path": str(path), **options})
     reader = source.reader(schema or schema_of(path, **options))
     found = [batch for part in reader.partitions() for batch in reader.read(part)]
@@ -118,7 +118,7 @@ def test_corrupt_ranges_of_the_log_are_reported_or_skipped(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("view", ["retry", "dlq", "groups"])
-def test_one_group_is_chosen_by_the_option_group(java5, view):
+def test_the_option_group_selects_one_group(java5, view):
     assert {row["consumerGroup"] for row in rows(java5, view=view, group="workers")} == {"workers"}
     with pytest.raises(GroupNotFoundError, match="Did you mean 'workers'"):
         rows(java5, view=view, group="worker")
@@ -208,7 +208,7 @@ def test_a_view_of_a_store_in_use_shows_the_state_at_planning_time(box):
     assert [body for batch in reader.read(task) for body in batch.column(0).to_pylist()] == [b"a"]
 
 
-def test_a_store_written_by_java_is_listed_without_naming_a_topic():
+def test_a_store_written_by_java_is_listed_without_selecting_a_topic():
     with Store.open(GOLDEN / CLEAN, read_only=True) as store:
         known = set(store.topics.all())
     listed = {row["topic"]: row for row in rows(GOLDEN / CLEAN, view="topics")}

@@ -6,7 +6,7 @@ The tests in `QUICK` run with both in each run, all others of `MODULES` in the h
 QUICK = frozenset(
     {
         "test_every_column_arrives_in_its_type",
-        "test_the_first_action_fixes_the_messages_of_a_frame",
+        "test_the_first_action_determines_the_messages_of_a_dataframe",
         "test_restarted_query_reads_every_message_exactly_once",
         "test_running_query_discovers_new_queues_and_topics",
         "test_a_topic_flows_into_another",
@@ -33,7 +33,7 @@ MODULES = {
     "test_stream_write": set(),
     "test_delivery": {
         # Reads the staging files.
-        "test_a_write_leaves_nothing_staged",
+        "test_a_write_leaves_no_staged_files",
     },
     "test_kafka_mode": set(),
     "test_value_columns": set(),

@@ -31,7 +31,7 @@ SCANNED = {**PENDING_COLUMNS, **VIEW_COLUMNS["commitlog"], **VIEW_COLUMNS["retry
 
 
 def every_type(nullable=True):
-    """Each column in each of its types."""
+    """Return each column in each of its types."""
     return [
         StructField(
             name, never_null(variant.spark_type) if not nullable else variant.spark_type, nullable
@@ -52,7 +52,7 @@ def never_null(spark_type):
 
 
 def scanned(columns, rows=3):
-    """A batch as a scan returns it, without nulls."""
+    """Return a batch as a scan returns it, without nulls."""
     values = {
         pa.string(): "a",
         pa.binary(): b"a",
@@ -169,7 +169,7 @@ def spark_type():
     return lambda name: _parse_datatype_json_string(names[name])
 
 
-def test_a_column_twice_or_none_at_all_is_refused():
+def test_duplicate_columns_and_an_empty_schema_are_refused():
     body = StructField("body", StringType())
     for first, second in (
         (body, StructField("BODY", StringType())),

@@ -1,4 +1,4 @@
-"""Columns that are decoded from bodies: their names, their types, and what is decoded."""
+"""Columns that are decoded from bodies: their names, types and values."""
 
 import pyarrow as pa
 import pytest
@@ -73,7 +73,7 @@ def test_the_raw_body_can_be_selected_beside_its_fields():
     ]
 
 
-def test_the_corrupt_column_alone_checks_everything():
+def test_the_corrupt_column_alone_checks_all_fields():
     projection = Projection.of(asked("bad STRING"), payload("a INT", corrupt_column="bad"))
     assert apply(projection, b'{"a":"x"}', b"{}").to_pylist() == [
         {"bad": '{"a":"x"}'},
@@ -81,7 +81,7 @@ def test_the_corrupt_column_alone_checks_everything():
     ]
 
 
-def test_one_struct_column_holds_the_selected_fields():
+def test_one_struct_column_contains_the_selected_fields():
     known = payload("topic STRING, a INT", value_column="p")
     projection = Projection.of(asked("topic STRING, p STRUCT<A: INT>"), known)
     assert projection.decoder.fields.names == ["a"]

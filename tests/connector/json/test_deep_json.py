@@ -27,7 +27,7 @@ SCHEMAS = [
 
 
 def arrays(depth):
-    """A body of exactly this depth, nested arrays in an object."""
+    """Return a body of exactly this depth: nested arrays in an object."""
     return b'{"id":1,"deep":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
 
 
@@ -71,7 +71,7 @@ def at_once(call):
 
 @pytest.fixture(params=[at_once, from_deep])
 def called(request):
-    """Call from a flat stack and from a deep one; both must return the same."""
+    """A function that calls from a flat stack and from a deep one; both must return the same."""
     return request.param
 
 
@@ -154,13 +154,13 @@ TOKEN = re.compile(r'"(?:[^"\\]|\\.)*\\?"?|[{}\[\]\\]')
 
 
 def up_to_no_json(text):
-    """The text up to a backslash outside strings, after which nothing is parsed."""
+    """Return the text up to a backslash outside strings, after which nothing is parsed."""
     illegal = (token.start() for token in TOKEN.finditer(text) if token[0] == "\\")
     return text[: next(illegal, len(text))]
 
 
 def plain_depth(text):
-    """The deepest level of the first value of a text, bracket by bracket."""
+    """Return the deepest level of the first value of a text, bracket by bracket."""
     depth = deepest = 0
     for bracket in (token[0] for token in TOKEN.finditer(text) if not token[0].startswith('"')):
         depth += 1 if bracket in "{[" else -1

@@ -80,7 +80,7 @@ def rows(bodies, ddl):
 
 
 def plain(column):
-    """Times as numbers, because Python has no year 0."""
+    """Return times as numbers, because Python has no year 0."""
     times = {pa.timestamp("us", "UTC"): pa.int64(), pa.timestamp("us"): pa.int64()}
     times[pa.date32()] = pa.int32()
 
@@ -107,7 +107,7 @@ bodies = st.lists(st.builds(str.__add__, objects, texts) | texts | objects, max_
 @example(['{"i":1}} {"v":{"i":2}', "\0", '{"i":3}'])
 @example(['{"a":[{"p":1}', '{"p":2}]}'])
 @example(['{"s":"x', 'y"}'])
-def test_a_body_decodes_the_same_beside_any_neighbours(found):
+def test_a_body_decodes_the_same_whatever_its_neighbours(found):
     encoded = [body.encode() for body in found]
     bad = []
     wide = decode(encoded, on_bad=bad.extend, corrupt=True)

@@ -41,16 +41,16 @@ BODIES = [
 DIFFERENT = {
     # Numbers as strings are kept as they are written.
     *('{"s":NaN}', '{"s":-Infinity}', '{"s":123456789.125}'),
-    # Bytes that Jackson takes for a byte or for base64, days since 1970 as text, years of 5 digits.
+    # Bytes that Jackson reads as a byte or base64, days since 1970 as text, years of 5 digits.
     *('{"b":200}', '{"y":" "}', '{"x":"1"}', '{"x":"10000-01-01"}'),
-    # Grouped digits, single quotes, two entries of one key, and nothing at all.
+    # Grouped digits, single quotes, two entries of one key, and an empty body.
     *('{"dec":"1,000"}', "{'i':1}", '{"m":{"a":1,"a":2}}', "", " "),
 }
 """Where we differ on purpose: see `json_text` and `json_rows`."""
 
 
 def plain(column):
-    """Rows as text without null fields; times as numbers, because Python has no year 0."""
+    """Return rows as text without null fields; times are numbers, because Python has no year 0."""
     fields = {}
     for at, field in enumerate(column.type):
         child = column.field(at)
@@ -173,7 +173,7 @@ def test_a_schema_is_inferred_as_spark_infers_it(spark, bodies):
 
 
 def sorted_type(field):
-    """The type with the fields of structs in Spark's order, which is that of their names."""
+    """Return the type with the fields of structs in Spark's order, by name."""
     return repr(sort(field.dataType))
 
 

@@ -56,7 +56,7 @@ def test_a_micro_batch_can_wait_for_messages():
     "option",
     ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition"],
 )
-def test_counts_have_to_be_positive_whole_numbers(option, value):
+def test_limits_must_be_positive_whole_numbers(option, value):
     with pytest.raises(OptionError, match=rf"'{option}' is '{value}'. Write a whole number"):
         read(**{option: value})
 
@@ -71,13 +71,13 @@ def test_a_minimum_or_limit_of_zero_is_refused(option):
 
 @pytest.mark.parametrize("value", ["-1", "much", "", "1.5g", "64mm"])
 @pytest.mark.parametrize("option", ["maxBytesPerTrigger", "maxBytesPerPartition"])
-def test_a_number_of_bytes_has_to_be_a_valid_size(option, value):
+def test_a_number_of_bytes_must_be_a_valid_size(option, value):
     with pytest.raises(OptionError, match=rf"'{option}' is '{value}'. Write bytes"):
         read(**{option: value})
 
 
 @pytest.mark.parametrize("value", ["15", "-1s", "soon", ""])
-def test_a_trigger_delay_has_to_be_a_duration(value):
+def test_a_trigger_delay_must_be_a_duration(value):
     with pytest.raises(OptionError, match=r"maxTriggerDelay.*15m"):
         read(minOffsetsPerTrigger="7", maxTriggerDelay=value)
 
@@ -105,7 +105,7 @@ def test_limits_of_micro_batches_are_refused_in_batches(option):
 
 
 @pytest.mark.parametrize("query", [BATCH, STREAM, READ])
-def test_batches_and_streams_have_the_options_about_tasks(query):
+def test_batches_and_streams_have_the_options_for_tasks(query):
     asked = read(query, minPartitions="8", maxRecordsPerPartition="9", maxBytesPerPartition="1m")
     assert asked.splitting == Splitting(min_tasks=8, max_rows=9, max_bytes=1 << 20)
     assert read(query).splitting == Splitting()

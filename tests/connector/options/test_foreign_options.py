@@ -61,7 +61,7 @@ def test_an_option_of_another_source_is_refused_with_an_explanation(
         ("subscribtion", "subscribe"),
     ],
 )
-def test_a_similar_name_is_the_only_one_proposed(typed, near):
+def test_only_a_similar_name_is_suggested(typed, near):
     error = refused(typed)
     assert error.message == f"There is no option {typed!r}."
     assert error.remedy == f"Did you mean {near!r}?"

@@ -1,4 +1,4 @@
-"""The options: their values, and an error for every misuse."""
+"""The options: their values, and an error for each invalid use."""
 
 import pytest
 from pyrocket.errors import OptionError
@@ -78,7 +78,7 @@ def test_topic_and_subscribe_together_are_a_conflict():
         read(topic="t")
 
 
-def test_no_topic_explains_the_create_table_trap():
+def test_a_missing_topic_option_explains_the_create_table_trap():
     with pytest.raises(OptionError, match=r"subscribe.*CREATE TABLE"):
         ReadOptions.parse(Request({"path": "/s"}, "/"), BATCH)
 
@@ -138,14 +138,14 @@ def test_options_that_spark_adds_to_a_sink_are_ignored():
     assert write(checkpointlocation="/c", queryname="q", topic="t").topic == "t"
 
 
-def test_options_that_create_table_adds_are_ignored_when_it_asks_for_the_schema():
+def test_options_that_create_table_adds_are_ignored_when_it_requests_the_schema():
     added = {"provider": "pyrocket", "owner": "me", "location": "file:/s", "option.topic": "t"}
     assert read(READ, **added).subscription.topics == ("t",)
     with pytest.raises(OptionError, match="no option 'owner'"):
         read(BATCH, owner="me")
 
 
-def test_a_schema_may_be_asked_for_with_the_options_of_either_query():
+def test_a_schema_can_be_requested_with_the_options_of_either_query():
     assert read(READ, maxOffsetsPerTrigger="5", endingOffsets="latest").admission.max_rows == 5
 
 
@@ -184,7 +184,7 @@ def test_a_batch_cannot_end_at_earliest(value):
         read(BATCH, endingOffsets=value)
 
 
-def test_every_option_has_a_query_and_a_meaning():
+def test_every_option_has_a_query_and_a_description():
     assert {query for option in TABLE for query in option.queries} == {BATCH, STREAM, SINK}
     assert all(option.meaning.endswith(".") for option in TABLE)
     assert "flush" not in names_for(READ)

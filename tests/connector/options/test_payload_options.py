@@ -1,4 +1,4 @@
-"""The options for bodies, and which of them can be combined."""
+"""The options for bodies, and their valid combinations."""
 
 import pytest
 from pyrocket.errors import InvalidInputError, OptionError

@@ -12,7 +12,8 @@ BOUNDS = by_queue({"t": {0: QueueOffsets(5, 20), 1: QueueOffsets(0, 7)}})
 
 
 def resolve(text):
-    """Topic → queue id → offset, as a read resolves them before it checks for lost messages."""
+    """Return topic → queue id → offset, as a read resolves them before it checks for lost
+    messages."""
     choice = OffsetChoice.parse("startingOffsets", text)
     named = dict.fromkeys(BOUNDS, choice.word)
     if choice.queues:

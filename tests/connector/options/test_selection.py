@@ -43,7 +43,8 @@ def filled(box):
 
 
 def directly(box, **options):
-    """The rows of a batch read's tasks, without Spark; the reader is pickled as Spark does."""
+    """Return the rows of a batch read's tasks, without Spark; the reader is pickled as Spark
+    does."""
     source = DefaultSource({**box.options, **options})
     reader = source.reader(FIELDS)
     parts, reader = reader.partitions(), pickle.loads(pickle.dumps(reader))

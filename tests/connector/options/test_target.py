@@ -1,4 +1,4 @@
-"""How a query finds its store."""
+"""A query selects its store by path, endpoint or environment."""
 
 import pytest
 from pyrocket.errors import OptionError
@@ -29,7 +29,7 @@ def test_a_path_becomes_absolute_on_the_driver(given, path):
 
 
 @pytest.mark.parametrize("uri", ["hdfs://nn/x", "s3a://b/x", "dbfs:/x", "http://h/x"])
-def test_other_schemes_are_refused_by_name(uri):
+def test_other_schemes_are_refused_with_an_error_that_names_them(uri):
     with pytest.raises(OptionError, match=f"scheme '{uri.split(':')[0]}'"):
         absolute_path(uri, "/work")
 
@@ -46,7 +46,7 @@ def test_a_path_overrides_the_environment():
 
 
 @pytest.mark.parametrize("options", [{}, {"path": ""}, {"path": "  "}])
-def test_no_target_explains_the_create_table_trap(options):
+def test_a_missing_target_explains_the_create_table_trap(options):
     with pytest.raises(OptionError, match=r"PYROCKET_STORE.*CREATE TABLE.*TEMPORARY VIEW") as info:
         target(**options)
     assert info.value.code == "OPTION_MISSING"
@@ -60,7 +60,7 @@ def test_a_name_server_as_a_target_is_not_supported_yet(options):
     assert "'endpoint'" in info.value.remedy
 
 
-def test_an_endpoint_wins_over_the_environment_and_excludes_a_path():
+def test_an_endpoint_overrides_the_environment_and_excludes_a_path():
     assert target(default_store="/b", EndPoint="localhost:8081") == ""
     with pytest.raises(OptionError, match="'/a'") as info:
         target(path="/a", endpoint="localhost:8081")

@@ -65,11 +65,11 @@ def test_invalid_times_are_refused(text):
         at(text)
 
 
-def test_a_time_without_a_zone_is_utc_with_a_note():
+def test_a_time_without_a_zone_is_utc_with_a_warning():
     assert "taken as UTC" in parse_timestamp("Option 'x'", "2026-01-01T12:00").note
     assert not parse_timestamp("Option 'x'", "2026-01-01T12:00Z").note
 
 
-def test_a_small_number_of_milliseconds_gets_a_note_about_seconds():
+def test_a_small_number_of_milliseconds_gets_a_warning_about_seconds():
     note = parse_timestamp("Option 'x'", "1767268800").note
     assert "1970-01-21; were seconds meant" in note

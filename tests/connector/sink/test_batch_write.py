@@ -32,7 +32,7 @@ def save(frame, box, **options):
     frame.write.format("pyrocket").mode("append").options(**{**box.options, **options}).save()
 
 
-def test_every_column_comes_back(spark, box):
+def test_every_column_is_read_back(spark, box):
     rows = [
         (b"\x00\xff", "other", "red", ["a", "b"], {"c": "é"}, 2, None, 7),
         (b"", "other", None, None, None, None, "s", None),
@@ -72,7 +72,7 @@ def test_rows_without_a_key_are_spread_evenly(spark, box):
     assert sorted({queues.count(queue) for queue in range(4)}) == [1_000]
 
 
-def test_single_rows_do_not_all_go_to_one_queue(spark, box):
+def test_single_rows_are_not_all_written_to_one_queue(spark, box):
     frame = spark.range(40).repartition(40).select(f.lit("x").alias("body"))
     save(frame, box)
     assert len({queue for (queue,) in box.read("queueId")}) > 1
@@ -106,7 +106,7 @@ def test_every_value_of_flush_writes_the_rows(spark, box, flush):
     assert box.bodies() == [b"x"]
 
 
-def test_an_empty_frame_creates_the_topic_and_writes_nothing(spark, box):
+def test_an_empty_dataframe_creates_the_topic_and_writes_nothing(spark, box):
     save(spark.createDataFrame([], "body STRING"), box)
     assert box.rows() == 0
     assert box.bodies() == []

@@ -1,4 +1,4 @@
-"""What a write creates if missing: the store, its topic, and their permissions."""
+"""A write creates the store and its topic if they are missing, with the given permissions."""
 
 import os
 import shlex
@@ -40,7 +40,7 @@ def test_a_new_store_is_group_writable_if_the_option_is_set(tmp_path, strict_uma
     assert mode(tmp_path / "s" / "config" / "topics.json") == 0o660
 
 
-def test_the_umask_decides_without_the_option(tmp_path, strict_umask):
+def test_without_the_option_the_umask_determines_the_mode(tmp_path, strict_umask):
     prepare(tmp_path / "s")
     assert mode(tmp_path / "s") == 0o700
 
@@ -82,7 +82,7 @@ def retention_of(path):
         return store.retention
 
 
-def test_a_store_that_a_write_creates_keeps_its_retention_in_the_directory(tmp_path):
+def test_a_new_store_saves_its_retention_in_the_directory(tmp_path):
     prepare(tmp_path / "s", **RETENTION)
     kept = Retention(hours=72, total_bytes=100 << 30, at_hours=(4, 16))
     assert retention_of(tmp_path / "s") == kept
@@ -97,7 +97,7 @@ def test_retention_by_bytes_alone_deletes_nothing_by_age(tmp_path):
     assert retention_of(tmp_path / "s") == Retention(hours=None, total_bytes=1 << 30)
 
 
-def test_a_stream_gives_its_first_store_a_retention(tmp_path):
+def test_the_first_micro_batch_of_a_stream_sets_the_retention(tmp_path):
     offsets = tmp_path / "checkpoint" / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").touch()

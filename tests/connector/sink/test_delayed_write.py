@@ -16,7 +16,7 @@ def save(frame, box, **options):
 
 
 def waiting(box, topic, queue_id=0):
-    """Body → RocketMQ's own properties, for the pending messages in a queue."""
+    """Return body → RocketMQ's own properties, for the pending messages in a queue."""
     with Store.open(box.path, read_only=True) as store:
         if topic not in store.topics.all():
             return {}

@@ -27,7 +27,7 @@ def test_nothing_of_a_write_is_visible_if_one_task_fails(spark, box):
 
 
 def test_rows_of_all_tasks_and_topics_appear_in_one_publication(spark, box):
-    """Otherwise a reader could see only some of them."""
+    """A reader must not see only some of them."""
     topic = f.when(f.col("body").cast("int") % 2 == 0, f.lit("even")).otherwise(f.lit("odd"))
     frame = numbers(spark, 1_000, tasks=4).withColumn("topic", topic)
     frame.write.format("pyrocket").mode("append").options(**box.target).save()
@@ -46,7 +46,7 @@ def test_a_write_with_the_same_number_is_dropped_and_a_smaller_one_refused(spark
     assert box.rows() == 20
 
 
-def test_writes_of_other_ids_topics_or_no_id_are_not_repetitions(spark, box):
+def test_writes_with_other_ids_or_topics_or_without_an_id_are_not_repetitions(spark, box):
     other = box.other("other")
     for target, app in ((box, "a"), (box, "b"), (other, "a")):
         save(numbers(spark, 10), target, txnAppId=app, txnVersion=0)
@@ -56,14 +56,14 @@ def test_writes_of_other_ids_topics_or_no_id_are_not_repetitions(spark, box):
     assert box.rows() == 40
 
 
-def test_a_write_leaves_nothing_staged(spark, box):
+def test_a_write_leaves_no_staged_files(spark, box):
     save(numbers(spark, 10), box, txnAppId="a", txnVersion=0)
     save(numbers(spark, 10), box)
     assert staged_files(box) == []
 
 
 def staged_files(box):
-    """The files of batches, `<query>/<batch>-…`; other files are retained for reuse."""
+    """Return the files of batches, `<query>/<batch>-…`; other files are kept for reuse."""
     return [path for path in Path(box.path, "pyrocket/staging").glob("*/*-*") if path.is_file()]
 
 

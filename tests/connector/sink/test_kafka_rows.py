@@ -58,7 +58,7 @@ ROWS = st.lists(st.tuples(BYTES, BYTES, st.one_of(st.none(), HEADER)), min_size=
 
 
 def kafka_batch(rows):
-    """Rows of (key, value, headers) as Spark passes them."""
+    """Return rows of (key, value, headers) as Spark passes them."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     columns[2] = [
         headers and [{"key": name, "value": value} for name, value in headers.items()]
@@ -101,7 +101,7 @@ def test_rows_of_kafka_survive_a_round_trip_exactly(store, rows):
     store.append_batch(sent(rows, null_body=EMPTY, key_encoding=BASE64), topic=topic.name)
     expected = kafka_batch(rows).to_pylist()
     assert read(store, topic.name, start=start) == expected
-    # Repeat it with the rows that were read.
+    # Repeat the round trip with the rows that were read.
     copy = store.topics.create("copy", read_queues=1, write_queues=1)
     start = store.offsets(copy.name)[0].maximum
     again = pa.RecordBatch.from_pylist(expected, ARROW)
@@ -136,7 +136,7 @@ def test_one_topic_may_mix_both_encodings_of_keys(store):
     assert [message.body for message in store.lookup.query("mixed", "eCB5")] == [b"2"]
 
 
-def test_marks_that_contradict_the_message_are_ignored(store):
+def test_markers_that_contradict_the_message_are_ignored(store):
     store.topics.create("marks", read_queues=1, write_queues=1)
     properties = [[("pyrocketNull", "body"), ("pyrocketKey", "base64")]] * 2
     batch = {
@@ -248,7 +248,7 @@ def sink(path, **options):
     return prepare_sink(request, KAFKA, overwrite=False)
 
 
-def test_dropped_rows_are_counted_by_the_task_and_in_what_is_published(tmp_path):
+def test_dropped_rows_are_counted_in_the_task_and_in_the_publication(tmp_path):
     writer = StagedWriter(sink(tmp_path / "s", nullBody="drop"))
     rows = [(b"a", b"1", None), (b"b", None, None), (b"c", b"3", None), (b"d", None, None)]
     told = writer.write(iter([kafka_batch(rows), kafka_batch(rows[1:2]), kafka_batch(rows)]))
@@ -277,7 +277,7 @@ def test_a_write_logs_how_many_rows_it_has_dropped(tmp_path, caplog, delivery):
     ] == ["rows without a body that were not written to t: 3 (nullBody=drop)"]
 
 
-def test_a_bad_row_is_counted_with_the_rows_that_are_dropped_before_it(tmp_path):
+def test_the_row_number_of_a_bad_row_includes_dropped_rows(tmp_path):
     rows = [(b"a", b"1", None), (b"b", None, None), (b"c", None, None), (b"a b", b"3", None)]
     with pytest.raises(MessageError, match=r"Arrow batch 1, .* row 7 has b?'a b' as its key"):
         send_rows(
@@ -311,7 +311,7 @@ def test_base64_applies_to_the_column_key_only(tmp_path):
     assert isinstance(sink(tmp_path / "s", keyEncoding="base64"), Sink)
 
 
-def test_the_log_line_of_a_micro_batch_counts_what_it_dropped(tmp_path, caplog):
+def test_the_log_line_of_a_micro_batch_counts_dropped_rows(tmp_path, caplog):
     prepared = sink(tmp_path / "s", nullBody="drop")
     rows = [(b"a", b"1", None), (b"b", None, None)]
     for number, of_task in enumerate((rows, rows[1:])):

@@ -1,4 +1,4 @@
-"""Arrow batches as a store appends them: the same values in the store's types."""
+"""Converts Arrow batches to the store's types: the values stay the same."""
 
 from datetime import datetime, timezone
 
@@ -107,7 +107,7 @@ def test_a_key_routes_only_rows_without_a_sharding_key():
     assert sent["shardingKey"] == ["a", "s"]
 
 
-def test_keys_do_not_route():
+def test_the_column_keys_does_not_route():
     assert "shardingKey" not in send(keys=pa.array([["a"]]))
 
 

@@ -1,4 +1,4 @@
-"""How often a task of a sink calls fsync, depending on `flush`."""
+"""The number of fsyncs of a sink's task, depending on `flush`."""
 
 import pyarrow as pa
 import pytest
@@ -12,7 +12,7 @@ SCHEMA = StructType([StructField("body", StringType())])
 
 
 @pytest.mark.parametrize(("flush", "fsyncs"), [("task", 1), ("sync", 3), ("async", 0)])
-def test_flush_decides_how_often_a_task_fsyncs(tmp_path, monkeypatch, flush, fsyncs):
+def test_flush_determines_the_number_of_fsyncs_of_a_task(tmp_path, monkeypatch, flush, fsyncs):
     options = {"path": str(tmp_path / "store"), "topic": "t", "flush": flush}
     options["delivery"] = "at-least-once"
     sink = prepare_sink(Request(options, str(tmp_path)), SCHEMA, overwrite=False)

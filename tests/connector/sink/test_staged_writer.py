@@ -167,7 +167,7 @@ def test_tasks_of_one_micro_batch_agree():
 
 
 def test_a_micro_batch_began_with_its_first_task():
-    """A task that is retried much later does not make a delayed run appear as the later one."""
+    """A late retry of a task must not make an earlier run appear as the later one."""
     first, later = (SinkBatch(identity="q", target="t", batch=4, run="r") for _ in range(2))
     assert agreed(through_spark([later, first]), 4).began == first.began
 
@@ -199,7 +199,7 @@ def test_delayed_rows_are_published_and_dropped_like_others(box, request_to, in_
 
 
 def checkpoint_at(tmp_path, batch):
-    """A checkpoint in which Spark has planned this micro-batch."""
+    """Return a checkpoint in which Spark has planned this micro-batch."""
     offsets = tmp_path / "checkpoint" / "offsets"
     offsets.mkdir(parents=True, exist_ok=True)
     (offsets / str(batch)).touch()
@@ -250,7 +250,7 @@ def test_a_task_on_another_machine_creates_no_store(box, request_to, in_task, mo
     assert not Path(box.path).exists()
 
 
-def test_a_store_that_a_task_does_not_find_is_reported_in_complete_sentences(tmp_path):
+def test_a_store_missing_in_a_task_is_reported_in_complete_sentences(tmp_path):
     with pytest.raises(StoreNotSharedError, match="STORE_NOT_SHARED") as refused:
         PathTarget(str(tmp_path / "store"), "the driver's").open_source()
     assert "there is no store" in refused.value.message
@@ -258,9 +258,7 @@ def test_a_store_that_a_task_does_not_find_is_reported_in_complete_sentences(tmp
 
 
 @pytest.mark.parametrize("there", ["nothing", "another store"])
-def test_a_store_that_vanishes_while_a_query_runs_is_reported_as_such(
-    box, request_to, in_task, tmp_path, there
-):
+def test_a_store_deleted_while_a_query_runs_is_reported(box, request_to, in_task, tmp_path, there):
     in_task(batch=0)
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
     box.create()
@@ -274,9 +272,7 @@ def test_a_store_that_vanishes_while_a_query_runs_is_reported_as_such(
             step()
 
 
-def test_the_checkpoint_of_a_query_names_the_store_that_it_writes_to(
-    box, request_to, in_task, tmp_path
-):
+def test_the_checkpoint_of_a_query_contains_its_target_store(box, request_to, in_task, tmp_path):
     def run(batch, **options):
         in_task(batch=batch)
         request = request_to(**checkpoint_at(tmp_path, batch), **options)

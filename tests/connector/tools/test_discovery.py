@@ -19,7 +19,7 @@ def run(code):
     return done.stdout
 
 
-def test_the_package_offers_one_source_under_the_name_of_the_format():
+def test_the_package_contains_one_source_with_the_name_of_the_format():
     assert "DefaultSource" in pyspark_pyrocket.__all__
     assert issubclass(pyspark_pyrocket.DefaultSource, DataSource)
     assert pyspark_pyrocket.DefaultSource.name() == "pyrocket"

@@ -1,4 +1,4 @@
-"""`pyrocket doctor --endpoint`: each step of a call is tried, and the one that fails is named."""
+"""`pyrocket doctor --endpoint` tries each step of a call, and reports the one that fails."""
 
 import pytest
 from pyrocket import Store
@@ -34,7 +34,7 @@ def examined(address, *arguments, status=0, **environment):
     return verdicts, found["checks"][-1]
 
 
-def test_every_step_of_a_broker_without_users(store):
+def test_every_step_succeeds_with_a_broker_without_users(store):
     with served(store) as address:
         verdicts, _ = examined(address)
         assert verdicts == dict.fromkeys(
@@ -42,7 +42,7 @@ def test_every_step_of_a_broker_without_users(store):
         )
 
 
-def test_tls_and_credentials(store, tmp_path):
+def test_tls_and_credentials_are_checked(store, tmp_path):
     pem, key = write_certificate(tmp_path)
     users = tmp_path / "users.toml"
     users.touch(0o600)
@@ -67,7 +67,7 @@ def test_tls_and_credentials(store, tmp_path):
         assert "--tls" in last["remedy"]
 
 
-def test_a_port_that_is_closed_and_an_address_that_is_none():
+def test_a_closed_port_and_an_unknown_host_are_reported():
     verdicts, last = examined("127.0.0.1:1", status=1)
     assert verdicts == {"name": "ok", "port": "fail"}
     assert "pyrocket broker" in last["remedy"]

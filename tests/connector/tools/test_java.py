@@ -9,7 +9,7 @@ from support.machines import executable, fake_java
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A machine without any Java, to which tests add some."""
+    """A machine without any Java; tests install some."""
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -58,7 +58,7 @@ def test_a_broken_java_home_is_skipped_with_a_note(machine, monkeypatch):
     assert "gone is not a working Java" in find_java().describe()
 
 
-def test_a_shim_on_path_leads_to_the_home_that_java_itself_names(machine, monkeypatch):
+def test_a_shim_on_path_leads_to_the_home_that_java_itself_reports(machine, monkeypatch):
     real = fake_java(machine / "jdks" / "21", 21)
     shim = executable(machine / "shims" / "java", f'exec "{real}" "$@"')
     monkeypatch.setenv("PATH", str(shim.parent))
@@ -81,7 +81,7 @@ def test_the_package_is_the_last_resort_and_not_part_of_the_system(packaged):
     assert found.home != packaged
 
 
-def test_the_launcher_drops_one_argument_and_keeps_the_rest_as_they_are(packaged):
+def test_the_launcher_removes_one_argument_and_passes_the_rest_unchanged(packaged):
     launcher = find_java().home / "bin" / "java"
     arguments = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "", "--add-modules=x", "$1"]
     answer = subprocess.run([launcher, *arguments], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""The live view of a streaming DataFrame shows the newest rows, and why it ended."""
+"""The live view of a streaming DataFrame shows the newest rows, and why the query ended."""
 
 import pytest
 from pyrocket.errors import InvalidInputError, UnsupportedError
@@ -22,7 +22,7 @@ class Batch:
 
 
 def end_of(view):
-    """The table that was shown when the query ended."""
+    """Return the table that was shown when the query ended."""
     view._follower.join(120)
     return view.table
 
