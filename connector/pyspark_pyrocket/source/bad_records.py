@@ -22,7 +22,7 @@ _REASON_CHARACTERS = 500
 
 @dataclass(frozen=True)
 class BadRecords:
-    """The topic to which a read sends its bad records; it is none of the topics read."""
+    """The topic to which a read sends its bad records; the read itself must not include it."""
 
     target: Target
     topic: str

@@ -62,7 +62,7 @@ def _pieces(locations: MessageLocations) -> Iterator[MessageLocations]:
 def _log(
     options: ReadOptions, located: LookupResult, kept: list[MessageLocations], bounds: Bounds
 ) -> None:
-    """Log what was found, and what it took to find it."""
+    """Log the number of messages found, and the cost of the lookup."""
     log_to_stderr()
     LOG.info(
         "%s found %d of %d messages of %s through the key index: candidates: %d, index files: %d,"

@@ -1,6 +1,6 @@
-"""Finds where each queue of a stream continues: where it stopped, unless messages were lost.
+"""Finds the offset at which each queue of a stream continues: its last end, without losses.
 
-What may have happened since, and where each policy continues, by the queue's current offsets:
+Possible changes since then, and the offset at which each policy continues:
 
     messages were deleted          skip: the first remaining message
     a crash truncated the log      skip: the point of truncation; messages written since are new

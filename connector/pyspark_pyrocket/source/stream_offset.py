@@ -1,4 +1,4 @@
-"""The offset in a query's checkpoint: how far each queue has been read. Pure.
+"""The offset in a query's checkpoint: the progress of the query in each queue. Pure.
 
     {"brokers": {"broker-a": {"epoch": 1, "mark": {"headerCrc": 912, "logOffset": 73400,
                                                    "storeTimestamp": 1767225600000},

@@ -2,8 +2,8 @@
 
 This is the only module of the connector that decodes records, for all transports.
 
-What a task reads is fixed when it is planned. Messages may be deleted or corrupt when it runs: log
-files are cleaned at any time, and a micro-batch may be replayed long after it was planned. With
+The messages of a task are fixed when it is planned. They may be deleted or corrupt when it runs:
+log files are cleaned at any time, and a micro-batch may be replayed long after it was planned. With
 `onDataLoss=fail` the task then fails; otherwise it reads the remaining messages and warns.
 """
 

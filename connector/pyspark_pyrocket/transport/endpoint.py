@@ -33,9 +33,9 @@ class EndpointTarget:
     """The broker of a store.
 
     Attributes:
-        endpoint: Its addresses, and how it is called.
+        endpoint: The broker's addresses, and the settings of calls.
         store_id: In a task, the uuid of the driver's store, empty if that has none; None on the
-            driver, which reads whatever store the broker serves.
+            driver, which accepts any store.
     """
 
     endpoint: Endpoint
@@ -64,7 +64,7 @@ class EndpointTarget:
     def open_source(self) -> "EndpointSource":
         """Return the connection of this process.
 
-        It costs one call to see whose it is, but none as long as the same broker is being followed.
+        Checking the store's identity costs one call, unless the same broker is still followed.
         """
         key = os.getpid(), self.endpoint
         if key not in _open:
@@ -74,7 +74,7 @@ class EndpointTarget:
         return self._checked(source)
 
     def find_source(self) -> "EndpointSource":
-        """Return the same: a broker always has a store."""
+        """Return the same as `open_source`: a broker always has a store."""
         return self.open_source()
 
     def close_source(self) -> None:
@@ -95,7 +95,7 @@ class EndpointTarget:
         return EndpointSink(self.open_source().client, config)
 
     def _checked(self, source: "EndpointSource") -> "EndpointSource":
-        """Return the source. Raises StoreNotSharedError if a task has reached another store."""
+        """Return the source. Raises StoreNotSharedError if a task is connected to another store."""
         if self.store_id and source.store_id != self.store_id:
             raise self.not_shared(
                 f"it serves the store {source.store_id or 'without an id'}, not {self.store_id}"
@@ -105,14 +105,14 @@ class EndpointTarget:
     def not_shared(self, reason: str) -> StoreNotSharedError:
         """Return the error for a task that does not find the driver's store."""
         return StoreNotSharedError(
-            f"A task on {socket.gethostname()} asks {self.describe()} as the driver does, but"
+            f"A task on {socket.gethostname()} uses {self.describe()} like the driver, but"
             f" {reason}.",
-            remedy="Let the address name the same broker for the driver and all executors.",
+            remedy="The address has to lead to the same broker on the driver and all executors.",
         )
 
 
 def credentials_of(endpoint: Endpoint) -> Credentials:
-    """Return what this machine knows: files and environment are read here. Raises OptionError."""
+    """Return the credentials; reads this machine's files and environment. Raises OptionError."""
     secret = endpoint.secret_key or os.environ.get("PYROCKET_SECRET_KEY", "")
     if endpoint.secret_key_file:
         secret = _content("secretKeyFile", endpoint.secret_key_file).decode().strip()
@@ -145,9 +145,9 @@ class EndpointSource(RemoteSource):
 
     @classmethod
     def connect(cls, endpoint: Endpoint, *, in_task: bool = False) -> "EndpointSource":
-        """Return a source that connects when it is first asked.
+        """Return a source that connects with its first call.
 
-        A wrong address is reported soon on the driver; a task waits for a broker that restarts.
+        On the driver a wrong address is reported soon; a task waits for a broker that restarts.
         """
         total = endpoint.timeout_ms / 1000
         timeouts = Timeouts(total=total, first=total) if in_task else Timeouts(total=total)
@@ -155,7 +155,9 @@ class EndpointSource(RemoteSource):
         return cls(endpoint, client, VersionWatch(client))
 
     def greet_if_new(self) -> None:
-        """Ask the broker who it is, unless this is known of the one that is followed now."""
+        """Request the broker's identity, unless it is known for the connection that is followed
+        now.
+        """
         session = self.watch.session
         if session is None or session is not self._greeted:
             self.greet()
@@ -167,7 +169,7 @@ class EndpointSource(RemoteSource):
         return EndpointTarget(self._endpoint, self.store_id)
 
     def within(self, seconds: float) -> "EndpointSource":
-        """Return a source of the same connection whose calls end after so long at most."""
+        """Return a source of the same connection whose calls have this deadline."""
         return EndpointSource(self._endpoint, self.client.within(seconds), self.watch)
 
 
