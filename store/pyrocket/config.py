@@ -34,7 +34,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     if not 1 <= len(found) <= MAX_DELAY_LEVELS or None in found:
         raise OptionError(
             f"delay_levels is {text!r}.",
-            remedy=f"Name 1 to {MAX_DELAY_LEVELS} delays in whole s, m, h or d, as in"
+            remedy=f"Use 1 to {MAX_DELAY_LEVELS} delays in whole s, m, h or d, as in"
             " '1s 5s 10s 30s 1m'.",
             code="DELAY_LEVELS",
         )
@@ -91,16 +91,16 @@ def is_queue_file_size(size: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """How long messages are kept; the defaults are RocketMQ's.
+    """The rules for deleting old messages; the defaults are RocketMQ's.
 
-    Log files are deleted as a whole, never the last.
+    Only whole log files are deleted, and never the last one.
 
     hours: files whose last message is older are deleted, at_hours (local time; RocketMQ's
     deleteWhen) or while the disk is fuller than clean_ratio. None: no file is deleted because of
-    its age. total_bytes: the oldest files are deleted, at any hour, while the log holds more than
-    that. force_ratio: while the disk is fuller, the oldest files are deleted regardless of their
-    age. full_ratio: while the disk is fuller, appends are refused with DISK_FULL. files_per_run:
-    the maximum number of files deleted in one run, about every ten seconds.
+    its age. total_bytes: the oldest files are deleted, at any hour, while the log is larger.
+    force_ratio: while the disk is fuller, the oldest files are deleted regardless of their age.
+    full_ratio: while the disk is fuller, appends are refused with DISK_FULL. files_per_run: the
+    maximum number of files deleted in one run, about every ten seconds.
     """
 
     hours: float | None = 72
@@ -152,15 +152,15 @@ class StoreConfig:
     flush_least_pages (4096 bytes each) are dirty, and any dirty page after
     flush_thorough_interval_ms. flush_timeout_ms: how long a "sync" append waits for fsyncs by other
     writers before it returns the status FLUSH_DISK_TIMEOUT: the message is stored but may not be
-    durable. lock_timeout_ms: how long to wait for the write lock. exclusive: whether no other
-    process may open the store for writing meanwhile, as for a broker; readers are not affected.
-    delay_levels: RocketMQ's messageDelayLevel, fixed when a directory is created: different levels
-    are refused later. None: the levels saved in the directory, or RocketMQ's 18 levels for a new
-    directory. timer_max_delay_ms: how far ahead a message's own due time may lie. retention: how
-    long messages are kept. If given when a directory is created, it is saved there and applied by
-    every writer (`Store.set_retention` changes it); without a retention everything is kept until
-    `Store.clean` is called. If given for an existing directory, it overrides the saved one in this
-    process.
+    durable. lock_timeout_ms: how long to wait for the write lock. exclusive: whether other
+    processes are prevented from opening the store for writing, as for a broker; readers are not
+    affected. delay_levels: RocketMQ's messageDelayLevel, fixed when a directory is created: later,
+    different levels are rejected. None: the levels saved in the directory, or RocketMQ's 18 levels
+    for a new directory. timer_max_delay_ms: the maximum time from now to a message's own due time.
+    retention: how long messages are kept. If given when a directory is created, it is saved there
+    and applied by every writer (`Store.set_retention` changes it); without a retention no message
+    is deleted until `Store.clean` is called. If given for an existing directory, it overrides the
+    saved one in this process.
     """
 
     log_file_bytes: int = 1024 * 1024 * 1024

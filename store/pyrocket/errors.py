@@ -35,7 +35,7 @@ PyrocketError                      code, what happened, remedy
     ├── StorePermissionError       PERMISSION_DENIED: no permission; also a PermissionError
     │   └── NotAuthenticatedError  UNAUTHENTICATED: a broker does not know the user
     ├── StoreFailedError           STORE_FAILED: a write or fsync failed; open it again
-    ├── TransportError             TRANSPORT_FAILED: a broker cannot be reached, or is late
+    ├── TransportError             TRANSPORT_FAILED: a broker is unreachable or too slow
     └── UnsupportedError           UNSUPPORTED_*: an unsupported version or platform;
                                    STORE_NEWER: a file was written by a later release
 """
@@ -131,7 +131,7 @@ class GroupNotFoundError(InvalidInputError):
 
 
 class MessageIdError(InvalidInputError):
-    """A text does not have the form of a message id."""
+    """A text is not a valid message id."""
 
     default_code = "MESSAGE_ID_ILLEGAL"
 
@@ -272,12 +272,12 @@ class StoreFailedError(StoreUnavailableError):
 
 
 class TransportError(StoreUnavailableError):
-    """A call of a broker whose connection has failed or that has missed its deadline.
+    """A call to a broker failed because of its connection or its deadline.
 
-    The call may have been carried out.
+    The broker may have executed the call.
 
     Attributes:
-        repeat_is_safe: Whether the same call can be made again without doing its work twice.
+        repeat_is_safe: Whether the same call can be repeated without being executed twice.
     """
 
     default_code = "TRANSPORT_FAILED"
@@ -297,7 +297,7 @@ class TransportError(StoreUnavailableError):
 
 
 class BrokerBusyError(StoreUnavailableError):
-    """A broker has too much to do; the same call can be made again later."""
+    """A broker is overloaded; the same call can be repeated later."""
 
     default_code = "TOO_MANY_REQUESTS"
 

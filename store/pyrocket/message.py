@@ -162,7 +162,7 @@ class LogMark:
     """A message that identifies everything before it in the log.
 
     Records are only appended, so a log that has this message at this offset also has everything
-    that was stored before it, unlike an older copy of the log: see `Store.holds`.
+    that was stored before it, unlike an older copy of the log: see `Store.history.holds`.
 
     log_offset: start of the record. store_timestamp: epoch milliseconds. header_crc: CRC-32 of the
     record's first 88 bytes; it distinguishes logs whose records have equal lengths and thus equal

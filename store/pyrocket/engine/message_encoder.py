@@ -243,7 +243,7 @@ def _check_message(message: Message) -> None:
     if not isinstance(message.keys, str) and "" in message.keys:
         reason = f"there is an empty string among its keys {list(message.keys)}"
     if any(set(key) & {" ", "\x01", "\x02"} for key in _keys_of(message)):
-        reason = f"a key of {list(_keys_of(message))} holds a space, \\x01 or \\x02"
+        reason = f"a key of {list(_keys_of(message))} contains a space, \\x01 or \\x02"
     if not -(2**31) <= message.flag < 2**31:
         reason = f"flag {message.flag} does not fit in 32 bits"
     if reason:

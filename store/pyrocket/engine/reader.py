@@ -129,7 +129,7 @@ class Reader:
         try:
             return self._read(topic, queue_id, offset, max_messages)
         except (OffsetOutOfRangeError, StoreDamagedError):
-            # A recovery may have rewritten the queues meanwhile.
+            # A recovery may have rewritten the queues since the check.
             self._wait_for_recovery()
             return self._read(topic, queue_id, offset, max_messages)
 

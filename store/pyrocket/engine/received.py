@@ -167,7 +167,7 @@ def _placed(data: bytes) -> RecordFields:
     buffer = pa.py_buffer(bytearray(data))
     starts, end = follow(memoryview(data), 0)
     if not starts or end != len(data):
-        raise _refused(len(starts), "there is no whole record at its place.", "RECORD_CORRUPT")
+        raise _refused(len(starts), "there is no complete record there.", "RECORD_CORRUPT")
     bounds = np.array([*starts, end])
     batch = EncodedBatch("", buffer, bounds, np.zeros(0, np.int32), np.zeros(0, np.int64))
     batch.place(bounds[:-1], np.zeros(len(starts), np.int64), 0)

@@ -128,7 +128,7 @@ def _locked_error(layout: Layout) -> StoreLockedError:
         )
     return StoreLockedError(
         f"{layout.root} is held by {broker}.",
-        remedy="Write through the broker: name its address as `endpoint` in place of `path`."
+        remedy="Write through the broker: give its address as `endpoint` instead of `path`."
         " Reading by `path` works at any time.",
     )
 
@@ -161,7 +161,7 @@ def last_holder(layout: Layout) -> int:
 
 
 def section_beside_broker(layout: Layout) -> Callable[[], AbstractContextManager[None]] | None:
-    """Return a context manager factory that holds the write lock of a running broker's store.
+    """Return a function that locks the store of a running broker for a `with` block.
 
     For a process that only reads. None if no broker is running, or if this process may not take the
     lock.
