@@ -35,7 +35,8 @@ LAYERS = [
     ["tools.cli"],
     ["tools.pytest_plugin", "__main__"],
 ]
-"""Rooms from the bottom up: a room imports from those of lower ranks, never from its neighbours."""
+"""Rooms from the bottom up: a room imports from rooms of lower ranks, never from those of its
+own."""
 OS_OPERATIONS = (
     *("open", "listdir", "scandir", "walk", "fwalk", "truncate", "utime", "chmod", "chown"),
     *("rename", "replace", "link", "symlink", "unlink", "remove", "rmdir", "removedirs"),
@@ -65,7 +66,9 @@ PATHS_OUTSIDE_DISK = {
     "services.delay.java_handover": ".glob",
     "engine.topic_admin": ".glob",
 }
-"""By module, what still opens, lists or changes paths itself and is to move into `disk`."""
+"""Module → the operations by which it still opens, lists or changes paths; they should move to
+`disk`.
+"""
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 # `pyrocket/__init__.py` defines the public names; it may import up to the rooms that programs use.
 RANKS[""] = RANKS["rpc"]
@@ -75,7 +78,9 @@ CONNECTOR_HOMES = {
     "pyrocket.Store": "pyspark_pyrocket.transport.path",
     "pyrocket.decode_slices": "pyspark_pyrocket.source.task",
 }
-"""Names of the store that one module of the connector imports: its adapter, and its decoder."""
+"""Names of the store that only one module of the connector may import: its adapter, and its
+decoder.
+"""
 ADAPTER = "pyspark_pyrocket.transport.path."
 CONNECTOR_LAYERS = [
     ["support", "worker", "arrow_types"],

@@ -13,10 +13,10 @@ import pytest
 MIB = 1 << 20
 
 ROUNDS = 7
-"""So many pairs at least where a figure is compared with an aim."""
+"""Minimum number of pairs if a figure is compared with an aim."""
 
 TOLERATED = 0.9
-"""Machines are noisy: an aim is missed by less than this share of it, in two measurements."""
+"""A benchmark fails if two measurements are below this share of its aim: machines are noisy."""
 
 
 @dataclass(frozen=True)

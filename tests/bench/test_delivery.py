@@ -10,7 +10,7 @@ from pyrocket import SinkBatch, Store
 
 TASKS = 2
 LARGE_ROWS = 2_200_000
-"""Rows of 1 KiB: more than 2 GiB in all."""
+"""Rows of 1 KiB: more than 2 GiB in total."""
 
 
 def write_once(spark, path, rows, delivery, clock):

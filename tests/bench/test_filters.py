@@ -14,7 +14,7 @@ ROWS, BODY, AT_ONCE, QUEUES = 4_000_000, 1024, 10_000, 2
 COLUMNS = ("queueOffset", "tags", "body")
 SCHEMA = "queueOffset BIGINT, tags STRING, body BINARY"
 SQL = "price BETWEEN 7 AND 7 AND region = 'EU'"
-"""True of one message in a hundred, like the tag `rare`."""
+"""True for one message in a hundred, like the tag `rare`."""
 
 
 def one_percent(rows):

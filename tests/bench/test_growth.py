@@ -33,7 +33,7 @@ print(most)
 
 
 GROWTH_MIB = 48
-"""How much more memory a longer read may take, for caches and by chance."""
+"""The additional memory that a longer read may take, for caches and by chance."""
 
 
 def seconds(function, times):

@@ -16,7 +16,7 @@ from pyspark_pyrocket.transport.path import forget
 
 QUEUES = 64
 PLANNING = ("latestOffset", "queryPlanning", "getBatch")
-"""Spark's calls of a source before the tasks of a micro-batch, by their names in progress."""
+"""Spark's calls of a source before the tasks of a micro-batch, by their names in the progress."""
 
 
 @pytest.fixture
@@ -139,7 +139,8 @@ JOBS = {
     "parsed by Spark's from_json": ([PARSED, "queueOffset"], "noop"),
     "exported to Parquet": (["CAST(body AS STRING) AS body", "queueOffset"], "parquet"),
 }
-"""A task that only reads keeps both cores busy: one decodes, the JVM's makes rows of it."""
+"""A task that only reads keeps both cores busy: one decodes, and the JVM creates rows on the
+other."""
 
 
 @pytest.mark.parametrize("job", JOBS)

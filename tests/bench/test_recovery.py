@@ -15,7 +15,7 @@ from support.stores import FakeClock, words
 
 MIB = 1 << 20
 BATCH_BYTES = 10_000 * 1300
-"""Of records that `fill` appends at a time, at most."""
+"""Maximum bytes of records that `fill` appends at a time."""
 
 _BOOT_WORD = 8
 

@@ -89,7 +89,7 @@ def test_the_delay_of_other_writers(tmp_path, large, report):
 
 
 GROWTH_MIB = 48
-"""How much more memory ten times as many rows may take, for caches and by chance."""
+"""The additional memory for ten times as many rows, for caches and by chance."""
 
 MEASURED = """
 import sys

@@ -49,8 +49,10 @@ def test_batch_read_beside_prebuilt_batches(
 def test_batch_write_beside_a_counting_writer(
     spark_with_trivial, tmp_path, fast_disk, large, report, disk, delivery
 ):
-    """In memory the log's pages are there before, so that the code is measured; on disk, and where
-    rows are staged, they are not."""
+    """In memory, the log's pages are allocated before, so that only the code is measured.
+
+    On disk, and for staged rows, they are not.
+    """
     spark, rows = spark_with_trivial, 250_000 if large else 2_000
     rounds = 3 if large else 1
     body = "cast(rpad(cast(id as string), 1024, 'x') as binary) AS body"

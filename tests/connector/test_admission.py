@@ -9,7 +9,7 @@ from pyspark_pyrocket.transport.targets import opened_source, target_at
 
 ROWS = 400
 SIZE = 1_042
-"""Of a message of a thousand bytes in the log, at most."""
+"""Maximum bytes in the log of a message of a thousand bytes."""
 
 
 @pytest.fixture

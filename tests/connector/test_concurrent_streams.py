@@ -11,7 +11,7 @@ from support.producers import produce
 
 PRODUCERS = 4
 BATCHES = 3
-"""Micro-batches with messages that each query has to finish while all producers append."""
+"""Micro-batches with messages that each query must complete while all producers append."""
 
 PATIENCE_SECONDS = 300
 

@@ -9,7 +9,7 @@ from pyrocket import Store
 
 MIB = 1 << 20
 MAX_MIB = 64
-"""What a task may take above what interpreter, pyarrow and planning have taken before."""
+"""The maximum memory of a task, in addition to interpreter, pyarrow and planning."""
 
 READ = """
 import re, sys

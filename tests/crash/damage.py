@@ -17,13 +17,13 @@ NOW = 1_700_000_000_000
 GROUP = "readers"
 RECREATED, DELETED = "again", "gone"
 LATER, SUNK = "later", "sunk"
-"""What timers are for, and what a query writes to."""
+"""The topics of timers, and the target of a query."""
 
 HOUR_MS = 3_600_000
 WAITING = [b"timer %d" % number for number in range(12)]
 PUBLISHED = [b"sunk %d" % number for number in range(6)]
 ROWS = 5
-"""Messages that each of these had before it was deleted."""
+"""The number of messages of each of these before its deletion."""
 
 KINDS = {
     "log": "commitlog/*",
@@ -52,7 +52,7 @@ KINDS = {
     "timer check": "config/timercheck",
     "timer log": "timerlog/*",
 }
-"""Every kind of file that a store has, and where."""
+"""Every kind of file of a store, and its place."""
 
 TIMERS = frozenset(["timers", "handed", "timer log"])
 REBUILT = TIMERS | frozenset(
@@ -62,7 +62,7 @@ REBUILT = TIMERS | frozenset(
         "timer check",
     ]
 )
-"""Kinds whose content can be rebuilt: all messages survive the loss of one."""
+"""Kinds whose content can be rebuilt: all messages survive the loss of one file."""
 
 _DRAWN = [*KINDS, *["log", "queue"] * 3, "keys", "timers", "timers"]
 

@@ -38,7 +38,7 @@ from support.sinks import publish
 from support.stores import SMALL, reboot, words
 
 LONGEST_ROUND = 30
-"""Seconds; a round takes a tenth of one."""
+"""Seconds; a round takes a tenth of a second."""
 
 MEMORY = 8 << 30
 

@@ -22,7 +22,7 @@ from pyrocket import Store, StoreConfig
 HERE = Path(__file__).parent
 KEYS = 16
 CONFIG = StoreConfig(log_file_bytes=1 << 20, queue_file_entries=3_000)
-"""Small files: batches cross them."""
+"""Small files, so that batches span several."""
 
 
 class Pipe:

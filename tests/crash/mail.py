@@ -17,7 +17,7 @@ from support.stores import FakeClock, batch, message, scan
 
 MINUTE = 60_000
 LATER = FakeClock(1_700_000_000_000 + 600 * MINUTE)
-"""When every message is due."""
+"""The time at which every message is due."""
 
 
 @dataclass

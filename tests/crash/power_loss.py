@@ -24,8 +24,9 @@ SHARES = [
     pytest.param(0.04, 3, id="few"),
     pytest.param(0.06, 0, id="more", marks=pytest.mark.slow),
 ]
-"""Of a scenario's crash points, and the least count of them: the same few in each run, and others,
-any number of them, in each run of `-m slow` with PYROCKET_EXPLORE; `-m heavy` has most or all."""
+"""The share of a scenario's crash points, and their minimum number. Each run uses the same few;
+each run of `-m slow` with PYROCKET_EXPLORE uses any number of others; `-m heavy` uses most or all.
+"""
 
 _FORMAT = STATE_FORMAT.to_bytes(8, sys.byteorder)
 

@@ -10,32 +10,32 @@ class Promises:
 
     created: bool = False
     topics: dict = field(default_factory=dict)
-    """Name → queue counts it may have; False among them while it may be missing."""
+    """Name → possible numbers of queues; includes False while the topic may be missing."""
     deleted: set = field(default_factory=set)
     doubtful: set = field(default_factory=set)
-    """Topics being deleted, or whose deletion the power loss interrupted."""
+    """Topics being deleted, including those whose deletion a power loss interrupted."""
     sent: dict = field(default_factory=lambda: defaultdict(dict))
-    """Queue → offset → body, of everything that an append has begun to write."""
+    """Queue → offset → body, of every append that has begun."""
     first: dict = field(default_factory=dict)
-    """Queue → the least and the greatest offset at which it may begin."""
+    """Queue → the least and the greatest possible start offset."""
     seen: dict = field(default_factory=dict)
     durable: dict = field(default_factory=dict)
     whole: list = field(default_factory=list)
-    """Queue → (first, end) of each batch that has to be there wholly or not at all."""
+    """Queue → (first, end) of each batch that must exist entirely or not at all."""
     batches: list = field(default_factory=list)
     """(number, bounds as in `whole`) of each batch that a sink has begun to publish."""
     published: int = -1
-    """The last of them that was published for sure."""
+    """The last batch whose publication has returned."""
     epoch: int = 0
     groups: dict = field(default_factory=dict)
-    """(Topic, group) → the offsets that may be committed, each queue id → offset; {} for none."""
+    """(Topic, group) → the possible committed offsets, each queue id → offset; {} for none."""
     forgotten: set = field(default_factory=set)
-    """Groups that are surely not there any more."""
+    """Groups whose deletion is durable."""
     snapshot: dict = field(default_factory=dict)
     """Queue → (first offset, bodies): the content of a snapshot, if it exists."""
     snapshot_is_there: bool = False
     watchers: list = field(default_factory=list)
-    """(epoch, what readers had seen by then, the least of the ends since)."""
+    """(epoch, the end offsets that readers saw, the minimum of the ends since)."""
 
     def is_offered(self, queue, offset, bodies):
         for number, body in enumerate(bodies):

@@ -23,12 +23,14 @@ from pyrocket import Message, Store
 JOB = Path(__file__).with_name("streaming_job.py")
 TOPIC = "t"
 AT_ONCE, AT_A_TIME, PAUSE_SECONDS = 800, 5, 0.02
-"""Messages appended during a run: two micro-batches' worth, then a little all the time."""
+"""Messages appended during a run: two micro-batches, then a few at intervals."""
 
 PATIENCE_SECONDS = 300
 
 START_SECONDS = 12
-"""A run's first commit takes about this long: kills within it hit everything before that commit."""
+"""The approximate time until a run's first commit: kills within it hit every step before that
+commit.
+"""
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 

@@ -22,7 +22,7 @@ PATIENCE = 180
 """Seconds until a window is reached; a job's first micro-batch takes ten."""
 
 BATCHES_TO_RARE = 70
-"""The ledger is saved when 64 micro-batches have been published since."""
+"""The ledger is saved after every 64 published micro-batches."""
 
 ANYWHEN = "at any moment"
 
@@ -109,7 +109,7 @@ def test_batches_are_published_once_under_a_few_kills(tmp_path):
 
 PARTS = 8
 VICTIMS = [*["process"] * 18, *["jvm"] * 4, *["session"] * 4]
-"""Of one part; 8 parts make 208, 64 of them of the JVM."""
+"""Kills of one part; the 8 parts make 208, 64 of them of the JVM."""
 
 
 @pytest.mark.heavy

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.crash
 
 HOUR = 60 * MINUTE
 TRUTH = {"c": COMMIT, "r": ROLLBACK, "u": UNKNOWN, "d": UNKNOWN, "l": UNKNOWN}
-"""The result of the local transaction by the beginning of the body."""
+"""The beginning of a body → the result of its local transaction."""
 
 
 def acknowledged(promises, body, state):

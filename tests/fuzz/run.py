@@ -28,7 +28,7 @@ TARGETS = {
     "own": "files",
     "timers": "timers",
 }
-"""Harness → the module that it is in."""
+"""Harness → the module that contains it."""
 
 
 def harness(name):

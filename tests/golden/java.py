@@ -5,7 +5,7 @@ from pathlib import Path
 GOLDEN = Path(__file__).parent
 CLEAN, TXCHECK = "java498-clean", "java498-txcheck"
 LOG_END = 5438
-"""Where the clean store's log ends."""
+"""The end of the clean store's log."""
 
 # Twelve or thirteen records lie between two messages: hello0, hello2 … and hello1, hello3 …
 HELLOS = {0: range(0, 25, 2), 1: range(1, 25, 2)}

@@ -26,12 +26,12 @@ BATCHES = [
     [("t", 0, 3, "t0-3"), ("u", 0, 0, "u0-0"), ("u", 0, 1, "u0-1")],
     [("t", 1, 2, "t1-2"), ("u", 0, 2, "u0-2")],
 ]
-"""What each micro-batch has read."""
+"""The messages that each micro-batch has read."""
 
 
 @dataclass
 class Kept:
-    """A checkpoint, and a query over its store."""
+    """A checkpoint, and a query on its store."""
 
     path: Path
     options: dict

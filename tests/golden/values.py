@@ -1,4 +1,4 @@
-"""Bytes that Apache RocketMQ 4.9.8 itself has written or has read back with all fields."""
+"""Bytes that Apache RocketMQ 4.9.8 itself has written, or has read back with all fields."""
 
 UNIQ_KEY = "7F00000100002A139F55000000010001"
 """The sender's id in RECORD."""

@@ -13,7 +13,7 @@ FIELDS = (
 )
 
 COMPRESSED = 0x1
-"""In sysFlag; the client of 5.x clears it when it inflates a body."""
+"""A bit of sysFlag; the client of 5.x clears it when it inflates a body."""
 
 
 def of_java(shown):

@@ -46,7 +46,7 @@ SMALL = {
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
 }
-"""Sizes at which files roll over soon; our index has 4 items per slot."""
+"""Sizes with small files; our index has 4 items per slot."""
 
 CLUSTER, BROKER = "DefaultCluster", "broker-a"
 

@@ -13,7 +13,7 @@ from support.stores import append_as_broker
 SIZES = StoreConfig(
     log_file_bytes=64 * 1024, queue_file_entries=30, index_slots=100, index_items=400
 )
-"""The same as `rocketmq.SMALL`."""
+"""The same sizes as `rocketmq.SMALL`."""
 
 GROUP = "readers"
 COMMITTED = {0: 5, 1: 7}

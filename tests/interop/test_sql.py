@@ -20,7 +20,7 @@ from support.sqls import EXPRESSIONS, PROPERTIES
 
 NEW_IN_5 = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 _EACH = 100
-"""Cases of each answer in a file."""
+"""Cases per answer in a file."""
 
 
 def random_cases(count):

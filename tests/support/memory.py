@@ -52,16 +52,16 @@ from support.offsets import BROKER, at
 from support.stores import FakeClock
 
 SLICE_ROWS = 3
-"""Messages of one slice: so few that a read of a test has several."""
+"""Messages per slice: few, so that a test's read has several slices."""
 
 JOINED_ROWS = 16
-"""Messages of one joined slice."""
+"""Messages per joined slice."""
 
 DEADLINE = 30.0
-"""Seconds of a call, unless `within` sets others."""
+"""Seconds per call, unless `within` sets another deadline."""
 
 _brokers = {}
-"""Name → broker, where targets find them after pickling, within one process."""
+"""Name → broker of this process: a pickled target finds its broker here."""
 
 _LOCAL = {"within", "version", "now_ms", "close", "deliver_due"}
 """Calls that cost no round trip."""
@@ -79,7 +79,7 @@ class Record:
 
 @dataclass
 class Fault:
-    """What happens to the next call of a name: before its effect, or after it; or it is late."""
+    """A fault of the next call of a name: before its effect, after it, or a delay."""
 
     call: str
     after: bool = False
@@ -101,7 +101,7 @@ class MemoryBroker:
         _brokers[name] = self
 
     def call(self, name, seconds, safe, work):
-        """Do what a call asks for, unless a fault stops it on its way."""
+        """Execute a call, unless a fault stops it."""
         fault = next((each for each in self.faults if each.call == name), None)
         if fault is None:
             return work()
@@ -165,7 +165,7 @@ class MemoryBroker:
         self.changes += 1
 
     def truncate(self, queue, end):
-        """Cut a queue, as a recovery after a loss of power does."""
+        """Truncate a queue, as a recovery after a power loss does."""
         del self.queues[queue][end - self.bounds(queue).minimum :]
         self.epoch += 1
         self.cuts.append((self.epoch, queue, end))
@@ -183,7 +183,7 @@ def _failed(name, safe):
 
 
 def _cut(slices, name, safe):
-    """Yield the first slice, and fail then."""
+    """Yield the first slice, then fail."""
     for first in slices:
         yield first
         break
@@ -256,7 +256,7 @@ class MemoryTarget:
 
 @_over_the_wire
 class MemorySource:
-    """The reading side."""
+    """Reads from the broker."""
 
     def __init__(self, broker, seconds=DEADLINE):
         self._broker, self._seconds = broker, seconds
@@ -450,7 +450,7 @@ def _slice(queue, records):
 
 @_over_the_wire
 class MemorySink:
-    """The writing side."""
+    """Writes to the broker."""
 
     retention = None
 

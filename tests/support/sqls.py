@@ -11,7 +11,8 @@ TEXTS = [
     "\u0663", "\U0001d7d3", "½", "true", "TRUE", "False", "it's", "", "中", "-", "+", ".", "e5",
     "1e", "--5", "1" * 40,
 ]  # fmt: skip
-"""Values of properties; an empty one means none, because messages cannot have it."""
+"""Values of properties; an empty value means no property, because messages cannot have empty
+ones."""
 
 _CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02")
 _VALUES = st.one_of(

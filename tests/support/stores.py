@@ -16,13 +16,13 @@ from pyrocket.formats.record_batch import EncodedBatch
 from support.inner import inner
 
 SMALL = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=20, index_items=80)
-"""Files so small that everything rolls over."""
+"""Files so small that new ones are created all the time."""
 
 BY_HAND = replace(SMALL, flush_interval_ms=3_600_000)
-"""Nothing is flushed unless the test does it, however long it takes."""
+"""Nothing is flushed unless the test does it."""
 
 RECORD_BYTES = 91
-"""Of a record, less body, topic and properties."""
+"""The size of a record without body, topic and properties."""
 
 _BOOT_WORD = 8
 

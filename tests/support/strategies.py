@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 MAGIC = {1: 0xDAA320A7, 2: 0xDAA320AB}
 CODECS = {0x001: "zlib", 0x301: "zlib", 0x101: "lz4", 0x201: "zstd"}
-"""sysFlag of a compressed body → how it is compressed."""
+"""sysFlag of a compressed body → its codec."""
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -23,7 +23,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01
 WORDS = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02 "), min_size=1, max_size=8
 )
-"""What may be a key."""
+"""Valid keys."""
 
 HOSTS = st.tuples(
     st.one_of(st.binary(min_size=4, max_size=4), st.binary(min_size=16, max_size=16)), INT32

@@ -46,7 +46,7 @@ DIFFERENT = {
     # Grouped digits, single quotes, two entries of one key, and an empty body.
     *('{"dec":"1,000"}', "{'i':1}", '{"m":{"a":1,"a":2}}', "", " "),
 }
-"""Where we differ on purpose: see `json_text` and `json_rows`."""
+"""Intended differences: see `json_text` and `json_rows`."""
 
 
 def plain(column):

@@ -28,7 +28,9 @@ from pyspark_pyrocket.tools.doctor.report import Check, Verdict, fail, show_json
 @click.argument("path", required=False)
 @click.option("--endpoint", metavar="HOST:PORT", help="Check a broker instead, step by step.")
 @click.option("--tls", is_flag=True, help="The broker's connection is encrypted.")
-@click.option("--ca", type=click.File("rb"), help="PEM: what may sign the broker's certificate.")
+@click.option(
+    "--ca", type=click.File("rb"), help="PEM file with the certificates that may sign the broker's."
+)
 @click.option("--access-key", envvar="PYROCKET_ACCESS_KEY", default="", help="The user.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def doctor(

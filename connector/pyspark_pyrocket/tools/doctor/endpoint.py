@@ -1,4 +1,4 @@
-"""Checks of a broker, one step after the other; the first that fails ends those of its address."""
+"""Checks a broker step by step; the first failed step of an address ends its checks."""
 
 import socket
 import ssl
@@ -27,7 +27,9 @@ def _check(address: str, credentials: Credentials) -> Iterator[Check]:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not (host and port.isdigit()):
-        yield fail(f"{address}: name", "this is not host:port", "Write it as localhost:8081.")
+        yield fail(
+            f"{address}: name", "the address is not host:port", "Write it as localhost:8081."
+        )
         return
     steps: list[_Step] = [lambda: _name(address, host), lambda: _port(address, host, int(port))]
     if credentials.tls:
@@ -69,10 +71,10 @@ def _tls(address: str, host: str, port: int, credentials: Credentials) -> Check:
         ):
             version = secure.version()
     except ssl.SSLCertVerificationError as error:
-        remedy = "Name the host as its certificate does, and --ca with what has signed it."
+        remedy = "Use the host name in its certificate, and give its issuer with --ca."
         return fail(name, error.verify_message, remedy)
     except (OSError, ValueError) as error:
-        return fail(name, str(error), "Leave --tls out for a broker without a certificate.")
+        return fail(name, str(error), "Omit --tls for a broker without a certificate.")
     return ok(name, f"{version}, the certificate is valid for {host}")
 
 
@@ -104,8 +106,8 @@ def _store(address: str, hello: Any) -> Check:
 def _clock(address: str, now_ms: int) -> Check:
     ahead = now_ms / 1000 - datetime.now(timezone.utc).timestamp()
     if abs(ahead) > CLOCK_DIFFERENCE_S:
-        found = f"the broker's clock differs from this one by {ahead:+.0f} s"
-        return warn(f"{address}: clock", found, "Times of messages are the broker's. Use NTP.")
+        found = f"the broker's clock differs from this machine's by {ahead:+.0f} s"
+        return warn(f"{address}: clock", found, "Messages get the broker's time. Use NTP.")
     return ok(f"{address}: clock", "as here")
 
 
@@ -113,7 +115,7 @@ def _rights(address: str, count: int) -> Check:
     if count == 0:
         return warn(
             f"{address}: rights",
-            "this user sees no topic",
-            "There is none yet, or a rule for this user is missing in the broker's file of users.",
+            "this user has access to no topic",
+            "Create a topic, or add a rule for this user to the broker's file of users.",
         )
     return ok(f"{address}: rights", f"{count} topics")
