@@ -31,7 +31,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.namesrv.NamesrvStartup;
 
 /**
- * RocketMQ's own client, told what to do in lines of JSON: {"do": command, ...} gives {"answer": …}
+ * RocketMQ's own client, controlled by lines of JSON: {"do": command, ...} returns {"answer": …}
  * or {"error": text}. The name server runs in the same process.
  *
  * Usage: Peer NAMESRV_CONFIG PORT
@@ -79,7 +79,7 @@ public class Peer {
         }
     }
 
-    /** Whether the name server sends clients to the broker at this address. */
+    /** Returns whether the name server has a route to the broker at this address. */
     private static Object registered(JSONObject request) throws Exception {
         return withConsumer("pullers", consumer -> {
             try {
@@ -216,7 +216,7 @@ public class Peer {
         }
     }
 
-    /** Answer the broker's questions about half messages until as many came as expected. */
+    /** Answer the broker's checks of half messages until the expected number has arrived. */
     private static Object checks(JSONObject request) throws Exception {
         LocalTransactionState state = LocalTransactionState.valueOf(request.getString("state"));
         BlockingQueue<MessageExt> asked = new LinkedBlockingQueue<>();
@@ -233,7 +233,7 @@ public class Peer {
                     return state;
                 }
             });
-        // The broker asks whoever has sent a heartbeat, which goes to brokers of known routes only.
+        // The broker checks with producers that sent a heartbeat, and only known routes get one.
         var factory = producer.getDefaultMQProducerImpl().getMqClientFactory();
         factory.updateTopicRouteInfoFromNameServer(request.getString("topic"));
         factory.sendHeartbeatToAllBrokerWithLock();
@@ -307,7 +307,7 @@ public class Peer {
         }
     }
 
-    /** Every message of the queues given as [topic, queue id], with the queues' ranges. */
+    /** Returns every message of the queues given as [topic, queue id], with the queues' ranges. */
     private static Object pull(JSONObject request) throws Exception {
         String broker = request.getString("broker");
         return withConsumer("pullers", consumer -> {
@@ -351,7 +351,7 @@ public class Peer {
                 consumer.queryMessage(request.getString("topic"), request.getString("key"), 64, 0, Long.MAX_VALUE)
                     .getMessageList().forEach(message -> found.add(describe(message)));
             } catch (org.apache.rocketmq.client.exception.MQClientException error) {
-                // Java's answer to a key that is not there.
+                // Java's answer if a key does not exist.
                 if (error.getResponseCode() != 22 && error.getResponseCode() != 208) {
                     throw error;
                 }
@@ -415,7 +415,7 @@ public class Peer {
         return shown;
     }
 
-    /** Shut a client down; in 5.x some of its threads take seconds to hear of it. */
+    /** Shut a client down; in 5.x some of its threads take seconds to stop. */
     private static void end(Runnable shutdown) throws InterruptedException {
         Thread thread = new Thread(shutdown);
         thread.setDaemon(true);

@@ -11,7 +11,7 @@ import org.apache.rocketmq.filter.parser.SelectorParser;
 /**
  * RocketMQ's own evaluation of SQL. Each line of the input is an expression, then names and values
  * of properties, all in Base64 and separated by commas. The answers are lines of one letter: T, F,
- * N (null), E (an exception), R (refused by the parser).
+ * N (null), E (an exception), R (rejected by the parser).
  */
 public class Sql {
     public static void main(String[] args) throws Exception {
