@@ -24,7 +24,7 @@ LAYERS = [
     ["index.keys"],
     ["metadata"],
     ["engine"],
-    ["services.delay", "services.transactions", "services.sink"],
+    ["services.delay", "services.transactions", "services.sink", "services.consumption"],
     ["services.services"],
     ["views"],
     ["store"],

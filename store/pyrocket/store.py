@@ -41,6 +41,7 @@ from pyrocket.message import (
 )
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.metadata.retention import RetentionFile
+from pyrocket.services.consumption import Consumption
 from pyrocket.services.delay.timers import Timers
 from pyrocket.services.services import Services
 from pyrocket.services.sink.sink import Sink
@@ -350,3 +351,8 @@ class Store:
         slices = self.raw.slices(topic, queue_id, start, end, where=where, tally=tally)
         join = where is not None and not where.wants_all
         return decode_slices(slices, columns, verify_crc=verify_crc, join=join)
+
+
+def consumption_of(store: Store) -> Consumption:
+    """Return what a broker needs to keep which messages groups have received and acked."""
+    return store._services.consumption

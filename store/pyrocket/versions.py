@@ -21,6 +21,7 @@ VERSIONS = {
     "retention.json": 1,
     "broker.json": 1,
     "sink.json": 2,
+    "pop.json": 1,
     "empty.json": 1,
     "unclean.json": 1,
     "ends.json": 1,

@@ -30,6 +30,7 @@ IN_FOLDERS = {
     "unclean.json": "sink/unclean.json",
     "broker.json": "broker.json",
     "retention.json": "retention.json",
+    "pop.json": "pop.json",
 }
 """Files that the golden store lacks, with their paths below `pyrocket/`."""
 

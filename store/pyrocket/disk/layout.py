@@ -157,6 +157,11 @@ class Layout:
         return self.own / "sink.json"
 
     @cached_property
+    def pop(self) -> Path:
+        """Which messages consumer groups have received and acked."""
+        return self.own / "pop.json"
+
+    @cached_property
     def sink_notes(self) -> Path:
         """Folder of notes of batches without rows."""
         return self.own / "sink"

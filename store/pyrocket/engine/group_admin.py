@@ -6,7 +6,7 @@ change holds the write lock, so that several processes can commit concurrently.
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
 
@@ -15,6 +15,7 @@ from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
 from pyrocket.metadata.groups import (
+    Backoff,
     GroupConfig,
     GroupOffsets,
     Offsets,
@@ -85,6 +86,33 @@ class Groups:
         with self._engine.writer.exclusive():
             self._known.create(group)
         return self.get(group)
+
+    def update(
+        self,
+        group: str,
+        *,
+        consume_enabled: bool | None = None,
+        retry_queues: int | None = None,
+        retry_max_times: int | None = None,
+        fifo: bool | None = None,
+        backoff: Backoff | None = None,
+    ) -> GroupConfig:
+        """Change the given settings of a group; return it. Raises GroupNotFoundError."""
+        check_numbers(retry_queues=retry_queues or 0, retry_max_times=retry_max_times or 0)
+        with self._engine.writer.exclusive():
+            known = self.get(group)
+            enabled = known.consume_enabled if consume_enabled is None else consume_enabled
+            times = known.retry_max_times if retry_max_times is None else retry_max_times
+            changed = replace(
+                known,
+                consume_enabled=enabled,
+                retry_queues=known.retry_queues if retry_queues is None else retry_queues,
+                retry_max_times=times,
+                fifo=known.fifo if fifo is None else fifo,
+                backoff=backoff or known.backoff,
+            )
+            self._known.put(changed)
+        return changed
 
     def commit(
         self, group: str, topic: str, offsets: Mapping[int, int], *, backwards: bool = False

@@ -188,7 +188,7 @@ class _Snapshot:
 
     def _copy_small_files(self) -> None:
         layout = self._layout
-        names = [layout.identity, layout.topic_ids, layout.epochs, layout.sink_ledger]
+        names = [layout.identity, layout.topic_ids, layout.epochs, layout.sink_ledger, layout.pop]
         names += [layout.retention, *sorted(listed(layout.sink_notes))]
         for source in [*names, *sorted(self._layout.config("x").parent.glob("*.json*"))]:
             if source.is_file():

@@ -15,7 +15,13 @@ from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import WriteLock
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_os_errors
-from pyrocket.disk.shared_state import APPEND_NS, FAILED, PUBLISHED, STORE_TIME, STRUCTURE
+from pyrocket.disk.shared_state import (
+    APPEND_NS,
+    FAILED,
+    PUBLISHED,
+    STORE_TIME,
+    STRUCTURE,
+)
 from pyrocket.engine.appender import Appender, Preface, Streamed
 from pyrocket.engine.checkpointer import Checkpointer
 from pyrocket.engine.cleaner import Cleaner
@@ -88,13 +94,13 @@ class Writer:
         section = partial(getattr, self._write_lock, "section")
         self.files = StoreFiles.to_write(layout, config, section)
         self._log, self._queues = self.files.log, self.files.queues
-        self._dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
+        self.dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
         self._keys = IndexBuilder(layout, self._log, self.page, config, self._clock)
         self._parts = StoreParts(
             layout=layout,
             log=self._log,
             queues=self._queues,
-            dispatcher=self._dispatcher,
+            dispatcher=self.dispatcher,
             keys=self._keys,
             page=self.page,
             topics=topics,
@@ -268,7 +274,7 @@ class Writer:
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """Return a queue's next offset; requires the write lock."""
-        return self._dispatcher.next_offset(topic, queue_id)
+        return self.dispatcher.next_offset(topic, queue_id)
 
     def forget_queues(self) -> None:
         """Close the open files of all queues, before some are deleted."""

@@ -47,6 +47,15 @@ TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
 TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 
+RETRY_TOPIC = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+"""On a message in a retry or dead-letter topic: the topic that it was sent to, and the broker's id
+of its first record."""
+
+DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
+"""On a dead letter, since RocketMQ 5: its topic and id, as consumers know them."""
+
 TRAN_MSG = "TRAN_MSG"
 """`true` on a half message."""
 

@@ -28,6 +28,9 @@ DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 SINK_TOPIC = "rmq_sys_pyrocket_sink"
 """Ours: one message for each published batch of a sink."""
 
+POP_TOPIC = "rmq_sys_pyrocket_pop"
+"""Ours: what consumer groups have received and acked, one message for each change."""
+
 DAMAGED_TOPIC = "rmq_sys_damaged"
 """Ours: placeholders that repair wrote over damaged bytes of unknown messages."""
 

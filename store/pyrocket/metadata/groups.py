@@ -66,6 +66,25 @@ class GroupOffsets:
         self._change(edit)
         return after
 
+    def change_all(self, edit: Callable[[dict[_Key, Offsets]], bool]) -> None:
+        """Change the offsets of many groups and topics at once, durably.
+
+        `edit` gets all offsets by (topic, group), changes them, and returns whether it has. The
+        caller must hold the write lock.
+        """
+
+        def edit_table(table: _Table) -> bool:
+            keys = {text: key for text in table if (key := _split(text))}
+            known = {key: table[text] for text, key in keys.items()}
+            if not edit(known):
+                return False
+            for text in keys:
+                del table[text]
+            table.update({f"{topic}@{group}": known[topic, group] for topic, group in known})
+            return True
+
+        self._change(edit_table)
+
     def drop(self, *, group: str | None = None, topic: str | None = None) -> None:
         """Delete the offsets of a group, or in a topic, durably. Requires the write lock."""
 
@@ -120,7 +139,37 @@ MAX_GROUP_CHARACTERS = 255
 """The limit of RocketMQ 4 clients. RocketMQ 5 brokers create groups of up to 120 characters."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_FIFO, _POLICY = "consumeMessageOrderly", "groupRetryPolicy"
 _CONFIG_TABLE, _FORBIDDEN = "subscriptionGroupTable", "forbiddenTable"
+
+
+_MINUTE = 60_000
+_DELAYS_MS = (
+    *(1_000, 5_000, 10_000, 30_000, *(n * _MINUTE for n in range(1, 11))),
+    *(20 * _MINUTE, 30 * _MINUTE, 60 * _MINUTE, 120 * _MINUTE),
+)
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """How long a message waits after a failed delivery: RocketMQ 5's `groupRetryPolicy`.
+
+    After delivery n, counted from 0, it is the delay n + 2 of `delays_ms`, or the last one; with
+    `initial_ms` it is that times `multiplier` to the power of n, at most `max_ms`. Source:
+    `CustomizedRetryPolicy`, `ExponentialRetryPolicy`.
+    """
+
+    delays_ms: tuple[int, ...] = _DELAYS_MS
+    initial_ms: int = 0
+    max_ms: int = 0
+    multiplier: int = 2
+
+    def delay_ms(self, failed_before: int) -> int:
+        """Return the delay after a delivery that so many failed deliveries precede."""
+        if self.initial_ms:
+            steps = min(max(failed_before, 0), 32)
+            return min(self.max_ms, self.initial_ms * self.multiplier**steps)
+        return self.delays_ms[min(max(failed_before, 0) + 2, len(self.delays_ms) - 1)]
 
 
 @dataclass(frozen=True)
@@ -130,12 +179,16 @@ class GroupConfig:
     consume_enabled: whether it may consume at all.
     retry_queues: number of queues of its retry topic.
     retry_max_times: retries of a message before it is sent to the dead-letter topic.
+    fifo: whether messages with the same sharding key are received one after the other.
+    backoff: how long failed messages wait.
     """
 
     name: str
     consume_enabled: bool = True
     retry_queues: int = 1
     retry_max_times: int = 16
+    fifo: bool = False
+    backoff: Backoff = Backoff()
 
 
 def check_group_name(name: str) -> None:
@@ -171,6 +224,25 @@ class Subscriptions:
 
         self.table.change(edit, changed_at=self._clock())
 
+    def put(self, config: GroupConfig) -> None:
+        """Create or change a group, durably; other settings stay. Requires the write lock."""
+
+        def edit(content: Content) -> bool:
+            table = content.setdefault(_CONFIG_TABLE, {})
+            known = table.get(config.name)
+            entry = dict(_new_entry(config.name) if known is None else known)
+            entry["consumeEnable"] = config.consume_enabled
+            entry["retryQueueNums"] = config.retry_queues
+            entry["retryMaxTimes"] = config.retry_max_times
+            if config.fifo or _FIFO in entry:
+                entry[_FIFO] = config.fifo
+            if config.backoff != _backoff(entry.get(_POLICY) or {}):
+                entry[_POLICY] = _policy(config.backoff)
+            table[config.name] = dict(sorted(entry.items()))
+            return bool(table[config.name] != known)
+
+        self.table.change(edit, changed_at=self._clock())
+
     def remove(self, name: str) -> None:
         """Delete a group, durably. Requires the write lock."""
 
@@ -189,9 +261,37 @@ def _parse_configs(content: Content) -> dict[str, GroupConfig]:
             bool(entry.get("consumeEnable", True)),
             int(entry.get("retryQueueNums", 1)),
             int(entry.get("retryMaxTimes", 16)),
+            bool(entry.get(_FIFO, False)),
+            _backoff(entry.get(_POLICY) or {}),
         )
         for name, entry in content.get(_CONFIG_TABLE, {}).items()
     }
+
+
+def _backoff(policy: Content) -> Backoff:
+    if policy.get("type") == "EXPONENTIAL":
+        own = policy.get("exponentialRetryPolicy") or {}
+        return Backoff(
+            initial_ms=int(own.get("initial", 5_000)),
+            max_ms=int(own.get("max", 120 * _MINUTE)),
+            multiplier=int(own.get("multiplier", 2)),
+        )
+    delays = (policy.get("customizedRetryPolicy") or {}).get("next")
+    return Backoff(tuple(map(int, delays))) if delays else Backoff()
+
+
+def _policy(backoff: Backoff) -> Content:
+    """Return a policy as RocketMQ 5 writes it."""
+    if backoff.initial_ms:
+        own = {
+            "initial": backoff.initial_ms,
+            "max": backoff.max_ms,
+            "multiplier": backoff.multiplier,
+        }
+        return {"exponentialRetryPolicy": own, "type": "EXPONENTIAL"}
+    if backoff.delays_ms == _DELAYS_MS:
+        return {"type": "CUSTOMIZED"}
+    return {"customizedRetryPolicy": {"next": [*backoff.delays_ms]}, "type": "CUSTOMIZED"}
 
 
 def _new_entry(name: str) -> Content:

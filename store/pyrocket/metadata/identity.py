@@ -132,6 +132,7 @@ def _check_versions(layout: Layout) -> None:
         layout.epochs,
         layout.cursors,
         layout.sink_ledger,
+        layout.pop,
         layout.retention,
     ):
         with suppress(*_UNREAD):

@@ -14,6 +14,7 @@ from pyrocket.engine.reader_delivery import ReaderDelivery
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceRunner
+from pyrocket.services.consumption import Consumption
 from pyrocket.services.delay.schedule_service import ScheduleService
 from pyrocket.services.delay.skip_delivered import skip_delivered
 from pyrocket.services.delay.timer_index import TimerIndex
@@ -60,6 +61,11 @@ class Services:
         return Sink(self.engine)
 
     @lazy_property
+    def consumption(self) -> Consumption:
+        """What keeps the state of consumer groups."""
+        return Consumption(self.engine)
+
+    @lazy_property
     def levels(self) -> ScheduleService:
         """Delivers messages with delay levels."""
         return ScheduleService(self.engine.layout, self.engine.reader)
@@ -85,6 +91,7 @@ class Services:
         hooks = Hooks()
         for service in (self.sink, self.levels, self.timers, self.transactions, self.runner):
             service.hook_into(hooks)
+        self.consumption.hook_into(hooks)
         return hooks
 
     @lazy_property

@@ -1,11 +1,15 @@
 """POP consumption: the broker hands out messages, and keeps which are in flight and acked.
 
 pop         `Pop`: receive, ack, change of invisible times, dead letters, sweep, snapshot
+receive     what a receive takes from all queues of a topic; `draw` from one of them
+sweep       moves messages that were delivered too often
+offsets     committed offsets, in RocketMQ's file
+recovery    snapshots
+lag         how far a group is
 values      settings, arguments and results
 queue       one queue of one group: its cursor, what is in flight and what is acked
 in_flight   a compact table of messages in flight
 events      changes of the state, and their records in the log
-receipts    signed receipt handles
 retries     copies of messages for retry and dead-letter topics
 holds       parked long polls, woken by queue
 """

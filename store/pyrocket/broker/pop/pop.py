@@ -1,37 +1,77 @@
 """`Pop`: the state of all groups that receive from one store."""
 
+import logging
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
+from pyrocket.broker.pop.events import Ack, Drop, Event, Show, encode_events
+from pyrocket.broker.pop.group import GroupState, Place
+from pyrocket.broker.pop.lag import lags_of
+from pyrocket.broker.pop.offsets import OffsetKeeper
+from pyrocket.broker.pop.receive import Receiver, Wanted
+from pyrocket.broker.pop.recovery import recover, save
+from pyrocket.broker.pop.retries import dead_letter, dead_letter_topic, retry_topic
+from pyrocket.broker.pop.sweep import Mover
 from pyrocket.broker.pop.values import (
     Acked,
     Changed,
     Lags,
     PopSettings,
     Received,
+    Stored,
     Swept,
+    nothing_to_store,
 )
 from pyrocket.engine.received import ReceivedRecords
+from pyrocket.errors import (
+    GroupNotFoundError,
+    PyrocketError,
+    StorePermissionError,
+)
 from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.formats.receipt import Receipt, Receipts, new_pop
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.system_topics import POP_TOPIC
 from pyrocket.message import AppendResult
-from pyrocket.store import Store
+from pyrocket.metadata.groups import GroupConfig
+from pyrocket.store import Store, consumption_of
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 """`AppendQueue.put`: appends records with the next group append."""
+
+_EVERYTHING = MessageFilter()
+_log = logging.getLogger(__name__)
 
 
 class Pop:
     """Hands out the messages of one store to consumer groups; safe to share between threads.
 
-    No method waits for the disk: what it changes is put in the append queue, and the future
-    `stored` of its result is done when that is durable (with asyncio: `wrap_future`). The state is
-    changed at once, so a message is never handed out twice meanwhile. All times are those of the
-    store's clock.
+    What a method changes is put in the append queue, and the future `stored` of its result is done
+    when that is durable (with asyncio: `wrap_future`). The state is changed at once, so a message
+    is never handed out twice meanwhile. Only `sweep`, `snapshot` and `close` wait for the disk. All
+    times are those of the store's clock.
     """
 
     def __init__(self, store: Store, append: Append, settings: PopSettings | None = None) -> None:
         """Recover the state: the last snapshot, and the records after it."""
-        raise NotImplementedError
+        self._storage, self._append = consumption_of(store), append
+        self._settings = settings or PopSettings()
+        self._storage.ensure_topics({POP_TOPIC: 1})
+        self._storage.watch_queues()
+        recovered = recover(self._storage)
+        self._key, self._groups = recovered.key, recovered.groups
+        self._receipts = Receipts(self._key)
+        self._lock, self._saving = threading.Lock(), threading.Lock()
+        self._receiver = Receiver(self._storage, self._settings, self._receipts, self._put)
+        self._keeper = OffsetKeeper(self._storage, self._put)
+        self._mover = Mover(self._storage, self._settings, self._put)
+        self._saved_ms = self._storage.now() if recovered.from_snapshot else 0
+        self._committed_ms = 0
+        self._commit()
+        if not recovered.from_snapshot:
+            self._save()
 
     def receive(
         self,
@@ -54,21 +94,44 @@ class Pop:
         Raises GroupNotFoundError, TopicNotFoundError, StorePermissionError if the group may not
         consume, BrokerBusyError.
         """
-        raise NotImplementedError
+        wanted = Wanted(
+            topic=topic,
+            queue_id=queue_id,
+            max_messages=max_messages,
+            invisible_ms=invisible_ms,
+            where=where or _EVERYTHING,
+            attempt_id=attempt_id,
+        )
+        return self._receiver.receive(self._state(group), self._config(group), wanted)
 
     def ack(self, group: str, topic: str, handles: Sequence[str]) -> Acked:
         """Ack messages. A handle is invalid once its message is visible again.
 
         Raises BrokerBusyError; nothing is changed then.
         """
-        raise NotImplementedError
+
+        def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
+            return Ack(group, *place, cursor, sorted(one.offset for one in receipts))
+
+        return self._change(group, topic, handles, events)
 
     def change_invisible(self, group: str, topic: str, handle: str, invisible_ms: int) -> Changed:
         """Make a message visible so long from now (0: at once), and return its new handle.
 
         Raises BrokerBusyError.
         """
-        raise NotImplementedError
+        state, now, pop = self._state(group), self._storage.now(), new_pop()
+        with state.lock:
+            receipt = self._receipts.parse(group, topic, handle)
+            place = _place(group, topic, receipt) if receipt else None
+            row = state.row(place, receipt, now) if receipt and place else None
+            if receipt is None or place is None or row is None or row < 0:
+                return Changed(None, nothing_to_store())
+            visible, cursor = now + max(invisible_ms, 0), state.queues[place].next
+            show = Show(group, *place, cursor, [receipt.offset], visible, pop)
+            stored = self._put(state, [show])
+        renewed = self._receipts.sign(group, topic, replace(receipt, pop=pop))
+        return Changed(renewed, stored, wakes=invisible_ms <= 0)
 
     def extend(self, group: str, topic: str, handles: Sequence[str], invisible_ms: int) -> Acked:
         """Keep messages invisible for so long from now; their handles stay valid.
@@ -76,11 +139,31 @@ class Pop:
         For messages that the broker renews for its clients, and for those that it releases early
         because a client is gone. Raises BrokerBusyError.
         """
-        raise NotImplementedError
+        visible = self._storage.now() + max(invisible_ms, 0)
+
+        def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
+            offsets = sorted(one.offset for one in receipts)
+            return Show(group, *place, cursor, offsets, visible, 0)
+
+        return self._change(group, topic, handles, events)
 
     def forward_to_dlq(self, group: str, topic: str, handle: str) -> Acked:
-        """Move a message to the group's dead-letter topic. Raises BrokerBusyError."""
-        raise NotImplementedError
+        """Move a message to the group's dead-letter topic. Raises BrokerBusyError.
+
+        The first dead letter of a group creates the topic, which waits for the write lock.
+        """
+        self._storage.ensure_topics({dead_letter_topic(group): 1})
+        letters: list[EncodedBatch] = []
+
+        def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
+            (receipt,) = receipts
+            is_acked = self._state(group).queues[place].flight.find(receipt.offset) < 0
+            record = None if is_acked else self._storage.read(*place, receipt.offset)
+            if record is not None:
+                letters.append(dead_letter(record, group, attempts=receipt.attempt))
+            return Ack(group, *place, cursor, [receipt.offset])
+
+        return self._change(group, topic, [handle], events, letters)
 
     def sweep(self) -> Swept:
         """Do what is due: call it once a second or so, and at `Swept.next_ms`.
@@ -88,7 +171,18 @@ class Pop:
         Moves messages with too many attempts to retry and dead-letter topics, saves offsets and
         snapshots at their intervals, and takes over offsets that were committed or reset meanwhile.
         """
-        raise NotImplementedError
+        now = self._storage.now()
+        done = Swept()
+        for state in self._all():
+            config = self._storage.group(state.name) or GroupConfig(state.name)
+            done = done.plus(self._mover.sweep(state, config, now))
+        due = _is_due(now, self._committed_ms, self._settings.commit_ms)
+        if due or self._keeper.was_changed():
+            self._committed_ms = now
+            self._commit()
+        if _is_due(now, self._saved_ms, self._settings.snapshot_ms):
+            self._save()
+        return done
 
     def arrivals(self) -> list[tuple[str, int]]:
         """Return topic and queue id of the queues that got messages since the last call. Cheap.
@@ -96,20 +190,119 @@ class Pop:
         Pass them to `Holds.arrived`. Call it after each append and every few milliseconds: the
         delay service appends, too.
         """
-        raise NotImplementedError
+        return [place for place in self._storage.changed_queues() if place[0] != POP_TOPIC]
 
     def snapshot(self) -> None:
         """Save offsets and the whole state, so that the records before are no longer needed."""
-        raise NotImplementedError
+        with self._saving:
+            self._saved_ms = self._storage.now()
+            self._keeper.commit(self._all())
+            save(self._storage, self._key, self._all)
 
     def lag(self, group: str, topic: str) -> Lags:
         """Return how far a group is in each queue of a topic, and in its retry topic."""
-        raise NotImplementedError
+        config = self._config(group)
+        state = self._state(group)
+        with state.lock:
+            places = self._receiver.places(state, config, topic, None)
+            return lags_of(self._storage, state, places, self._receiver.first_offset)
+
+    def in_flight(self, group: str) -> int:
+        """Return how many messages of a group are in flight."""
+        return self._state(group).in_flight
 
     def drop(self, group: str) -> None:
         """Forget a group that was deleted."""
-        raise NotImplementedError
+        with self._lock:
+            state = self._groups.pop(group, None)
+        if state is not None:
+            with state.lock:
+                self._put(state, [Drop(group)])
 
     def close(self) -> None:
         """Save what a later start needs. The append queue must still be open."""
-        raise NotImplementedError
+        self.snapshot()
+
+    def _save(self) -> None:
+        try:
+            self.snapshot()
+        except (PyrocketError, OSError) as error:
+            _log.warning("the state of groups is saved later: %s", error)
+
+    def _commit(self) -> None:
+        try:
+            with self._saving:
+                self._keeper.commit(self._all())
+        except (PyrocketError, OSError) as error:
+            _log.warning("offsets of groups are saved later: %s", error)
+
+    def _config(self, group: str) -> GroupConfig:
+        config = self._storage.group(group)
+        if config is None:
+            raise GroupNotFoundError(
+                f"there is no consumer group {group!r}.",
+                remedy="Create it, or let the broker create groups.",
+            )
+        if not config.consume_enabled:
+            raise StorePermissionError(
+                f"the consumer group {group!r} may not consume.",
+                remedy="Set consumeEnable of the group.",
+            )
+        return config
+
+    def _state(self, group: str) -> GroupState:
+        with self._lock:
+            if group not in self._groups:
+                self._groups[group] = GroupState(group)
+            return self._groups[group]
+
+    def _all(self) -> list[GroupState]:
+        with self._lock:
+            return [*self._groups.values()]
+
+    def _change(
+        self,
+        group: str,
+        topic: str,
+        handles: Sequence[str],
+        event_of: Callable[[Place, int, Sequence[Receipt]], Event],
+        batches: Sequence[EncodedBatch] = (),
+    ) -> Acked:
+        """Change the messages of the valid handles, by one event for each queue."""
+        state, now = self._state(group), self._storage.now()
+        with state.lock:
+            valid, by_place = [], dict[Place, list[Receipt]]()
+            for handle in handles:
+                receipt = self._receipts.parse(group, topic, handle)
+                place = _place(group, topic, receipt) if receipt else None
+                row = state.row(place, receipt, now) if receipt and place else None
+                valid.append(row is not None)
+                if receipt and place and row is not None:
+                    by_place.setdefault(place, []).append(receipt)
+            events = [
+                event_of(place, state.queues[place].next, receipts)
+                for place, receipts in by_place.items()
+            ]
+            # For messages that are acked already, too: the record of that may not be durable.
+            stored = self._put(state, events, batches) if events else nothing_to_store()
+            fifo = (self._storage.group(group) or GroupConfig(group)).fifo
+            return Acked(tuple(valid), stored, wakes=fifo and bool(events))
+
+    def _put(
+        self, state: GroupState, events: Sequence[Event], batches: Sequence[EncodedBatch] = ()
+    ) -> Stored:
+        """Append events after batches, all or none, and change the state. Requires its lock."""
+        record = encode_events(events, self._storage.now())
+        stored = self._append(ReceivedRecords({}, [*batches, record]))
+        for event in events:
+            state.apply(event)
+        return stored
+
+
+def _place(group: str, topic: str, receipt: Receipt) -> Place:
+    return (retry_topic(group) if receipt.is_retry else topic), receipt.queue_id
+
+
+def _is_due(now: int, last: int, interval: int) -> bool:
+    """Whether an interval has passed, or the clock was set back."""
+    return not last <= now < last + interval

@@ -47,32 +47,39 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Received:
-    """The messages of one `receive`; reply with them once `stored` is done."""
+    """The messages of one `receive`; reply with them once `stored` is done.
+
+    has_more: whether there may be more at once; without messages, receive again before parking.
+    """
 
     messages: tuple[Delivery, ...]
     stored: Stored
+    has_more: bool = False
 
 
 @dataclass(frozen=True)
 class Acked:
     """Which handles were valid, in their order; reply once `stored` is done.
 
-    The handle of a message that is acked or dead already is valid.
+    The handle of a message that is acked or dead already is valid. wakes: whether messages may have
+    become available, so that the group's long polls on the topic are to be woken.
     """
 
     valid: tuple[bool, ...]
     stored: Stored
+    wakes: bool = False
 
 
 @dataclass(frozen=True)
 class Changed:
     """The handle that replaces an earlier one, which is invalid now; reply once `stored` is done.
 
-    The handle is None if the earlier one was invalid.
+    The handle is None if the earlier one was invalid. wakes: as in `Acked`.
     """
 
     handle: str | None
     stored: Stored
+    wakes: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,16 @@ class Swept:
     dead: int = 0
     next_ms: int | None = None
 
+    def plus(self, other: "Swept") -> "Swept":
+        """Return both together."""
+        times = [ms for ms in (self.next_ms, other.next_ms) if ms is not None]
+        return Swept(
+            self.news + other.news,
+            self.moved + other.moved,
+            self.dead + other.dead,
+            min(times, default=None),
+        )
+
 
 @dataclass(frozen=True)
 class QueueLag:
@@ -120,3 +137,10 @@ class QueueLag:
 
 Lags = Mapping[tuple[str, int], QueueLag]
 """By topic and queue id; those of the group's retry topic are included."""
+
+
+def nothing_to_store() -> Stored:
+    """Return a future that is done: nothing was changed."""
+    done: Stored = Future()
+    done.set_result(AppendResult(0, 0, 0))
+    return done

@@ -18,6 +18,21 @@ class ChangedQueues:
         self._lock = Lock()
         self._last: dict[Queue, int] = {}
         self._start = self._end = -1
+        self._new: dict[Queue, int] | None = None
+
+    def watch(self) -> None:
+        """Collect from now on what `take_new` returns."""
+        with self._lock:
+            self._new = self._new or {}
+
+    def take_new(self, dispatched: int) -> list[Queue]:
+        """Return the queues that got entries since the last call, if these are visible."""
+        with self._lock:
+            known = self._new or {}
+            new = [queue for queue, end in known.items() if end <= dispatched]
+            for queue in new:
+                del known[queue]
+            return new
 
     def begin(self, start: int, end: int) -> None:
         """Note that this process is about to write the entries of [start, end) of the log.
@@ -34,6 +49,8 @@ class ChangedQueues:
         """Note that a queue is about to get entries of the log before the end of the range."""
         with self._lock:
             self._last[topic, queue_id] = self._end
+            if self._new is not None:
+                self._new[topic, queue_id] = self._end
 
     def between(self, start: int, end: int) -> list[Queue] | None:
         """Return the queues that have entries in [start, end) of the log, and maybe others.

@@ -1,0 +1,220 @@
+"""What one `receive` takes from one queue. Nothing is changed here: the result is events."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import numpy as np
+
+from pyrocket.broker.pop.events import Ack, Deliver, Event
+from pyrocket.broker.pop.queue import QueueState
+from pyrocket.broker.pop.retries import origin_of
+from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.properties import SHARDING_KEY, decode_properties
+from pyrocket.formats.record_decode import Record
+from pyrocket.services.consumption import Consumption
+
+_SCAN = 65_536
+"""One receive looks at so many new messages of a queue for some that it wants."""
+
+_EVERYTHING = MessageFilter()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One `receive`.
+
+    max_attempts: a message with as many deliveries is dead. first_attempts: see `PopSettings`;
+    with `stays`, all deliveries are from the message's own queue.
+    """
+
+    group: str
+    topic: str
+    where: MessageFilter
+    fifo: bool
+    stays: bool
+    first_attempts: int
+    max_attempts: int
+    now: int
+    visible: int
+    pop: int
+
+    def may_deliver(
+        self, attempts: Ints, since: Ints
+    ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+        """Return which messages may be delivered once more; a sweep moves the others."""
+        first = attempts < self.first_attempts
+        again = True if self.stays else first | (since == 0)
+        return np.asarray((attempts < self.max_attempts) & again)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A message that is delivered, and its attempt."""
+
+    record: Record
+    attempt: int
+    origin: str
+
+
+@dataclass
+class _Rows:
+    """The rows of a `Deliver`."""
+
+    offsets: list[int] = field(default_factory=list)
+    attempts: list[int] = field(default_factory=list)
+    delivered: list[int] = field(default_factory=list)
+    keys: list[int] = field(default_factory=list)
+
+    def add(self, offset: int, attempts: int, *, delivered: bool, key: int) -> None:
+        self.offsets.append(offset)
+        self.attempts.append(attempts)
+        self.delivered.append(int(delivered))
+        self.keys.append(key)
+
+
+class QueueDraw:
+    """Draws messages of one queue, of a topic or of the group's retry topic."""
+
+    def __init__(
+        self,
+        storage: Consumption,
+        state: QueueState,
+        request: Request,
+        place: tuple[str, int],
+        *,
+        is_retry: bool,
+    ) -> None:
+        self._storage, self._state, self._request = storage, state, request
+        self._topic, self._queue_id = place
+        self._is_retry = is_retry
+        self._rows, self._acked = _Rows(), list[int]()
+        self._next = state.next
+        self._wanted = key_of(request.topic) if is_retry else 0
+        self._blocked: set[int] = set()
+        self.drawn: list[Drawn] = []
+        self.has_more = False
+
+    @property
+    def new(self) -> int:
+        """How many messages are in flight that were not before."""
+        return sum(offset >= self._state.next for offset in self._rows.offsets) - len(self._acked)
+
+    def draw(self, room: int, new_room: int) -> None:
+        """Draw at most `room` messages, of which at most `new_room` were not in flight before."""
+        self._draw_again(room)
+        left = min(room - len(self.drawn), new_room)
+        if left > 0:
+            self._draw_new(left, new_room)
+
+    def events(self) -> list[Event]:
+        """Return what the draw changes."""
+        request, rows = self._request, self._rows
+        place = request.group, self._topic, self._queue_id
+        events: list[Event] = []
+        if self._acked:
+            events.append(Ack(*place, self._state.next, self._acked))
+        if rows.offsets or self._next > self._state.next:
+            keys = rows.keys if any(rows.keys) else []
+            columns = rows.offsets, rows.attempts, rows.delivered, keys
+            cursors, times = (self._state.next, self._next), (request.now, request.visible)
+            events.append(Deliver(*place, *cursors, request.pop, *times, *columns))
+        return events
+
+    def _draw_again(self, room: int) -> None:
+        """Draw messages that have become visible again, or whose turn it is."""
+        flight, request = self._state.flight, self._request
+        if request.fifo and not self._is_retry:
+            every = flight.rows()
+            hidden = flight.visible[every] > request.now
+            dead = flight.attempt[every] >= request.max_attempts
+            self._blocked = {*np.unique(flight.key[every[hidden | dead]]).tolist()} - {0}
+        rows = flight.visible_rows(request.now)
+        if not len(rows):
+            return
+        deleted = flight.offset[rows] < self._storage.bounds(self._topic, self._queue_id).minimum
+        self._acked += flight.offset[rows[deleted]].tolist()
+        rows = rows[~deleted]
+        rows = rows[request.may_deliver(flight.attempt[rows], flight.since[rows])]
+        if self._blocked:
+            rows = rows[~np.isin(flight.key[rows], [*self._blocked])]
+        if self._is_retry:
+            rows = rows[np.isin(flight.key[rows], [self._wanted, 0])]
+        self.has_more = len(rows) > room
+        rows = rows[:room]
+        records = {one.queue_offset: one for one in self._read(flight.offset[rows].tolist())}
+        for row in rows.tolist():
+            self._draw_row(int(flight.offset[row]), row, records)
+
+    def _draw_row(self, offset: int, row: int, records: dict[int, Record]) -> None:
+        flight = self._state.flight
+        record = records.get(offset)
+        if record is None:  # Deleted, or unreadable.
+            self._acked.append(offset)
+            return
+        properties = decode_properties(record.properties)
+        origin = origin_of(record, properties)
+        if self._is_retry and origin != self._request.topic:
+            return
+        if not self._is_retry and not self._request.where.matches(properties):
+            self._acked.append(offset)
+            return
+        attempt, key = int(flight.attempt[row]) + 1, int(flight.key[row])
+        self._rows.add(offset, attempt, delivered=True, key=key)
+        self.drawn.append(Drawn(record, attempt, origin))
+
+    def _read(self, offsets: list[int]) -> Iterator[Record]:
+        for first, last in _runs(offsets):
+            count = last - first + 1
+            yield from self._storage.fetch(
+                self._topic, self._queue_id, first, last + 1, _EVERYTHING, count
+            ).records
+
+    def _draw_new(self, room: int, new_room: int) -> None:
+        known = self._storage.bounds(self._topic, self._queue_id)
+        end = min(known.maximum, max(self._next, known.minimum) + _SCAN)
+        where = _EVERYTHING if self._is_retry else self._request.where
+        want, added = len(self.drawn) + room, 0
+        while self._next < end and len(self.drawn) < want and added < new_room:
+            limit = min(want - len(self.drawn), new_room - added)
+            found = self._storage.fetch(self._topic, self._queue_id, self._next, end, where, limit)
+            for record in found.records:
+                self._draw_record(record)
+            added += len(found.records)
+            self._next = max(self._next, found.reached)
+        self.has_more = self.has_more or self._next < known.maximum
+
+    def _draw_record(self, record: Record) -> None:
+        properties = decode_properties(record.properties)
+        origin, attempts, key = origin_of(record, properties), 0, 0
+        if self._is_retry:
+            attempts, key = record.reconsume_times, key_of(origin)
+            delivered = key == self._wanted and attempts < self._request.max_attempts
+        else:
+            origin = record.topic
+            if self._request.fifo and SHARDING_KEY in properties:
+                key = key_of(properties[SHARDING_KEY])
+            delivered = key not in self._blocked
+        self._rows.add(record.queue_offset, attempts + delivered, delivered=delivered, key=key)
+        if delivered:
+            self.drawn.append(Drawn(record, attempts + 1, origin))
+
+
+def key_of(text: str) -> int:
+    """Return a hash of a topic or sharding key that stays the same in all processes; never 0."""
+    digest = blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True) or 1
+
+
+def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last offset of each run of consecutive ones."""
+    first = last = -1
+    for offset in offsets:
+        if offset != last + 1 or first < 0:
+            if first >= 0:
+                yield first, last
+            first = offset
+        last = offset
+    if first >= 0:
+        yield first, last

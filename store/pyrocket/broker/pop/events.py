@@ -1,0 +1,135 @@
+"""Changes of the state of consumer groups, and the records in which the log keeps them.
+
+A record is a message of POP_TOPIC, queue 0, whose body is JSON: a list of changes, each a list that
+begins with its kind. Applying a change twice, or again in order, gives the same state: a snapshot
+may have changes whose records follow it. A change names the queue's cursor before it, so messages
+are repeated, not skipped, if the records before it are lost.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar, TypeAlias
+
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.message_keys import keys_of_message
+from pyrocket.formats.properties import KEYS, encode_properties
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.record_batch import EncodedBatch, batch_of_records
+from pyrocket.formats.system_topics import POP_TOPIC
+
+
+@dataclass(frozen=True, slots=True)
+class _OfQueue:
+    group: str
+    topic: str
+    queue_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start(_OfQueue):
+    """The group starts at an offset of a queue, or starts again there: nothing else is known."""
+
+    KIND: ClassVar = "start"
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SkipTo(_OfQueue):
+    """All messages before an offset are acked, or have been deleted."""
+
+    KIND: ClassVar = "skip"
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver(_OfQueue):
+    """Messages were delivered at `now`; new ones from `cursor` to `next` are in flight or acked.
+
+    `attempts` are those of the messages at `offsets`, ascending, after the delivery; `keys` may be
+    empty. A message that is not in `delivered` only waits for its turn.
+    """
+
+    KIND: ClassVar = "deliver"
+    cursor: int
+    next: int
+    pop: int
+    now: int
+    visible: int
+    offsets: Sequence[int]
+    attempts: Sequence[int]
+    delivered: Sequence[int]
+    keys: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ack(_OfQueue):
+    """Messages are acked, or were moved to another topic."""
+
+    KIND: ClassVar = "ack"
+    cursor: int
+    offsets: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Show(_OfQueue):
+    """Messages become visible at another time; they get another pop unless that is 0."""
+
+    KIND: ClassVar = "show"
+    cursor: int
+    offsets: Sequence[int]
+    visible: int
+    pop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Saved(_OfQueue):
+    """The committed offset in RocketMQ's file is about to change from `before` (-1: none)."""
+
+    KIND: ClassVar = "saved"
+    before: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A group was deleted."""
+
+    KIND: ClassVar = "drop"
+    group: str
+
+
+OfQueue: TypeAlias = Start | SkipTo | Deliver | Ack | Show | Saved
+Event: TypeAlias = OfQueue | Drop
+_KINDS = {kind.KIND: kind for kind in (Start, SkipTo, Deliver, Ack, Show, Saved, Drop)}
+_NAMES = {kind: [field.name for field in fields(kind)] for kind in _KINDS.values()}
+
+
+def encode_events(events: Sequence[Event], born_ms: int) -> EncodedBatch:
+    """Return the record of some changes, without offsets and store time."""
+    content = [
+        [type(each).KIND, *(getattr(each, name) for name in _NAMES[type(each)])] for each in events
+    ]
+    group = events[0].group
+    data = encode_record(
+        topic=POP_TOPIC,
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=0,
+        body=json.dumps(content, separators=(",", ":")).encode(),
+        properties=encode_properties({KEYS: group}),
+        born_timestamp=born_ms,
+        store_timestamp=0,
+    )
+    return batch_of_records(POP_TOPIC, 0, [data], "", keys_of_message(POP_TOPIC, "", [group]))
+
+
+def decode_events(body: bytes) -> list[Event]:
+    """Return the changes of a record. Raises StoreDamagedError."""
+    try:
+        return [_KINDS[kind](*values) for kind, *values in json.loads(body)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreDamagedError(
+            f"a record of {POP_TOPIC} cannot be parsed: {error}.",
+            remedy="Restore the log from a backup.",
+        ) from error

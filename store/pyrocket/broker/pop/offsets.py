@@ -1,0 +1,112 @@
+"""Keeps the committed offsets in RocketMQ's `consumerOffset.json`, and takes over those of others.
+
+The file has the lowest offset that is not acked, so a Java broker or a pull consumer that opens the
+directory repeats messages, and never skips one. The log says which offset is about to be saved: a
+value that is neither that nor the one before was committed or reset by others. If it is higher, the
+messages before it are acked; if it is lower, the group starts again there.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyrocket.broker.pop.events import Event, Saved, SkipTo, Start
+from pyrocket.broker.pop.group import GroupState, Place
+from pyrocket.broker.pop.values import Stored
+from pyrocket.metadata.groups import Offsets
+from pyrocket.services.consumption import Consumption
+
+_WAIT_S = 30.0
+_NONE = -1
+_log = logging.getLogger(__name__)
+
+Put = Callable[[GroupState, Sequence[Event]], Stored]
+Table = dict[tuple[str, str], Offsets]
+
+
+@dataclass(frozen=True)
+class _Move:
+    """An offset that is to be saved instead of another."""
+
+    group: str
+    place: Place
+    before: int
+    offset: int
+
+
+class OffsetKeeper:
+    """Saves the committed offsets of all groups of one store. Used by one thread at a time."""
+
+    def __init__(self, storage: Consumption, put: Put) -> None:
+        self._storage, self._put = storage, put
+        self._stamp: object = None
+
+    def was_changed(self) -> bool:
+        """Whether others have changed the file. Cheap."""
+        return self._storage.committed_stamp() != self._stamp
+
+    def commit(self, groups: Sequence[GroupState]) -> None:
+        """Take over what others have committed, and save all offsets that have moved."""
+        self._stamp = self._storage.committed_stamp()
+        table = self._storage.committed()
+        moves, stored = list[_Move](), list[Stored]()
+        for state in groups:
+            with state.lock:
+                self._take_over(state, table)
+                mine = _moves(state, table)
+                if mine:
+                    events = [Saved(state.name, *one.place, one.before, one.offset) for one in mine]
+                    stored.append(self._put(state, events))
+                    moves += mine
+        for each in stored:
+            each.result(_WAIT_S)
+        if moves:
+            # An offset must not become durable before the messages that it skips.
+            self._storage.flush()
+            self._storage.commit(lambda known: _apply(known, moves))
+            self._stamp = self._storage.committed_stamp()
+
+    def _take_over(self, state: GroupState, table: Table) -> None:
+        events: list[Event] = []
+        for place, queue in [*state.queues.items()]:
+            found = _found(table, state.name, place)
+            if found in queue.saved:
+                continue
+            if found == _NONE and self._storage.topic(place[0]) is None:
+                del state.queues[place]
+                continue
+            events += self._events(state.name, place, queue.committed, found)
+        if events:
+            self._put(state, events)
+
+    def _events(self, group: str, place: Place, committed: int, found: int) -> list[Event]:
+        known = self._storage.bounds(*place)
+        offset = known.minimum if found == _NONE else min(found, known.maximum)
+        _log.info("%s: offset %d of queue %d of %s is committed", group, offset, place[1], place[0])
+        kind = SkipTo if offset >= committed else Start
+        return [kind(group, *place, offset), Saved(group, *place, found, found)]
+
+
+def _moves(state: GroupState, table: Table) -> list[_Move]:
+    moves = []
+    for place, queue in state.queues.items():
+        found, offset = _found(table, state.name, place), queue.committed
+        if found != offset:
+            moves.append(_Move(state.name, place, found, offset))
+    return moves
+
+
+def _apply(table: Table, moves: Sequence[_Move]) -> bool:
+    """Set the offsets that nobody else has changed meanwhile."""
+    changed = False
+    for one in moves:
+        if _found(table, one.group, one.place) == one.before:
+            topic, queue_id = one.place
+            table.setdefault((topic, one.group), {})[queue_id] = one.offset
+            changed = True
+    return changed
+
+
+def _found(table: Table, group: str, place: Place) -> int:
+    topic, queue_id = place
+    return table.get((topic, group), {}).get(queue_id, _NONE)

@@ -1,0 +1,127 @@
+"""One queue of one group: its cursor, and the messages before it that are not acked."""
+
+from base64 import b64decode, b64encode
+from typing import Any
+
+import numpy as np
+
+from pyrocket.broker.pop.events import Ack, Deliver, OfQueue, Saved, Show, SkipTo, Start
+from pyrocket.broker.pop.in_flight import COLUMNS, DTYPES, InFlight
+
+_LOST_ATTEMPTS = 1
+"""Of messages whose delivery may have been lost with its record."""
+
+
+class QueueState:
+    """What a group has received from one queue. Changed only by `apply`.
+
+    Every message before `next` is acked unless it is in `flight`.
+    """
+
+    __slots__ = ("flight", "known", "next", "saved")
+
+    def __init__(self) -> None:
+        self.next = 0
+        self.flight = InFlight()
+        self.known = False
+        self.saved: tuple[int, ...] = (-1,)
+
+    @property
+    def committed(self) -> int:
+        """The lowest offset that is not acked."""
+        first = self.flight.first()
+        return self.next if first is None else first
+
+    def apply(self, event: OfQueue) -> None:
+        """Change the state."""
+        match event:
+            case Start():
+                self._start(event.offset)
+            case SkipTo():
+                self._skip_to(event.offset)
+            case Saved():
+                self.saved = (event.before, event.offset)
+            case Deliver():
+                self._deliver(event)
+            case Ack() | Show():
+                self._change(event)
+
+    def truncate(self, end: int) -> None:
+        """Forget messages from `end` on, which a recovery has cut off."""
+        if end < self.next:
+            self.flight.remove_from(end)
+            self.next = end
+
+    def reach_from(self, offset: int) -> None:
+        """Repeat all messages from `offset` on that are not known: the records of them are lost."""
+        first = self.flight.first()
+        begin = self.next if first is None else min(first, self.next)
+        columns, end = self.flight.columns(), self.next
+        if offset >= begin:
+            return
+        lost = QueueState()
+        lost.next, lost.known = offset, True
+        lost._reach(begin)
+        both = [np.concatenate([a, columns[n]]) for n, a in lost.flight.columns().items()]
+        self.flight.set_columns(both)
+        self.next = end
+
+    def _start(self, offset: int) -> None:
+        self.flight.clear()
+        self.next, self.known = offset, True
+
+    def _skip_to(self, offset: int) -> None:
+        if offset > self.committed:
+            self.flight.remove_below(offset)
+            self.next = max(self.next, offset)
+        self.known = True
+
+    def _reach(self, cursor: int) -> None:
+        """Take messages up to `cursor` for delivered if the records of them are lost."""
+        if not self.known and not len(self.flight):
+            self.next = max(self.next, cursor)
+        for offset in range(self.next, cursor):
+            self.flight.add(offset, attempt=_LOST_ATTEMPTS)
+        self.next = max(self.next, cursor)
+
+    def _change(self, event: Ack | Show) -> None:
+        self._reach(event.cursor)
+        for row in filter(lambda row: row >= 0, map(self.flight.find, event.offsets)):
+            if isinstance(event, Ack):
+                self.flight.remove(row)
+            else:
+                self.flight.show(row, event.visible, event.pop or None)
+        self.flight.tidy()
+
+    def _deliver(self, event: Deliver) -> None:
+        self._reach(event.cursor)
+        keys = event.keys or [0] * len(event.offsets)
+        every = zip(event.offsets, event.attempts, event.delivered, keys, strict=True)
+        for offset, attempt, delivered, key in every:
+            if offset >= self.next:
+                row = self.flight.add(offset, attempt=attempt, key=key)
+            else:
+                row = self.flight.find(offset)  # -1: acked by a later change of a snapshot.
+            if row >= 0 and delivered:
+                self.flight.deliver(
+                    row, attempt=attempt, visible=event.visible, pop=event.pop, since=event.now
+                )
+        self.next = max(self.next, event.next)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state for a snapshot."""
+        columns = self.flight.columns()
+        rows = [
+            b64encode(np.ascontiguousarray(columns[name]).tobytes()).decode() for name in COLUMNS
+        ]
+        return {"next": self.next, "saved": list(self.saved), "rows": rows}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "QueueState":
+        """Return the state of a snapshot. Raises ValueError, KeyError, TypeError."""
+        state = cls()
+        state.next, state.known = int(content["next"]), True
+        state.saved = tuple(map(int, content["saved"]))
+        texts = zip(content["rows"], DTYPES.values(), strict=True)
+        state.flight.set_columns([np.frombuffer(b64decode(text), kind) for text, kind in texts])
+        return state

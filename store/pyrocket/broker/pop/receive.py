@@ -1,0 +1,173 @@
+"""Receives: the messages of one group from the queues of a topic, and its due retries."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pyrocket.broker.pop.draw import Drawn, QueueDraw, Request
+from pyrocket.broker.pop.events import Event, Saved, Start
+from pyrocket.broker.pop.group import Batch, GroupState, Place
+from pyrocket.broker.pop.queue import QueueState
+from pyrocket.broker.pop.retries import retry_topic
+from pyrocket.broker.pop.values import (
+    Delivery,
+    PopSettings,
+    Received,
+    Stored,
+    nothing_to_store,
+)
+from pyrocket.errors import TopicNotFoundError
+from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.formats.receipt import Receipt, Receipts, new_pop
+from pyrocket.formats.record_decode import Record
+from pyrocket.metadata.groups import GroupConfig
+from pyrocket.services.consumption import Consumption
+
+Put = Callable[[GroupState, Sequence[Event]], Stored]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The arguments of `Pop.receive`."""
+
+    topic: str
+    queue_id: int | None
+    max_messages: int
+    invisible_ms: int
+    where: MessageFilter
+    attempt_id: str
+
+
+class Receiver:
+    """Receives for the groups of one store."""
+
+    def __init__(
+        self, storage: Consumption, settings: PopSettings, receipts: Receipts, put: Put
+    ) -> None:
+        self._storage, self._settings, self._receipts = storage, settings, receipts
+        self._put = put
+
+    def receive(self, state: GroupState, config: GroupConfig, wanted: Wanted) -> Received:
+        """Hand out messages; see `Pop.receive`."""
+        now, attempt_id = self._storage.now(), wanted.attempt_id if config.fifo else ""
+        with state.lock:
+            if attempt_id and (again := self._again(state, wanted.topic, attempt_id, now)):
+                return again
+            request = Request(
+                group=state.name,
+                topic=wanted.topic,
+                where=wanted.where,
+                fifo=config.fifo,
+                stays=config.fifo or config.retry_queues <= 0,
+                first_attempts=self._settings.first_attempts,
+                max_attempts=config.retry_max_times + 1,
+                now=now,
+                visible=now + wanted.invisible_ms,
+                pop=new_pop(),
+            )
+            places = self.places(state, config, wanted.topic, wanted.queue_id)
+            room = min(wanted.max_messages, self._settings.max_batch)
+            received, receipts = self._draw(state, request, places, room)
+            if attempt_id and receipts:
+                state.remember(attempt_id, Batch(wanted.topic, receipts, received.stored))
+            return received
+
+    def places(
+        self, state: GroupState, config: GroupConfig, topic: str, queue_id: int | None
+    ) -> Iterator[Place]:
+        """Yield the queues of a receive in their order. Raises TopicNotFoundError."""
+        known = self._storage.topic(topic)
+        if known is None or (queue_id is not None and not 0 <= queue_id < known.read_queues):
+            raise TopicNotFoundError(
+                f"there is no topic {topic!r} with such a queue.", remedy="Create the topic first."
+            )
+        retries = self._storage.topic(retry_topic(state.name))
+        if retries is not None and retries.name != topic and not config.fifo:
+            yield from ((retries.name, number) for number in range(retries.read_queues))
+        if queue_id is not None:
+            yield topic, queue_id
+            return
+        state.turn += 1
+        for number in range(known.read_queues):
+            yield topic, (state.turn + number) % known.read_queues
+
+    def _draw(
+        self, state: GroupState, request: Request, places: Iterator[Place], room: int
+    ) -> tuple[Received, list[tuple[Place, Receipt]]]:
+        events: list[Event] = []
+        found: list[tuple[Place, Drawn]] = []
+        new_room = self._settings.max_in_flight - state.in_flight
+        more = False
+        for place in places:
+            if len(found) >= room:
+                break
+            known = state.queues.get(place)
+            queue, opening = (known, []) if known else self._open(request, place)
+            is_retry = place[0] != request.topic
+            draw = QueueDraw(self._storage, queue, request, place, is_retry=is_retry)
+            draw.draw(room - len(found), new_room)
+            found += [(place, one) for one in draw.drawn]
+            new_room -= draw.new
+            more = more or draw.has_more
+            changes = draw.events()
+            if changes or (opening and self._settings.start_at_end):
+                events += [*opening, *changes]
+        stored = self._put(state, events) if events else nothing_to_store()
+        receipts = [(place, _receipt(place, one, request)) for place, one in found]
+        messages = tuple(
+            self._delivery(one.record, one.origin, receipt, request.group, request.visible)
+            for (_, one), (_, receipt) in zip(found, receipts, strict=True)
+        )
+        return Received(messages, stored, has_more=more), receipts
+
+    def _open(self, request: Request, place: Place) -> tuple[QueueState, list[Event]]:
+        """Return the state of a queue from which the group has not received, and its events."""
+        committed, first = self.first_offset(request.group, place)
+        before = -1 if committed is None else committed
+        start = Start(request.group, *place, first)
+        saved = Saved(request.group, *place, before, before)
+        queue = QueueState()
+        queue.apply(start)
+        queue.apply(saved)
+        return queue, [start, saved]
+
+    def first_offset(self, group: str, place: Place) -> tuple[int | None, int]:
+        """Return a group's committed offset in a queue, and where it starts to receive."""
+        topic, queue_id = place
+        committed = self._storage.committed().get((topic, group), {}).get(queue_id)
+        known = self._storage.bounds(topic, queue_id)
+        if committed is not None:
+            return committed, min(max(committed, known.minimum), known.maximum)
+        at_end = self._settings.start_at_end and topic != retry_topic(group)
+        return None, known.maximum if at_end else known.minimum
+
+    def _again(self, state: GroupState, topic: str, attempt_id: str, now: int) -> Received | None:
+        """Return what is left of the messages that this attempt has received before."""
+        batch = state.batch(attempt_id)
+        if batch is None or batch.topic != topic:
+            return None
+        found = []
+        for place, receipt in batch.receipts:
+            row = state.row(place, receipt, now)
+            record = (
+                self._storage.read(*place, receipt.offset) if row is not None and row >= 0 else None
+            )
+            if row is not None and record is not None:
+                visible = int(state.queues[place].flight.visible[row])
+                found.append(self._delivery(record, topic, receipt, state.name, visible))
+        return Received(tuple(found), batch.stored) if found else None
+
+    def _delivery(
+        self, record: Record, origin: str, receipt: Receipt, group: str, visible: int
+    ) -> Delivery:
+        message = record.to_message()
+        if origin != message.topic:
+            message = replace(message, topic=origin)
+        handle = self._receipts.sign(group, origin, receipt)
+        return Delivery(
+            message=message, attempt=receipt.attempt, handle=handle, invisible_until=visible
+        )
+
+
+def _receipt(place: Place, drawn: Drawn, request: Request) -> Receipt:
+    is_retry = place[0] != request.topic
+    return Receipt(is_retry, place[1], drawn.record.queue_offset, drawn.attempt, request.pop)

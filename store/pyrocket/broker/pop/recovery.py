@@ -1,0 +1,114 @@
+"""Recovers the state of all groups: the last snapshot, and the changes in the log after it.
+
+If the snapshot does not belong to this log, or is missing, the groups start at the offsets that are
+committed in RocketMQ's file: messages are repeated, and none is skipped.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyrocket.broker.pop.events import decode_events
+from pyrocket.broker.pop.group import GroupState
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
+from pyrocket.formats.receipt import new_key
+from pyrocket.services.consumption import Consumption
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """The key that signs receipts, and the groups by name."""
+
+    key: bytes
+    groups: dict[str, GroupState]
+    from_snapshot: bool
+
+
+def recover(storage: Consumption) -> Recovered:
+    """Return the state of a store."""
+    content = storage.load()
+    key, start, groups = _restore(storage, content)
+    known = storage.changes()
+    for body in storage.read_changes(max(start, known.minimum), known.maximum):
+        _apply(groups, body)
+    for state in groups.values():
+        _fit(storage, state)
+    return Recovered(key, groups, content is not None)
+
+
+def save(storage: Consumption, key: bytes, groups: Callable[[], Sequence[GroupState]]) -> None:
+    """Save the state of all groups, if it has changed."""
+    # All changes in the log have been applied; some that were applied may still be appended.
+    known = storage.changes()
+    if known.maximum == storage.saved_next:
+        return
+    content: dict[str, Any] = {
+        "key": key.hex(),
+        "next": known.maximum,
+        "last": storage.change_place(known.maximum - 1) if known.maximum else -1,
+        "groups": {},
+    }
+    for state in groups():
+        with state.lock:
+            content["groups"][state.name] = state.to_json()
+    # The messages that are acked must not be lost while their acks are not.
+    storage.flush()
+    storage.save(content)
+
+
+def _restore(
+    storage: Consumption, content: dict[str, Any] | None
+) -> tuple[bytes, int, dict[str, GroupState]]:
+    """Return key, first change and groups of a snapshot."""
+    if content is None:
+        return new_key(), 0, {}
+    key = new_key()
+    try:
+        key = bytes.fromhex(content["key"])
+        if not _agrees(storage, int(content["next"]), int(content["last"])):
+            _log.warning("pop.json does not match the log: groups resume at committed offsets")
+            return key, 0, {}
+        groups = {
+            name: GroupState.from_json(name, queues) for name, queues in content["groups"].items()
+        }
+        return key, int(content["next"]), groups
+    except PARSE_ERRORS as error:
+        _log.error(
+            "pop.json cannot be parsed (%s): groups resume at committed offsets",
+            describe_error(error),
+        )
+        return key, 0, {}
+
+
+def _agrees(storage: Consumption, after: int, last: int) -> bool:
+    """Whether the last change of a snapshot is where it was, or was deleted."""
+    known = storage.changes()
+    if after > known.maximum:
+        return False
+    return after <= known.minimum or storage.change_place(after - 1) == last
+
+
+def _apply(groups: dict[str, GroupState], body: bytes) -> None:
+    try:
+        events = decode_events(body)
+    except StoreDamagedError as error:
+        _log.error("messages may be received again: %s", error)
+        return
+    for event in events:
+        groups.setdefault(event.group, GroupState(event.group)).apply(event)
+
+
+def _fit(storage: Consumption, state: GroupState) -> None:
+    """Make the state of a group agree with its queues."""
+    committed = storage.committed()
+    for (topic, queue_id), queue in state.queues.items():
+        known = storage.bounds(topic, queue_id)
+        if not queue.known:
+            found = committed.get((topic, state.name), {}).get(queue_id, known.minimum)
+            queue.reach_from(max(found, known.minimum))
+            queue.known, queue.saved = True, (found, -1)
+        queue.truncate(known.maximum)

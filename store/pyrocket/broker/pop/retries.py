@@ -1,0 +1,118 @@
+"""Copies of messages for the retry and dead-letter topic of a group, as RocketMQ stores them.
+
+The copy has the number of its deliveries as reconsumeTimes. RETRY_TOPIC is the topic that the
+message was sent to, ORIGIN_MESSAGE_ID the id that its first record had. A dead letter also names
+them in DLQ_ORIGIN_TOPIC and DLQ_ORIGIN_MESSAGE_ID; the latter is the id that consumers know.
+Source: `AbstractSendMessageProcessor.consumerSendMsgBack`, `CommitLog.asyncPutMessage`.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pyrocket.engine.delayed_routing import Destination
+from pyrocket.formats.half_message import change_properties
+from pyrocket.formats.message_id import offset_message_id
+from pyrocket.formats.message_keys import keys_of_message
+from pyrocket.formats.properties import (
+    CRC32,
+    DELAY,
+    DLQ_ORIGIN_MESSAGE_ID,
+    DLQ_ORIGIN_TOPIC,
+    KEYS,
+    ORIGIN_MESSAGE_ID,
+    REAL_QID,
+    REAL_TOPIC,
+    RETRY_TOPIC,
+    TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    UNIQ_KEY,
+    WAIT,
+    decode_properties,
+)
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.record_batch import EncodedBatch, batch_of_records
+from pyrocket.formats.record_decode import Record
+from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+
+_V6_BYTES = 16
+_OLD_DELAYS = (TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, TIMER_OUT_MS, CRC32)
+
+
+def retry_topic(group: str) -> str:
+    """Return the name of a group's retry topic."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the name of a group's dead-letter topic."""
+    return DLQ_PREFIX + group
+
+
+def origin_of(record: Record, properties: Mapping[str, str]) -> str:
+    """Return the topic that a message was received from, before it was in a retry topic."""
+    if not record.topic.startswith(RETRY_PREFIX):
+        return record.topic
+    return properties.get(RETRY_TOPIC) or record.topic
+
+
+def retry_copy(
+    record: Record, group: str, *, queues: int, attempts: int, delay_ms: int, levels: Sequence[int]
+) -> EncodedBatch:
+    """Return a copy for the retry topic, due after the first level that is as long as `delay_ms`.
+
+    attempts: how often the message was delivered. levels: the delay of each level, in ms.
+    """
+    topic, queue_id = retry_topic(group), random.randrange(max(queues, 1))
+    if delay_ms <= 0:
+        return _copy(record, Destination(topic, queue_id, {DELAY: "0"}), attempts)
+    level = next((n for n, ms in enumerate(levels, 1) if ms >= delay_ms), len(levels))
+    own = {DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)}
+    to = Destination(SCHEDULE_TOPIC, level - 1, own, delay_ms=levels[level - 1])
+    return _copy(record, to, attempts)
+
+
+def dead_letter(record: Record, group: str, *, attempts: int) -> EncodedBatch:
+    """Return a copy for the dead-letter topic."""
+    properties = decode_properties(record.properties)
+    own = {
+        DELAY: "0",
+        DLQ_ORIGIN_TOPIC: origin_of(record, properties),
+        DLQ_ORIGIN_MESSAGE_ID: properties.get(UNIQ_KEY) or _offset_id(record),
+    }
+    return _copy(record, Destination(dead_letter_topic(group), 0, own), attempts)
+
+
+def _copy(record: Record, to: Destination, attempts: int) -> EncodedBatch:
+    known = decode_properties(record.properties)
+    changes = {
+        RETRY_TOPIC: origin_of(record, known),
+        ORIGIN_MESSAGE_ID: known.get(ORIGIN_MESSAGE_ID) or _offset_id(record),
+        WAIT: "false",
+        **to.properties,
+    }
+    data = encode_record(
+        topic=to.topic,
+        queue_id=to.queue_id,
+        queue_offset=0,
+        physical_offset=0,
+        body=record.body,
+        properties=change_properties(record.properties, changes, without=_OLD_DELAYS),
+        born_timestamp=record.born_timestamp,
+        store_timestamp=0,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        reconsume_times=attempts,
+    )
+    keys = keys_of_message(to.topic, known.get(UNIQ_KEY, ""), known.get(KEYS, "").split(" "))
+    copied = to.schedule(batch_of_records(to.topic, to.queue_id, [data], known.get(TAGS, ""), keys))
+    return replace(copied, born_v6=len(record.born_host[0]) == _V6_BYTES)
+
+
+def _offset_id(record: Record) -> str:
+    return offset_message_id(*record.store_host, record.physical_offset)

@@ -1,0 +1,70 @@
+"""Receipt handles: what a consumer gives back to ack a message, signed with a key of the store.
+
+A handle is valid over restarts. It names the queue, the offset, the attempt and the pop of one
+delivery; group and topic are signed, too, so it is valid for them only.
+"""
+
+import hmac
+import secrets
+import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+
+KEY_BYTES = 32
+_VERSION = 1
+_FIELDS = struct.Struct(">B?IqII")
+_SIGNATURE_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One delivery. is_retry: whether the queue is one of the group's retry topic."""
+
+    is_retry: bool
+    queue_id: int
+    offset: int
+    attempt: int
+    pop: int
+
+
+class Receipts:
+    """Signs receipts, and checks signatures."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def sign(self, group: str, topic: str, receipt: Receipt) -> str:
+        """Return the handle of a receipt."""
+        fields = (receipt.queue_id, receipt.offset, receipt.attempt, receipt.pop)
+        data = _FIELDS.pack(_VERSION, receipt.is_retry, *fields)
+        return urlsafe_b64encode(data + self._signature(group, topic, data)).decode().rstrip("=")
+
+    def parse(self, group: str, topic: str, handle: str) -> Receipt | None:
+        """Return the receipt of a handle; None if it was not signed for this group and topic."""
+        try:
+            data = urlsafe_b64decode(handle.encode("ascii") + b"=" * (-len(handle) % 4))
+        except ValueError:
+            return None
+        if len(data) != _FIELDS.size + _SIGNATURE_BYTES:
+            return None
+        data, signature = data[: _FIELDS.size], data[_FIELDS.size :]
+        if not hmac.compare_digest(signature, self._signature(group, topic, data)):
+            return None
+        version, *fields = _FIELDS.unpack(data)
+        return Receipt(*fields) if version == _VERSION else None
+
+    def _signature(self, group: str, topic: str, data: bytes) -> bytes:
+        names = b"".join(
+            len(one).to_bytes(2, "big") + one for one in map(str.encode, (group, topic))
+        )
+        return hmac.digest(self._key, names + data, "sha256")[:_SIGNATURE_BYTES]
+
+
+def new_key() -> bytes:
+    """Return a key for a store."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def new_pop() -> int:
+    """Return what identifies a delivery: a random number other than 0."""
+    return secrets.randbelow(2**32 - 1) + 1

@@ -1,0 +1,228 @@
+"""`Store.consumption`: what a broker needs to keep the state of its consumer groups.
+
+The state itself is the broker's. It is a snapshot, `pyrocket/pop.json`, and the messages of
+POP_TOPIC after it: each is one change. Log files with such messages are not deleted before a later
+snapshot makes them unnecessary.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyrocket.disk.io import read_or_none, replace_file
+from pyrocket.disk.os_errors import translating_methods
+from pyrocket.disk.shared_state import DISPATCHED
+from pyrocket.engine.engine import Engine
+from pyrocket.engine.hooks import EVERYTHING_MAY_GO, Hooks
+from pyrocket.engine.reader import read_undamaged
+from pyrocket.engine.topic_admin import ensure_topics
+from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.formats.checked_json import decode_own, encode_own
+from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
+from pyrocket.formats.record import SYS_DAMAGED
+from pyrocket.formats.record_decode import Record, decode_record
+from pyrocket.formats.record_slice import RecordSlice
+from pyrocket.formats.system_topics import POP_TOPIC
+from pyrocket.message import QueueOffsets
+from pyrocket.metadata.groups import GroupConfig, GroupOffsets, Offsets, Subscriptions
+from pyrocket.metadata.topics import TopicConfig, lacking_topics
+
+_SCAN_ROWS = 1024
+_EVERYTHING = MessageFilter()
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Records of one queue, ascending. All other messages before `reached` are not wanted."""
+
+    records: list[Record]
+    reached: int
+
+
+@translating_methods
+class Consumption:
+    """The files and the log, as the state of consumer groups needs them. Thread-safe.
+
+    saved_next: the first change that the snapshot lacks, None if that is not known.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._reader, self._layout = engine, engine.reader, engine.layout
+        self._offsets = GroupOffsets(engine.layout)
+        self._subscriptions = Subscriptions(engine.layout, engine.clock)
+        self._groups: tuple[object, dict[str, GroupConfig]] = (None, {})
+        self._topics: tuple[int, dict[str, TopicConfig]] = (-1, {})
+        self.saved_next: int | None = None
+
+    def now(self) -> int:
+        """Return the time of the store's clock, epoch ms."""
+        return self._engine.clock()
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """The delay of each level, from level 1 on."""
+        return tuple(self._engine.config.delay_levels_ms)
+
+    def group(self, name: str) -> GroupConfig | None:
+        """Return a group of `subscriptionGroup.json`; the file is read only if it has changed."""
+        stamp = self._subscriptions.table.stamp()
+        if self._groups[0] != stamp:
+            self._groups = stamp, self._subscriptions.all()
+        return self._groups[1].get(name)
+
+    def topic(self, name: str) -> TopicConfig | None:
+        """Return a topic; the table is read only if topics have been created or deleted."""
+        structure = self._engine.writer.structure
+        if self._topics[0] != structure:
+            self._topics = structure, self._reader.topics.all()
+        return self._topics[1].get(name)
+
+    def ensure_topics(self, queues: Mapping[str, int]) -> None:
+        """Create the missing topics with so many queues. Waits for the write lock if it must."""
+        if lacking_topics(queues, {name: one for name in queues if (one := self.topic(name))}):
+            writer = self._engine.writer
+            with writer.exclusive():
+                ensure_topics(writer, self._reader.topics, queues)
+
+    def bounds(self, topic: str, queue_id: int) -> QueueOffsets:
+        """Return the range of any queue."""
+        return self._reader.system_offsets(topic, queue_id)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return when a message was stored, epoch ms. Raises OffsetOutOfRangeError."""
+        return self._reader.store_time(topic, queue_id, offset)
+
+    def watch_queues(self) -> None:
+        """Collect from now on what `changed_queues` returns."""
+        self._engine.writer.dispatcher.changed.watch()
+
+    def changed_queues(self) -> list[tuple[str, int]]:
+        """Return topic and queue id of the queues that got messages since the last call."""
+        writer = self._engine.writer
+        return writer.dispatcher.changed.take_new(writer.page[DISPATCHED])
+
+    def fetch(
+        self, topic: str, queue_id: int, start: int, end: int, where: MessageFilter, limit: int
+    ) -> Fetched:
+        """Return the first messages of [start, end) that `where` wants, at most `limit`.
+
+        Messages that cannot be read are left out, with an error in the log.
+        """
+        known = self.bounds(topic, queue_id)
+        start, end = max(start, known.minimum), min(end, known.maximum)
+        records: list[Record] = []
+        step = most = limit if where.wants_all else max(limit, _SCAN_ROWS)
+        while start < end and len(records) < limit:
+            stop = min(end, start + step)
+            try:
+                found = self._read(topic, queue_id, start, stop, where)[: limit - len(records)]
+            except (StoreDamagedError, OffsetOutOfRangeError) as error:
+                if stop - start > 1:
+                    step = (stop - start) // 2
+                    continue
+                _log.error("message %d of queue %d of %s: %s", start, queue_id, topic, error)
+                found = []
+            records += found
+            start = found[-1].queue_offset + 1 if len(records) == limit else stop
+            step = most
+        return Fetched(records, start)
+
+    def read(self, topic: str, queue_id: int, offset: int) -> Record | None:
+        """Return one message; None if it cannot be read."""
+        found = self.fetch(topic, queue_id, offset, offset + 1, _EVERYTHING, 1).records
+        return found[0] if found else None
+
+    def _read(
+        self, topic: str, queue_id: int, start: int, end: int, where: MessageFilter
+    ) -> list[Record]:
+        config = TopicConfig(topic, queue_id + 1, queue_id + 1)
+        pieces = self._reader.slices(config, queue_id, start, end, where=where)
+        found = (record for piece in pieces for record in _records(piece))
+        return [record for record in found if not record.sys_flag & SYS_DAMAGED]
+
+    def flush(self) -> None:
+        """Return when everything appended before is durable."""
+        self._engine.writer.flush()
+
+    def committed(self) -> dict[tuple[str, str], Offsets]:
+        """Return all committed offsets by (topic, group)."""
+        return self._offsets.all()
+
+    def committed_stamp(self) -> object:
+        """Return a value that changes with the committed offsets. Cheap."""
+        return self._offsets.table.stamp()
+
+    def commit(self, edit: Callable[[dict[tuple[str, str], Offsets]], bool]) -> None:
+        """Change committed offsets durably; see `GroupOffsets.change_all`."""
+        with self._engine.writer.exclusive():
+            self._offsets.change_all(edit)
+
+    def changes(self) -> QueueOffsets:
+        """Return the range of POP_TOPIC's queue: the changes that are still in the log."""
+        return self.bounds(POP_TOPIC, 0)
+
+    def change_place(self, offset: int) -> int:
+        """Return the log offset of a change, -1 if it is not in the log."""
+        return int(self._reader.log_offsets_at(POP_TOPIC, 0, np.array([offset]))[0])
+
+    def read_changes(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bodies of the changes [start, end); an unreadable one is logged and left out.
+
+        Those of a group whose change is left out are repeated, not skipped.
+        """
+        for piece in read_undamaged(self._reader, POP_TOPIC, 0, start, end, log_damaged=True):
+            yield from (
+                body
+                for body, flags in zip(
+                    piece.records.bodies().to_pylist(), piece.records.sys_flag, strict=True
+                )
+                if not flags & SYS_DAMAGED
+            )
+
+    def load(self) -> dict[str, Any] | None:
+        """Return the last snapshot; None if there is none, or if it cannot be read."""
+        data = read_or_none(self._layout.pop)
+        if data is None:
+            return None
+        try:
+            content: dict[str, Any] = decode_own(self._layout.pop, data)
+            self.saved_next = int(content["next"])
+        except PARSE_ERRORS as error:
+            _log.error(
+                "%s cannot be parsed (%s): messages after the committed offsets are received again",
+                *(self._layout.pop, describe_error(error)),
+            )
+            return None
+        return content
+
+    def save(self, content: dict[str, Any]) -> None:
+        """Replace the snapshot, durably. `content["next"]` is the first change it lacks."""
+        replace_file(self._layout.pop, encode_own(self._layout.pop, content), self._layout.scratch)
+        self.saved_next = int(content["next"])
+
+    def hook_into(self, hooks: Hooks) -> None:
+        """Keep the log files with changes that the snapshot lacks."""
+        hooks.holds["changes of consumer groups"] = self._held_from
+
+    def _held_from(self) -> int:
+        if self.saved_next is None:
+            self.load()
+        known, first = self.changes(), self.saved_next or 0
+        if first >= known.maximum:
+            return EVERYTHING_MAY_GO
+        with suppress(OffsetOutOfRangeError, StoreDamagedError):
+            place = self.change_place(max(first, known.minimum))
+            return place if place >= 0 else EVERYTHING_MAY_GO
+        return EVERYTHING_MAY_GO
+
+
+def _records(piece: RecordSlice) -> Iterator[Record]:
+    fields = piece.records
+    for start, size in zip(fields.starts.tolist(), fields.sizes.tolist(), strict=True):
+        yield decode_record(fields.buffer.slice(start, size).to_pybytes())

@@ -1,0 +1,187 @@
+"""What groups receive, and what acks, nacks and time do to it."""
+
+import pytest
+from pyrocket.errors import GroupNotFoundError, StorePermissionError, TopicNotFoundError
+from pyrocket.filters.message_filter import MessageFilter
+from support.pops import acked, attempts, bodies, handles, popped, sent
+
+
+@pytest.fixture
+def store(open_store):
+    store = open_store()
+    store.topics.create("t", read_queues=1, write_queues=1)
+    return store
+
+
+@pytest.fixture
+def pop(store):
+    return popped(store)
+
+
+def committed(store, pop, group="g", topic="t"):
+    pop.snapshot()
+    return store.groups.committed(group, topic)
+
+
+def test_messages_are_handed_out_once_and_acked(store, pop):
+    sent(store, 5)
+    first, second = pop.receive("g", "t", max_messages=3), pop.receive("g", "t")
+    assert bodies(first) == [b"0", b"1", b"2"]
+    assert bodies(second) == [b"3", b"4"]
+    assert bodies(pop.receive("g", "t")) == []
+    assert acked(pop, second) == (True, True)
+    assert committed(store, pop) == {0: 0}
+    assert all(acked(pop, first))
+    assert committed(store, pop) == {0: 5}
+
+
+def test_groups_do_not_concern_each_other(store, pop):
+    store.groups.create("h")
+    sent(store, 2)
+    mine = pop.receive("g", "t")
+    acked(pop, mine)
+    assert bodies(pop.receive("h", "t")) == [b"0", b"1"]
+    assert acked(pop, mine, group="h") == (False, False)
+
+
+def test_a_message_is_visible_again_when_its_time_has_passed(store, pop, clock):
+    sent(store, 2)
+    first = pop.receive("g", "t", invisible_ms=10_000)
+    clock.now += 9_999
+    assert bodies(pop.receive("g", "t")) == []
+    clock.now += 1
+    again = pop.receive("g", "t")
+    assert attempts(again) == {b"0": 2, b"1": 2}
+    assert acked(pop, first) == (False, False)
+    assert acked(pop, again) == (True, True)
+    assert acked(pop, again) == (True, True)
+
+
+def test_a_changed_time_gives_a_new_handle(store, pop, clock):
+    sent(store, 1)
+    (one,) = pop.receive("g", "t", invisible_ms=10_000).messages
+    changed = pop.change_invisible("g", "t", one.handle, 60_000)
+    assert pop.change_invisible("g", "t", one.handle, 0).handle is None
+    clock.now += 59_999
+    assert bodies(pop.receive("g", "t")) == []
+    now = pop.change_invisible("g", "t", changed.handle, 0)
+    assert now.wakes
+    assert attempts(pop.receive("g", "t")) == {b"0": 2}
+
+
+def test_extended_times_keep_the_handles(store, pop, clock):
+    sent(store, 2)
+    received = pop.receive("g", "t", invisible_ms=10_000)
+    assert pop.extend("g", "t", handles(received), 60_000).valid == (True, True)
+    clock.now += 30_000
+    assert bodies(pop.receive("g", "t")) == []
+    assert acked(pop, received) == (True, True)
+
+
+@pytest.mark.parametrize("handle", ["", "x", "ä", "A" * 51, "A" * 2000])
+def test_a_handle_that_was_not_signed_is_invalid(pop, store, handle):
+    sent(store, 1)
+    pop.receive("g", "t")
+    assert pop.ack("g", "t", [handle]).valid == (False,)
+    assert pop.change_invisible("g", "t", handle, 0).handle is None
+
+
+def test_one_invalid_handle_does_not_spoil_the_others(store, pop):
+    sent(store, 2)
+    first, second = handles(pop.receive("g", "t"))
+    assert pop.ack("g", "t", [first, "no", second]).valid == (True, False, True)
+    assert committed(store, pop) == {0: 2}
+
+
+def test_all_queues_are_received_from_in_turns(store, pop):
+    store.topics.update("t", read_queues=3, write_queues=3)
+    for queue_id in range(3):
+        sent(store, 2, first=10 * queue_id, queue_id=queue_id)
+    assert [bodies(pop.receive("g", "t", max_messages=1))[0] for _ in range(3)] == [
+        *(b"10", b"20", b"0")
+    ]
+    assert bodies(pop.receive("g", "t", queue_id=2)) == [b"21"]
+
+
+def test_messages_that_a_filter_does_not_want_are_acked(store, pop):
+    sent(store, 3, tags="A")
+    sent(store, 1, first=3, tags="B")
+    wanted = pop.receive("g", "t", where=MessageFilter.parse(tags="B"))
+    assert bodies(wanted) == [b"3"]
+    assert committed(store, pop) == {0: 3}
+    assert bodies(pop.receive("g", "t")) == []
+
+
+def test_a_sql_filter_works_alike(store, pop):
+    for n in range(4):
+        sent(store, 1, first=n, properties={"n": str(n)})
+    wanted = pop.receive("g", "t", where=MessageFilter.parse(sql="n > 1"))
+    assert bodies(wanted) == [b"2", b"3"]
+
+
+def test_missing_and_disabled_groups_and_missing_topics_are_refused(store, pop):
+    with pytest.raises(GroupNotFoundError):
+        pop.receive("nobody", "t")
+    with pytest.raises(TopicNotFoundError):
+        pop.receive("g", "nothing")
+    with pytest.raises(TopicNotFoundError):
+        pop.receive("g", "t", queue_id=1)
+    store.groups.update("g", consume_enabled=False)
+    with pytest.raises(StorePermissionError):
+        pop.receive("g", "t")
+
+
+def test_no_more_than_the_limit_are_in_flight(store, clock):
+    pop = popped(store, max_in_flight=3)
+    sent(store, 5)
+    assert len(bodies(pop.receive("g", "t", invisible_ms=10_000))) == 3
+    assert bodies(pop.receive("g", "t")) == []
+    clock.now += 10_000
+    assert attempts(pop.receive("g", "t")) == {b"0": 2, b"1": 2, b"2": 2}
+
+
+def test_a_group_may_start_at_the_end(store):
+    sent(store, 3)
+    pop = popped(store, start_at_end=True)
+    assert bodies(pop.receive("g", "t")) == []
+    sent(store, 1, first=3)
+    assert bodies(pop.receive("g", "t")) == [b"3"]
+
+
+def test_a_group_starts_at_its_committed_offset(store, pop):
+    sent(store, 5)
+    store.groups.commit("g", "t", {0: 3})
+    assert bodies(pop.receive("g", "t")) == [b"3", b"4"]
+
+
+def test_a_sweep_tells_where_messages_are_visible_again_and_when_the_next_are(store, pop, clock):
+    sent(store, 2)
+    start = clock.now
+    pop.receive("g", "t", max_messages=1, invisible_ms=10_000)
+    pop.receive("g", "t", max_messages=1, invisible_ms=20_000)
+    assert pop.sweep().next_ms == start + 10_000
+    clock.now += 10_000
+    swept = pop.sweep()
+    assert [(one.group, one.topic) for one in swept.news] == [("g", "t")]
+    assert swept.next_ms == start + 20_000
+    assert pop.sweep().news == ()
+
+
+def test_lag_counts_what_is_in_flight(store, pop, clock):
+    sent(store, 5)
+    received = pop.receive("g", "t", max_messages=3)
+    pop.ack("g", "t", handles(received)[1:2])
+    clock.now += 7_000
+    lag = pop.lag("g", "t")["t", 0]
+    assert (lag.end, lag.committed, lag.in_flight, lag.ready) == (5, 0, 2, 2)
+    assert lag.lag == 4
+    assert lag.delay_ms == 7_000
+
+
+def test_arrivals_name_the_queues_with_new_messages(store, pop):
+    pop.arrivals()
+    sent(store, 1)
+    assert pop.arrivals() == [("t", 0)]
+    assert pop.arrivals() == []
+    pop.receive("g", "t")
+    assert pop.arrivals() == []

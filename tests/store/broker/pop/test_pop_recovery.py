@@ -1,0 +1,246 @@
+"""What a start finds: the snapshot, the changes after it, and what others have done meanwhile."""
+
+import json
+
+import pytest
+from pyrocket.disk.layout import Layout
+from pyrocket.formats.system_topics import POP_TOPIC
+from pyrocket.store import consumption_of
+from support.pops import acked, attempts, bodies, handles, popped, sent
+
+
+@pytest.fixture
+def store(open_store):
+    store = open_store()
+    store.topics.create("t", read_queues=1, write_queues=1)
+    return store
+
+
+@pytest.fixture(params=[True, False], ids=["snapshot", "log only"])
+def restarted(request, store):
+    """Starts another `Pop` over the store, after a snapshot or without one."""
+
+    def restart(pop, **settings):
+        if request.param:
+            pop.close()
+        return popped(store, **settings)
+
+    return restart
+
+
+def test_everything_survives_a_restart(store, clock, restarted):
+    pop = popped(store)
+    sent(store, 6)
+    first = pop.receive("g", "t", max_messages=4, invisible_ms=10_000)
+    pop.ack("g", "t", handles(first)[1:3])
+    changed = pop.change_invisible("g", "t", handles(first)[3], 60_000)
+    later = restarted(pop)
+    assert attempts(later.receive("g", "t", invisible_ms=60_000)) == {b"4": 1, b"5": 1}
+    clock.now += 10_000
+    again = later.receive("g", "t")
+    assert attempts(again) == {b"0": 2}
+    assert later.ack("g", "t", [changed.handle]).valid == (True,)
+    assert later.ack("g", "t", handles(first)).valid == (False, True, True, True)
+    acked(later, again)
+    later.snapshot()
+    assert store.groups.committed("g", "t") == {0: 4}
+
+
+def test_changes_after_a_snapshot_count(store, clock):
+    pop = popped(store)
+    sent(store, 4)
+    first = pop.receive("g", "t", max_messages=2, invisible_ms=10_000)
+    pop.snapshot()
+    acked(pop, first)
+    second = pop.receive("g", "t", max_messages=1, invisible_ms=10_000)
+    later = popped(store)
+    clock.now += 10_000
+    assert attempts(later.receive("g", "t")) == {b"2": 2, b"3": 1}
+    assert acked(later, second) == (False,)
+
+
+def test_waiting_messages_of_a_fifo_group_survive(store, restarted):
+    pop = popped(store)
+    store.groups.update("g", fifo=True)
+    sent(store, 1, sharding_key="a")
+    sent(store, 1, first=1, sharding_key="a")
+    sent(store, 1, first=2, sharding_key="b")
+    first = pop.receive("g", "t", max_messages=1)
+    assert bodies(pop.receive("g", "t")) == [b"2"]
+    later = restarted(pop)
+    assert bodies(later.receive("g", "t")) == []
+    acked(later, first)
+    assert attempts(later.receive("g", "t")) == {b"1": 1}
+
+
+def test_without_its_files_nothing_is_skipped(store, path):
+    pop = popped(store)
+    sent(store, 4)
+    first = pop.receive("g", "t", max_messages=3)
+    pop.ack("g", "t", [handles(first)[0], handles(first)[2]])
+    pop.close()
+    assert store.groups.committed("g", "t") == {0: 1}
+    assert [one.body for one in store.read("t", 0, 1)] == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged", "of another log"])
+def test_a_lost_snapshot_costs_nothing_while_the_log_has_all_changes(store, path, damage):
+    pop = popped(store)
+    sent(store, 3)
+    first = pop.receive("g", "t", max_messages=2)
+    pop.ack("g", "t", handles(first)[1:])
+    pop.close()
+    file = Layout(path).pop
+    if damage == "missing":
+        file.unlink()
+    elif damage == "damaged":
+        file.write_bytes(file.read_bytes().replace(b"groups", b"grapes"))
+    else:
+        content = json.loads(file.read_text())["content"]
+        file.write_text(json.dumps({**content, "last": 17}))
+    later = popped(store)
+    assert attempts(later.receive("g", "t")) == {b"2": 1}
+    assert later.lag("g", "t")["t", 0].in_flight == 2
+
+
+def test_a_group_resumes_at_the_committed_offset_if_its_changes_are_lost(store, path):
+    """As after a copy of the log's last files to another store, with RocketMQ's files only."""
+    pop = popped(store)
+    sent(store, 6)
+    first = pop.receive("g", "t", max_messages=4)
+    pop.ack("g", "t", handles(first)[:2])
+    pop.close()
+    Layout(path).pop.unlink()
+    consumption, known = consumption_of(store), consumption_of(store).changes()
+    real = consumption.read_changes
+    consumption.read_changes = lambda start, end: real(known.maximum - 2, end)
+    later = popped(store)
+    assert later.lag("g", "t")["t", 0].committed == 2
+    assert attempts(later.receive("g", "t")) == {b"2": 2, b"3": 2, b"4": 1, b"5": 1}
+
+
+@pytest.mark.parametrize("online", [True, False])
+def test_offsets_that_others_commit_count(store, clock, online):
+    pop = popped(store)
+    sent(store, 6)
+    acked(pop, pop.receive("g", "t", max_messages=1))
+    pop.receive("g", "t", max_messages=2)
+    pop.close()
+    store.groups.commit("g", "t", {0: 4})
+    if online:
+        pop.sweep()
+    else:
+        pop = popped(store)
+    assert bodies(pop.receive("g", "t")) == [b"4", b"5"]
+    assert pop.lag("g", "t")["t", 0].committed == 4
+
+
+@pytest.mark.parametrize("online", [True, False])
+def test_a_reset_starts_the_group_again(store, clock, online):
+    pop = popped(store)
+    sent(store, 4)
+    acked(pop, pop.receive("g", "t"))
+    pop.close()
+    store.groups.reset("g", "t", "earliest")
+    if online:
+        pop.sweep()
+    else:
+        pop = popped(store)
+    again = pop.receive("g", "t", max_messages=2)
+    assert bodies(again) == [b"0", b"1"]
+    acked(pop, again)
+    # It is not reset once more.
+    pop.close()
+    later = popped(store)
+    assert bodies(later.receive("g", "t")) == [b"2", b"3"]
+
+
+def test_an_offset_that_a_kill_left_behind_is_not_a_reset(store, monkeypatch, clock):
+    pop = popped(store)
+    sent(store, 4)
+    acked(pop, pop.receive("g", "t", max_messages=1))
+    pop.snapshot()
+    acked(pop, pop.receive("g", "t", max_messages=1))
+    for _ in range(3):
+
+        def killed(edit):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(consumption_of(store), "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pop.snapshot()
+        with pytest.raises(KeyboardInterrupt):
+            pop = popped(store)
+    monkeypatch.undo()
+    later = popped(store)
+    assert bodies(later.receive("g", "t")) == [b"2", b"3"]
+
+
+def test_a_deleted_group_is_forgotten(store):
+    pop = popped(store)
+    sent(store, 2)
+    acked(pop, pop.receive("g", "t"))
+    pop.snapshot()
+    store.groups.delete("g")
+    pop.drop("g")
+    later = popped(store)
+    assert bodies(later.receive("g", "t")) == [b"0", b"1"]
+
+
+def test_a_deleted_topic_takes_its_state_along(store):
+    pop = popped(store)
+    sent(store, 3)
+    pop.receive("g", "t")
+    pop.snapshot()
+    store.topics.delete("t")
+    pop.sweep()
+    store.topics.create("t", read_queues=1, write_queues=1)
+    sent(store, 1, first=7)
+    assert bodies(pop.receive("g", "t")) == [b"7"]
+    pop.close()
+    assert bodies(popped(store).receive("g", "t")) == []
+
+
+def test_messages_that_were_deleted_are_passed_over(open_store, clock):
+    store = open_store()
+    store.topics.create("t", read_queues=1, write_queues=1)
+    pop = popped(store)
+    sent(store, 40, properties={"p": "x" * 200})
+    pop.receive("g", "t", max_messages=5, invisible_ms=10_000)
+    pop.snapshot()
+    store.clean(total_bytes=0)
+    first = store.min_offset("t", 0)
+    assert first > 5
+    clock.now += 10_000
+    received = pop.receive("g", "t", max_messages=1)
+    assert bodies(received) == [b"%d" % first]
+    acked(pop, received)
+    pop.snapshot()
+    assert store.groups.committed("g", "t") == {0: first + 1}
+
+
+def test_log_files_with_changes_that_are_needed_are_kept(open_store, clock):
+    store = open_store()
+    store.topics.create("t", read_queues=1, write_queues=1)
+    pop = popped(store)
+    sent(store, 2)
+    acked(pop, pop.receive("g", "t"))
+    sent(store, 40, first=2, properties={"p": "x" * 200})
+    report = store.clean(total_bytes=0)
+    assert {one.held_by for one in report.kept} == {"changes of consumer groups"}
+    later = popped(store)
+    assert bodies(later.receive("g", "t", max_messages=1)) == [b"2"]
+    later.close()
+    assert not store.clean(total_bytes=0).kept
+    assert bodies(popped(store).receive("g", "t", max_messages=1)) != [b"2"]
+
+
+def test_the_changes_are_a_system_topic(store):
+    pop = popped(store)
+    sent(store, 1)
+    acked(pop, pop.receive("g", "t"))
+    changes = [json.loads(one.body) for one in store.read(POP_TOPIC, 0, 0)]
+    assert [[event[0] for event in each] for each in changes] == [
+        ["start", "saved", "deliver"],
+        ["ack"],
+    ]

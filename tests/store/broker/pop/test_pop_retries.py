@@ -1,0 +1,215 @@
+"""Retries, dead letters, and FIFO groups."""
+
+import pytest
+from pyrocket.metadata.groups import Backoff
+from support.pops import acked, attempts, bodies, handles, popped, sent
+
+RETRY, DLQ = "%RETRY%g", "%DLQ%g"
+
+
+@pytest.fixture
+def store(open_store):
+    store = open_store()
+    store.topics.create("t", read_queues=1, write_queues=1)
+    return store
+
+
+def fail(pop, clock, times, topic="t"):
+    """Let messages be received and time out; return the attempts of each time."""
+    seen = []
+    for _ in range(times):
+        seen.append(attempts(pop.receive("g", topic, invisible_ms=10_000)))
+        clock.now += 10_000
+        pop.sweep()
+    return seen
+
+
+def test_later_attempts_are_messages_of_the_retry_topic(store, clock):
+    pop = popped(store, first_attempts=2)
+    sent(store, 1, tags="A", properties={"p": "q"})
+    assert fail(pop, clock, 2) == [{b"0": 1}, {b"0": 2}]
+    pop.snapshot()
+    assert store.groups.committed("g", "t") == {0: 1}
+    assert bodies(pop.receive("g", "t")) == []
+    # Level 4 (30 s) after the second delivery, of which 10 s have passed: level 4 covers 20 s.
+    clock.now += 30_000
+    store.deliver_due()
+    (copy,) = store.read(RETRY, 0, 0)
+    assert copy.reconsume_times == 2
+    assert copy.properties["RETRY_TOPIC"] == "t"
+    assert copy.properties["DELAY"] == "4"
+    assert copy.properties["WAIT"] == "false"
+    assert copy.properties["p"] == "q"
+    assert copy.tags == "A"
+    received = pop.receive("g", "t")
+    assert attempts(received) == {b"0": 3}
+    (one,) = received.messages
+    assert one.message.topic == "t"
+    assert acked(pop, received) == (True,)
+    assert bodies(pop.receive("g", "t")) == []
+
+
+def test_a_message_with_too_many_attempts_is_a_dead_letter(store, clock):
+    pop = popped(store)
+    store.groups.update("g", retry_max_times=1)
+    sent(store, 1)
+    assert fail(pop, clock, 2) == [{b"0": 1}, {b"0": 2}]
+    (dead,) = store.read(DLQ, 0, 0)
+    (first,) = store.read("t", 0, 0)
+    assert dead.body == b"0"
+    assert dead.reconsume_times == 2
+    assert dead.properties["DLQ_ORIGIN_TOPIC"] == "t"
+    assert dead.properties["DLQ_ORIGIN_MESSAGE_ID"] == first.msg_id == dead.msg_id
+    assert dead.properties["RETRY_TOPIC"] == "t"
+    assert len(dead.properties["ORIGIN_MESSAGE_ID"]) == 32
+    assert bodies(pop.receive("g", "t")) == []
+
+
+def test_a_retry_dies_too(store, clock):
+    pop = popped(store, first_attempts=1)
+    store.groups.update("g", retry_max_times=2, backoff=Backoff((1, 1, 1)))
+    sent(store, 1)
+    assert fail(pop, clock, 4) == [{b"0": 1}, {b"0": 2}, {b"0": 3}, {}]
+    (dead,) = store.read(DLQ, 0, 0)
+    (first,) = store.read("t", 0, 0)
+    assert dead.reconsume_times == 3
+    assert dead.properties["DLQ_ORIGIN_TOPIC"] == "t"
+    assert store.offsets(RETRY)[0].maximum == 2
+    assert dead.properties["ORIGIN_MESSAGE_ID"].endswith(f"{first.physical_offset:016X}")
+
+
+def test_retries_are_received_with_the_topic_that_they_come_from(store, clock):
+    pop = popped(store, first_attempts=1)
+    store.groups.update("g", backoff=Backoff((1, 1, 1)))
+    store.topics.create("u", read_queues=1, write_queues=1)
+    sent(store, 1)
+    sent(store, 1, first=1, topic="u")
+    fail(pop, clock, 1)
+    fail(pop, clock, 1, topic="u")
+    assert attempts(pop.receive("g", "u")) == {b"1": 2}
+    again = pop.receive("g", "t")
+    assert attempts(again) == {b"0": 2}
+    assert pop.ack("g", "u", handles(again)).valid == (False,)
+    assert acked(pop, again) == (True,)
+
+
+def test_a_message_is_moved_to_the_dead_letters_on_request_and_once(store, clock):
+    pop = popped(store)
+    sent(store, 2)
+    one, two = handles(pop.receive("g", "t"))
+    assert pop.forward_to_dlq("g", "t", one).valid == (True,)
+    assert pop.forward_to_dlq("g", "t", one).valid == (True,)
+    assert pop.forward_to_dlq("g", "t", "no").valid == (False,)
+    assert [each.body for each in store.read(DLQ, 0, 0)] == [b"0"]
+    pop.ack("g", "t", [two])
+    pop.snapshot()
+    assert store.groups.committed("g", "t") == {0: 2}
+
+
+def test_dead_letters_can_be_received_like_any_message(store, clock):
+    pop = popped(store, first_attempts=1)
+    store.groups.update("g", backoff=Backoff((1, 1, 1)))
+    sent(store, 1)
+    pop.forward_to_dlq("g", "t", *handles(pop.receive("g", "t")))
+    store.groups.create("h")
+    (one,) = pop.receive("h", DLQ, invisible_ms=10_000).messages
+    assert one.message.topic == DLQ
+    clock.now += 10_000
+    pop.sweep()
+    (again,) = pop.receive("h", DLQ).messages
+    assert (again.message.topic, again.attempt) == (DLQ, 2)
+
+
+def test_without_retry_queues_messages_stay_in_their_queue(store, clock):
+    pop = popped(store, first_attempts=1)
+    store.groups.update("g", retry_queues=0, retry_max_times=2)
+    sent(store, 1)
+    assert fail(pop, clock, 4) == [{b"0": 1}, {b"0": 2}, {b"0": 3}, {}]
+    assert [each.body for each in store.read(DLQ, 0, 0)] == [b"0"]
+
+
+@pytest.mark.parametrize(
+    ("backoff", "delays"),
+    [
+        (Backoff(), [10_000, 30_000, 60_000, 7_200_000]),
+        (Backoff((5, 6, 7)), [7, 7, 7, 7]),
+        (Backoff(initial_ms=100, max_ms=1000, multiplier=3), [100, 300, 900, 1000]),
+    ],
+)
+def test_delays_grow_as_rocketmq_lets_them(backoff, delays):
+    assert [backoff.delay_ms(n) for n in (0, 1, 2, 40)] == delays
+
+
+class TestFifo:
+    @pytest.fixture
+    def pop(self, store):
+        pop = popped(store)
+        store.groups.update("g", fifo=True)
+        return pop
+
+    def test_a_message_blocks_those_of_its_key_and_no_others(self, store, pop):
+        sent(store, 1, sharding_key="a")
+        sent(store, 1, first=1, sharding_key="b")
+        sent(store, 1, first=2, sharding_key="a")
+        sent(store, 1, first=3)
+        first = pop.receive("g", "t", max_messages=1)
+        assert bodies(first) == [b"0"]
+        assert bodies(pop.receive("g", "t")) == [b"1", b"3"]
+        assert bodies(pop.receive("g", "t")) == []
+        done = pop.ack("g", "t", handles(first))
+        assert done.wakes
+        assert attempts(pop.receive("g", "t")) == {b"2": 1}
+
+    def test_a_batch_has_a_key_in_order(self, store, pop):
+        sent(store, 4, sharding_key="a")
+        assert bodies(pop.receive("g", "t", max_messages=3)) == [b"0", b"1", b"2"]
+        assert bodies(pop.receive("g", "t")) == []
+
+    def test_what_is_not_acked_comes_again_in_order_before_the_rest(self, store, pop, clock):
+        sent(store, 4, sharding_key="a")
+        first = pop.receive("g", "t", max_messages=3, invisible_ms=10_000)
+        pop.ack("g", "t", handles(first)[:1])
+        clock.now += 10_000
+        assert attempts(pop.receive("g", "t")) == {b"1": 2, b"2": 2, b"3": 1}
+
+    def test_a_failed_message_waits_for_the_rest_of_its_batch(self, store, pop):
+        sent(store, 2, sharding_key="a")
+        first, second = handles(pop.receive("g", "t"))
+        pop.change_invisible("g", "t", first, 0)
+        assert bodies(pop.receive("g", "t")) == []
+        pop.ack("g", "t", [second])
+        assert attempts(pop.receive("g", "t")) == {b"0": 2}
+
+    def test_a_message_that_dies_unblocks_its_key(self, store, pop, clock):
+        store.groups.update("g", retry_max_times=0)
+        sent(store, 2, sharding_key="a")
+        pop.receive("g", "t", max_messages=1, invisible_ms=10_000)
+        clock.now += 10_000
+        assert bodies(pop.receive("g", "t")) == []
+        swept = pop.sweep()
+        assert swept.dead == 1
+        assert [one.topic for one in swept.news] == ["t"]
+        assert bodies(pop.receive("g", "t")) == [b"1"]
+
+    def test_fifo_messages_are_never_moved_to_the_retry_topic(self, store, clock):
+        pop = popped(store, first_attempts=1)
+        store.groups.update("g", fifo=True)
+        sent(store, 1, sharding_key="a")
+        assert fail(pop, clock, 3) == [{b"0": 1}, {b"0": 2}, {b"0": 3}]
+
+    def test_the_same_attempt_gets_the_same_messages(self, store, pop, clock):
+        sent(store, 3, sharding_key="a")
+        first = pop.receive("g", "t", max_messages=2, attempt_id="x")
+        again = pop.receive("g", "t", max_messages=2, attempt_id="x")
+        assert handles(again) == handles(first)
+        assert attempts(again) == {b"0": 1, b"1": 1}
+        assert bodies(pop.receive("g", "t", attempt_id="y")) == []
+        acked(pop, first)
+        assert bodies(pop.receive("g", "t", attempt_id="x")) == [b"2"]
+
+    def test_a_filter_does_not_make_a_key_wait_for_what_it_does_not_want(self, store, pop):
+        from pyrocket.filters.message_filter import MessageFilter
+
+        sent(store, 1, sharding_key="a", tags="A")
+        sent(store, 1, first=1, sharding_key="a", tags="B")
+        assert bodies(pop.receive("g", "t", where=MessageFilter.parse(tags="B"))) == [b"1"]
