@@ -42,7 +42,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
-"""RocketMQ's maxMessageSize: the maximum length of a body as stored."""
+"""The maximum length of a body as stored; RocketMQ's default of maxMessageSize."""
 
 MAX_PROPERTIES_BYTES = 32767
 """The properties block has a signed 16-bit length."""
@@ -72,6 +72,7 @@ _RANGES = {
     "flush_thorough_interval_ms": (1, LONGEST_MS),
     "flush_timeout_ms": (1, LONGEST_MS),
     "lock_timeout_ms": (0, LONGEST_MS),
+    "max_message_bytes": (1, MAX_BODY_BYTES),
     "timer_max_delay_ms": (0, 2**63 - 1),
 }
 
@@ -157,6 +158,7 @@ class StoreConfig:
     affected. delay_levels: RocketMQ's messageDelayLevel, fixed when a directory is created: later,
     different levels are rejected. None: the levels saved in the directory, or RocketMQ's 18 levels
     for a new directory. timer_max_delay_ms: the maximum time from now to a message's own due time.
+    max_message_bytes: RocketMQ's maxMessageSize, the maximum length of a body, at most 4 MiB.
     retention: how long messages are kept. If given when a directory is created, it is saved there
     and applied by every writer (`Store.set_retention` changes it); without a retention no message
     is deleted until `Store.clean` is called. If given for an existing directory, it overrides the
@@ -182,6 +184,7 @@ class StoreConfig:
     exclusive: bool = False
     delay_levels: str | None = None
     timer_max_delay_ms: int = 40 * 86_400_000
+    max_message_bytes: int = MAX_BODY_BYTES
     retention: Retention | None = None
 
     def __post_init__(self) -> None:

@@ -1,11 +1,16 @@
 """The driver reports an unusable broker before any task, with a remedy."""
 
+import subprocess
+import sys
+
 import pytest
 from pyrocket import Store
+from pyrocket.broker import broker as broker_module
 from pyrocket.errors import PyrocketError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
+from support.broker import served
 from support.broker_process import running
 from support.certificates import write_certificate
 from support.transports import disconnect
@@ -113,4 +118,47 @@ def test_a_stream_of_another_store_is_refused(broker, tmp_path):
         with pytest.raises(PyrocketError, match=found.listen[0]) as caught:
             source.streamReader(SCHEMA).latestOffset(start, ReadAllAvailable())
         assert caught.value.remedy
+        disconnect()
+
+
+WITHOUT_GRPC = """
+import sys
+sys.modules["grpc"] = None
+import pyrocket
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.columns.messages import default_columns
+schema = default_columns(kafka=False, headers=False, text=False)
+source = DefaultSource({"topic": "t", "endpoint": "127.0.0.1:1"})
+for start in (
+    lambda: source.reader(schema).partitions(),
+    lambda: source.writer(schema, False),
+    lambda: pyrocket.RemoteSource,
+):
+    try:
+        start()
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_a_machine_without_the_extra_names_the_install_command():
+    command = [sys.executable, "-c", WITHOUT_GRPC]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    read, write, imported = done.stdout.splitlines()
+    assert read == write
+    assert read.startswith("OptionError [OPTION_UNSUPPORTED] Option 'endpoint' needs grpc")
+    assert imported.startswith("ModuleNotFoundError a broker and its clients need grpc.")
+    assert all("pip install '.[endpoint]'" in line for line in (read, imported))
+
+
+def test_a_capability_that_the_broker_lacks_is_refused_by_name(tmp_path, monkeypatch):
+    lacking = tuple(name for name in broker_module.CAPABILITIES if name != "views")
+    monkeypatch.setattr(broker_module, "CAPABILITIES", lacking)
+    store = Store.open(tmp_path / "store", create=True)
+    with served(store) as address:
+        source = DefaultSource({"endpoint": address, "view": "scheduled"})
+        with pytest.raises(PyrocketError, match="'view' is not supported") as caught:
+            source.reader(source.schema()).partitions()
+        assert caught.value.code == "OPTION_UNSUPPORTED"
+        assert address in caught.value.message
         disconnect()

@@ -60,7 +60,7 @@ def snake(name):
 def served(store, port=0, access=None, certificate=None, faults=None, **settings):
     """Serve an open store and yield the address; close the broker and the store at the end."""
     loop, ready, address = asyncio.new_event_loop(), threading.Event(), []
-    broker = Broker(store)
+    broker = Broker(store, max_request_bytes=Settings(**settings).request_bytes)
 
     async def serve():
         gate = Gate(access, lambda: broker.source.topics())

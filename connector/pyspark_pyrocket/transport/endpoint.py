@@ -41,7 +41,11 @@ class EndpointTarget:
     endpoint: Endpoint
     store_id: str | None = None
 
-    capabilities = frozenset(Capability)
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the broker reports in its first reply, as far as it is known here."""
+        reported = self.open_source().hello.capabilities
+        return frozenset(each for each in Capability if each.value in reported)
 
     @property
     def options(self) -> dict[str, str]:

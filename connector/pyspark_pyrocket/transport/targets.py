@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Protocol
 
+from pyrocket.errors import OptionError
+
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.interface import MessageSource, Target
 from pyspark_pyrocket.transport.path import PathTarget
@@ -27,7 +29,15 @@ class TargetOptions(Protocol):
 def target_of(options: TargetOptions) -> Target:
     """Return the target for the options, as the driver opens it."""
     if options.endpoint.addresses:
-        from pyspark_pyrocket.transport.endpoint import EndpointTarget
+        try:
+            from pyspark_pyrocket.transport.endpoint import EndpointTarget
+        except ModuleNotFoundError as error:
+            raise OptionError(
+                f"Option 'endpoint' needs {error.name}, which is not installed here.",
+                remedy="Run on the driver and all executors: pip install '.[endpoint]' in the"
+                " checkout of pyrocket.",
+                code="OPTION_UNSUPPORTED",
+            ) from None
 
         return EndpointTarget(options.endpoint)
     return PathTarget(options.path)

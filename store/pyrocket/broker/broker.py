@@ -36,6 +36,9 @@ class Hello:
     delay_levels: str
     default_queues: int
     auto_create_topics: bool
+    max_message_bytes: int
+    timer_max_delay_ms: int
+    max_request_bytes: int
     capabilities: tuple[str, ...]
 
 
@@ -56,9 +59,14 @@ class Broker:
     Every method is synchronous and may be called by any thread.
     """
 
-    def __init__(self, store: Store, *, staging_percent: int = 10) -> None:
-        """`staging_percent` of the disk are used for rows that are staged and not published."""
-        self._store = store
+    def __init__(
+        self, store: Store, *, staging_percent: int = 10, max_request_bytes: int = 0
+    ) -> None:
+        """`staging_percent` of the disk are used for rows that are staged and not published.
+
+        `max_request_bytes`: what the protocol accepts, for clients to keep to; 0: unknown.
+        """
+        self._store, self._max_request_bytes = store, max_request_bytes
         store.sink.receiver.limit_staging(disk_usage(store.path).total * staging_percent // 100)
         self.source, self.sink, self.admin = StoreSource(store), StoreSink(store), StoreAdmin(store)
         self._services = store.run_services()
@@ -93,6 +101,9 @@ class Broker:
             delay_levels=store.config.delay_levels_text,
             default_queues=store.config.default_queues,
             auto_create_topics=store.config.auto_create_topics,
+            max_message_bytes=store.config.max_message_bytes,
+            timer_max_delay_ms=store.config.timer_max_delay_ms,
+            max_request_bytes=self._max_request_bytes,
             capabilities=CAPABILITIES,
         )
 

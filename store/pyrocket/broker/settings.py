@@ -12,7 +12,7 @@ from typing import Any
 
 from pyrocket.arguments import parse_size
 from pyrocket.broker.files import read_file, read_toml
-from pyrocket.config import Retention, StoreConfig, parse_duration
+from pyrocket.config import MAX_BODY_BYTES, Retention, StoreConfig, parse_duration
 from pyrocket.errors import OptionError
 
 CODE = "BROKER_SETTING"
@@ -21,7 +21,7 @@ ENVIRONMENT = "PYROCKET_BROKER_"
 WITHOUT_EFFECT = frozenset(
     [
         *("brokerClusterName", "brokerId", "brokerRole", "brokerIP1", "namesrvAddr"),
-        *("maxMessageSize", "storePathRootDir", "storePathCommitLog", "mapedFileSizeConsumeQueue"),
+        *("storePathRootDir", "storePathCommitLog", "mapedFileSizeConsumeQueue"),
         *("mappedFileSizeConsumeQueue", "warmMapedFileEnable", "autoCreateSubscriptionGroup"),
     ]
 )
@@ -62,6 +62,13 @@ def _size(text: str) -> int:
     return found
 
 
+def _message_size(text: str) -> int:
+    found = _size(text)
+    if found > MAX_BODY_BYTES:
+        raise ValueError
+    return found
+
+
 def _list(text: str) -> tuple[str, ...]:
     return tuple(part for each in text.split(",") if (part := each.strip()))
 
@@ -81,7 +88,9 @@ def _hours_of_day(text: str) -> tuple[int, ...]:
 
 
 def _show_seconds(value: float) -> str:
-    return f"{value / 60:g}m" if value >= 60 and value % 60 == 0 else f"{value:g}s"
+    units = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
+    unit = next((one for one, size in units.items() if value and value % size == 0), "s")
+    return f"{value / units[unit]:g}{unit}"
 
 
 def _show_size(value: int) -> str:
@@ -95,6 +104,7 @@ HOURS = Kind("a number of hours", float, lambda value: "" if value is None else 
 FLAG = Kind("true or false", _flag, lambda value: str(value).lower())
 DURATION = Kind("a duration such as 30s or 5m", _seconds, _show_seconds)
 SIZE = Kind("a size such as 4m", _size, _show_size)
+MESSAGE_SIZE = Kind("a size up to 4m", _message_size, _show_size)
 LIST = Kind("texts between commas", _list, ", ".join)
 HOURS_OF_DAY = Kind(
     "hours of the day such as 4 or 4,16", _hours_of_day, lambda value: ",".join(map(str, value))
@@ -168,9 +178,14 @@ class Settings:
     clean_time: tuple[int, ...] = _setting(
         (4,), HOURS_OF_DAY, "When expired messages are deleted.", "deleteWhen"
     )
-    request_bytes: int = _setting(
-        16 << 20, SIZE, "The longest request; the body of a message has at most 4 MiB."
+    max_message_bytes: int = _setting(
+        MAX_BODY_BYTES, MESSAGE_SIZE, "The longest body of a message.", "maxMessageSize"
     )
+    timer_max_delay: float = _setting(
+        40 * 86_400.0, DURATION, "How far ahead a message's own due time may lie.",
+        "timerMaxDelaySec", "{}s".format,
+    )  # fmt: skip
+    request_bytes: int = _setting(16 << 20, SIZE, "The longest request.")
     connection_bytes: int = _setting(
         64 << 20, SIZE, "Requests and replies in memory for one connection."
     )
@@ -188,6 +203,8 @@ class Settings:
         1800.0, DURATION, "After so long without a call a connection is closed."
     )
     drain: float = _setting(30.0, DURATION, "How long calls may run on when the broker stops.")
+    ignored: tuple[str, ...] = ()
+    """Keys in RocketMQ's file that have no effect here. Not a setting."""
 
     def store_config(self) -> StoreConfig:
         """Return how the broker opens its store."""
@@ -203,6 +220,8 @@ class Settings:
             default_queues=self.default_queues,
             delay_levels=self.delay_levels or None,
             retention=retention,
+            max_message_bytes=self.max_message_bytes,
+            timer_max_delay_ms=int(1000 * self.timer_max_delay),
             exclusive=True,
         )
 
@@ -250,6 +269,7 @@ def table() -> dict[str, Row]:
             each.metadata["translate"],
         )
         for each in fields(Settings)
+        if "kind" in each.metadata
     }
 
 
@@ -284,16 +304,20 @@ def _from_file(rows: Mapping[str, Row], path: str) -> dict[str, Any]:
 
 def _from_java(rows: Mapping[str, Row], path: str) -> dict[str, Any]:
     by_key = {row.java: row for row in rows.values() if row.java}
-    found = {}
+    found: dict[str, Any] = {}
+    ignored = []
     for line in read_file(path, code=CODE).decode(errors="replace").splitlines():
         key, equals, text = (part.strip() for part in line.partition("="))
-        if not key or key.startswith("#") or key in WITHOUT_EFFECT:
+        if not key or key.startswith("#"):
+            continue
+        if key in WITHOUT_EFFECT:
+            ignored.append(key)
             continue
         row = _known(by_key, key, path)
         if not equals:
             raise OptionError(f"{key} in {path} has no value.", remedy="Write `=`.", code=CODE)
         found[row.name] = row.parse(row.translate(text), f"{key} in {path}")
-    return found
+    return {**found, "ignored": tuple(ignored)}
 
 
 def _known(rows: Mapping[str, Row], name: str, place: str) -> Row:

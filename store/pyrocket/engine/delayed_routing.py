@@ -147,7 +147,8 @@ class DelayRouter:
     def _too_far(self, what: str, ahead_ms: int) -> MessageError:
         return MessageError(
             f"{what} due {ahead_ms} ms from now; the maximum is {self._max_ms}.",
-            remedy="Raise timer_max_delay_ms (timerMaxDelay of a Spark write), or send later.",
+            remedy="Send it later, or raise timer_max_delay_ms: timerMaxDelay of a Spark write, and"
+            " timer_max_delay of a broker.",
             code="TIMER_TOO_FAR",
         )
 

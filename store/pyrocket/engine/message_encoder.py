@@ -23,7 +23,6 @@ from pyrocket.arguments import check_message_kinds
 from pyrocket.clock import Clock
 from pyrocket.config import (
     COMPRESS_BODY_FROM_BYTES,
-    MAX_BODY_BYTES,
     MAX_PROPERTIES_BYTES,
     StoreConfig,
 )
@@ -82,6 +81,11 @@ class MessageEncoder:
         self._config = config
         self._next_queue = random.randrange(1 << 16)
 
+    @property
+    def max_message_bytes(self) -> int:
+        """The maximum length of a body."""
+        return self._config.max_message_bytes
+
     def encode_rows(
         self,
         batch: pa.RecordBatch,
@@ -132,7 +136,7 @@ class MessageEncoder:
 
         Raises MessageError.
         """
-        _check_message(message)
+        _check_message(message, self.max_message_bytes)
         queue_id = self.queue_of(message, route_to)
         to = self.delays.destination(message, route_to.topic, queue_id, self._clock())
         record, unique_id = self._encode(message, to)
@@ -143,7 +147,7 @@ class MessageEncoder:
 
         Raises MessageError.
         """
-        _check_message(message)
+        _check_message(message, self.max_message_bytes)
         return self._encode(message, to)
 
     def _encode(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:
@@ -224,15 +228,15 @@ def _stored_body(body: bytes) -> tuple[bytes, int]:
     return (deflated, COMPRESSED_FLAGS) if len(deflated) < len(body) else (body, 0)
 
 
-def _check_message(message: Message) -> None:
+def _check_message(message: Message, max_body_bytes: int) -> None:
     check_message_kinds(message)
     if not isinstance(message.body, bytes):
         raise MessageError(
             f"the body is {type(message.body).__name__}.", remedy="Encode it: a body is bytes."
         )
-    if len(message.body) > MAX_BODY_BYTES:
+    if len(message.body) > max_body_bytes:
         raise MessageError(
-            f"the body has {len(message.body)} bytes; the maximum is {MAX_BODY_BYTES}.",
+            f"the body has {len(message.body)} bytes; the maximum is {max_body_bytes}.",
             remedy="Split it, or store it elsewhere and send its address.",
             code="BODY_TOO_LARGE",
         )

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyrocket.clock import Clock
-from pyrocket.config import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, StoreConfig
+from pyrocket.config import MAX_PROPERTIES_BYTES, StoreConfig
 from pyrocket.errors import MessageError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.compression import COMPRESSED_FLAGS
@@ -42,6 +42,7 @@ from pyrocket.metadata.topics import check_topic_name
 _OF_ANY_TOPIC = frozenset([UNIQ_KEY, KEYS, TAGS, SHARDING_KEY, TIMER_DELIVER_MS])
 _OF_DELAYED = _OF_ANY_TOPIC | {REAL_TOPIC, REAL_QID, DELAY, TIMER_OUT_MS}
 _TIME = "^[0-9]{1,18}$"
+_ENCODE = "Encode messages with a client of pyrocket."
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,13 @@ class RecordCheck:
         return ReceivedRecords(routes, [self._batch(_Run(data), routes) for data in runs])
 
     def _batch(self, run: "_Run", routes: Mapping[str, int]) -> EncodedBatch:
+        longest = self._config.max_message_bytes
+        run.demand(
+            run.fields.body_length <= longest,
+            f"its body has more than {longest} bytes",
+            "BODY_TOO_LARGE",
+            "Split it, or raise max_message_bytes of the broker.",
+        )
         if run.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
             run.demand_properties(_OF_DELAYED)
             run.demand_homes(routes)
@@ -106,8 +114,13 @@ class RecordCheck:
         dues = numbers(run.properties.column(TIMER_OUT_MS), _TIME)
         run.demand_queues(run.queue_ids == 0)
         run.demand(dues >= 0, "it has no due time")
-        ahead = dues - self._clock() <= self._config.timer_max_delay_ms
-        run.demand(ahead, "it is due too late for this store", "TIMER_TOO_FAR")
+        longest = self._config.timer_max_delay_ms
+        run.demand(
+            dues - self._clock() <= longest,
+            f"it is due more than {longest} ms from now",
+            "TIMER_TOO_FAR",
+            "Send it later, or raise timer_max_delay of the broker.",
+        )
         return int(dues.min())
 
 
@@ -134,7 +147,6 @@ class _Run:
         flags = fields.sys_flag
         demand((flags == 0) | (flags == COMPRESSED_FLAGS), f"its sysFlag is not {COMPRESSED_FLAGS}")
         demand(fields.has_store_host(OUR_HOST), "its store host is not ours")
-        demand(fields.body_length <= MAX_BODY_BYTES, "its body is too long", "BODY_TOO_LARGE")
         lengths = fields.properties_length
         demand(lengths <= MAX_PROPERTIES_BYTES, "its properties are too long")
         ids = self.properties.column(UNIQ_KEY)
@@ -156,10 +168,16 @@ class _Run:
         """Raise MessageError for the first record whose queue is missing."""
         self.demand(holds, "its topic has no such write queue", "QUEUE_NOT_FOUND")
 
-    def demand(self, holds: Bools | bool, reason: str, code: str = "RECORD_ILLEGAL") -> None:
+    def demand(
+        self,
+        holds: Bools | bool,
+        reason: str,
+        code: str = "RECORD_ILLEGAL",
+        remedy: str = _ENCODE,
+    ) -> None:
         """Raise MessageError for the first record for which `holds` is false."""
         if not np.all(holds):
-            raise _refused(int(np.argmin(holds)), f"{reason}.", code)
+            raise _refused(int(np.argmin(holds)), f"{reason}.", code, remedy)
 
 
 def _placed(data: bytes) -> RecordFields:
@@ -174,9 +192,7 @@ def _placed(data: bytes) -> RecordFields:
     return RecordFields(buffer, 0, bounds[:-1], np.diff(bounds))
 
 
-def _refused(row: int, reason: str, code: str) -> MessageError:
+def _refused(row: int, reason: str, code: str, remedy: str = _ENCODE) -> MessageError:
     return MessageError(
-        f"record {row} of the request is refused: {reason}",
-        remedy="Encode messages with a client of pyrocket.",
-        code=code,
+        f"record {row} of the request is refused: {reason}", remedy=remedy, code=code
     )

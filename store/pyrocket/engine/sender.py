@@ -65,7 +65,8 @@ class Sender:
         whole: bool = False,
     ) -> AppendResult:
         """Append all rows or none; with `whole`, even after a power loss."""
-        writer, columns = self._engine.writer, check_send_batch(batch)
+        writer = self._engine.writer
+        columns = check_send_batch(batch, self._outgoing.max_message_bytes)
         if first_queue is not None:
             check_whole("first_queue", first_queue)
         if not len(columns):

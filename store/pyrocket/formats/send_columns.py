@@ -227,7 +227,7 @@ class SendColumns:
         return replace(self, **{n: change(c) for n, c in present.items() if c is not None})
 
 
-def check_send_batch(batch: pa.RecordBatch) -> SendColumns:
+def check_send_batch(batch: pa.RecordBatch, max_body_bytes: int = MAX_BODY_BYTES) -> SendColumns:
     """Return the batch's columns. Raises SchemaError, or MessageError naming the row."""
     if not isinstance(batch, pa.RecordBatch):
         raise SchemaError(
@@ -240,7 +240,7 @@ def check_send_batch(batch: pa.RecordBatch) -> SendColumns:
     columns = {name: batch.column(name) for name in batch.schema.names}
     delays = read_delays(columns)
     return SendColumns(
-        body=_check_body(columns["body"]),
+        body=_check_body(columns["body"], max_body_bytes),
         tags=_check_text(columns.get("tags"), "tags"),
         keys=_join_keys(columns.get("keys")),
         properties=_encode_properties(columns.get("properties")),
@@ -257,13 +257,13 @@ def _full_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
-def _check_body(body: pa.Array) -> pa.BinaryArray:
+def _check_body(body: pa.Array, max_bytes: int) -> pa.BinaryArray:
     refuse(body.is_null(), "BODY_NULL", lambda row: "has a null body")
     lengths = pc.binary_length(body)
     refuse(
-        pc.greater(lengths, MAX_BODY_BYTES),
+        pc.greater(lengths, max_bytes),
         "BODY_TOO_LARGE",
-        lambda row: f"has a body of {lengths[row]} bytes; the maximum is {MAX_BODY_BYTES}",
+        lambda row: f"has a body of {lengths[row]} bytes; the maximum is {max_bytes}",
     )
     return body.cast(pa.binary())
 

@@ -23,3 +23,15 @@ process       a broker from its start to its end
 
 Needs the extra `endpoint`; nothing else imports this package before an endpoint is named.
 """
+
+from importlib import import_module
+
+try:
+    for _needed in ("grpc", "google.protobuf"):
+        import_module(_needed)
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"a broker and its clients need {error.name}."
+        " Run: pip install '.[endpoint]' in the checkout of pyrocket.",
+        name=error.name,
+    ) from None

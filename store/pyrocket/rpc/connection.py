@@ -10,7 +10,12 @@ from typing import Any
 import grpc
 
 from pyrocket.clock import system_clock
-from pyrocket.errors import StoreNotSharedError, TransportError, UnsupportedError
+from pyrocket.errors import (
+    PyrocketError,
+    StoreNotSharedError,
+    TransportError,
+    UnsupportedError,
+)
 from pyrocket.rpc.allocator import keep_blocks
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.signature import Metadata, sign
@@ -21,6 +26,7 @@ PROTOCOL = 1
 """The version of the interface that this release speaks."""
 
 _CLOCK_DIFFERENCE_S = 5
+_UNANSWERED = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", 30_000),
@@ -135,7 +141,7 @@ class Connection:
         try:
             data = channel.unary_unary(method)(sent, timeout=seconds, metadata=self.metadata)
         except grpc.RpcError as error:
-            if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
+            if error.code() not in _UNANSWERED:
                 raise
             raise unreachable(self.address, "Hello", error, repeat_is_safe=True) from None
         hello = reply.FromString(data)
@@ -177,8 +183,10 @@ def is_distrusted(error: Any) -> bool:
     return "CERTIFICATE_VERIFY_FAILED" in (error.details() or "")
 
 
-def unreachable(address: str, call: str, error: Any, *, repeat_is_safe: bool) -> TransportError:
-    """Return the error of a call that no broker has answered."""
+def unreachable(address: str, call: str, error: Any, *, repeat_is_safe: bool) -> PyrocketError:
+    """Return the error of a call that no broker has answered, or that its release does not have."""
+    if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+        return _missing(address, call)
     if is_distrusted(error):
         remedy = "Give the certificate that signed the broker's (`endpoint.ca`), and the host in it"
     else:
@@ -187,4 +195,19 @@ def unreachable(address: str, call: str, error: Any, *, repeat_is_safe: bool) ->
         f"The broker at {address} did not answer {call}: {error.code().name}, {error.details()}.",
         remedy=f"{remedy}: `pyrocket doctor --endpoint`.",
         repeat_is_safe=repeat_is_safe,
+    )
+
+
+def _missing(address: str, call: str) -> UnsupportedError:
+    if call == "Hello":
+        return UnsupportedError(
+            f"At {address} there is a gRPC server that is not a broker of pyrocket.",
+            remedy="Name the address of a `pyrocket broker`.",
+            code="PROTOCOL_UNKNOWN",
+        )
+    return UnsupportedError(
+        f"The broker at {address} does not have the call {call}: its release is older than"
+        f" {RELEASE}, which is used here.",
+        remedy="Use the same release on both sides.",
+        code="PROTOCOL_OLDER",
     )

@@ -22,6 +22,8 @@ from pyrocket.rpc.server import Server
 _NODE = ("cluster", "node_type", "node_id")
 _TOPIC = (*_NODE, "topic", "is_system")
 _CLUSTER, _TYPE = "DefaultCluster", "broker"
+_REQUEST_S = 10
+"""After so long without a whole request, or without a reader of the reply, a connection ends."""
 
 
 class Metrics:
@@ -107,6 +109,8 @@ class MonitoringServer:
 
 def _handler(metrics: Metrics, trouble: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        timeout = _REQUEST_S
+
         def do_GET(self) -> None:
             if self.path == "/metrics":
                 self._reply(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)

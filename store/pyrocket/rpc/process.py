@@ -50,11 +50,17 @@ def _open(directory: str, settings: Settings) -> Store:
 def serve(directory: str, settings: Settings) -> None:
     """Serve the store until SIGTERM or SIGINT. Raises before anything is served."""
     check_exposure(settings)
+    if settings.ignored:
+        _log.warning("keys of broker.conf without effect here: %s", ", ".join(settings.ignored))
     access = watch_access(settings.users) if settings.users else None
     certificate = _certificate(settings)
     store = open_store(directory, settings)
     try:
-        broker = Broker(store, staging_percent=settings.staging_percent)
+        broker = Broker(
+            store,
+            staging_percent=settings.staging_percent,
+            max_request_bytes=settings.request_bytes,
+        )
     except BaseException:
         store.close()
         raise

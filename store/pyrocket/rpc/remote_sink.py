@@ -9,7 +9,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from pyrocket.arguments import check_type, check_whole
-from pyrocket.config import Retention, StoreConfig
+from pyrocket.config import MAX_BODY_BYTES, Retention, StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.errors import MessageError, TopicNotFoundError
 from pyrocket.formats.send_columns import check_send_batch
@@ -18,12 +18,15 @@ from pyrocket.metadata.topics import TopicConfig, check_topic_name
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.remote_source import RemoteSource
-from pyrocket.rpc.upload import BrokerStaging, runs_of
+from pyrocket.rpc.upload import BLOCK_BYTES, BrokerStaging, runs_of
 from pyrocket.services.sink.batch import FAIL, Published, SinkBatch, Staged
 from pyrocket.services.sink.staging import Stager
 
 MAX_APPEND_BYTES = 8 << 20
 """Larger batches are staged and published, so that the broker need not hold them in memory."""
+
+DEFAULT_REQUEST_BYTES = 16 << 20
+"""The longest request of brokers that do not report their limits."""
 
 
 class RemoteSink:
@@ -37,11 +40,14 @@ class RemoteSink:
         self._client, self._source = client, RemoteSource(client)
         self._config, self._name = config or StoreConfig(), uuid.uuid4().hex
         hello = self._source.hello
+        longest = self._config.timer_max_delay_ms
         encoding = StoreConfig(
             delay_levels=hello.delay_levels,
             log_file_bytes=hello.log_file_bytes,
-            timer_max_delay_ms=self._config.timer_max_delay_ms,
+            timer_max_delay_ms=min(longest, hello.timer_max_delay_ms or longest),
+            max_message_bytes=hello.max_message_bytes or MAX_BODY_BYTES,
         )
+        self._request_bytes = hello.max_request_bytes or DEFAULT_REQUEST_BYTES
         self._encoder = MessageEncoder(encoding, self._source.now_ms)
         self._creates = self._config.auto_create_topics and hello.auto_create_topics
         self._known: dict[str, TopicConfig] = {}
@@ -51,6 +57,10 @@ class RemoteSink:
         sink = copy.copy(self)
         sink._client = self._client.within(seconds)
         return sink
+
+    @property
+    def _max_append_bytes(self) -> int:
+        return min(MAX_APPEND_BYTES, self._request_bytes // 2)
 
     @property
     def store_id(self) -> str:
@@ -80,7 +90,7 @@ class RemoteSink:
         With a `repeat_id` they are appended once, however often this is called with it. Without one
         a lost reply makes the client send them again, with the same UNIQ_KEYs.
         """
-        if batch.nbytes > MAX_APPEND_BYTES:
+        if batch.nbytes > self._max_append_bytes:
             repeat_id = repeat_id or uuid.uuid4().hex
         if repeat_id:
             return self._append_once(batch, topic, first_queue, f"{self._name}:{repeat_id}")
@@ -95,13 +105,13 @@ class RemoteSink:
     def _append(
         self, batch: pa.RecordBatch, topic: str | None, first_queue: int | None
     ) -> AppendResult:
-        columns = check_send_batch(batch)
+        columns = check_send_batch(batch, self._encoder.max_message_bytes)
         start = random.randrange(1024) if first_queue is None else first_queue
         routes = _Routes(self._existing)
         encoded = self._encoder.encode_rows(batch, columns, topic, start, routes)
-        if sum(one.data.size for one in encoded) > MAX_APPEND_BYTES:
+        if sum(one.data.size for one in encoded) > self._max_append_bytes:
             return self._append_once(batch, topic, first_queue, uuid.uuid4().hex)
-        runs = [run for one in encoded for run in runs_of(one)]
+        runs = [run for one in encoded for run in runs_of(one, BLOCK_BYTES)]
         reply = self._client.call("Append", topics=routes.used, runs=runs)
         return AppendResult(reply.rows, reply.bytes, reply.log_end, SendStatus(reply.status))
 
@@ -146,7 +156,12 @@ class RemoteSink:
         check_whole("partition", partition)
         check_whole("attempt", attempt)
         self._known.clear()
-        place = BrokerStaging(self._client, self.store_id, lambda name: self._planned(name).queues)
+        place = BrokerStaging(
+            self._client,
+            self.store_id,
+            lambda name: self._planned(name).queues,
+            self._request_bytes // 2,
+        )
         return Stager(place, self._encoder, batch, (partition, attempt))
 
     def publish(

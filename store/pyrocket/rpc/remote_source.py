@@ -29,6 +29,7 @@ from pyrocket.rpc.connection import PROTOCOL
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.version_watch import VersionWatch
 from pyrocket.versions import RELEASE
+from pyrocket.views.parts import TablePart
 
 _NO_END = 2**63 - 1
 
@@ -229,7 +230,31 @@ class RemoteSource:
     def read_view(
         self, part: Part, columns: Sequence[str], *, topics: Sequence[str] = (), verify_crc: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one part."""
+        """Yield the rows of one part; a lost connection is resumed.
+
+        A part of the log has the same rows each time, so those that have been yielded are left out.
+        The rows of a table may differ: they are yielded when all are here.
+        """
+        yielded, pauses = 0, self.client.pauses()
+        while True:
+            passed = yielded
+            batches = self._view_batches(part, columns, topics, verify_crc)
+            try:
+                for batch in [*batches] if isinstance(part, TablePart) else batches:
+                    new = batch.slice(min(passed, batch.num_rows))
+                    passed -= batch.num_rows - new.num_rows
+                    if new.num_rows:
+                        yield new
+                    yielded += new.num_rows
+                    pauses = self.client.pauses()
+                return
+            except TransportError as error:
+                if not error.repeat_is_safe or not pauses.wait():
+                    raise
+
+    def _view_batches(
+        self, part: Part, columns: Sequence[str], topics: Sequence[str], verify_crc: bool
+    ) -> Iterator[pa.RecordBatch]:
         for reply in self.client.stream(
             "ReadView", part=part, columns=columns, topics=topics, verify_crc=verify_crc
         ):

@@ -25,6 +25,9 @@ BYTES = "pyrocket.v1.Bytes"
 
 _WINDOW = 65_536
 """Offsets of a queue that are read before a client that has left is noticed."""
+MAX_VALUES = 200_000
+"""Topics, queues, ranges and other values in one request."""
+
 _MALFORMED = (DecodeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
 
 
@@ -52,7 +55,9 @@ class Call:
     def arguments(self, request: bytes) -> dict[str, Any]:
         """Return what a request asks for. Raises InvalidInputError (REQUEST_MALFORMED)."""
         try:
-            return values_of(self.request.FromString(request), self.hints)
+            message = self.request.FromString(request)
+            _check_length(self.name, message)
+            return values_of(message, self.hints)
         except _MALFORMED as error:
             raise InvalidInputError(
                 f"the request of {self.name} is malformed: {type(error).__name__}.",
@@ -150,6 +155,24 @@ class BulkService:
             answer=answer,
             hints=hints,
         )
+
+
+def _check_length(call: str, message: Message) -> None:
+    """Refuse more values than a request may name: as Python values they take 50 times the bytes."""
+    left = MAX_VALUES
+    waiting = [message]
+    while waiting:
+        for field, value in waiting.pop().ListFields():
+            several = hasattr(value, "__len__") and not isinstance(value, str | bytes)
+            left -= len(value) if several else 0
+            if left < 0:
+                raise InvalidInputError(
+                    f"the request of {call} names more than {MAX_VALUES} values.",
+                    remedy="Ask for fewer topics, queues or ranges in one call.",
+                    code="REQUEST_TOO_LONG",
+                )
+            if field.message_type and not field.message_type.GetOptions().map_entry:
+                waiting += value if several else [value]
 
 
 def _as_ipc(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:

@@ -17,16 +17,23 @@ BLOCK_BYTES = 3 << 20
 class BrokerStaging:
     """A store behind a broker as the place to stage rows in."""
 
-    def __init__(self, client: Client, store_id: str, queues_of: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        store_id: str,
+        queues_of: Callable[[str], int],
+        max_block_bytes: int,
+    ) -> None:
         """`queues_of` returns the write queues of a topic; publishing creates a missing one."""
         self._client, self.store_id, self._queues_of = client, store_id, queues_of
+        self._block_bytes = min(BLOCK_BYTES, max_block_bytes)
         self._routes: dict[str, int] = {}
         self.root = Path(client.connection.address)
 
     def create(self, batch: SinkBatch, partition: int, attempt: int) -> tuple[str, "Upload"]:
         """Return a new name, and what uploads the file."""
         name = staged_name(batch, partition, attempt)
-        return name, Upload(self._client, name, self._routes)
+        return name, Upload(self._client, name, self._routes, self._block_bytes)
 
     def queues_of(self, topic: str) -> int:
         """Return the write queues of a topic."""
@@ -44,8 +51,11 @@ class BrokerStaging:
 class Upload:
     """One staged file on its way. At most one block is being sent, and one is being filled."""
 
-    def __init__(self, client: Client, name: str, routes: Mapping[str, int]) -> None:
+    def __init__(
+        self, client: Client, name: str, routes: Mapping[str, int], block_bytes: int
+    ) -> None:
         self._client, self._name, self._routes = client, name, routes
+        self._block_bytes = block_bytes
         self._thread = ThreadPoolExecutor(1, "pyrocket-upload")
         self._sent: Future[object] | None = None
         self._runs: list[bytes] = []
@@ -53,8 +63,8 @@ class Upload:
 
     def add(self, batch: EncodedBatch) -> None:
         """Upload a batch. Raises the error of a block that was refused."""
-        for run in runs_of(batch):
-            if self._size and self._size + len(run) > BLOCK_BYTES:
+        for run in runs_of(batch, self._block_bytes):
+            if self._size and self._size + len(run) > self._block_bytes:
                 self._send()
             self._runs.append(run)
             self._size += len(run)
@@ -93,12 +103,12 @@ def _named(name: str, store: str) -> Staged:
     return Staged(name, 0, 0, 0, 0, ContentSum(), store)
 
 
-def runs_of(batch: EncodedBatch) -> Iterator[bytes]:
-    """Yield the records in runs of about BLOCK_BYTES."""
+def runs_of(batch: EncodedBatch, size: int) -> Iterator[bytes]:
+    """Yield the records in runs of about `size` bytes."""
     first = 0
     while first < len(batch):
         start = int(batch.bounds[first])
-        last = int(batch.bounds.searchsorted(start + BLOCK_BYTES, side="right")) - 1
+        last = int(batch.bounds.searchsorted(start + size, side="right")) - 1
         last = max(last, first + 1)
         yield batch.data.slice(start, int(batch.bounds[last]) - start).to_pybytes()
         first = last

@@ -43,12 +43,16 @@ def test_a_broker_conf_of_rocketmq_is_read(write):
     lines = [
         *("brokerName = east", "# a comment", "flushDiskType=SYNC_FLUSH", "listenPort=9081"),
         *("fileReservedTime=48", "deleteWhen=04", "namesrvAddr=a:9876", ""),
+        *("maxMessageSize=65536", "timerMaxDelaySec=3600", "brokerRole=ASYNC_MASTER"),
     ]
     found = load({}, {}, write("broker.conf", "\n".join(lines)))
     assert (found.broker_name, found.flush, found.listen) == ("east", "sync", ("127.0.0.1:9081",))
     config = found.store_config()
     assert (config.retention.hours, config.retention.at_hours) == (48, (4,))
     assert config.exclusive
+    assert (config.max_message_bytes, config.timer_max_delay_ms) == (65_536, 3_600_000)
+    assert found.ignored == ("namesrvAddr", "brokerRole")
+    assert "a size up to 4m" in refused({}, {}, write("b.conf", "maxMessageSize=5000000"))
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest_name(write):

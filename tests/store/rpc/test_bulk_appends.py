@@ -1,5 +1,6 @@
 """What is appended over the wire is what the store would have appended itself."""
 
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyrocket import MessageFilter, Store, StoreConfig
 from pyrocket.broker.append_queue import AppendQueue
+from pyrocket.engine.message_encoder import MessageEncoder
 from pyrocket.errors import BrokerBusyError, MessageError, SchemaError, TopicNotFoundError
 from pyrocket.formats.record import encode_record
 from pyrocket.rpc.client import Client, Timeouts
@@ -194,3 +196,30 @@ def test_a_full_queue_answers_at_once_and_the_client_sends_again(place, monkeypa
     refused[:] = []
     with pytest.raises(BrokerBusyError, match="are waiting"):
         sink._client.within(0.04).call("Append", topics={"orders": 4}, runs=[record()])
+
+
+def test_a_client_keeps_to_the_limits_of_the_broker(tmp_path):
+    """Rows are refused before they are sent, with the row; records of another client, too."""
+    hour = 3_600_000
+    config = StoreConfig(max_message_bytes=1000, timer_max_delay_ms=hour)
+    bodies = pa.record_batch({"body": [b"x" * 1000, b"y" * 1001]})
+    late = pa.record_batch({"body": [b"x"], "delay": ["61m"]})
+    own = StoreConfig(timer_max_delay_ms=24 * hour)
+    store = Store.open(tmp_path / "store", create=True, config=config)
+    with served(store, request_bytes=1 << 20) as address:
+        client = Client(Connection(address), Timeouts(total=2))
+        sink = RemoteSink(client, own)
+        for batch, code in ((bodies, "BODY_TOO_LARGE"), (late, "TIMER_TOO_FAR")):
+            with pytest.raises(MessageError, match=r"row [01] ") as caught:
+                sink.append(batch, topic="orders")
+            assert caught.value.code == code
+        assert "timer_max_delay of a broker" in caught.value.remedy
+        unlimited = RemoteSink(client, own)
+        unlimited._encoder = MessageEncoder(StoreConfig(), store.now)
+        with pytest.raises(MessageError, match="max_message_bytes of the broker"):
+            unlimited.append(pa.record_batch({"body": [os.urandom(1001)]}), topic="orders")
+        with pytest.raises(MessageError, match="timer_max_delay of the broker"):
+            unlimited.append(late, topic="orders")
+        many = pa.record_batch({"body": [b"x" * 1000] * 3000})
+        assert sink.append(many, topic="orders").rows == 3000
+        client.close()

@@ -17,6 +17,7 @@ from pyrocket import (
 from pyrocket.broker.source import Part, StoreSource
 from pyrocket.errors import (
     GroupNotFoundError,
+    InvalidInputError,
     OffsetOutOfRangeError,
     TopicNotFoundError,
     TransportError,
@@ -258,6 +259,40 @@ def test_views_arrive_as_the_store_has_them(place, view):
         ]
         rows = [batch for part in parts for batch in store.views.scan(part, columns)]
         assert pa.Table.from_batches(batches) == pa.Table.from_batches(rows)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("view", ["commitlog", "topics"])
+def test_the_read_of_a_view_goes_on_where_the_connection_was_lost(place, monkeypatch, view, after):
+    """Every stream is cut after some batches, until one has brought all."""
+    store, client = place
+    monkeypatch.setattr("pyrocket.rpc.client._FIRST_PAUSE_S", 0.001)
+    source, stream, cuts = RemoteSource(client), Client.stream, [5]
+
+    def lossy(client, name, /, **arguments):
+        for number, reply in enumerate(stream(client, name, **arguments)):
+            if cuts[0] and number == after:
+                cuts[0] -= 1
+                raise TransportError("lost", repeat_is_safe=True)
+            yield reply
+
+    monkeypatch.setattr(Client, "stream", lossy)
+    columns = ["topic", "queueOffset", "body"] if view == "commitlog" else ["topic", "messages"]
+    (part,) = store.views.plan(view)
+    read = pa.Table.from_batches(source.read_view(part, columns, verify_crc=False))
+    assert read == pa.Table.from_batches(store.views.scan(part, columns))
+    assert cuts[0] < 5 or view == "topics"
+
+
+def test_a_request_that_names_too_many_values_is_refused(place):
+    """As Python values they would take many times the bytes of the request."""
+    with pytest.raises(InvalidInputError) as caught:
+        place[1].call("Retired", topics=["t"] * 200_001)
+    assert caught.value.code == "REQUEST_TOO_LONG"
+    each = QueueRange(MessageQueue("orders", "broker-a", 0), 0, 1)
+    with pytest.raises(InvalidInputError) as caught:
+        place[1].call("SplitAtBytes", splits=[(each, [1] * 150_000)] * 2)
+    assert caught.value.code == "REQUEST_TOO_LONG"
 
 
 def test_a_field_that_the_message_does_not_have_is_refused():

@@ -108,6 +108,27 @@ def test_an_older_run_is_fenced(store, sink):
     assert bodies(store) == [*range(200)]
 
 
+@pytest.mark.parametrize(
+    ("number", "run", "code"),
+    [
+        (0, "first", "SINK_BATCH_DIFFERS"),
+        (5, "first", "SINK_BATCH_BEHIND"),
+        (0, "other", "SINK_BATCH_DIFFERS"),
+    ],
+)
+def test_a_batch_published_under_the_identity_of_another_query_is_no_silent_loss(
+    store, sink, number, run, code
+):
+    """Identities have one namespace, as `store/BROKER.md` says: the query that has it fails."""
+    foreign = replace(BATCH, batch=number, run=run)
+    part = staged(sink, foreign, first=1000, topic="elsewhere")
+    sink.publish(foreign, [part], on_gap="accept")
+    with pytest.raises(SinkError) as caught:
+        sink.publish(BATCH, [staged(sink)])
+    assert caught.value.code == code
+    assert "orders" not in store.topics.all()
+
+
 def test_an_empty_batch_is_noted(store, sink):
     with sink.stage(BATCH, partition=0, attempt=0) as stager:
         stager.leave_out(3)

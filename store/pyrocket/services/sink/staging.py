@@ -323,7 +323,7 @@ class Stager:
         MessageError naming the row, TopicNotFoundError, and StoreUnavailableError (WRITE_FAILED),
         after which nothing more can be staged.
         """
-        columns = check_send_batch(batch)
+        columns = check_send_batch(batch, self._encoder.max_message_bytes)
         if not len(columns):
             return 0
         if first_queue is not None:

@@ -40,7 +40,7 @@ _OWN_COMMANDS = {
 }
 
 
-_EXTRAS = {"pyspark": "spark"}
+_EXTRAS = {"pyspark": "spark", "tomli": "broker"}
 """Module that a command may need → extra that installs it."""
 
 _REINSTALL = "Reinstall the distribution that it belongs to, or remove it."

@@ -1,5 +1,6 @@
 """`pyrocket broker DIR`: serve a store to other machines."""
 
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -69,6 +70,9 @@ def start(directory: str, config: str | None, **given: Any) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from pyrocket.rpc.process import serve
+
+        if settings.metrics:
+            importlib.import_module("pyrocket.rpc.monitoring")
     except ModuleNotFoundError as error:
         remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
         fail("COMMAND", f"broker needs {error.name}.", remedy, as_json=False)

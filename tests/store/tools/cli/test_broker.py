@@ -2,6 +2,8 @@
 
 import json
 import socket
+import subprocess
+import sys
 from dataclasses import replace
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -10,6 +12,7 @@ import pytest
 from pyrocket import Message, Retention, Store
 from pyrocket.broker.running import RunningState, running_state
 from pyrocket.errors import NotAuthenticatedError, StoreLockedError
+from pyrocket.rpc import monitoring
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.connection import Connection, Credentials
 from pyrocket.rpc.descriptors import message_class
@@ -163,7 +166,8 @@ def get(address, path):
 def test_status_metrics_health_and_json_logs(tmp_path):
     path = tmp_path / "store"
     assert run("broker", "status", path).exit_code == 2
-    given = ["--metrics", "127.0.0.1:0", "--log-format", "json"]
+    (tmp_path / "broker.conf").write_text("brokerRole=ASYNC_MASTER\n")
+    given = ["--metrics", "127.0.0.1:0", "--log-format", "json", "-c", tmp_path / "broker.conf"]
     process = start(path, "--listen", "127.0.0.1:0", *given)
     found = wait_until_it_serves(process, path)
     client = Client(Connection(found.listen[0]))
@@ -184,8 +188,9 @@ def test_status_metrics_health_and_json_logs(tmp_path):
     process.terminate()
     _, logs = process.communicate(timeout=60)
     lines = [json.loads(line) for line in logs.splitlines()]
-    assert [line["level"] for line in lines] == ["info", "warning", "info", "info"]
-    assert lines[0]["message"].startswith(f"serving {path} at 127.0.0.1:")
+    assert [line["level"] for line in lines] == ["warning", "info", "warning", "info", "info"]
+    assert lines[0]["message"] == "keys of broker.conf without effect here: brokerRole"
+    assert lines[1]["message"].startswith(f"serving {path} at 127.0.0.1:")
     assert run("broker", "status", path).exit_code == 1
 
 
@@ -210,3 +215,27 @@ def test_the_metrics_port_in_use_is_refused(tmp_path):
         _, error = process.communicate(timeout=60)
     assert process.returncode == 2
     assert f"Error [BROKER_ADDRESS]: the address {address} cannot be used" in error
+
+
+def test_a_scraper_that_sends_nothing_is_disconnected(monkeypatch):
+    monkeypatch.setattr(monitoring, "_REQUEST_S", 0.2)
+    server = monitoring.MonitoringServer("127.0.0.1", 0, None, str)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as silent:
+        assert silent.recv(1) == b""
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("module", "given"), [("grpc", []), ("prometheus_client", ["--metrics", "127.0.0.1:0"])]
+)
+def test_a_broker_without_its_extra_names_the_install_command(tmp_path, module, given):
+    code = (
+        f"import sys; sys.modules[{module!r}] = None; from pyrocket.tools.cli import main; main()"
+    )
+    command = [sys.executable, "-c", code, "broker", str(tmp_path / "store"), *given]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert f"broker needs {module}." in done.stderr
+    assert "pip install '.[broker]'" in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+    assert not (tmp_path / "store").exists()
