@@ -58,6 +58,7 @@ class Consumption:
         self._subscriptions = Subscriptions(engine.layout, engine.clock)
         self._groups: tuple[object, dict[str, GroupConfig]] = (None, {})
         self._topics: tuple[int, dict[str, TopicConfig]] = (-1, {})
+        self._committed: tuple[object, dict[tuple[str, str], Offsets]] = (None, {})
         self.saved_next: int | None = None
 
     def now(self) -> int:
@@ -151,8 +152,14 @@ class Consumption:
         self._engine.writer.flush()
 
     def committed(self) -> dict[tuple[str, str], Offsets]:
-        """Return all committed offsets by (topic, group)."""
-        return self._offsets.all()
+        """Return all committed offsets by (topic, group); the file is read only if it has changed.
+
+        Do not change them.
+        """
+        stamp = self.committed_stamp()
+        if self._committed[0] != stamp:
+            self._committed = stamp, self._offsets.all()
+        return self._committed[1]
 
     def committed_stamp(self) -> object:
         """Return a value that changes with the committed offsets. Cheap."""

@@ -41,6 +41,9 @@ from pyrocket.store import Store, consumption_of
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 """`AppendQueue.put`: appends records with the next group append."""
 
+EventOf = Callable[[Place, int, Sequence[Receipt]], Event]
+"""Returns the event for some messages of one queue, given its cursor."""
+
 _EVERYTHING = MessageFilter()
 _log = logging.getLogger(__name__)
 
@@ -105,33 +108,36 @@ class Pop:
         return self._receiver.receive(self._state(group), self._config(group), wanted)
 
     def ack(self, group: str, topic: str, handles: Sequence[str]) -> Acked:
-        """Ack messages. A handle is invalid once its message is visible again.
+        """Ack messages. A handle is invalid once its message is acked, or visible again.
 
-        Raises BrokerBusyError; nothing is changed then.
+        In a FIFO group, that of an acked message stays valid. Raises BrokerBusyError; nothing is
+        changed then.
         """
 
         def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
             return Ack(group, *place, cursor, sorted(one.offset for one in receipts))
 
-        return self._change(group, topic, handles, events)
+        # Other groups have retry topics: a message that is not in flight may have been moved there.
+        fifo = self._is_fifo(group)
+        return self._change(group, topic, handles, events, ended_is_valid=fifo)
 
     def change_invisible(self, group: str, topic: str, handle: str, invisible_ms: int) -> Changed:
         """Make a message visible so long from now (0: at once), and return its new handle.
 
         Raises BrokerBusyError.
         """
-        state, now, pop = self._state(group), self._storage.now(), new_pop()
+        state, visible = self._state(group), self._storage.now() + max(invisible_ms, 0)
         with state.lock:
-            receipt = self._receipts.parse(group, topic, handle)
-            place = _place(group, topic, receipt) if receipt else None
-            row = state.row(place, receipt, now) if receipt and place else None
-            if receipt is None or place is None or row is None or row < 0:
+            found = self._find(state, topic, handle)
+            if found is None:
                 return Changed(None, nothing_to_store())
-            visible, cursor = now + max(invisible_ms, 0), state.queues[place].next
-            show = Show(group, *place, cursor, [receipt.offset], visible, pop)
+            place, receipt = found
+            renewed = replace(receipt, pop=new_pop())
+            cursor = state.queues[place].next
+            show = Show(group, *place, cursor, [receipt.offset], visible, renewed.pop)
             stored = self._put(state, [show])
-        renewed = self._receipts.sign(group, topic, replace(receipt, pop=pop))
-        return Changed(renewed, stored, wakes=invisible_ms <= 0)
+        signed = self._receipts.sign(group, topic, renewed)
+        return Changed(signed, stored, wakes=invisible_ms <= 0)
 
     def extend(self, group: str, topic: str, handles: Sequence[str], invisible_ms: int) -> Acked:
         """Keep messages invisible for so long from now; their handles stay valid.
@@ -150,7 +156,8 @@ class Pop:
     def forward_to_dlq(self, group: str, topic: str, handle: str) -> Acked:
         """Move a message to the group's dead-letter topic. Raises BrokerBusyError.
 
-        The first dead letter of a group creates the topic, which waits for the write lock.
+        The handle of a message that is dead already is valid. The first dead letter of a group
+        creates the topic, which waits for the write lock.
         """
         self._storage.ensure_topics({dead_letter_topic(group): 1})
         letters: list[EncodedBatch] = []
@@ -163,7 +170,7 @@ class Pop:
                 letters.append(dead_letter(record, group, attempts=receipt.attempt))
             return Ack(group, *place, cursor, [receipt.offset])
 
-        return self._change(group, topic, [handle], events, letters)
+        return self._change(group, topic, [handle], events, batches=letters, ended_is_valid=True)
 
     def sweep(self) -> Swept:
         """Do what is due: call it once a second or so, and at `Swept.next_ms`.
@@ -265,28 +272,43 @@ class Pop:
         group: str,
         topic: str,
         handles: Sequence[str],
-        event_of: Callable[[Place, int, Sequence[Receipt]], Event],
+        event_of: EventOf,
+        *,
         batches: Sequence[EncodedBatch] = (),
+        ended_is_valid: bool = False,
     ) -> Acked:
         """Change the messages of the valid handles, by one event for each queue."""
-        state, now = self._state(group), self._storage.now()
+        state = self._state(group)
         with state.lock:
             valid, by_place = [], dict[Place, list[Receipt]]()
             for handle in handles:
-                receipt = self._receipts.parse(group, topic, handle)
-                place = _place(group, topic, receipt) if receipt else None
-                row = state.row(place, receipt, now) if receipt and place else None
-                valid.append(row is not None)
-                if receipt and place and row is not None:
-                    by_place.setdefault(place, []).append(receipt)
+                found = self._find(state, topic, handle, ended_is_valid=ended_is_valid)
+                valid.append(found is not None)
+                if found:
+                    by_place.setdefault(found[0], []).append(found[1])
             events = [
                 event_of(place, state.queues[place].next, receipts)
                 for place, receipts in by_place.items()
             ]
             # For messages that are acked already, too: the record of that may not be durable.
             stored = self._put(state, events, batches) if events else nothing_to_store()
-            fifo = (self._storage.group(group) or GroupConfig(group)).fifo
-            return Acked(tuple(valid), stored, wakes=fifo and bool(events))
+            return Acked(tuple(valid), stored, wakes=self._is_fifo(group) and bool(events))
+
+    def _find(
+        self, state: GroupState, topic: str, handle: str, *, ended_is_valid: bool = False
+    ) -> tuple[Place, Receipt] | None:
+        """Return the queue and receipt of a valid handle."""
+        receipt = self._receipts.parse(state.name, topic, handle)
+        if receipt is None:
+            return None
+        name = retry_topic(state.name) if receipt.is_retry else topic
+        place = name, receipt.queue_id
+        row = state.row(place, receipt, self._storage.now())
+        return (place, receipt) if row is not None and (row >= 0 or ended_is_valid) else None
+
+    def _is_fifo(self, group: str) -> bool:
+        config = self._storage.group(group)
+        return config is not None and config.fifo
 
     def _put(
         self, state: GroupState, events: Sequence[Event], batches: Sequence[EncodedBatch] = ()
@@ -297,10 +319,6 @@ class Pop:
         for event in events:
             state.apply(event)
         return stored
-
-
-def _place(group: str, topic: str, receipt: Receipt) -> Place:
-    return (retry_topic(group) if receipt.is_retry else topic), receipt.queue_id
 
 
 def _is_due(now: int, last: int, interval: int) -> bool:

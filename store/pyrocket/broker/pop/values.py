@@ -61,8 +61,8 @@ class Received:
 class Acked:
     """Which handles were valid, in their order; reply once `stored` is done.
 
-    The handle of a message that is acked or dead already is valid. wakes: whether messages may have
-    become available, so that the group's long polls on the topic are to be woken.
+    wakes: whether messages may have become available, so that the group's long polls on the topic
+    are to be woken.
     """
 
     valid: tuple[bool, ...]

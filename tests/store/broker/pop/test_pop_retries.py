@@ -207,6 +207,12 @@ class TestFifo:
         acked(pop, first)
         assert bodies(pop.receive("g", "t", attempt_id="x")) == [b"2"]
 
+    def test_an_ack_may_be_repeated(self, store, pop):
+        sent(store, 1, sharding_key="a")
+        received = pop.receive("g", "t")
+        assert acked(pop, received) == (True,)
+        assert acked(pop, received) == (True,)
+
     def test_a_filter_does_not_make_a_key_wait_for_what_it_does_not_want(self, store, pop):
         from pyrocket.filters.message_filter import MessageFilter
 

@@ -1,0 +1,313 @@
+"""A simple model of consumer groups, and random schedules that compare a `Pop` with it."""
+
+import random
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from pyrocket import Message
+from pyrocket.broker.pop.pop import Pop
+from pyrocket.broker.pop.values import PopSettings
+from pyrocket.metadata.groups import Backoff
+
+INVISIBLE_MS = 10_000
+RETRIES = 4
+SETTINGS = PopSettings(first_attempts=2, max_batch=5, commit_ms=5_000, snapshot_ms=20_000)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@dataclass
+class Copy:
+    """What the clients of one group know of one message.
+
+    attempt: of the last delivery. until: invisible until then. ended: acked or dead for sure.
+    maybe: a reply was lost, so it may be acked or dead. vague: a reply was lost, so it may be
+    visible at another time.
+    """
+
+    body: bytes
+    key: str | None
+    place: tuple[int, int]
+    deliveries: int = 0
+    attempt: int = 0
+    until: int = 0
+    handle: str = ""
+    ended: bool = False
+    maybe: bool = False
+    vague: bool = False
+
+
+@dataclass
+class Client:
+    """One group: its copies of all messages, in the order in which they were sent."""
+
+    name: str
+    fifo: bool
+    copies: dict[bytes, Copy] = field(default_factory=dict)
+
+    def held(self):
+        """The messages that a client could ack."""
+        return [one for one in self.copies.values() if one.handle and not one.ended]
+
+
+class Schedule:
+    """Random operations on one topic with a normal and a FIFO group; kills at any append."""
+
+    def __init__(self, store, clock, seed):
+        self.store, self.clock, self.random = store, clock, random.Random(seed)
+        self.topic = f"t{seed}"
+        self.clients = [Client(f"g{seed}", fifo=False), Client(f"f{seed}", fifo=True)]
+        self.sent = 0
+        self.fuse = None
+        store.topics.create(self.topic, read_queues=2, write_queues=2)
+        for client in self.clients:
+            store.groups.create(client.name)
+            store.groups.update(
+                client.name,
+                fifo=client.fifo,
+                retry_max_times=RETRIES,
+                backoff=Backoff((1000, 2000, 3000)),
+            )
+        self.pop = Pop(store, self.append, SETTINGS)
+
+    def append(self, records):
+        """Append, and die before or after it when the fuse has burnt down."""
+        if self.fuse is not None:
+            self.fuse -= 1
+        if self.fuse == 0:
+            self.fuse = None
+            if self.random.random() < 0.5:
+                self.store.sink.receiver.append([records])
+            raise Killed
+        done = Future()
+        (result,) = self.store.sink.receiver.append([records])
+        done.set_result(result)
+        return done
+
+    def run(self, steps):
+        """Do so many operations, then receive and ack until nothing is left."""
+        doing = [
+            *([self.send] * 3),
+            *([self.receive] * 6),
+            *([self.ack] * 4),
+            *(self.nack, self.extend, self.forward, self.snapshot, self.light_fuse),
+            *([self.wait] * 3),
+            *([self.sweep] * 2),
+            *(self.restart, self.kill),
+        ]
+        for _ in range(steps):
+            self.attempt(self.random.choice(doing))
+        self.fuse = None
+        self.drain()
+
+    def attempt(self, operation):
+        """Do one operation; if the process dies, start another."""
+        try:
+            operation()
+        except Killed:
+            self.start()
+        self.check_committed()
+
+    def start(self):
+        """Start the next process, which may die, too."""
+        self.pop = None
+        while self.pop is None:
+            with suppress(Killed):
+                self.pop = Pop(self.store, self.append, SETTINGS)
+
+    def send(self):
+        for _ in range(self.random.randint(1, 4)):
+            key = self.random.choice([None, "a", "b"])
+            queue_id = {"a": 0, "b": 1}.get(key, self.random.randrange(2))
+            body = b"%d" % self.sent
+            self.sent += 1
+            message = Message(topic=self.topic, body=body, queue_id=queue_id, sharding_key=key)
+            result = self.store.append(message)
+            for client in self.clients:
+                copy = Copy(body, key, (queue_id, result.queue_offset))
+                client.copies[body] = copy
+
+    def receive(self, client=None):
+        client = client or self.random.choice(self.clients)
+        queue_id = self.random.choice([None, None, 0, 1])
+        now, count = self.clock(), self.random.randint(1, 6)
+        received = self.pop.receive(
+            client.name,
+            self.topic,
+            queue_id=queue_id,
+            max_messages=count,
+            invisible_ms=INVISIBLE_MS,
+        )
+        received.stored.result(0)
+        batch = [one.message.body for one in received.messages]
+        for one in received.messages:
+            self.delivered(client, one, batch, now)
+        return batch
+
+    def delivered(self, client, one, batch, now):
+        copy = client.copies[one.message.body]
+        assert one.message.topic == self.topic
+        assert not copy.ended, f"{copy} was acked"
+        assert copy.until <= now, f"{copy} is invisible at {now}"
+        copy.deliveries += 1
+        assert one.attempt >= copy.deliveries, copy
+        assert one.attempt > copy.attempt, copy
+        assert one.attempt <= RETRIES + 1, copy
+        if client.fifo and copy.key:
+            self.check_order(client, copy, batch)
+        copy.attempt, copy.until, copy.handle = one.attempt, now + INVISIBLE_MS, one.handle
+        copy.maybe = copy.vague = False
+
+    def check_order(self, client, copy, batch):
+        """All earlier messages of the key have ended, or come in the same batch."""
+        for other in client.copies.values():
+            if other is copy:
+                return
+            if other.key == copy.key and not (other.ended or other.maybe or other.body in batch):
+                assert other.body in self.copies_in("%DLQ%", client), (other, copy)
+
+    def pick(self, count):
+        client = self.random.choice(self.clients)
+        held = client.held()
+        return client, self.random.sample(held, min(count, len(held)))
+
+    def ack(self):
+        client, copies = self.pick(self.random.randint(1, 4))
+        if not copies:
+            return
+        now = self.clock()
+        with Unsure(copies):
+            done = self.pop.ack(client.name, self.topic, [one.handle for one in copies])
+        for copy, valid in zip(copies, done.valid, strict=True):
+            assert valid == (now < copy.until) or copy.maybe or copy.vague, copy
+            copy.ended = copy.ended or valid
+
+    def forward(self):
+        client, copies = self.pick(1)
+        for copy in copies:
+            with Unsure(copies):
+                done = self.pop.forward_to_dlq(client.name, self.topic, copy.handle)
+            copy.ended = done.valid[0]
+
+    def nack(self):
+        client, copies = self.pick(1)
+        for copy in copies:
+            until = self.clock() + self.random.choice([0, 2_000])
+            with Unsure(copies, until):
+                done = self.pop.change_invisible(
+                    client.name, self.topic, copy.handle, until - self.clock()
+                )
+            if done.handle is not None:
+                copy.handle, copy.until = done.handle, until
+
+    def extend(self):
+        client, copies = self.pick(2)
+        if copies:
+            until = self.clock() + 2 * INVISIBLE_MS
+            with Unsure(copies, until):
+                done = self.pop.extend(
+                    client.name, self.topic, [one.handle for one in copies], until - self.clock()
+                )
+            for copy, valid in zip(copies, done.valid, strict=True):
+                copy.until = until if valid else copy.until
+
+    def snapshot(self):
+        self.pop.snapshot()
+
+    def sweep(self):
+        self.pop.sweep()
+
+    def wait(self):
+        self.clock.now += self.random.choice([500, 3_000, INVISIBLE_MS])
+        self.store.deliver_due()
+
+    def light_fuse(self):
+        self.fuse = self.random.randint(1, 6)
+
+    def restart(self):
+        self.pop.close()
+        self.start()
+
+    def kill(self):
+        self.start()
+
+    def drain(self):
+        """Receive and ack until nothing is left; every message was acked, or is a dead letter."""
+        for _ in range(40):
+            self.clock.now += 2 * INVISIBLE_MS
+            self.store.deliver_due()
+            self.pop.sweep()
+            for client in self.clients:
+                while self.receive(client):
+                    pass
+                while held := [one for one in client.held() if self.clock() < one.until]:
+                    done = self.pop.ack(client.name, self.topic, [one.handle for one in held])
+                    assert all(done.valid)
+                    for copy in held:
+                        copy.ended = True
+            if not any(self.left(client) for client in self.clients):
+                break
+        self.pop.snapshot()
+        ends = {queue_id: has.maximum for queue_id, has in self.store.offsets(self.topic).items()}
+        for client in self.clients:
+            assert not self.left(client)
+            committed = self.store.groups.committed(client.name, self.topic)
+            assert committed == {queue_id: end for queue_id, end in ends.items() if end}
+            lags = self.pop.lag(client.name, self.topic).values()
+            assert sum(one.lag for one in lags) == 0
+
+    def left(self, client):
+        """The messages that were neither acked nor moved to the dead letters."""
+        left = [one for one in client.copies.values() if not one.ended and not one.maybe]
+        dead = self.copies_in("%DLQ%", client) if left else ()
+        return [one for one in left if one.body not in dead]
+
+    def check_committed(self):
+        """Whoever reads from the committed offsets on misses no message that is not ended."""
+        for client in self.clients:
+            committed = self.store.groups.committed(client.name, self.topic)
+            passed = {
+                copy.body
+                for copy in client.copies.values()
+                if not (copy.ended or copy.maybe)
+                and copy.place[1] < committed.get(copy.place[0], 0)
+            }
+            if passed:
+                moved = self.copies_in("%DLQ%", client) | self.copies_in("%RETRY%", client)
+                assert passed <= moved | self.scheduled(client), "messages would be skipped"
+
+    def copies_in(self, prefix, client):
+        """The bodies in a topic of the group."""
+        topic = prefix + client.name
+        known = topic in self.store.topics.all()
+        return {one.body for one in self.store.messages(topic)} if known else set()
+
+    def scheduled(self, client):
+        """The bodies of its retries that are not due, or were."""
+        if "SCHEDULE_TOPIC_XXXX" not in self.store.topics.all():
+            return set()
+        return {
+            one.body
+            for one in self.store.messages("SCHEDULE_TOPIC_XXXX")
+            if one.properties["REAL_TOPIC"] == "%RETRY%" + client.name
+        }
+
+
+class Unsure:
+    """If the process dies inside, the messages are ended or not, or visible at another time."""
+
+    def __init__(self, copies, until=None):
+        self.copies, self.until = copies, until
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        for copy in self.copies if kind is Killed else ():
+            if self.until is None:
+                copy.maybe = True
+            else:
+                copy.vague, copy.until = True, min(copy.until, self.until)
