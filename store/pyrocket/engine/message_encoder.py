@@ -11,7 +11,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 
 import numpy as np
@@ -40,7 +40,7 @@ from pyrocket.formats.properties import (
     encode_properties,
     find_illegal_property,
 )
-from pyrocket.formats.record import encode_record
+from pyrocket.formats.record import STORE_HOST, V6_BYTES, encode_record
 from pyrocket.formats.record_batch import (
     EncodedBatch,
     batch_of_records,
@@ -69,6 +69,21 @@ class EncodedMessage:
     record: EncodedBatch
     unique_id: str
     queue_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What a client sets itself in a message that it sends to a broker.
+
+    properties: system properties. born_host: packed address and port. sys_flag: of the body, which
+    is stored as it is.
+    """
+
+    unique_id: str
+    born_timestamp: int
+    born_host: tuple[bytes, int] = STORE_HOST
+    sys_flag: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 class MessageEncoder:
@@ -131,7 +146,9 @@ class MessageEncoder:
         except MessageError as error:
             raise _name_row(error, None if parcel.rows is None else pa.array(parcel.rows)) from None
 
-    def encode_message(self, message: Message, route_to: TopicRoute) -> EncodedMessage:
+    def encode_message(
+        self, message: Message, route_to: TopicRoute, origin: Origin | None = None
+    ) -> EncodedMessage:
         """Return one message as a record; a delayed message becomes a record for a system topic.
 
         Raises MessageError.
@@ -139,29 +156,40 @@ class MessageEncoder:
         _check_message(message, self.max_message_bytes)
         queue_id = self.queue_of(message, route_to)
         to = self.delays.destination(message, route_to.topic, queue_id, self._clock())
-        record, unique_id = self._encode(message, to)
+        record, unique_id = self._encode(message, to, origin)
         return EncodedMessage(record, unique_id, queue_id)
 
-    def encode_to(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:
+    def encode_to(
+        self, message: Message, to: Destination, origin: Origin | None = None
+    ) -> tuple[EncodedBatch, str]:
         """Return one message as a record for the queue of `to`, and its UNIQ_KEY.
 
         Raises MessageError.
         """
         _check_message(message, self.max_message_bytes)
-        return self._encode(message, to)
+        return self._encode(message, to, origin)
 
-    def _encode(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:
+    def _encode(
+        self, message: Message, to: Destination, origin: Origin | None
+    ) -> tuple[EncodedBatch, str]:
         try:
-            return self._record(message, to)
+            return self._record(message, to, origin)
         except UnicodeEncodeError as error:
             raise MessageError(
                 f"the message contains text that is not valid Unicode: {error}.",
                 remedy="Use text that UTF-8 can encode; put binary data into the body.",
             ) from error
 
-    def _record(self, message: Message, to: Destination) -> tuple[EncodedBatch, str]:
-        unique_id = self._ids.one()
-        properties = encode_properties(_all_properties(message, unique_id, to.properties))
+    def _record(
+        self, message: Message, to: Destination, origin: Origin | None
+    ) -> tuple[EncodedBatch, str]:
+        if origin is None:
+            body, sys_flag = _stored_body(message.body)
+            origin = Origin(unique_id=self._ids.one(), born_timestamp=self._clock())
+        else:
+            body, sys_flag = message.body, origin.sys_flag
+        unique_id, more = origin.unique_id, {**origin.properties, **to.properties}
+        properties = encode_properties(_all_properties(message, unique_id, more))
         if len(properties) > MAX_PROPERTIES_BYTES:
             raise MessageError(
                 f"the message has {len(properties)} bytes of properties;"
@@ -169,7 +197,6 @@ class MessageEncoder:
                 remedy="Move long values into the body.",
                 code="PROPERTIES_SIZE_EXCEEDED",
             )
-        body, sys_flag = _stored_body(message.body)
         record = encode_record(
             topic=to.topic,
             queue_id=to.queue_id,
@@ -177,13 +204,15 @@ class MessageEncoder:
             physical_offset=0,
             body=body,
             properties=properties,
-            born_timestamp=self._clock(),
+            born_timestamp=origin.born_timestamp,
             store_timestamp=0,
             flag=message.flag,
             sys_flag=sys_flag,
+            born_host=origin.born_host,
         )
         keys = keys_of_message(to.topic, unique_id, _keys_of(message))
         encoded = batch_of_records(to.topic, to.queue_id, [record], message.tags or "", keys)
+        encoded = replace(encoded, born_v6=len(origin.born_host[0]) == V6_BYTES)
         return self._with_room(to.schedule(encoded)), unique_id
 
     def _with_room(self, batch: EncodedBatch) -> EncodedBatch:

@@ -30,13 +30,14 @@ from pyrocket.formats.properties import (
 )
 from pyrocket.formats.property_columns import numbers, real_places
 from pyrocket.formats.record import follow
-from pyrocket.formats.record_batch import EncodedBatch, with_crc_room
+from pyrocket.formats.record_batch import Appended, EncodedBatch, with_crc_room
 from pyrocket.formats.record_crc import OUR_HOST
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.index.keys.key_items import keys_of_records
 from pyrocket.index.queues.dispatcher import tags_codes
 from pyrocket.log.valid_end import record_fault, whole_records
+from pyrocket.message import AppendResult
 from pyrocket.metadata.topics import check_topic_name
 
 _OF_ANY_TOPIC = frozenset([UNIQ_KEY, KEYS, TAGS, SHARDING_KEY, TIMER_DELIVER_MS])
@@ -56,6 +57,13 @@ class ReceivedRecords:
     def bytes(self) -> int:
         """The size of all records in bytes."""
         return sum(batch.data.size for batch in self.batches)
+
+
+@dataclass(frozen=True)
+class StoredRecords(AppendResult):
+    """The result of appending received records, with the place of each batch."""
+
+    appended: Sequence[Appended] = ()
 
 
 class RecordCheck:

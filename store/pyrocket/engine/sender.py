@@ -9,7 +9,7 @@ from pyrocket.arguments import check_message_kinds, check_whole
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_append import GroupAppend
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
-from pyrocket.engine.received import ReceivedRecords
+from pyrocket.engine.received import ReceivedRecords, StoredRecords
 from pyrocket.engine.topic_admin import create_topics, ensure_topics
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError, TopicNotFoundError
@@ -82,7 +82,7 @@ class Sender:
 
     def append_received(
         self, requests: Sequence[ReceivedRecords]
-    ) -> list[AppendResult | Exception]:
+    ) -> list[StoredRecords | Exception]:
         """Append all requests in one exclusive section, and flush once for all of them.
 
         Each request is appended completely or not at all. Returns the result or error of each.
@@ -181,9 +181,9 @@ def _changed(topic: str) -> TopicNotFoundError:
 
 def _result_of(
     appended: Sequence[Appended] | Exception, log_end: int, status: SendStatus
-) -> AppendResult | Exception:
+) -> StoredRecords | Exception:
     if isinstance(appended, Exception):
         return appended
     rows = sum(len(one.batch) for one in appended)
     size = sum(int(one.batch.sizes.sum()) for one in appended)
-    return AppendResult(rows, size, log_end, status)
+    return StoredRecords(rows, size, log_end, status, appended)

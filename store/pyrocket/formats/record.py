@@ -58,6 +58,7 @@ FIXED_BYTES = 91
 BLANK_BYTES = 8
 """Always left free after a record, so that a blank record fits."""
 
+V6_BYTES = 16
 HOST_V6_EXTRA = 12
 MAX_TOPIC_BYTES = 127
 
@@ -130,8 +131,8 @@ def encode_record(
 ) -> bytes:
     """Return a v1 record; `body` as stored, `properties` encoded; host sizes set their sysFlag."""
     name = topic.encode()
-    sys_flag |= SYS_BORN_HOST_V6 if len(born_host[0]) == 16 else 0
-    sys_flag |= SYS_STORE_HOST_V6 if len(store_host[0]) == 16 else 0
+    sys_flag |= SYS_BORN_HOST_V6 if len(born_host[0]) == V6_BYTES else 0
+    sys_flag |= SYS_STORE_HOST_V6 if len(store_host[0]) == V6_BYTES else 0
     hosts = _host(*born_host), _host(*store_host)
     size = FIXED_BYTES - 16 + sum(map(len, hosts)) + len(body) + len(name) + len(properties)
     return b"".join(
@@ -161,7 +162,7 @@ def encode_record(
 
 
 def _host(address: bytes, port: int) -> bytes:
-    return (HOST_V6 if len(address) == 16 else HOST_V4).pack(address, port)
+    return (HOST_V6 if len(address) == V6_BYTES else HOST_V4).pack(address, port)
 
 
 def host_text(address: bytes, port: int) -> str:

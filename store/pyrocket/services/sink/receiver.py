@@ -1,21 +1,23 @@
-"""`Sink.receiver`: takes in records that clients of a broker have encoded."""
+"""`Sink.receiver`: takes in what clients of a broker send: records, or messages to encode."""
 
 from collections.abc import Mapping, Sequence
 
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
+from pyrocket.engine.message_encoder import EncodedMessage, Origin, TopicRoute
 from pyrocket.engine.received import ReceivedRecords, RecordCheck
 from pyrocket.engine.sender import Sender
-from pyrocket.message import AppendResult
+from pyrocket.message import AppendResult, Message
 from pyrocket.services.sink.staging import StagingArea, failing_whole
 from pyrocket.services.sink.uploads import Uploads
 
 
 @translating_methods
 class Receiver:
-    """Checks encoded records and appends them. Safe to share between threads."""
+    """Checks or encodes records, and appends them. Safe to share between threads."""
 
     def __init__(self, engine: Engine, area: StagingArea) -> None:
+        self._engine = engine
         self._sender, self._check = Sender(engine), RecordCheck(engine.config, engine.clock)
         self._area, self._uploads, self._clock = area, Uploads(area), engine.clock
 
@@ -31,7 +33,18 @@ class Receiver:
         """
         return self._check.check(routes, runs)
 
-    def append(self, requests: Sequence[ReceivedRecords]) -> list[AppendResult | Exception]:
+    def route(self, topic: str) -> TopicRoute:
+        """Return the route for a topic, which is created if the store is configured to.
+
+        Raises TopicNameError, TopicNotFoundError, MessageError (TOPIC_NOT_WRITABLE).
+        """
+        return self._sender.route(self._engine.writer, topic)
+
+    def encode(self, message: Message, route: TopicRoute, origin: Origin) -> EncodedMessage:
+        """Return a message that a client has sent as a record. Raises MessageError."""
+        return self._sender.outgoing.encode_message(message, route, origin)
+
+    def append(self, requests: Sequence[ReceivedRecords]) -> Sequence[AppendResult | Exception]:
         """Append the records of several requests together, each request whole or not at all.
 
         They share one exclusive section and one flush. Returns the result or error of each.

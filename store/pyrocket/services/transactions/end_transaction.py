@@ -49,11 +49,34 @@ class EndTransactionProcessor:
             half = self._find(ref)
             if not from_check:
                 self._check_in_time(half)
-            batches = []
-            if state is LocalTransactionState.COMMIT:
-                batches.append(self._commit(writer, half, record))
-            ended = [half.queue_offset]
-            self._bridge.append(writer, batches, ended, named=ended)
+            self._end(writer, half, state, record)
+
+    def end_by_id(
+        self, writer: Writer, group: str, transaction_id: str, state: LocalTransactionState
+    ) -> None:
+        """Commit or roll back the undecided half message with this id; UNKNOWN changes nothing.
+
+        Raises TransactionError with the code TRANSACTION_NOT_FOUND, or _TOPIC_GONE.
+        """
+        with self._bridge.exclusive(writer):
+            half = self._bridge.halves.of_transaction(transaction_id, group)
+            if half is None:
+                raise TransactionError(
+                    f"no undecided message has the transaction id {transaction_id!r}.",
+                    remedy="Nothing was changed.",
+                    code="TRANSACTION_NOT_FOUND",
+                )
+            if state is not LocalTransactionState.UNKNOWN:
+                self._end(writer, half, state, None)
+
+    def _end(
+        self, writer: Writer, half: HalfMessage, state: LocalTransactionState, record: Record | None
+    ) -> None:
+        batches = []
+        if state is LocalTransactionState.COMMIT:
+            batches.append(self._commit(writer, half, record))
+        ended = [half.queue_offset]
+        self._bridge.append(writer, batches, ended, named=ended)
 
     def _commit(self, writer: Writer, half: HalfMessage, record: Record | None) -> EncodedBatch:
         bridge, target = self._bridge, self._target(half)

@@ -60,6 +60,7 @@ class HalfMessages:
         # In queue order. Removing from the front again and again is slow in a plain dict.
         self._halves: OrderedDict[int, HalfMessage] = OrderedDict()
         self._newest: dict[object, int] = {}
+        self._of_id: dict[str, set[int]] = {}
         self._without_op: set[int] = set()
         self._named_early: set[int] = set()
         self._ops: deque[tuple[int, tuple[int, ...]]] = deque()
@@ -92,10 +93,9 @@ class HalfMessages:
 
     def of_transaction(self, transaction_id: str, group: str) -> HalfMessage | None:
         """Return the undecided half message of a transaction, if there is exactly one."""
-        found = [
-            half for half in self if (half.transaction_id, half.group) == (transaction_id, group)
-        ]
-        return found[0] if transaction_id and len(found) == 1 else None
+        halves = map(self.find, self._of_id.get(transaction_id, ()) if transaction_id else ())
+        found = [half for half in halves if half is not None and half.group == group]
+        return found[0] if len(found) == 1 else None
 
     def is_named(self, queue_offset: int) -> bool:
         """Return whether an op message at or after the op cursor names this offset."""
@@ -167,6 +167,10 @@ class HalfMessages:
 
     def _drop(self, at: int) -> None:
         half = self._halves.pop(at)
+        with_id = self._of_id[half.transaction_id]
+        with_id.remove(at)
+        if not with_id:
+            del self._of_id[half.transaction_id]
         self._without_op.discard(at)
         if self._newest.get(half.identity) == at:
             del self._newest[half.identity]
@@ -189,6 +193,7 @@ class HalfMessages:
             self._newest.pop(identity, None)
             return
         self._halves[at] = half
+        self._of_id.setdefault(half.transaction_id, set()).add(at)
         if identity is not None:
             self._newest[identity] = at
 

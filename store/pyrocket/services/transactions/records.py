@@ -41,7 +41,7 @@ from pyrocket.formats.properties import (
     decode_properties,
     encode_properties,
 )
-from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK, encode_record
+from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK, V6_BYTES, encode_record
 from pyrocket.formats.record_batch import EncodedBatch, batch_of_records
 from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.record_decode import Record, decode_record
@@ -53,7 +53,6 @@ from pyrocket.metadata.topics import TopicConfig
 _GAP = 64
 """Reading so many half messages that are not needed costs less than another read."""
 
-_V6_BYTES = 16
 _NO_KEYS = MessageKeys(np.zeros(0, np.int64), np.zeros(0, np.int64))
 _OP_PROPERTIES = encode_properties({WAIT: "true", TAGS: OP_TAGS})
 
@@ -160,7 +159,7 @@ def commit_message(
     )
     keys, tags = _keys_of(to.topic, properties), properties.get(TAGS, "")
     committed = to.schedule(batch_of_records(to.topic, to.queue_id, [data], tags, keys))
-    return replace(committed, born_v6=len(record.born_host[0]) == _V6_BYTES)
+    return replace(committed, born_v6=len(record.born_host[0]) == V6_BYTES)
 
 
 def record_of(reader: Reader, half: HalfMessage) -> Record:

@@ -8,7 +8,7 @@ from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.delayed_routing import Destination
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import Hooks
-from pyrocket.engine.message_encoder import TopicRoute
+from pyrocket.engine.message_encoder import Origin, TopicRoute
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError
@@ -20,6 +20,7 @@ from pyrocket.formats.properties import (
     REAL_TOPIC,
     TRAN_MSG,
 )
+from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.message import Message, SendStatus
@@ -90,6 +91,23 @@ class Transactions:
         self, group: str, message: Message, immunity_s: int | None = None
     ) -> tuple[CheckRequest, SendStatus]:
         """Store a half message; return it with the status of its flush. Raises MessageError."""
+        writer, encoded = self._engine.writer, self.encode_half(group, message, immunity_s)
+        writer.check_fits([encoded])
+        with writer.exclusive():
+            (appended,) = writer.append([encoded])
+        record = decode_record(appended.batch.load().stored(0), verify_crc=False)
+        with self._bridge.lock:
+            self._bridge.halves.add_half(half_of(record))
+        return check_request(record.to_message(), record), self._sender.flush(writer)
+
+    def encode_half(
+        self,
+        group: str,
+        message: Message,
+        immunity_s: int | None = None,
+        origin: Origin | None = None,
+    ) -> EncodedBatch:
+        """Return a half message as a record that is not appended yet. Raises MessageError."""
         check_text(group=group)
         check_message_kinds(message)
         if message.delay_level or message.deliver_at_ms is not None:
@@ -107,14 +125,22 @@ class Transactions:
         route = self._sender.route(writer, message.topic)
         self._ensure_topics(writer)
         to = self._half_destination(group, message, route, immunity_s)
-        encoded, _ = self._sender.outgoing.encode_to(message, to)
-        writer.check_fits([encoded])
-        with writer.exclusive():
-            (appended,) = writer.append([encoded])
-        record = decode_record(appended.batch.load().stored(0), verify_crc=False)
-        with self._bridge.lock:
-            self._bridge.halves.add_half(half_of(record))
-        return check_request(record.to_message(), record), self._sender.flush(writer)
+        return self._sender.outgoing.encode_to(message, to, origin)[0]
+
+    def end_by_id(
+        self, group: str, transaction_id: str, state: LocalTransactionState
+    ) -> SendStatus:
+        """Commit or roll back the half message with this id, at any time; UNKNOWN changes nothing.
+
+        Raises TransactionError (TRANSACTION_NOT_FOUND) if none of the group is undecided.
+        """
+        writer = self._engine.writer
+        self._processor.end_by_id(writer, group, transaction_id, state)
+        return self._sender.flush(writer)
+
+    def set_policy(self, policy: CheckPolicy) -> None:
+        """Set when half messages are checked; applies from the next round on."""
+        self._bridge.policy = policy
 
     def run_checks(self) -> int:
         """Run a round of checks if one is due; return the number of messages that it changed.
