@@ -13,6 +13,7 @@ from pyrocket.engine.engine import Engine
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import drop_topic_offsets
+from pyrocket.metadata.topic_types import TopicTypes
 from pyrocket.metadata.topics import (
     PERM_INHERIT,
     PERM_READ,
@@ -30,6 +31,7 @@ class TopicAdmin:
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._layout, self._topics = engine, engine.layout, engine.reader.topics
+        self._types = TopicTypes(engine.layout, engine.clock)
 
     def all(self) -> Mapping[str, TopicConfig]:
         """Return all topics by name, as a read-only snapshot."""
@@ -106,6 +108,19 @@ class TopicAdmin:
                 perm=known.perm if perm is None else perm,
             )
             return self._save(changed)
+
+    def message_type(self, name: str) -> str:
+        """Return the type of a topic's messages, such as FIFO; empty if it takes all."""
+        return self._types.of(name)
+
+    def set_message_type(self, name: str, message_type: str) -> None:
+        """Set which messages RocketMQ's clients may send to a topic: see `MESSAGE_TYPES`.
+
+        Raises TopicNotFoundError, InvalidInputError (MESSAGE_TYPE).
+        """
+        with self._engine.writer.exclusive():
+            self._topics.put(self._topics.get(name))  # The table may lack it: see `Topics`.
+            self._types.set(name, message_type)
 
     def delete(self, name: str) -> None:
         """Delete a topic, its queues and all groups' offsets in it.
