@@ -19,7 +19,7 @@ MAX_BYTES = 64 << 20
 GROUP_BYTES = 8 << 20
 """An exclusive section appends at most so many bytes; the first request may be of any size."""
 
-AppendTogether = Callable[[Sequence[ReceivedRecords]], list[AppendResult | Exception]]
+AppendTogether = Callable[[Sequence[ReceivedRecords]], Sequence[AppendResult | Exception]]
 """Appends requests in one exclusive section, and returns the result or error of each."""
 
 
@@ -96,7 +96,9 @@ class AppendQueue:
         # What its client has given up meanwhile is not appended.
         group = [one for one in group if one.result.set_running_or_notify_cancel()]
         try:
-            results = self._append([one.records for one in group])
+            results: Sequence[AppendResult | Exception] = self._append(
+                [one.records for one in group]
+            )
         except Exception as error:  # A defect must not leave callers waiting.
             results = [error] * len(group)
         for one, result in zip(group, results, strict=True):

@@ -5,10 +5,13 @@ from pathlib import Path
 from shutil import disk_usage
 
 from pyrocket.broker.admin import StoreAdmin
+from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.running import RunningState, running_state
+from pyrocket.broker.sends import Sends
 from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
 from pyrocket.disk.layout import Layout, listed, parse_file_name
+from pyrocket.services.transactions.model import CheckPolicy
 from pyrocket.store import Store
 from pyrocket.versions import RELEASE
 
@@ -60,16 +63,30 @@ class Broker:
     """
 
     def __init__(
-        self, store: Store, *, staging_percent: int = 10, max_request_bytes: int = 0
+        self,
+        store: Store,
+        *,
+        staging_percent: int = 10,
+        max_request_bytes: int = 0,
+        checks: CheckPolicy | None = None,
     ) -> None:
-        """`staging_percent` of the disk are used for rows that are staged and not published.
+        """Serve an open store.
 
-        `max_request_bytes`: what the protocol accepts, for clients to keep to; 0: unknown.
+        staging_percent: of the disk, for rows that are staged and not published.
+        max_request_bytes: what the protocol accepts, for clients to keep to; 0: unknown.
+        checks: when producers are asked about undecided messages.
         """
         self._store, self._max_request_bytes = store, max_request_bytes
         store.sink.receiver.limit_staging(disk_usage(store.path).total * staging_percent // 100)
         self.source, self.sink, self.admin = StoreSource(store), StoreSink(store), StoreAdmin(store)
+        self.sends = Sends(store, self.sink.appends.put)
+        self.transactions = BrokerTransactions(store, checks or CheckPolicy())
         self._services = store.run_services()
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        return self._store
 
     @property
     def path(self) -> Path:
@@ -115,6 +132,7 @@ class Broker:
 
     def close(self) -> None:
         """Append what waits, stop the services, and close the store cleanly."""
+        self.transactions.close()
         self.sink.close()
         self._services.stop()
         self._store.close()

@@ -17,7 +17,7 @@ class StoreSink:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._appends = AppendQueue(store.sink.receiver.append)
+        self.appends = AppendQueue(store.sink.receiver.append)
 
     def prepare(self, topic: str, create: bool = True, queues: int | None = None) -> TopicConfig:
         """Return the topic, created if it is missing and `create`. Raises TopicNotFoundError."""
@@ -37,7 +37,7 @@ class StoreSink:
             nothing: Future[AppendResult] = Future()
             nothing.set_result(AppendResult(0, 0, self._store.position().published))
             return nothing
-        return self._appends.put(self._store.sink.receiver.check(topics, runs))
+        return self.appends.put(self._store.sink.receiver.check(topics, runs))
 
     def stage(
         self, name: str, number: int, topics: Mapping[str, int], runs: Sequence[bytes]
@@ -87,7 +87,7 @@ class StoreSink:
 
     def close(self) -> None:
         """Append what waits."""
-        self._appends.close()
+        self.appends.close()
 
 
 def _check_folder(batch: SinkBatch, staged: Staged) -> None:

@@ -1,0 +1,97 @@
+"""Messages that clients send one by one: encoded by the caller's thread, appended with others'."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import cast
+
+from pyrocket.engine.message_encoder import Origin, TopicRoute
+from pyrocket.engine.received import ReceivedRecords, StoredRecords
+from pyrocket.formats.record_batch import Appended, EncodedBatch
+from pyrocket.message import AppendResult, Message, SendStatus
+from pyrocket.store import Store
+
+Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
+"""`AppendQueue.put`."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message that a client has sent, and what the client set itself.
+
+    is_half: it stays invisible until its transaction is committed.
+    immunity_s: its producer is not asked about it for so long; None for the broker's default.
+    """
+
+    message: Message
+    origin: Origin
+    is_half: bool = False
+    immunity_s: int | None = None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a message was stored. `queue_offset` is 0 until consumers can see the message."""
+
+    queue_id: int
+    queue_offset: int
+    status: SendStatus
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    record: EncodedBatch
+    queue_id: int
+    is_visible: bool
+
+
+class Sends:
+    """Appends messages of one topic together. Safe to share between threads."""
+
+    def __init__(self, store: Store, append: Append) -> None:
+        self._store, self._append = store, append
+
+    def send(self, messages: Sequence[Sent]) -> "Future[list[Stored]]":
+        """Append the messages of one request, all or none; return the results in their order.
+
+        Missing topics are created if the store is configured to. Raises MessageError,
+        TopicNameError, TopicNotFoundError, BrokerBusyError.
+        """
+        routes: dict[str, TopicRoute] = {}
+        encoded = [self._encoded(one, routes) for one in messages]
+        queues = {route.topic: route.queues for route in routes.values()}
+        stored = self._append(ReceivedRecords(queues, [one.record for one in encoded]))
+        results: Future[list[Stored]] = Future()
+        stored.add_done_callback(lambda done: _resolve(results, encoded, done))
+        return results
+
+    def _encoded(self, sent: Sent, routes: dict[str, TopicRoute]) -> _Encoded:
+        store, message = self._store, sent.message
+        receiver, topic = store.sink.receiver, message.topic
+        route = routes.get(topic) or routes.setdefault(topic, receiver.route(topic))
+        if sent.is_half:
+            # RocketMQ's broker asks any producer of the topic: the topic is the producer group.
+            half = store.transactions.encode_half(topic, message, sent.immunity_s, sent.origin)
+            return _Encoded(half, 0, is_visible=False)
+        found = receiver.encode(message, route, sent.origin)
+        return _Encoded(found.record, found.queue_id, found.record.topic == topic)
+
+
+def _resolve(
+    results: "Future[list[Stored]]", encoded: Sequence[_Encoded], done: "Future[AppendResult]"
+) -> None:
+    error = done.exception()
+    if error is not None:
+        results.set_exception(error)
+        return
+    stored = cast("StoredRecords", done.result())
+    results.set_result(
+        [
+            Stored(one.queue_id, _visible_offset(one, at), stored.status)
+            for one, at in zip(encoded, stored.appended, strict=True)
+        ]
+    )
+
+
+def _visible_offset(one: _Encoded, at: Appended) -> int:
+    return int(at.queue_offsets[0]) if one.is_visible else 0
