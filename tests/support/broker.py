@@ -29,8 +29,8 @@ class FaultyServer(Server):
             self._cut.add(context)
         await super()._replies(call, request, context)
 
-    async def _send(self, context, reply):
-        await super()._send(context, reply)
+    async def send(self, context, reply):
+        await super().send(context, reply)
         if context in self._cut:
             await lose(context)
 
@@ -60,7 +60,8 @@ def snake(name):
 def served(store, port=0, access=None, certificate=None, faults=None, **settings):
     """Serve an open store and yield the address; close the broker and the store at the end."""
     loop, ready, address = asyncio.new_event_loop(), threading.Event(), []
-    broker = Broker(store, max_request_bytes=Settings(**settings).request_bytes)
+    given = Settings(**settings)
+    broker = Broker(store, max_request_bytes=given.request_bytes, checks=given.check_policy())
 
     async def serve():
         gate = Gate(access, lambda: broker.source.topics())

@@ -14,6 +14,7 @@ from pyrocket.arguments import parse_size
 from pyrocket.broker.files import read_file, read_toml
 from pyrocket.config import MAX_BODY_BYTES, Retention, StoreConfig, parse_duration
 from pyrocket.errors import OptionError
+from pyrocket.services.transactions.model import CheckPolicy
 
 CODE = "BROKER_SETTING"
 ENVIRONMENT = "PYROCKET_BROKER_"
@@ -199,12 +200,30 @@ class Settings:
     stream_stalled: float = _setting(
         60.0, DURATION, "After so long without progress a stream is cancelled."
     )
+    transaction_timeout: float = _setting(
+        6.0, DURATION, "Age of an undecided message of a transaction before its producer is asked.",
+        "transactionTimeOut", _MS,
+    )  # fmt: skip
+    transaction_check_interval: float = _setting(
+        30.0, DURATION, "Time until the producer is asked again.", "transactionCheckInterval", _MS
+    )
+    transaction_check_max: int = _setting(
+        15, NUMBER, "How often it is asked; then the message is discarded.", "transactionCheckMax"
+    )
     connection_idle: float = _setting(
         1800.0, DURATION, "After so long without a call a connection is closed."
     )
     drain: float = _setting(30.0, DURATION, "How long calls may run on when the broker stops.")
     ignored: tuple[str, ...] = ()
     """Keys in RocketMQ's file that have no effect here. Not a setting."""
+
+    def check_policy(self) -> CheckPolicy:
+        """Return when producers are asked about undecided messages."""
+        return CheckPolicy(
+            timeout_ms=int(1000 * self.transaction_timeout),
+            interval_ms=int(1000 * self.transaction_check_interval),
+            max_checks=self.transaction_check_max,
+        )
 
     def store_config(self) -> StoreConfig:
         """Return how the broker opens its store."""

@@ -83,6 +83,29 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "SetRetention": ((ADMIN, STORE, ""),),
     "Clean": ((ADMIN, STORE, ""),),
     "Flush": (),
+    # RocketMQ's own protocol.
+    "QueryRoute": (("any", TOPIC, "topics"),),
+    "Heartbeat": ((SUBSCRIBE, GROUP, "groups"),),
+    "NotifyClientTermination": ((SUBSCRIBE, GROUP, "groups"),),
+    "Telemetry": (
+        (PUBLISH, TOPIC, "publishing"),
+        (SUBSCRIBE, TOPIC, "subscribed"),
+        (SUBSCRIBE, GROUP, "groups"),
+    ),
+    "SendMessage": ((PUBLISH, TOPIC, "topics"), ("create", TOPIC, "topics")),
+    "RecallMessage": ((PUBLISH, TOPIC, "topics"),),
+    "EndTransaction": ((PUBLISH, TOPIC, "topics"),),
+    "PullMessage": ((SUBSCRIBE, TOPIC, "topics"), (SUBSCRIBE, GROUP, "groups")),
+    "UpdateOffset": ((SUBSCRIBE, TOPIC, "topics"), (SUBSCRIBE, GROUP, "groups")),
+    "GetOffset": ((SUBSCRIBE, TOPIC, "topics"), (SUBSCRIBE, GROUP, "groups")),
+    "QueryOffset": ((SUBSCRIBE, TOPIC, "topics"),),
+    **dict.fromkeys(
+        (
+            *("QueryAssignment", "ReceiveMessage", "AckMessage", "ChangeInvisibleDuration"),
+            "ForwardMessageToDeadLetterQueue",
+        ),
+        ((SUBSCRIBE, TOPIC, "topics"), (SUBSCRIBE, GROUP, "groups")),
+    ),
 }
 """Call → the rights that it needs: right, kind, and the argument with the names.
 

@@ -60,6 +60,7 @@ def serve(directory: str, settings: Settings) -> None:
             store,
             staging_percent=settings.staging_percent,
             max_request_bytes=settings.request_bytes,
+            checks=settings.check_policy(),
         )
     except BaseException:
         store.close()

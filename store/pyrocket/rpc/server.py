@@ -21,6 +21,7 @@ from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.health import Health
 from pyrocket.rpc.limits import Budget
 from pyrocket.rpc.messages import put
+from pyrocket.rpc.messaging.service import MessagingService
 from pyrocket.rpc.service import SERVICE, BulkService, Call
 from pyrocket.rpc.version_feed import VersionFeed
 
@@ -78,9 +79,11 @@ class Server:
         calls = BulkService(broker).calls()
         handlers = {call.name: self._handler(call) for call in calls}
         handlers["Watch"] = grpc.unary_stream_rpc_method_handler(self._watch)
+        self._messaging = MessagingService(broker, self._gate, self)
         self._server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(SERVICE, handlers),
+                self._messaging.handlers(),
                 Health(lambda: not self._stopping.is_set()).handlers(),
             )
         )
@@ -107,6 +110,7 @@ class Server:
         """Refuse new calls, let those that run end for so long, then cancel them."""
         self._stopping.set()
         await self._feed.stop()
+        self._messaging.stop()
         await self._server.stop(seconds)
         self._pool.shutdown()
         self._write_pool.shutdown()
@@ -127,7 +131,7 @@ class Server:
         return grpc.unary_unary_rpc_method_handler(unary)
 
     async def _reply(self, call: Call, request: bytes, context: _Context) -> bytes:
-        reply = await self._run(lambda: self._encoded(call, request, context), writes=call.writes)
+        reply = await self.run(lambda: self._encoded(call, request, context), writes=call.writes)
         if isinstance(reply, Future):
             return call.encode(await asyncio.wrap_future(reply))
         return reply
@@ -137,15 +141,15 @@ class Server:
         return reply if isinstance(reply, Future) else call.encode(reply)
 
     async def _replies(self, call: Call, request: bytes, context: _Context) -> None:
-        replies: Iterator[Any] = await self._run(lambda: iter(self._answer(call, request, context)))
+        replies: Iterator[Any] = await self.run(lambda: iter(self._answer(call, request, context)))
         taking: Awaitable[Any] | None = None
         try:
             while True:
-                taking = self._run(lambda: next(replies, None))
+                taking = self.run(lambda: next(replies, None))
                 reply = await asyncio.shield(taking)
                 if reply is None:
                     return
-                await self._send(context, call.encode(reply))
+                await self.send(context, call.encode(reply))
         finally:
             await asyncio.shield(self._finish(taking, replies))
 
@@ -154,9 +158,9 @@ class Server:
         if taking is not None:
             with suppress(Exception):
                 await taking
-        await self._run(lambda: _close(replies))
+        await self.run(lambda: _close(replies))
 
-    async def _send(self, context: _Context, reply: bytes) -> None:
+    async def send(self, context: _Context, reply: bytes) -> None:
         """Send one reply of a stream; a client that does not read is disconnected after a while."""
         try:
             await asyncio.wait_for(self._write(context, reply), self._settings.stream_stalled)
@@ -200,7 +204,8 @@ class Server:
         finally:
             self.observe(call, status, time.monotonic() - began)
 
-    def _run(self, work: Callable[[], _Value], *, writes: bool = False) -> Awaitable[_Value]:
+    def run(self, work: Callable[[], _Value], *, writes: bool = False) -> Awaitable[_Value]:
+        """Do work in a thread; what `writes` has threads of its own."""
         pool = self._write_pool if writes else self._pool
         return asyncio.get_running_loop().run_in_executor(pool, work)
 
@@ -210,18 +215,18 @@ class Server:
     async def _versions(self, context: _Context) -> None:
         """Send versions as they change, until the client or the server ends."""
         metadata = context.invocation_metadata() or ()
-        await self._run(lambda: self._gate.user(metadata))
-        with self._parked():
+        await self.run(lambda: self._gate.user(metadata))
+        with self.park():
             kind = message_class("pyrocket.v1.Version")
             sent: Version | None = None
             while (version := await self._feed.after(sent)) is not None:
                 message = kind()
                 put(message, version)
-                await self._send(context, message.SerializeToString())
+                await self.send(context, message.SerializeToString())
                 sent = version
 
     @contextmanager
-    def _parked(self) -> Iterator[None]:
+    def park(self) -> Iterator[None]:
         """Count a client that waits for changes. Raises BrokerBusyError."""
         if self.parked >= self._settings.parked_polls:
             raise BrokerBusyError(

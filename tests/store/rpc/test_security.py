@@ -127,6 +127,7 @@ FOR_ADMINISTRATORS = {
     *("CreateGroup", "ResetGroup", "DeleteGroup", "SetRetention", "Clean"),
 }
 NAMES = [method.name for method in service("pyrocket.v1.Broker").methods]
+ROCKETMQ = [method.name for method in service("apache.rocketmq.v2.MessagingService").methods]
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +187,8 @@ def expected(name, caller):
 
 
 def test_each_call_is_in_the_table_of_rights_and_in_this_matrix():
-    assert set(NAMES) == set(NEEDS) == set(ARGUMENTS)
+    ours = {name for name in NEEDS if name not in set(ROCKETMQ)}
+    assert set(NAMES) == ours == set(ARGUMENTS)
 
 
 @pytest.mark.parametrize("caller", CALLERS)

@@ -14,8 +14,10 @@ def compile_protos(target: Path) -> None:
     """Write all files as one FileDescriptorSet to `target`."""
     from grpc_tools import protoc
 
+    well_known = Path(protoc.__file__).parent / "_proto"
     files = sorted(path.name for path in FOLDER.glob("*.proto"))
-    done = protoc.main(["protoc", f"-I{FOLDER}", f"--descriptor_set_out={target}", *files])
+    places = [f"-I{FOLDER}", f"-I{well_known}", f"--descriptor_set_out={target}"]
+    done = protoc.main(["protoc", "--include_imports", *places, *files])
     if done:
         sys.exit(done)
 

@@ -1,0 +1,95 @@
+"""Who makes a call, from its metadata; and the names in its request, checked."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import unquote
+
+from pyrocket.formats.record import STORE_HOST
+from pyrocket.metadata.groups import check_group_name
+from pyrocket.metadata.topics import check_topic_name
+from pyrocket.rpc.gate import Gate
+from pyrocket.rpc.messaging.codes import RefusedError
+
+CLIENT_ID, NAMESPACE = "x-mq-client-id", "x-mq-namespace"
+MAX_GROUP_CHARACTERS = 120
+_SYSTEM_GROUPS = "CID_RMQ_SYS_"
+_MAX_PORT = 65_535
+
+Host = tuple[bytes, int]
+"""A packed address and a port, as records have them."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The client that makes a call."""
+
+    client_id: str
+    namespace: str
+    user: str
+    host: Host
+    gate: Gate
+
+    @classmethod
+    def of(cls, metadata: Iterable[tuple[str, Any]], peer: str, gate: Gate) -> "Caller":
+        """Return the caller. Raises RefusedError (CLIENT_ID_REQUIRED), NotAuthenticatedError."""
+        pairs = [*metadata]
+        found = {key: value for key, value in pairs if isinstance(value, str)}
+        client_id = found.get(CLIENT_ID, "").strip()
+        if not client_id:
+            raise RefusedError("CLIENT_ID_REQUIRED", f"the metadata {CLIENT_ID} is missing.")
+        user = gate.user(pairs)
+        return cls(client_id, found.get(NAMESPACE, ""), user, host_of_peer(peer), gate)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Identifies the client: no user can act for a client of another."""
+        return self.user, self.client_id
+
+    def topic(self, resource: Any) -> str:
+        """Return the name of a topic with its namespace. Raises TopicNameError."""
+        name = self._qualified(resource)
+        check_topic_name(name)
+        return name
+
+    def group(self, resource: Any) -> str:
+        """Return the name of a group. Raises GroupNameError, RefusedError."""
+        name = self._qualified(resource)
+        check_group_name(name)
+        if len(name) > MAX_GROUP_CHARACTERS or name.startswith(_SYSTEM_GROUPS):
+            raise RefusedError(
+                "ILLEGAL_CONSUMER_GROUP",
+                f"the group {name!r} has more than {MAX_GROUP_CHARACTERS} characters,"
+                f" or begins with {_SYSTEM_GROUPS}.",
+            )
+        return name
+
+    def admit(
+        self, call: str, topics: Sequence[str] = (), groups: Sequence[str] = (), **more: Any
+    ) -> None:
+        """Check that the user may make this call. Raises StorePermissionError."""
+        self.gate.admit(self.user, call, {"topics": topics, "groups": groups, **more})
+
+    def _qualified(self, resource: Any) -> str:
+        """Some clients send the namespace in the metadata, some in the resource, some in both."""
+        namespace, name = self.namespace or resource.resource_namespace, str(resource.name)
+        return f"{namespace}%{name}" if namespace and name else name
+
+
+def host_of_peer(peer: str) -> Host:
+    """Return the address of a connection, such as `ipv4:127.0.0.1:50123`."""
+    return parse_host(unquote(peer.partition(":")[2])) or STORE_HOST
+
+
+def parse_host(text: str) -> Host | None:
+    """Return `address:port`, or an address alone; None for anything else, such as a name."""
+    address, _, port = text.rpartition(":")
+    if text.count(":") > 1 and not text.startswith("["):
+        address, port = text, ""
+    if not (port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
+        address, port = text, ""
+    try:
+        return ip_address(address.strip("[]")).packed, int(port or 0)
+    except ValueError:
+        return None

@@ -1,0 +1,69 @@
+"""RocketMQ's codes: what the status of a reply says."""
+
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from pyrocket import errors
+from pyrocket.errors import PyrocketError
+from pyrocket.rpc.messaging.interface import new, number
+
+_MAX_TEXT = 600
+
+
+class RefusedError(Exception):
+    """A call or a message is refused with one of RocketMQ's codes."""
+
+    def __init__(self, code: str, text: str) -> None:
+        self.code, self.text = code, text
+        super().__init__(f"{code}: {text}")
+
+
+_BY_ERROR_CODE = {
+    "BODY_TOO_LARGE": "MESSAGE_BODY_TOO_LARGE",
+    "PROPERTIES_SIZE_EXCEEDED": "MESSAGE_PROPERTIES_TOO_LARGE",
+    "TIMER_TOO_FAR": "ILLEGAL_DELIVERY_TIME",
+    "TOPIC_NOT_WRITABLE": "FORBIDDEN",
+    "TRANSACTION_NOT_FOUND": "INVALID_TRANSACTION_ID",
+    "TRANSACTION_ENDED": "INVALID_TRANSACTION_ID",
+    "TRANSACTION_TOPIC_GONE": "TOPIC_NOT_FOUND",
+    "TAGS_INVALID": "ILLEGAL_FILTER_EXPRESSION",
+    "SQL_INVALID": "ILLEGAL_FILTER_EXPRESSION",
+    "FLUSH_DISK_TIMEOUT": "MASTER_PERSISTENCE_TIMEOUT",
+    "LOCK_TIMEOUT": "TOO_MANY_REQUESTS",
+}
+
+_BY_ERROR: list[tuple[type[Exception], str]] = [
+    (errors.StorePermissionError, "UNAUTHORIZED"),
+    (errors.TopicNameError, "ILLEGAL_TOPIC"),
+    (errors.TopicNotFoundError, "TOPIC_NOT_FOUND"),
+    (errors.GroupNameError, "ILLEGAL_CONSUMER_GROUP"),
+    (errors.GroupNotFoundError, "CONSUMER_GROUP_NOT_FOUND"),
+    (errors.QueueNotFoundError, "NOT_FOUND"),
+    (errors.OffsetOutOfRangeError, "ILLEGAL_OFFSET"),
+    (errors.UnsupportedError, "UNSUPPORTED"),
+    (errors.BrokerBusyError, "TOO_MANY_REQUESTS"),
+    (errors.InvalidInputError, "BAD_REQUEST"),
+    (DecodeError, "BAD_REQUEST"),
+]
+"""The first class that fits; any other error is INTERNAL_SERVER_ERROR."""
+
+
+def status(code: str, text: str = "") -> Any:
+    """Return a status; its text is never empty, since some clients print nothing else."""
+    return new("Status", code=number("Code", code), message=text[:_MAX_TEXT] or code)
+
+
+def refusal_of(error: Exception) -> RefusedError:
+    """Return the code and the text that a client gets for an error."""
+    if isinstance(error, RefusedError):
+        return error
+    if isinstance(error, PyrocketError):
+        text = f"{error.message} {error.remedy}".strip()
+        by_code = _BY_ERROR_CODE.get(error.code)
+    else:
+        text, by_code = f"the broker has failed unexpectedly: {type(error).__name__}.", None
+        if isinstance(error, DecodeError):
+            text = "the request is malformed."
+    found = next((code for kind, code in _BY_ERROR if isinstance(error, kind)), None)
+    return RefusedError(by_code or found or "INTERNAL_SERVER_ERROR", text)

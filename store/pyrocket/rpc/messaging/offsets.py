@@ -1,0 +1,73 @@
+"""UpdateOffset, GetOffset and QueryOffset: the offsets of queues, and those of groups."""
+
+from typing import Any
+
+from pyrocket.broker.broker import Broker
+from pyrocket.errors import OffsetOutOfRangeError
+from pyrocket.rpc.messaging.caller import Caller
+from pyrocket.rpc.messaging.codes import RefusedError, status
+from pyrocket.rpc.messaging.interface import ms_of, name_of, new
+
+
+class Offsets:
+    """Answers for one queue at a time."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._store = broker.store
+
+    def update_offset(self, request: Any, caller: Caller) -> Any:
+        """Commit an offset of a group that exists; it may be lower than the one before."""
+        topic, group, queue_id = _place(request, caller, "UpdateOffset")
+        self._store.groups.get(group)
+        offset, has = int(request.offset), self._range(topic, queue_id)
+        if not has[0] <= offset <= has[1]:
+            raise out_of_range(topic, queue_id, offset, *has)
+        self._store.groups.commit(group, topic, {queue_id: offset}, backwards=True)
+        return new("UpdateOffsetResponse", status=status("OK"))
+
+    def get_offset(self, request: Any, caller: Caller) -> Any:
+        """Return the offset that a group has committed."""
+        topic, group, queue_id = _place(request, caller, "GetOffset")
+        self._range(topic, queue_id)
+        offset = self._store.groups.committed(group, topic).get(queue_id)
+        if offset is None:
+            raise RefusedError("OFFSET_NOT_FOUND", f"{group} has not committed in this queue.")
+        return new("GetOffsetResponse", status=status("OK"), offset=offset)
+
+    def query_offset(self, request: Any, caller: Caller) -> Any:
+        """Return the first offset, the next one, or that of the first message from a time on."""
+        topic = caller.topic(request.message_queue.topic)
+        caller.admit("QueryOffset", [topic])
+        queue_id = int(request.message_queue.id)
+        minimum, maximum = self._range(topic, queue_id)
+        policy = name_of("QueryOffsetPolicy", request.query_offset_policy)
+        if policy == "TIMESTAMP":
+            if not request.HasField("timestamp"):
+                raise RefusedError("BAD_REQUEST", "the policy TIMESTAMP needs a timestamp.")
+            offset = self._store.offset_by_time(topic, queue_id, ms_of(request.timestamp))
+        elif policy in ("BEGINNING", "END"):
+            offset = minimum if policy == "BEGINNING" else maximum
+        else:
+            raise RefusedError("BAD_REQUEST", "the policy is not known.")
+        return new("QueryOffsetResponse", status=status("OK"), offset=offset)
+
+    def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return minimum and maximum. Raises TopicNotFoundError, QueueNotFoundError."""
+        store = self._store
+        return store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+
+
+def _place(request: Any, caller: Caller, call: str) -> tuple[str, str, int]:
+    topic, group = caller.topic(request.message_queue.topic), caller.group(request.group)
+    caller.admit(call, [topic], [group])
+    return topic, group, int(request.message_queue.id)
+
+
+def out_of_range(
+    topic: str, queue_id: int, offset: int, minimum: int, maximum: int
+) -> OffsetOutOfRangeError:
+    """Return the error for an offset that a queue does not have."""
+    return OffsetOutOfRangeError(
+        f"queue {queue_id} of {topic} has the offsets {minimum} to {maximum} (the next one),"
+        f" not {offset}."
+    )

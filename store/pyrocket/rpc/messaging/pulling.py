@@ -1,0 +1,98 @@
+"""PullMessage: messages of one queue from an offset on, without any state of a group."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyrocket.broker.broker import Broker
+from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.message import StoredMessage
+from pyrocket.rpc.messaging.caller import Caller
+from pyrocket.rpc.messaging.codes import RefusedError
+from pyrocket.rpc.messaging.delivered import message_of
+from pyrocket.rpc.messaging.interface import ms_of, name_of, new
+from pyrocket.rpc.messaging.offsets import out_of_range
+from pyrocket.rpc.messaging.telemetry import MAX_BATCH
+
+MAX_REPLY_BYTES = 4 << 20
+"""Of bodies in one reply; a first message may be longer."""
+
+_MAX_EXAMINED = 4096
+
+
+@dataclass(frozen=True)
+class Pull:
+    """What a client pulls. `topic` is checked, `resource` as the client names it."""
+
+    topic: str
+    resource: Any
+    queue_id: int
+    offset: int
+    max_messages: int
+    where: MessageFilter
+    wait_ms: int
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """Messages, and the offset to pull from next: after them and after those not wanted."""
+
+    messages: list[StoredMessage]
+    next_offset: int
+
+
+class Pulling:
+    """Reads queues."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._store = broker.store
+
+    def parse(self, request: Any, caller: Caller) -> Pull:
+        """Return what a client pulls, if it may."""
+        queue = request.message_queue
+        topic = caller.topic(queue.topic)
+        groups = [caller.group(request.group)] if request.group.name else []
+        caller.admit("PullMessage", [topic], groups)
+        return Pull(
+            topic=topic,
+            resource=queue.topic,
+            queue_id=int(queue.id),
+            offset=int(request.offset),
+            max_messages=min(max(int(request.batch_size), 1), MAX_BATCH),
+            where=filter_of(request.filter_expression),
+            wait_ms=ms_of(request.long_polling_timeout),
+        )
+
+    def pull(self, asked: Pull, start: int) -> Pulled:
+        """Return messages from `start` on. Raises OffsetOutOfRangeError with the range."""
+        store = self._store
+        minimum = store.min_offset(asked.topic, asked.queue_id)
+        maximum = store.max_offset(asked.topic, asked.queue_id)
+        if not minimum <= start <= maximum:
+            raise out_of_range(asked.topic, asked.queue_id, start, minimum, maximum)
+        found: list[StoredMessage] = []
+        size, end = 0, min(maximum, start + _MAX_EXAMINED)
+        for stored in store.messages(asked.topic, asked.queue_id, start, end):
+            if asked.where.matches(stored.properties):
+                found.append(stored)
+                size += len(stored.body)
+            if len(found) == asked.max_messages or size >= MAX_REPLY_BYTES:
+                return Pulled(found, stored.queue_offset + 1)
+        return Pulled(found, end)
+
+    def messages(self, asked: Pull, pulled: Pulled) -> list[bytes]:
+        """Return the replies with the messages."""
+        return [
+            new("PullMessageResponse", message=message_of(one, asked.resource)).SerializeToString()
+            for one in pulled.messages
+        ]
+
+
+def filter_of(expression: Any) -> MessageFilter:
+    """Return a filter. Raises RefusedError or InvalidInputError (ILLEGAL_FILTER_EXPRESSION)."""
+    kind = name_of("FilterType", expression.type)
+    text = expression.expression.strip()
+    if kind == "SQL":
+        if not text:
+            raise RefusedError("ILLEGAL_FILTER_EXPRESSION", "the SQL expression is empty.")
+        return MessageFilter.parse(sql=text)
+    return MessageFilter.parse(tags=text)

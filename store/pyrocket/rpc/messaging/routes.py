@@ -1,0 +1,82 @@
+"""QueryRoute: the queues of a topic, at the address that the client used."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyrocket.broker.broker import Broker
+from pyrocket.errors import TopicNotFoundError
+from pyrocket.metadata.topics import TopicConfig
+from pyrocket.rpc.messaging.caller import Caller
+from pyrocket.rpc.messaging.codes import RefusedError, status
+from pyrocket.rpc.messaging.interface import new, number
+
+_MIXED = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
+
+
+class Routes:
+    """Answers which queues a topic has."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._store = broker.store
+
+    def query_route(self, request: Any, caller: Caller) -> Any:
+        """Return one entry for each queue, in a stable order."""
+        topic = caller.topic(request.topic)
+        caller.admit("QueryRoute", [topic])
+        check_endpoints(request.endpoints)
+        config = self._config(topic)
+        types = [number("MessageType", name) for name in self.accepted(topic)]
+        queues = list(self._queues(request, config, types))
+        return new("QueryRouteResponse", status=status("OK"), message_queues=queues)
+
+    def accepted(self, topic: str) -> tuple[str, ...]:
+        """Return the types of messages that a topic takes."""
+        found = self._store.topics.message_type(topic)
+        return _MIXED if found in ("", "MIXED") else (found,)
+
+    def _config(self, topic: str) -> TopicConfig:
+        """Return the topic; a missing one as the first send would create it, if that is set.
+
+        Nothing is created here.
+        """
+        config = self._store.config
+        known = self._store.topics.all().get(topic)
+        if known is None and config.auto_create_topics:
+            return TopicConfig(topic, config.default_queues, config.default_queues)
+        if known is None:
+            raise no_route(topic)
+        return known
+
+    def _queues(self, request: Any, config: TopicConfig, types: list[int]) -> Iterator[Any]:
+        broker = new("Broker", name=self._store.broker_name, endpoints=request.endpoints)
+        for queue_id in range(max(config.read_queues, config.write_queues)):
+            permission = _permission(
+                config.readable and queue_id < config.read_queues,
+                config.writable and queue_id < config.write_queues,
+            )
+            yield new(
+                "MessageQueue",
+                topic=request.topic,
+                id=queue_id,
+                permission=permission,
+                broker=broker,
+                accept_message_types=types,
+            )
+
+
+def check_endpoints(endpoints: Any) -> None:
+    """Refuse a request that does not say which address its client used: it is the answer."""
+    if not endpoints.scheme or not endpoints.addresses:
+        raise RefusedError("ILLEGAL_ACCESS_POINT", "the request has no endpoints.")
+
+
+def no_route(topic: str) -> TopicNotFoundError:
+    """Return the error for a topic that does not exist, in the words of RocketMQ's name server."""
+    return TopicNotFoundError(
+        f"CODE: 17  DESC: No topic route info in name server for the topic: {topic}"
+    )
+
+
+def _permission(readable: bool, writable: bool) -> int:
+    name = {(True, True): "READ_WRITE", (True, False): "READ", (False, True): "WRITE"}
+    return number("Permission", name.get((readable, writable), "NONE"))

@@ -1,0 +1,209 @@
+"""The calls of `apache.rocketmq.v2.MessagingService`, and how each is answered.
+
+Whatever happens to a call that was received, its status is in its reply, and gRPC's status is OK.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, suppress
+from typing import Any, Protocol, TypeVar
+
+import grpc
+
+from pyrocket.broker.broker import Broker
+from pyrocket.errors import PyrocketError
+from pyrocket.rpc.gate import Gate
+from pyrocket.rpc.limits import Budget
+from pyrocket.rpc.messaging.caller import Caller
+from pyrocket.rpc.messaging.codes import RefusedError, refusal_of, status
+from pyrocket.rpc.messaging.interface import SERVICE, new
+from pyrocket.rpc.messaging.offsets import Offsets
+from pyrocket.rpc.messaging.pending_reply import PendingReply
+from pyrocket.rpc.messaging.pulling import Pulling
+from pyrocket.rpc.messaging.routes import Routes
+from pyrocket.rpc.messaging.sending import Sending
+from pyrocket.rpc.messaging.sessions import Session, Sessions, Stream
+from pyrocket.rpc.messaging.telemetry import (
+    Telemetry,
+    send_again_soon,
+    settings_are_for_node,
+)
+from pyrocket.rpc.messaging.transactions import AskedProducers, EndTransaction
+
+_LOG = logging.getLogger("pyrocket")
+
+_Value = TypeVar("_Value")
+Answer = Callable[[Any, Caller], Any]
+
+
+class Serving(Protocol):
+    """What a server offers to the calls of a service."""
+
+    budget: Budget
+
+    @property
+    def observe(self) -> Callable[[str, str, float], None]:
+        """Records name, status and seconds of a call."""
+        ...
+
+    def run(self, work: Callable[[], _Value], *, writes: bool = False) -> Awaitable[_Value]:
+        """Do work in a thread."""
+        ...
+
+    async def send(self, context: Any, reply: bytes) -> None:
+        """Send one reply of a stream; a client that does not read is disconnected."""
+        ...
+
+    def park(self) -> AbstractContextManager[None]:
+        """Count a client that waits. Raises BrokerBusyError."""
+        ...
+
+
+class MessagingService:
+    """Serves RocketMQ's clients. Used by one event loop."""
+
+    def __init__(self, broker: Broker, gate: Gate, serving: Serving) -> None:
+        self._gate, self._serving = gate, serving
+        self._sessions = Sessions()
+        routes = Routes(broker)
+        sending = Sending(broker, routes, self._sessions)
+        self._telemetry = Telemetry(broker, self._sessions)
+        self._pulling = Pulling(broker)
+        offsets, transactions = Offsets(broker), EndTransaction(broker)
+        self._answers: dict[str, Answer] = {
+            "QueryRoute": routes.query_route,
+            "Heartbeat": self._telemetry.heartbeat,
+            "NotifyClientTermination": self._telemetry.notify_client_termination,
+            "SendMessage": sending.send_message,
+            "RecallMessage": sending.recall_message,
+            "EndTransaction": transactions.end_transaction,
+            "UpdateOffset": offsets.update_offset,
+            "GetOffset": offsets.get_offset,
+            "QueryOffset": offsets.query_offset,
+        }
+        broker.transactions.ask_through(AskedProducers(self._sessions))
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the handlers of the service; a call without one is UNIMPLEMENTED."""
+        found = {name: self._unary(name, answer) for name, answer in self._answers.items()}
+        found["PullMessage"] = grpc.unary_stream_rpc_method_handler(self._pull_message)
+        found["Telemetry"] = grpc.stream_stream_rpc_method_handler(self._telemetry_stream)
+        return grpc.method_handlers_generic_handler(SERVICE, found)
+
+    def stop(self) -> None:
+        """End all streams."""
+        self._sessions.close()
+
+    def _unary(self, name: str, answer: Answer) -> grpc.RpcMethodHandler:
+        writes = name not in ("QueryRoute", "GetOffset", "QueryOffset")
+
+        async def handle(request: bytes, context: Any) -> bytes:
+            began = time.monotonic()
+            try:
+                async with self._serving.budget.hold(context.peer(), len(request)):
+                    reply = await self._serving.run(
+                        lambda: self._answer(name, answer, request, context), writes=writes
+                    )
+                    if isinstance(reply, PendingReply):
+                        reply = reply.reply(await asyncio.wrap_future(reply.result))
+                code = "OK"
+            except Exception as error:
+                refusal = self._refusal(error)
+                reply = new(f"{name}Response", status=status(refusal.code, refusal.text))
+                code = refusal.code
+            self._serving.observe(name, code, time.monotonic() - began)
+            return bytes(reply.SerializeToString())
+
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    def _answer(self, name: str, answer: Answer, request: bytes, context: Any) -> Any:
+        caller = self._caller(context)
+        return answer(new(f"{name}Request").FromString(request), caller)
+
+    def _caller(self, context: Any) -> Caller:
+        return Caller.of(context.invocation_metadata() or (), context.peer(), self._gate)
+
+    def _refusal(self, error: Exception) -> RefusedError:
+        if isinstance(error, PyrocketError):
+            error = self._gate.without_names(error)
+        refusal = refusal_of(error)
+        if refusal.code == "INTERNAL_SERVER_ERROR":
+            _LOG.error("a call has failed unexpectedly", exc_info=error)
+        return refusal
+
+    async def _pull_message(self, request: bytes, context: Any) -> None:
+        try:
+            asked = await self._serving.run(
+                lambda: self._pulling.parse(
+                    new("PullMessageRequest").FromString(request), self._caller(context)
+                )
+            )
+            pulled = await self._serving.run(lambda: self._pulling.pull(asked, asked.offset))
+            replies = await self._serving.run(lambda: self._pulling.messages(asked, pulled))
+            found = status("OK" if replies else "MESSAGE_NOT_FOUND")
+        except Exception as error:
+            refusal = self._refusal(error)
+            failed = new("PullMessageResponse", status=status(refusal.code, refusal.text))
+            await self._serving.send(context, failed.SerializeToString())
+            return
+        head = new("PullMessageResponse", status=found).SerializeToString()
+        tail = new("PullMessageResponse", next_offset=pulled.next_offset).SerializeToString()
+        for reply in (head, *replies, tail):
+            await self._serving.send(context, reply)
+
+    async def _telemetry_stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        """Serve the stream of one client until it ends, its client stops, or the broker does."""
+        try:
+            caller = await self._serving.run(lambda: self._caller(context))
+        except Exception as error:
+            await self._refuse(context, error)
+            return
+        try:
+            with self._serving.park():
+                await self._follow(requests, context, caller)
+        except PyrocketError as error:
+            await self._refuse(context, error)
+
+    async def _follow(self, requests: AsyncIterator[bytes], context: Any, caller: Caller) -> None:
+        stream = Stream()
+        session = self._sessions.connect(caller.key, stream)
+        reading = asyncio.ensure_future(self._read(requests, caller, session, stream))
+        try:
+            while (command := await stream.next()) is not None:
+                await self._serving.send(context, command.SerializeToString())
+        finally:
+            self._sessions.disconnect(session, stream)
+            reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reading
+
+    async def _read(
+        self, requests: AsyncIterator[bytes], caller: Caller, session: Session, stream: Stream
+    ) -> None:
+        """Answer the commands of a client until it closes its side of the stream."""
+        try:
+            async for request in requests:
+                reply = await self._serving.run(
+                    lambda request=request: self._reply(request, caller, session)  # type: ignore[misc]
+                )
+                if reply is None or not stream.offer(reply):
+                    continue
+                if settings_are_for_node(reply):
+                    send_again_soon(session)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            refusal = self._refusal(error)
+            stream.offer(new("TelemetryCommand", status=status(refusal.code, refusal.text)))
+        stream.offer(None)
+
+    def _reply(self, request: bytes, caller: Caller, session: Session) -> Any:
+        command = new("TelemetryCommand").FromString(request)
+        return self._telemetry.answer(command, caller, session)
+
+    async def _refuse(self, context: Any, error: Exception) -> None:
+        refusal = self._refusal(error)
+        command = new("TelemetryCommand", status=status(refusal.code, refusal.text))
+        await self._serving.send(context, command.SerializeToString())

@@ -1,0 +1,160 @@
+"""The clients that are connected: what each publishes, and the stream on which it can be asked.
+
+A client is known from its first call on; its stream may open later, or be lost for minutes while
+the client goes on sending.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+Key = tuple[str, str]
+"""User and client id."""
+
+MAX_COMMANDS = 64
+"""That wait for a client; what has no room is not sent."""
+
+_IDLE_S = 300
+MAX_CLIENTS = 10_000
+
+
+class Stream:
+    """The commands for one client, sent by the event loop. `offer` is for any thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: asyncio.Queue[Any] = asyncio.Queue()
+        self._room = MAX_COMMANDS
+        self._lock = threading.Lock()
+
+    @property
+    def room(self) -> int:
+        """How many more commands it takes."""
+        return self._room
+
+    def offer(self, command: Any) -> bool:
+        """Send a command, or None to end the stream; return False if too many are waiting."""
+        with self._lock:
+            if self._room <= 0 and command is not None:
+                return False
+            self._room -= 1
+        self._loop.call_soon_threadsafe(self._waiting.put_nowait, command)
+        return True
+
+    async def next(self) -> Any:
+        """Return the next command; None is the end."""
+        command = await self._waiting.get()
+        with self._lock:
+            self._room += 1
+        return command
+
+
+@dataclass
+class Session:
+    """One client.
+
+    Attributes:
+        language: Its name in `Language`, empty until the client has told.
+        topics: Those that it publishes to, by its settings or by what it has sent.
+        group: The group that it consumes with.
+        streams: Those that are open: one for each address that the client uses, the last one last.
+        settings: The reply to its last settings.
+    """
+
+    key: Key
+    language: str = ""
+    topics: set[str] = field(default_factory=set)
+    group: str = ""
+    streams: list[Stream] = field(default_factory=list)
+    settings: Any = None
+    seen: float = 0.0
+
+    @property
+    def stream(self) -> Stream | None:
+        """The stream that it opened last, None without one."""
+        return self.streams[-1] if self.streams else None
+
+    def end(self) -> None:
+        """End its streams."""
+        for stream in [*self.streams]:
+            stream.offer(None)
+
+
+class Sessions:
+    """All clients of a broker. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sessions: dict[Key, Session] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def seen(self, key: Key) -> Session:
+        """Return the session of a client that makes a call."""
+        with self._lock:
+            session = self._sessions.pop(key, None) or Session(key)
+            session.seen = time.monotonic()
+            self._sessions[key] = session  # The last one is the one seen last.
+            self._expire()
+        return session
+
+    def find(self, key: Key) -> Session | None:
+        """Return the session of a client, None for one that is not known."""
+        return self._sessions.get(key)
+
+    def sends_to(self, key: Key, topic: str) -> None:
+        """Remember that a client sends to a topic: it says so itself only every five minutes."""
+        self.seen(key).topics.add(topic)
+
+    def connect(self, key: Key, stream: Stream) -> Session:
+        """Use this stream for a client from now on."""
+        session = self.seen(key)
+        with self._lock:
+            session.streams.append(stream)
+        if self._closed:
+            stream.offer(None)
+        return session
+
+    def disconnect(self, session: Session, stream: Stream) -> None:
+        """Forget a stream that has ended."""
+        with self._lock:
+            session.streams.remove(stream)
+
+    def end(self, key: Key) -> None:
+        """Forget a client that is shutting down."""
+        with self._lock:
+            session = self._sessions.pop(key, None)
+        if session is not None:
+            session.end()
+
+    def close(self) -> None:
+        """End all streams."""
+        self._closed = True
+        for session in self._all():
+            session.end()
+
+    def topics(self) -> Collection[str]:
+        """Return the topics that clients with a stream publish to."""
+        return {topic for one in self._all() if one.streams for topic in [*one.topics]}
+
+    def producers(self, topic: str) -> list[Stream]:
+        """Return the streams of the clients that publish to a topic."""
+        return [one.streams[-1] for one in self._all() if one.streams and topic in one.topics]
+
+    def _all(self) -> list[Session]:
+        with self._lock:
+            return [*self._sessions.values()]
+
+    def _expire(self) -> None:
+        """Forget clients that have no stream and have not called for a while."""
+        oldest = time.monotonic() - _IDLE_S
+        for key, session in list(islice(self._sessions.items(), 2)):
+            is_old = session.seen < oldest or len(self._sessions) > MAX_CLIENTS
+            if is_old and not session.streams:
+                del self._sessions[key]

@@ -1,0 +1,114 @@
+"""The life of a client: Telemetry, Heartbeat and NotifyClientTermination.
+
+On the Telemetry stream a client sends its settings, and gets them back with what the broker sets;
+the broker asks its questions on it.
+"""
+
+import asyncio
+from typing import Any
+
+from pyrocket.broker.broker import Broker
+from pyrocket.rpc.messaging.caller import Caller
+from pyrocket.rpc.messaging.codes import RefusedError, status
+from pyrocket.rpc.messaging.interface import name_of, new, number, put_ms
+from pyrocket.rpc.messaging.sessions import Session, Sessions
+
+MAX_BATCH = 32
+LONG_POLL_MS = 20_000
+_RESEND_S = 1.0
+_FRAME_BYTES = (4 << 20) - 65_536
+"""Clients of Node.js receive at most 4 MiB with everything around the body."""
+
+_PRODUCER_ATTEMPTS = 3
+_NODE = "NODE_JS"
+
+
+class Telemetry:
+    """Knows the clients of one broker."""
+
+    def __init__(self, broker: Broker, sessions: Sessions) -> None:
+        self._store, self._sessions = broker.store, sessions
+
+    def heartbeat(self, request: Any, caller: Caller) -> Any:
+        """Note that a client lives. Never an error for one that is not known, as after a restart.
+
+        Clients of Node.js get their settings again: they miss those that arrive too early.
+        """
+        groups = [caller.group(request.group)] if request.group.name else []
+        caller.admit("Heartbeat", groups=groups)
+        session = self._sessions.seen(caller.key)
+        if session.language == _NODE:
+            send_again(session)
+        return new("HeartbeatResponse", status=status("OK"))
+
+    def notify_client_termination(self, request: Any, caller: Caller) -> Any:
+        """Forget a client."""
+        groups = [caller.group(request.group)] if request.group.name else []
+        caller.admit("NotifyClientTermination", groups=groups)
+        self._sessions.end(caller.key)
+        return new("NotifyClientTerminationResponse", status=status("OK"))
+
+    def answer(self, command: Any, caller: Caller, session: Session) -> Any:
+        """Return the reply to a command; None for one that needs none. Raises RefusedError."""
+        if command.WhichOneof("command") != "settings":
+            return None
+        settings = new("Settings")
+        settings.CopyFrom(command.settings)
+        kind = settings.WhichOneof("pub_sub")
+        if kind == "publishing":
+            self._publishing(settings, caller, session)
+        elif kind == "subscription":
+            self._subscription(settings, caller, session)
+        else:
+            raise RefusedError("BAD_REQUEST", "the settings name neither topics nor a group.")
+        settings.metric.Clear()
+        settings.metric.on = False
+        session.language = name_of("Language", settings.user_agent.language)
+        session.settings = new("TelemetryCommand", status=status("OK"), settings=settings)
+        return session.settings
+
+    def _publishing(self, settings: Any, caller: Caller, session: Session) -> None:
+        topics = [caller.topic(topic) for topic in settings.publishing.topics]
+        caller.admit("Telemetry", publishing=topics)
+        session.topics.update(topics)
+        longest = min(self._store.config.max_message_bytes, _FRAME_BYTES)
+        settings.publishing.max_body_size = longest
+        settings.publishing.validate_message_type = True
+        policy = settings.backoff_policy
+        policy.max_attempts = policy.max_attempts or _PRODUCER_ATTEMPTS
+        if not policy.HasField("exponential_backoff"):
+            _exponential(policy, initial_ms=10, max_ms=1000, multiplier=2)
+
+    def _subscription(self, settings: Any, caller: Caller, session: Session) -> None:
+        mine = settings.subscription
+        group = caller.group(mine.group)
+        topics = [caller.topic(one.topic) for one in mine.subscriptions]
+        caller.admit("Telemetry", subscribed=topics, groups=[group])
+        session.group = group
+        mine.fifo = False
+        mine.receive_batch_size = MAX_BATCH
+        put_ms(mine.long_polling_timeout, LONG_POLL_MS)
+
+
+def _exponential(policy: Any, *, initial_ms: int, max_ms: int, multiplier: float) -> None:
+    backoff = policy.exponential_backoff
+    put_ms(backoff.initial, initial_ms)
+    put_ms(backoff.max, max_ms)
+    backoff.multiplier = multiplier
+
+
+def send_again(session: Session) -> None:
+    """Send a client its settings once more."""
+    if session.stream is not None and session.settings is not None:
+        session.stream.offer(session.settings)
+
+
+def settings_are_for_node(command: Any) -> bool:
+    """Whether a command is the settings of a client of Node.js."""
+    language = command.settings.user_agent.language
+    return bool(language == number("Language", _NODE))
+
+
+def send_again_soon(session: Session) -> None:
+    """Send the settings once more, after the answers to the client's other calls."""
+    asyncio.get_running_loop().call_later(_RESEND_S, send_again, session)

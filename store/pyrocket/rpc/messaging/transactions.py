@@ -1,0 +1,68 @@
+"""EndTransaction, and the questions to producers about undecided messages."""
+
+from collections.abc import Collection
+from typing import Any
+
+from pyrocket.broker.broker import Broker
+from pyrocket.broker.half_checks import BrokerTransactions
+from pyrocket.rpc.messaging.caller import Caller
+from pyrocket.rpc.messaging.codes import RefusedError, status
+from pyrocket.rpc.messaging.delivered import message_of
+from pyrocket.rpc.messaging.interface import name_of, new
+from pyrocket.rpc.messaging.sessions import Sessions
+from pyrocket.services.transactions.model import CheckRequest, LocalTransactionState
+
+_STATES = {
+    "COMMIT": LocalTransactionState.COMMIT,
+    "ROLLBACK": LocalTransactionState.ROLLBACK,
+}
+
+
+class EndTransaction:
+    """Takes decisions."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._transactions: BrokerTransactions = broker.transactions
+
+    def end_transaction(self, request: Any, caller: Caller) -> Any:
+        """Commit or roll back; a resolution that is neither leaves the message undecided.
+
+        The transaction id is the message id. A decision is accepted at any time, unlike in
+        RocketMQ, which refuses those that come after the checks have begun.
+        """
+        topic = caller.topic(request.topic)
+        caller.admit("EndTransaction", [topic])
+        transaction_id = request.transaction_id.strip()
+        if not transaction_id:
+            raise RefusedError("INVALID_TRANSACTION_ID", "the transaction id is blank.")
+        resolution = name_of("TransactionResolution", request.resolution)
+        state = _STATES.get(resolution, LocalTransactionState.UNKNOWN)
+        self._transactions.end(topic, transaction_id, state)
+        return new("EndTransactionResponse", status=status("OK"))
+
+
+class AskedProducers:
+    """The producers that are connected, as `BrokerTransactions` asks them."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def topics(self) -> Collection[str]:
+        """Return the topics that connected producers send to."""
+        return self._sessions.topics()
+
+    def room(self, topic: str) -> int:
+        """Return how many more questions the producers of a topic accept."""
+        return sum(max(stream.room, 0) for stream in self._sessions.producers(topic))
+
+    def ask(self, topic: str, request: CheckRequest) -> None:
+        """Ask a producer of the topic; without one the message is asked about in a later round."""
+        command = new(
+            "RecoverOrphanedTransactionCommand",
+            message=message_of(request.message, new("Resource", name=topic)),
+            transaction_id=request.half.transaction_id,
+        )
+        streams = sorted(self._sessions.producers(topic), key=lambda one: -one.room)
+        for stream in streams:
+            if stream.offer(new("TelemetryCommand", recover_orphaned_transaction_command=command)):
+                return

@@ -1,0 +1,138 @@
+"""Every call of RocketMQ's protocol, with no, bad, foreign and good credentials."""
+
+import pytest
+from pyrocket import Message, Store
+from pyrocket.broker.access import read_access
+from pyrocket.rpc.connection import Credentials
+from pyrocket.rpc.descriptors import service
+from pyrocket.rpc.gate import NEEDS
+from pyrocket.rpc.messaging.interface import SERVICE, number
+from support.broker import served
+from support.rocketmq_stub import ENDPOINTS, Stub, code_of, message, queue, resource
+
+USERS = """
+[users.owner]
+secret = "the owner's secret"
+[users.stranger]
+secret = "the stranger's secret"
+[users.publisher]
+secret = "the publisher's secret"
+[users.root]
+secret = "the root's secret"
+[[rules]]
+users = ["owner"]
+topics = ["orders"]
+groups = ["etl"]
+allow = ["publish", "subscribe"]
+[[rules]]
+users = ["stranger"]
+topics = ["others"]
+groups = ["others"]
+allow = ["admin"]
+[[rules]]
+users = ["publisher"]
+topics = ["orders", "new"]
+allow = ["publish"]
+[[rules]]
+users = ["root"]
+topics = ["*"]
+groups = ["*"]
+allow = ["admin"]
+"""
+CALLERS = {
+    "no credentials": (),
+    "an empty key": (("authorization", "MQv2-HMAC-SHA1 Credential=, Signature="),),
+    "a wrong secret": Credentials(access_key="owner", secret_key="wrong").metadata(),
+    "a foreign user": Credentials(
+        access_key="stranger", secret_key="the stranger's secret"
+    ).metadata(),
+    "the owner": Credentials(access_key="owner", secret_key="the owner's secret").metadata(),
+    "an administrator": Credentials(access_key="root", secret_key="the root's secret").metadata(),
+}
+MINE = {"message_queue": queue("orders"), "group": resource("etl")}
+HANDLED = {"topic": resource("orders"), "group": resource("etl")}
+ARGUMENTS = {
+    "QueryRoute": {"topic": resource("orders"), "endpoints": ENDPOINTS},
+    "Heartbeat": {"group": resource("etl")},
+    "NotifyClientTermination": {"group": resource("etl")},
+    "SendMessage": {"messages": [message(topic="orders")]},
+    "RecallMessage": {"topic": resource("orders"), "recall_handle": "djEgb3JkZXJzIGIgMSB4"},
+    "EndTransaction": {"topic": resource("orders"), "transaction_id": "x"},
+    "PullMessage": MINE,
+    "UpdateOffset": MINE,
+    "GetOffset": MINE,
+    "QueryOffset": {"message_queue": queue("orders")},
+}
+NOT_SERVED = {"SyncLiteSubscription"}
+POP = {
+    *("QueryAssignment", "ReceiveMessage", "AckMessage", "ChangeInvisibleDuration"),
+    "ForwardMessageToDeadLetterQueue",
+}
+PRODUCER = {"publishing": {"topics": [resource("orders")]}}
+CONSUMER = {
+    "subscription": {"group": resource("etl"), "subscriptions": [{"topic": resource("orders")}]}
+}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    path = tmp_path_factory.mktemp("users") / "users.toml"
+    path.touch(0o600)
+    path.write_text(USERS)
+    users = read_access(str(path))
+    with Store.open(tmp_path_factory.mktemp("store"), create=True) as store:
+        store.append(Message(topic="orders", body=b"1"))
+        store.groups.create("etl")
+        with served(store, access=lambda: users) as found:
+            yield found
+
+
+def test_each_call_is_in_the_table_of_rights_and_in_this_matrix():
+    names = {method.name for method in service(SERVICE).methods}
+    assert names - NOT_SERVED <= set(NEEDS)
+    assert {*ARGUMENTS, "Telemetry"} == names - NOT_SERVED - POP
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("call", ARGUMENTS)
+def test_a_call_is_answered_only_to_those_who_have_the_right(address, call, caller):
+    stub = Stub(address, metadata=CALLERS[caller])
+    refused = stub.code(call, **ARGUMENTS[call]) == "UNAUTHORIZED"
+    assert refused == (caller not in ("the owner", "an administrator"))
+    stub.close()
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("settings", [PRODUCER, CONSUMER])
+def test_a_stream_is_opened_only_for_those_who_have_the_right(address, settings, caller):
+    stub = Stub(address, metadata=CALLERS[caller])
+    with stub.telemetry(**settings) as commands:
+        refused = next(commands).status.code == number("Code", "UNAUTHORIZED")
+    assert refused == (caller not in ("the owner", "an administrator"))
+    stub.close()
+
+
+def test_a_send_creates_a_topic_only_for_an_administrator(address):
+    key = Credentials(access_key="publisher", secret_key="the publisher's secret")
+    stub = Stub(address, metadata=key.metadata())
+    assert code_of(stub.send(b"1", topic="orders")) == "OK"
+    assert code_of(stub.send(b"1", topic="new")) == "UNAUTHORIZED"
+    assert stub.code("PullMessage", message_queue=queue("orders")) == "UNAUTHORIZED"
+    stub.close()
+    root = Stub(address, metadata=CALLERS["an administrator"])
+    assert code_of(root.send(b"1", topic="new")) == "OK"
+    root.close()
+
+
+def test_a_user_does_not_end_a_client_of_another(address):
+    mine = Stub(address, "same id", CALLERS["the owner"])
+    theirs = Stub(address, "same id", CALLERS["a foreign user"])
+    with mine.telemetry(**PRODUCER) as commands:
+        next(commands)
+        assert theirs.code("NotifyClientTermination") == "OK"
+        assert mine.code("Heartbeat") == "OK"
+        mine.send(b"1", topic="orders")
+        assert mine.code("NotifyClientTermination") == "OK"
+        assert list(commands) == []
+    mine.close()
+    theirs.close()
