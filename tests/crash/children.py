@@ -16,6 +16,7 @@ from pyrocket.disk.shared_state import SharedState
 from pyrocket.errors import OffsetOutOfRangeError, SinkError
 from support.halves import send_for_ever  # noqa: F401  a task of its own
 from support.inner import inner
+from support.pops import consume_for_ever  # noqa: F401  a task of its own
 from support.sinks import numbered, stage_tasks
 from support.stores import SMALL, batch, message
 

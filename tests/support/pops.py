@@ -1,11 +1,17 @@
 """Consumer groups for tests: a `Pop` over a store, whose appends are done at once."""
 
+import os
+import random
 from concurrent.futures import Future
 
+from pyrocket import Store
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import PopSettings
 
-from support.stores import message
+from support.stores import SMALL, FakeClock, message
+
+INVISIBLE_MS = 10_000
+POP_CRASHES = PopSettings(first_attempts=2, commit_ms=5_000, snapshot_ms=20_000)
 
 
 def at_once(store):
@@ -51,7 +57,11 @@ def attempts(received):
 
 def handles(received):
     """Its handles."""
-    return [one.handle for one in received.messages]
+    return handles_of(received.messages)
+
+
+def handles_of(deliveries):
+    return [one.handle for one in deliveries]
 
 
 def acked(pop, received, group="g", topic="t"):
@@ -59,3 +69,29 @@ def acked(pop, received, group="g", topic="t"):
     done = pop.ack(group, topic, handles(received))
     done.stored.result(10)
     return done.valid
+
+
+def consume_for_ever(path, diary, seed):
+    """Send, receive, ack and fail messages until the process is killed; report each step."""
+    out = os.open(diary, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    rng, clock = random.Random(seed), FakeClock(1_700_000_000_000 + seed * 3_600_000)
+    store = Store.open(path, clock=clock, config=SMALL)
+    pop, count = Pop(store, at_once(store), POP_CRASHES), 0
+    while True:
+        for body in sent(store, 3, first=seed * 100_000 + count):
+            os.write(out, b"sent %s\n" % body)
+        count += 3
+        received = pop.receive("g", "t", max_messages=8, invisible_ms=INVISIBLE_MS)
+        for one in received.messages:
+            os.write(out, b"got %s %d\n" % (one.message.body, one.attempt))
+        chosen = [one for one in received.messages if rng.random() < 0.8]
+        for kind in (b"tried", b"acked"):
+            for one in chosen:
+                os.write(out, b"%s %s\n" % (kind, one.message.body))
+            if kind == b"tried":
+                pop.ack("g", "t", handles_of(chosen))
+        clock.now += rng.choice([0, INVISIBLE_MS])
+        store.deliver_due()
+        pop.sweep()
+        if count % 10 == 0:
+            pop.snapshot()

@@ -117,9 +117,7 @@ class Pop:
         def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
             return Ack(group, *place, cursor, sorted(one.offset for one in receipts))
 
-        # Other groups have retry topics: a message that is not in flight may have been moved there.
-        fifo = self._is_fifo(group)
-        return self._change(group, topic, handles, events, ended_is_valid=fifo)
+        return self._change(group, topic, handles, events, ended_is_valid=self._is_fifo(group))
 
     def change_invisible(self, group: str, topic: str, handle: str, invisible_ms: int) -> Changed:
         """Make a message visible so long from now (0: at once), and return its new handle.
@@ -156,8 +154,8 @@ class Pop:
     def forward_to_dlq(self, group: str, topic: str, handle: str) -> Acked:
         """Move a message to the group's dead-letter topic. Raises BrokerBusyError.
 
-        The handle of a message that is dead already is valid. The first dead letter of a group
-        creates the topic, which waits for the write lock.
+        In a FIFO group, the handle of a message that is dead already stays valid. The first dead
+        letter of a group creates the topic, which waits for the write lock.
         """
         self._storage.ensure_topics({dead_letter_topic(group): 1})
         letters: list[EncodedBatch] = []
@@ -170,7 +168,8 @@ class Pop:
                 letters.append(dead_letter(record, group, attempts=receipt.attempt))
             return Ack(group, *place, cursor, [receipt.offset])
 
-        return self._change(group, topic, [handle], events, batches=letters, ended_is_valid=True)
+        fifo = self._is_fifo(group)
+        return self._change(group, topic, [handle], events, batches=letters, ended_is_valid=fifo)
 
     def sweep(self) -> Swept:
         """Do what is due: call it once a second or so, and at `Swept.next_ms`.
@@ -297,7 +296,11 @@ class Pop:
     def _find(
         self, state: GroupState, topic: str, handle: str, *, ended_is_valid: bool = False
     ) -> tuple[Place, Receipt] | None:
-        """Return the queue and receipt of a valid handle."""
+        """Return the queue and receipt of a valid handle.
+
+        With `ended_is_valid`, messages that are not in flight have been acked: they are not of a
+        group that moves them to its retry topic.
+        """
         receipt = self._receipts.parse(state.name, topic, handle)
         if receipt is None:
             return None

@@ -95,6 +95,7 @@ def test_retries_are_received_with_the_topic_that_they_come_from(store, clock):
 
 def test_a_message_is_moved_to_the_dead_letters_on_request_and_once(store, clock):
     pop = popped(store)
+    store.groups.update("g", fifo=True)
     sent(store, 2)
     one, two = handles(pop.receive("g", "t"))
     assert pop.forward_to_dlq("g", "t", one).valid == (True,)
