@@ -14,6 +14,8 @@ from pyrocket.arguments import check_numbers, check_text
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
+from pyrocket.filters.sql_parser import parse_sql
+from pyrocket.metadata.consumer_filters import ConsumerFilter, ConsumerFilters
 from pyrocket.metadata.groups import (
     Backoff,
     GroupConfig,
@@ -48,6 +50,7 @@ class Groups:
         self._engine, self._reader = engine, engine.reader
         self._offsets = GroupOffsets(engine.layout)
         self._known = Subscriptions(engine.layout, engine.clock)
+        self._filters = ConsumerFilters(engine.layout, engine.clock)
 
     def all(self) -> dict[str, GroupConfig]:
         """Return all groups by name: those of `subscriptionGroup.json`, and those with offsets."""
@@ -113,6 +116,28 @@ class Groups:
             )
             self._known.put(changed)
         return changed
+
+    def filters(self) -> dict[tuple[str, str], ConsumerFilter]:
+        """Return the SQL subscriptions by (topic, group), those that have ended included."""
+        return self._filters.all()
+
+    def subscribe(self, group: str, expressions: Mapping[str, str]) -> None:
+        """Save the SQL subscriptions of a group, topic → expression; its others end.
+
+        Nothing is written if nothing has changed. Raises InvalidInputError (SQL_INVALID), which
+        names the character, and GroupNameError.
+        """
+        check_group_name(group)
+        for expression in expressions.values():
+            parse_sql(expression)
+        mine = {
+            topic: one.expression
+            for (topic, name), one in self._filters.all().items()
+            if name == group and not one.dead_ms
+        }
+        if mine != dict(expressions):
+            with self._engine.writer.exclusive():
+                self._filters.replace(group, expressions)
 
     def commit(
         self, group: str, topic: str, offsets: Mapping[int, int], *, backwards: bool = False

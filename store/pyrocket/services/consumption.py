@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyrocket.disk.io import read_or_none, replace_file
+from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.disk.shared_state import DISPATCHED
 from pyrocket.engine.engine import Engine
@@ -233,3 +234,16 @@ def _records(piece: RecordSlice) -> Iterator[Record]:
     fields = piece.records
     for start, size in zip(fields.starts.tolist(), fields.sizes.tolist(), strict=True):
         yield decode_record(fields.buffer.slice(start, size).to_pybytes())
+
+
+def check_pop_file(layout: Layout) -> None:
+    """Raise StoreDamagedError if the snapshot cannot be read."""
+    data = read_or_none(layout.pop)
+    try:
+        int(decode_own(layout.pop, data)["next"]) if data is not None else 0
+    except PARSE_ERRORS as error:
+        raise StoreDamagedError(
+            f"{layout.pop} cannot be parsed ({describe_error(error)}): consumer groups receive"
+            " messages again that they have acked.",
+            remedy="Restore it from a copy, or remove it.",
+        ) from error

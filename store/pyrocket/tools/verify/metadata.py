@@ -12,6 +12,7 @@ from pyrocket.config import MAX_QUEUES
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
+from pyrocket.metadata.consumer_filters import ConsumerFilters
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.groups import GroupOffsets, Offsets, Subscriptions
 from pyrocket.metadata.json_table import BY_HAND, EMPTY, MISSING, Content, JsonTable
@@ -19,6 +20,7 @@ from pyrocket.metadata.queue_ends import QueueEnds
 from pyrocket.metadata.retention import RetentionFile
 from pyrocket.metadata.service_cursors import DelayOffsets, read_cursors
 from pyrocket.metadata.topics import TopicConfig, Topics, entry_of
+from pyrocket.services.consumption import check_pop_file
 from pyrocket.services.sink.ledger import check_ledger
 from pyrocket.tools.verify.finding import Findings, Severity, repair
 from pyrocket.tools.verify.report import SIZES
@@ -58,6 +60,7 @@ def check_config(
         layout.retention: lambda: RetentionFile(layout).read(),
         layout.sink_ledger: lambda: check_ledger(layout),
         layout.cursors: lambda: read_cursors(layout),
+        layout.pop: lambda: check_pop_file(layout),
     }.items():
         _check_own(path, parse, findings)
     if identity_error is not None:
@@ -91,6 +94,7 @@ def _tables(layout: Layout) -> dict[Path, JsonTable[Any]]:
     known: dict[str, JsonTable[Any]] = {
         "consumerOffset.json": GroupOffsets(layout).table,
         "delayOffset.json": DelayOffsets(layout).table,
+        "consumerFilter.json": ConsumerFilters(layout, lambda: 0).table,
         "subscriptionGroup.json": Subscriptions(layout, lambda: 0).table,
         "topics.json": Topics(layout, lambda: 0).table,
     }
