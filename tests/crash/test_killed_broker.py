@@ -8,7 +8,7 @@ import threading
 import pyarrow as pa
 import pytest
 from pyrocket import SinkBatch, Store
-from pyrocket.rpc import upload
+from pyrocket.rpc import remote_sink
 from pyrocket.rpc.client import Client, Timeouts
 from pyrocket.rpc.connection import Connection
 from pyrocket.rpc.remote_sink import RemoteSink
@@ -86,7 +86,7 @@ def numbers(store, topic):
 
 @pytest.mark.parametrize("kills", [2, pytest.param(100, marks=pytest.mark.heavy)])
 def test_a_killed_broker_loses_nothing_acknowledged(tmp_path, monkeypatch, kills):
-    monkeypatch.setattr(upload, "BLOCK_BYTES", 20_000)
+    monkeypatch.setattr(remote_sink, "BLOCK_BYTES", 20_000)
     path, listen = tmp_path / "store", ("--listen", f"127.0.0.1:{free_port()}")
     broker = start(path, *listen)
     try:

@@ -58,7 +58,8 @@ def test_this_broker_understands_the_clients_of_other_releases(recorded, more, t
         for name, sent, expected in recorded["calls"]:
             if name == "Watch":
                 continue
-            found = ask(channel, name, bytes.fromhex(sent) + more)
+            first, *rest = map(bytes.fromhex, sent)
+            found = ask(channel, name, [first + more, *rest])
             assert len(found) == len(expected), name
             if name in STREAMS or name in VARYING:
                 continue

@@ -31,6 +31,7 @@ from pyrocket.versions import RELEASE
 FOLDER = Path(__file__).with_name("wire")
 SERVICE = "pyrocket.v1.Broker"
 STREAMS = {each.name for each in service(SERVICE).methods if each.server_streaming}
+TAKES_STREAMS = {each.name for each in service(SERVICE).methods if each.client_streaming}
 
 
 def session(address):
@@ -81,16 +82,20 @@ def _bodies(slices):
 
 @contextmanager
 def answering(answer):
-    """Serve a function of a call's name and request that returns all replies as bytes."""
+    """Serve a function of a call's name and requests that returns all replies as bytes."""
 
     class Calls(grpc.GenericRpcHandler):
         def service(self, details):
             name = details.method.rpartition("/")[2]
             if name in STREAMS:
                 return grpc.unary_stream_rpc_method_handler(
-                    lambda sent, _: iter(answer(name, sent))
+                    lambda sent, _: iter(answer(name, [sent]))
                 )
-            return grpc.unary_unary_rpc_method_handler(lambda sent, _: answer(name, sent)[0])
+            if name in TAKES_STREAMS:
+                return grpc.stream_unary_rpc_method_handler(
+                    lambda sent, _: answer(name, [*sent])[0]
+                )
+            return grpc.unary_unary_rpc_method_handler(lambda sent, _: answer(name, [sent])[0])
 
     server = grpc.server(ThreadPoolExecutor(4), handlers=(Calls(),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -102,11 +107,13 @@ def answering(answer):
 
 
 def ask(channel, name, sent):
-    """Make a call with bytes, and return all replies as bytes."""
+    """Make a call with requests as bytes, and return all replies as bytes."""
     path = f"/{SERVICE}/{name}"
     if name in STREAMS:
-        return list(channel.unary_stream(path)(sent, timeout=20))
-    return [channel.unary_unary(path)(sent, timeout=20)]
+        return list(channel.unary_stream(path)(*sent, timeout=20))
+    if name in TAKES_STREAMS:
+        return [channel.stream_unary(path)(iter(sent), timeout=20)]
+    return [channel.unary_unary(path)(*sent, timeout=20)]
 
 
 def record():
@@ -121,7 +128,9 @@ def record():
 
             def forward(name, sent):
                 replies = ask(channel, name, sent)
-                calls.append([name, sent.hex(), [reply.hex() for reply in replies]])
+                calls.append(
+                    [name, [each.hex() for each in sent], [each.hex() for each in replies]]
+                )
                 return replies
 
             with answering(forward) as between:

@@ -24,6 +24,11 @@ class FaultyServer(Server):
         reply = await super()._reply(call, request, context)
         return await lose(context) if fault else reply
 
+    async def _reply_to_blocks(self, call, requests, context):
+        fault = await self._fault(call, context)
+        reply = await super()._reply_to_blocks(call, requests, context)
+        return await lose(context) if fault else reply
+
     async def _replies(self, call, request, context):
         if await self._fault(call, context):
             self._cut.add(context)

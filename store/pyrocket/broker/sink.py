@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from pyrocket.broker.append_queue import AppendQueue
+from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import SinkError
+from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.message import AppendResult
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.sink.batch import Published, SinkBatch, Staged
@@ -27,28 +29,32 @@ class StoreSink:
         count = queues or self._store.config.default_queues
         return topics.create(topic, read_queues=count, write_queues=count)
 
-    def append(self, topics: Mapping[str, int], runs: Sequence[bytes]) -> "Future[AppendResult]":
-        """Append runs of records, each of one topic: all of them, or none.
+    def check(self, topics: Mapping[str, int], block: bytes) -> EncodedBatch:
+        """Return the records of a block, all of one topic, for `append` or `stage`.
 
         `topics` has the topics that they were sent to, with the write queues that the client knows.
-        Raises MessageError, TopicNotFoundError (TOPIC_CHANGED), BrokerBusyError.
+        Raises MessageError, TopicNameError.
         """
-        if not runs:
+        return self._store.sink.receiver.check(topics, block)
+
+    def append(self, records: ReceivedRecords) -> "Future[AppendResult]":
+        """Append checked records: all of them, or none.
+
+        Raises TopicNotFoundError (TOPIC_CHANGED), BrokerBusyError.
+        """
+        if not records.batches:
             nothing: Future[AppendResult] = Future()
             nothing.set_result(AppendResult(0, 0, self._store.position().published))
             return nothing
-        return self.appends.put(self._store.sink.receiver.check(topics, runs))
+        return self.appends.put(records)
 
-    def stage(
-        self, name: str, number: int, topics: Mapping[str, int], runs: Sequence[bytes]
-    ) -> None:
-        """Write block `number` of a staged file, whose name the client has made.
+    def stage(self, name: str, number: int, records: ReceivedRecords) -> None:
+        """Write checked records as block `number` of a staged file, whose name the client has made.
 
-        A repeat changes nothing. Raises as `append`, SinkError (UPLOAD_LOST), StoreUnavailableError
+        A repeat changes nothing. Raises SinkError (UPLOAD_LOST), StoreUnavailableError
         (STAGING_FULL).
         """
-        receiver = self._store.sink.receiver
-        receiver.stage(name, number, receiver.check(topics, runs))
+        self._store.sink.receiver.stage(name, number, records.batches)
 
     def finish_staging(self, name: str, blocks: int) -> tuple[int, int]:
         """Complete a staged file; return its length and checksum. A repeat changes nothing."""

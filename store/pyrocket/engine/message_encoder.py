@@ -10,7 +10,7 @@ import os
 import random
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 
@@ -42,6 +42,7 @@ from pyrocket.formats.properties import (
 )
 from pyrocket.formats.record import STORE_HOST, V6_BYTES, encode_record
 from pyrocket.formats.record_batch import (
+    ENCODE_BYTES,
     EncodedBatch,
     batch_of_records,
     encode_batch,
@@ -114,35 +115,58 @@ class MessageEncoder:
         Delayed rows become records for the system topics. Raises MessageError with the row, and the
         errors of `route_to`.
         """
-        encoded: list[EncodedBatch] = []
-        for name, rows in _by_topic(batch, topic):
-            to = route_to(name)
+        return list(self.encode_parts(batch, columns, topic, first_queue, route_to, ENCODE_BYTES))
+
+    def encode_parts(
+        self,
+        batch: pa.RecordBatch,
+        columns: SendColumns,
+        topic: str | None,
+        first_queue: int,
+        route_to: Callable[[str], TopicRoute],
+        max_bytes: int,
+    ) -> Iterator[EncodedBatch]:
+        """Return an iterator over the same records, which encodes about `max_bytes` at a time.
+
+        All topics have their routes before it begins.
+        """
+        parts = [(route_to(name), rows) for name, rows in _by_topic(batch, topic)]
+        return self._encode_parts(columns, parts, first_queue, max_bytes)
+
+    def _encode_parts(
+        self,
+        columns: SendColumns,
+        parts: Sequence[tuple[TopicRoute, pa.Array | None]],
+        first_queue: int,
+        max_bytes: int,
+    ) -> Iterator[EncodedBatch]:
+        for to, rows in parts:
             part = columns if rows is None else columns.take(rows)
             try:
-                encoded += self._encode_columns(part, to, first_queue)
+                yield from self._encode_columns(part, to, first_queue, max_bytes)
             except MessageError as error:
                 raise _name_row(error, rows) from None
-        return encoded
 
     def _encode_columns(
-        self, columns: SendColumns, route_to: TopicRoute, first_queue: int
-    ) -> list[EncodedBatch]:
-        """Return the rows as records for one topic, and for the system topics."""
+        self, columns: SendColumns, route_to: TopicRoute, first_queue: int, max_bytes: int
+    ) -> Iterator[EncodedBatch]:
+        """Yield the rows as records for one topic, and for the system topics."""
         queue_ids = route(columns, route_to.topic, route_to.queues, first_queue)
         now = self._clock()
-        encoded: list[EncodedBatch] = []
         for parcel in self.delays.split(columns, route_to.topic, queue_ids, now):
             order = order_by_queue(parcel.queue_ids)
             ordered = parcel if order is None else parcel.take(order)
-            encoded += self._encode_parcel(ordered, now)
-        return encoded
+            yield from self._encode_parcel(ordered, now, max_bytes)
 
-    def _encode_parcel(self, parcel: Parcel, now: int) -> list[EncodedBatch]:
+    def _encode_parcel(self, parcel: Parcel, now: int, max_bytes: int) -> Iterator[EncodedBatch]:
         ids = self._ids.column(len(parcel.columns))
         to = parcel.topic, parcel.queue_ids, ids, now
+        delays, dues = parcel.delays, parcel.dues
         try:
-            batches = encode_batch(parcel.columns, *to, delays=parcel.delays, dues=parcel.dues)
-            return list(map(self._with_room, batches))
+            yield from map(
+                self._with_room,
+                encode_batch(parcel.columns, *to, delays=delays, dues=dues, max_bytes=max_bytes),
+            )
         except MessageError as error:
             raise _name_row(error, None if parcel.rows is None else pa.array(parcel.rows)) from None
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from pyrocket.clock import Clock
 from pyrocket.config import MAX_PROPERTIES_BYTES, StoreConfig
 from pyrocket.errors import MessageError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.compression import COMPRESSED_FLAGS
+from pyrocket.formats.message_keys import keys_of_batch
 from pyrocket.formats.properties import (
     DELAY,
     KEYS,
@@ -29,12 +29,12 @@ from pyrocket.formats.properties import (
     UNIQ_KEY,
 )
 from pyrocket.formats.property_columns import numbers, real_places
-from pyrocket.formats.record import follow
+from pyrocket.formats.record import FIXED_BYTES
 from pyrocket.formats.record_batch import Appended, EncodedBatch, with_crc_room
 from pyrocket.formats.record_crc import OUR_HOST
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
-from pyrocket.index.keys.key_items import keys_of_records
+from pyrocket.formats.wire_block import decode_records
 from pyrocket.index.queues.dispatcher import tags_codes
 from pyrocket.log.valid_end import record_fault, whole_records
 from pyrocket.message import AppendResult
@@ -72,15 +72,15 @@ class RecordCheck:
     def __init__(self, config: StoreConfig, clock: Clock) -> None:
         self._config, self._clock = config, clock
 
-    def check(self, routes: Mapping[str, int], runs: Sequence[bytes]) -> ReceivedRecords:
-        """Check runs of records, each of one topic. Raises MessageError, TopicNameError.
+    def check(self, routes: Mapping[str, int], block: bytes) -> EncodedBatch:
+        """Check the records of a block, and return them; they use its memory.
 
         `routes` maps the topics to which they were sent to the numbers of write queues that the
-        sender knows.
+        sender knows. Raises MessageError, TopicNameError.
         """
         for topic in routes:
             check_topic_name(topic)
-        return ReceivedRecords(routes, [self._batch(_Run(data), routes) for data in runs])
+        return self._batch(_Run(block), routes)
 
     def _batch(self, run: "_Run", routes: Mapping[str, int]) -> EncodedBatch:
         longest = self._config.max_message_bytes
@@ -105,7 +105,7 @@ class RecordCheck:
             bounds=np.append(run.fields.starts, run.fields.buffer.size),
             queue_ids=run.queue_ids.astype(np.int32),
             tags_codes=codes,
-            keys=keys_of_records(run.fields),
+            keys=keys_of_batch(run.topic, run.ids, run.properties.column(KEYS)),
             delays=self._delays(run, codes) if run.topic == SCHEDULE_TOPIC else None,
             due=self._due(run) if run.topic == TIMER_TOPIC else None,
         )
@@ -135,8 +135,8 @@ class RecordCheck:
 class _Run:
     """Consecutive records of one topic with valid structure and checksums."""
 
-    def __init__(self, data: bytes) -> None:
-        self.fields = _placed(data)
+    def __init__(self, block: bytes) -> None:
+        self.fields = _placed(block)
         count = whole_records(self.fields)
         if count < len(self.fields):
             start = int(self.fields.starts[count])
@@ -157,8 +157,8 @@ class _Run:
         demand(fields.has_store_host(OUR_HOST), "its store host is not ours")
         lengths = fields.properties_length
         demand(lengths <= MAX_PROPERTIES_BYTES, "its properties are too long")
-        ids = self.properties.column(UNIQ_KEY)
-        demand(ids.is_valid().to_numpy(zero_copy_only=False), f"it has no {UNIQ_KEY}")
+        self.ids = self.properties.column(UNIQ_KEY)
+        demand(self.ids.is_valid().to_numpy(zero_copy_only=False), f"it has no {UNIQ_KEY}")
 
     def demand_properties(self, allowed: frozenset[str]) -> None:
         """Raise MessageError for properties that only brokers set."""
@@ -188,16 +188,18 @@ class _Run:
             raise _refused(int(np.argmin(holds)), f"{reason}.", code, remedy)
 
 
-def _placed(data: bytes) -> RecordFields:
-    """Return the records as if their buffer were the log; fields set by an append are 0."""
-    buffer = pa.py_buffer(bytearray(data))
-    starts, end = follow(memoryview(data), 0)
-    if not starts or end != len(data):
-        raise _refused(len(starts), "there is no complete record there.", "RECORD_CORRUPT")
-    bounds = np.array([*starts, end])
+def _placed(block: bytes) -> RecordFields:
+    """Return the records as if their buffer was the log, with zeros for what an append sets."""
+    try:
+        buffer, sizes = decode_records(block)
+    except ValueError as error:
+        raise _refused(0, f"there is no block of records: {error}.", "RECORD_CORRUPT") from None
+    if sizes.min() < FIXED_BYTES:
+        raise _refused(int(sizes.argmin()), "it is too short for a record.", "RECORD_CORRUPT")
+    bounds = np.append(0, np.cumsum(sizes))
     batch = EncodedBatch("", buffer, bounds, np.zeros(0, np.int32), np.zeros(0, np.int64))
-    batch.place(bounds[:-1], np.zeros(len(starts), np.int64), 0)
-    return RecordFields(buffer, 0, bounds[:-1], np.diff(bounds))
+    batch.place(bounds[:-1], np.zeros(len(sizes), np.int64), 0)
+    return RecordFields(buffer, 0, bounds[:-1], sizes)
 
 
 def _refused(row: int, reason: str, code: str, remedy: str = _ENCODE) -> MessageError:

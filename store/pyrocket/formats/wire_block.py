@@ -1,4 +1,4 @@
-"""Blocks: raw records as a broker sends them to a client that decodes them.
+"""Blocks: raw records as a broker sends them to a client that decodes them, or receives them.
 
     header     32 bytes, little-endian: `HEADER`
     sizes      bytes of each record: 4 bytes each
@@ -8,6 +8,9 @@
 A block without records says how far a read has come, at its end or before an error. The records are
 checked by the broker when they are read, and once more by the client, since their lengths become
 positions in memory.
+
+In a block that a client sends, only magic, rows and bytes of the header are set. Its records are of
+one topic, and lack what an append sets.
 """
 
 import itertools
@@ -18,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyrocket.errors import UnsupportedError
-from pyrocket.formats.arrow_buffers import binary_runs, text_bytes
+from pyrocket.formats.arrow_buffers import Ints, binary_runs, text_bytes
 from pyrocket.formats.record_columns import SEVERAL_QUEUES
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
@@ -87,6 +90,29 @@ def pieces(part: RecordSlice) -> Iterator[RecordSlice]:
     bounds = sorted({0, *cuts, len(part)})
     for start, end in itertools.pairwise(bounds):
         yield part.part(slice(start, end))
+
+
+def encode_records(records: memoryview, sizes: Ints) -> bytes:
+    """Return consecutive records as a block that a client sends."""
+    header = np.zeros((), HEADER)
+    header["magic"], header["rows"], header["bytes"] = _MAGIC, len(sizes), len(records)
+    return b"".join([header.tobytes(), sizes.astype(_INT).tobytes(), records])
+
+
+def decode_records(data: bytes) -> tuple[pa.Buffer, Ints]:
+    """Return the records of a block that a client has sent, which use its memory, and their sizes.
+
+    The sizes are positive and add up. Raises ValueError for bytes that are no such block.
+    """
+    header = np.frombuffer(data, HEADER, 1)[0]
+    rows, size = int(header["rows"]), int(header["bytes"])
+    begin = HEADER.itemsize + rows * _INT.itemsize
+    if header["magic"] != _MAGIC or header["flags"] or not rows or len(data) != begin + size:
+        raise ValueError("its header does not fit")
+    sizes = np.frombuffer(data, _INT, rows, HEADER.itemsize).astype(np.int64)
+    if sizes.min() <= 0 or sizes.sum() != size:
+        raise ValueError("its sizes do not add up")
+    return pa.py_buffer(data).slice(begin), sizes
 
 
 def decode_block(data: bytes, queues: list[MessageQueue], log_file_bytes: int) -> Block:

@@ -6,8 +6,9 @@ time of the call is over: `pyrocket.proto` says what makes a repeat of each call
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import grpc
@@ -80,17 +81,21 @@ class Client:
         known, times = self.connection.was_greeted, self.timeouts
         return Pauses(times.total if known else min(times.first, times.total))
 
-    def call(self, name: str, /, **arguments: Any) -> Any:
+    def call(self, name: str, /, records: Iterable[bytes] | None = None, **arguments: Any) -> Any:
         """Make a call with one reply, and return the message.
 
-        Raises the error that the broker reports, and TransportError.
+        `records` are blocks that follow the request, each as soon as it is made. Raises the error
+        that the broker reports, and TransportError.
         """
         method, request, reply = method_of(name)
         sent = fill(request(), arguments).SerializeToString()
+        blocks = None if records is None else _Blocks(records)
 
         def once(channel: Any, seconds: float) -> Any:
-            function, metadata = channel.unary_unary(method), self.connection.metadata
-            return reply.FromString(function(sent, timeout=seconds, metadata=metadata))
+            how = {"timeout": seconds, "metadata": self.connection.metadata}
+            if blocks is None:
+                return reply.FromString(channel.unary_unary(method)(sent, **how))
+            return reply.FromString(blocks.send(channel.stream_unary(method), sent, how))
 
         return self._repeating(name, once)
 
@@ -142,6 +147,32 @@ class Client:
         if carried is not None:
             return carried
         return unreachable(address, name, error, repeat_is_safe=name not in _ONCE)
+
+
+class _Blocks:
+    """The blocks of a request: made while others are sent, and kept for a repeat."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self._kept: list[bytes] = []
+        self._left = iter(blocks)
+
+    def send(self, function: Any, head: bytes, how: Mapping[str, Any]) -> bytes:
+        """Send them after the head, and return the reply. Raises grpc.RpcError."""
+        sending: SimpleQueue[bytes | None] = SimpleQueue()
+        call = function.future(iter(sending.get, None), **how)
+        try:
+            for message in (head, *self._kept):
+                sending.put(message)
+            for block in self._left:
+                self._kept.append(block)
+                sending.put(block)
+            sending.put(b"")
+        except BaseException:
+            call.cancel()
+            raise
+        finally:
+            sending.put(None)
+        return call.result()
 
 
 def _may_repeat(error: Any) -> bool:

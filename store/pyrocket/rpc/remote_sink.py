@@ -18,7 +18,7 @@ from pyrocket.metadata.topics import TopicConfig, check_topic_name
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.remote_source import RemoteSource
-from pyrocket.rpc.upload import BLOCK_BYTES, BrokerStaging, runs_of
+from pyrocket.rpc.upload import BLOCK_BYTES, BrokerStaging, blocks_of
 from pyrocket.services.sink.batch import FAIL, Published, SinkBatch, Staged
 from pyrocket.services.sink.staging import Stager
 
@@ -27,6 +27,9 @@ MAX_APPEND_BYTES = 8 << 20
 
 DEFAULT_REQUEST_BYTES = 16 << 20
 """The longest request of brokers that do not report their limits."""
+
+_MORE_BYTES = 160
+"""What a record has beside the columns of its row: header, topic, UNIQ_KEY."""
 
 
 class RemoteSink:
@@ -47,7 +50,8 @@ class RemoteSink:
             timer_max_delay_ms=min(longest, hello.timer_max_delay_ms or longest),
             max_message_bytes=hello.max_message_bytes or MAX_BODY_BYTES,
         )
-        self._request_bytes = hello.max_request_bytes or DEFAULT_REQUEST_BYTES
+        longest_request = hello.max_request_bytes or DEFAULT_REQUEST_BYTES
+        self._block_bytes = min(BLOCK_BYTES, longest_request // 2)
         self._encoder = MessageEncoder(encoding, self._source.now_ms)
         self._creates = self._config.auto_create_topics and hello.auto_create_topics
         self._known: dict[str, TopicConfig] = {}
@@ -57,10 +61,6 @@ class RemoteSink:
         sink = copy.copy(self)
         sink._client = self._client.within(seconds)
         return sink
-
-    @property
-    def _max_append_bytes(self) -> int:
-        return min(MAX_APPEND_BYTES, self._request_bytes // 2)
 
     @property
     def store_id(self) -> str:
@@ -90,7 +90,7 @@ class RemoteSink:
         With a `repeat_id` they are appended once, however often this is called with it. Without one
         a lost reply makes the client send them again, with the same UNIQ_KEYs.
         """
-        if batch.nbytes > self._max_append_bytes:
+        if batch.nbytes + batch.num_rows * _MORE_BYTES > MAX_APPEND_BYTES:
             repeat_id = repeat_id or uuid.uuid4().hex
         if repeat_id:
             return self._append_once(batch, topic, first_queue, f"{self._name}:{repeat_id}")
@@ -108,11 +108,10 @@ class RemoteSink:
         columns = check_send_batch(batch, self._encoder.max_message_bytes)
         start = random.randrange(1024) if first_queue is None else first_queue
         routes = _Routes(self._existing)
-        encoded = self._encoder.encode_rows(batch, columns, topic, start, routes)
-        if sum(one.data.size for one in encoded) > self._max_append_bytes:
-            return self._append_once(batch, topic, first_queue, uuid.uuid4().hex)
-        runs = [run for one in encoded for run in runs_of(one, BLOCK_BYTES)]
-        reply = self._client.call("Append", topics=routes.used, runs=runs)
+        size = self._block_bytes
+        parts = self._encoder.encode_parts(batch, columns, topic, start, routes, size)
+        blocks = (block for part in parts for block in blocks_of(part, size))
+        reply = self._client.call("Append", topics=routes.used, records=blocks)
         return AppendResult(reply.rows, reply.bytes, reply.log_end, SendStatus(reply.status))
 
     def _append_once(
@@ -160,7 +159,7 @@ class RemoteSink:
             self._client,
             self.store_id,
             lambda name: self._planned(name).queues,
-            self._request_bytes // 2,
+            self._block_bytes,
         )
         return Stager(place, self._encoder, batch, (partition, attempt))
 

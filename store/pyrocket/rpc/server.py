@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -13,7 +14,9 @@ import grpc.aio
 
 from pyrocket.broker.broker import Broker, Version
 from pyrocket.broker.settings import Settings
+from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import BrokerBusyError, InvalidInputError, PyrocketError
+from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.rpc.allocator import keep_blocks
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.errors import status_of
@@ -57,6 +60,7 @@ _WRITE_THREADS = 8
 
 _Value = TypeVar("_Value")
 _Context = Any
+_Requests = AsyncIterator[bytes]
 
 
 class Server:
@@ -126,19 +130,71 @@ class Server:
                 call.name, context, request, lambda: self._replies(call, request, context)
             )
 
+        async def blocks(requests: _Requests, context: _Context) -> bytes:
+            return await self._guarded(
+                call.name, context, b"", lambda: self._reply_to_blocks(call, requests, context)
+            )
+
+        if call.takes_blocks:
+            return grpc.stream_unary_rpc_method_handler(blocks)
         if call.streams:
             return grpc.unary_stream_rpc_method_handler(stream)
         return grpc.unary_unary_rpc_method_handler(unary)
 
     async def _reply(self, call: Call, request: bytes, context: _Context) -> bytes:
-        reply = await self.run(lambda: self._encoded(call, request, context), writes=call.writes)
+        return await self._encoded(call, lambda: self._answer(call, request, context))
+
+    async def _encoded(self, call: Call, answer: Callable[[], Any]) -> bytes:
+        """Return the answer that a thread gives, or that a future of it will have, as bytes."""
+
+        def work() -> "bytes | Future[Any]":
+            reply = answer()
+            return reply if isinstance(reply, Future) else call.encode(reply)
+
+        reply = await self.run(work, writes=call.writes)
         if isinstance(reply, Future):
             return call.encode(await asyncio.wrap_future(reply))
         return reply
 
-    def _encoded(self, call: Call, request: bytes, context: _Context) -> "bytes | Future[Any]":
-        reply = self._answer(call, request, context)
-        return reply if isinstance(reply, Future) else call.encode(reply)
+    async def _reply_to_blocks(self, call: Call, requests: _Requests, context: _Context) -> bytes:
+        async with AsyncExitStack() as held:
+
+            async def following() -> bytes:
+                request = await self._next(requests, context)
+                await held.enter_async_context(self.budget.hold(context.peer(), len(request)))
+                return request
+
+            head = await following()
+            arguments, _ = await self.run(lambda: self._admitted(call, head, context), writes=True)
+            records = await self._checked(arguments.pop("topics"), following)
+            return await self._encoded(call, lambda: call.answer(**arguments, records=records))
+
+    async def _checked(
+        self, topics: Mapping[str, int], following: Callable[[], Awaitable[bytes]]
+    ) -> ReceivedRecords:
+        """Return the records of all blocks; a thread checks one while the next one arrives."""
+        batches: list[EncodedBatch] = []
+        checking: Awaitable[EncodedBatch] | None = None
+        try:
+            while block := await following():
+                if checking is not None:
+                    batches.append(await checking)
+                checking = self.run(partial(self._broker.sink.check, topics, block), writes=True)
+        finally:
+            if checking is not None:
+                batches.append(await asyncio.shield(checking))
+        return ReceivedRecords(topics, batches)
+
+    async def _next(self, requests: _Requests, context: _Context) -> bytes:
+        """Return the next request of a stream. Raises InvalidInputError at its end."""
+        try:
+            return await asyncio.wait_for(anext(requests), self._settings.stream_stalled)
+        except StopAsyncIteration:
+            raise _cut_off() from None
+        except asyncio.TimeoutError:
+            self.stalled += 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "The client does not send.")
+            raise
 
     async def _replies(self, call: Call, request: bytes, context: _Context) -> None:
         replies: Iterator[Any] = await self.run(lambda: iter(self._answer(call, request, context)))
@@ -173,10 +229,19 @@ class Server:
             await context.write(reply)
 
     def _answer(self, call: Call, request: bytes, context: _Context) -> Any:
+        arguments, visible = self._admitted(call, request, context)
+        return visible(call.answer(**arguments))
+
+    def _admitted(
+        self, call: Call, request: bytes, context: _Context
+    ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+        """Return the arguments of a call that its user may make, and what hides parts of a reply.
+
+        Raises NotAuthenticatedError, StorePermissionError, InvalidInputError.
+        """
         user = self._gate.user(context.invocation_metadata() or ())
         arguments = _arguments(call, request)
-        visible = self._gate.admit(user, call.name, arguments)
-        return visible(call.answer(**arguments))
+        return arguments, self._gate.admit(user, call.name, arguments)
 
     async def _guarded(
         self, call: str, context: _Context, request: bytes, work: Callable[[], Awaitable[_Value]]
@@ -251,6 +316,14 @@ def _arguments(call: Call, request: bytes) -> dict[str, Any]:
             remedy="Use a client of this release.",
             code="REQUEST_MALFORMED",
         ) from error
+
+
+def _cut_off() -> InvalidInputError:
+    return InvalidInputError(
+        "the request ended before its last message, which is empty: nothing was done.",
+        remedy="Send all blocks, and an empty message after them.",
+        code="REQUEST_MALFORMED",
+    )
 
 
 def _unexpected(error: Exception) -> PyrocketError:

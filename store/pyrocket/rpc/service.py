@@ -39,6 +39,8 @@ class Call:
         request: The class of the request.
         reply: The class of the reply; None for calls whose replies are bytes.
         streams: Whether there are several replies.
+        takes_blocks: Whether blocks of records follow the request; `answer` gets them checked, as
+            `records`.
         writes: Whether it may wait for the write lock or for the disk.
         answer: Takes the fields of the request; returns one reply or a future of it, or an iterator
             of replies.
@@ -48,6 +50,7 @@ class Call:
     request: type[Message]
     reply: type[Message] | None
     streams: bool
+    takes_blocks: bool
     writes: bool
     answer: Callable[..., Any]
     hints: Mapping[str, Any]
@@ -145,12 +148,15 @@ class BulkService:
         request = message_class(method.input_type.full_name)
         reply = method.output_type.full_name
         wanted = get_type_hints(answer)
+        if method.client_streaming:
+            wanted |= get_type_hints(self._broker.sink.check)
         hints = {one: wanted[one] for one in request.DESCRIPTOR.fields_by_name if one in wanted}
         return Call(
             name=method.name,
             request=request,
             reply=None if reply == BYTES else message_class(reply),
             streams=method.server_streaming,
+            takes_blocks=method.client_streaming,
             writes=owner in owners[2:] or name == "commit",
             answer=answer,
             hints=hints,

@@ -6,12 +6,15 @@ from pathlib import Path
 
 from pyrocket.formats.content_sum import ContentSum
 from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.wire_block import encode_records
 from pyrocket.rpc.client import Client
 from pyrocket.services.sink.batch import SinkBatch, Staged
 from pyrocket.services.sink.staging import staged_name
 
-BLOCK_BYTES = 3 << 20
-"""Records of about this many bytes travel together: while one block is sent, the next is filled."""
+BLOCK_BYTES = 2 << 20
+"""Records of about this many bytes travel together: while one block is sent, the next is filled.
+
+In smaller ones the broker needs much longer for the same records."""
 
 
 class BrokerStaging:
@@ -22,11 +25,11 @@ class BrokerStaging:
         client: Client,
         store_id: str,
         queues_of: Callable[[str], int],
-        max_block_bytes: int,
+        block_bytes: int,
     ) -> None:
         """`queues_of` returns the write queues of a topic; publishing creates a missing one."""
         self._client, self.store_id, self._queues_of = client, store_id, queues_of
-        self._block_bytes = min(BLOCK_BYTES, max_block_bytes)
+        self._block_bytes = block_bytes
         self._routes: dict[str, int] = {}
         self.root = Path(client.connection.address)
 
@@ -58,16 +61,16 @@ class Upload:
         self._block_bytes = block_bytes
         self._thread = ThreadPoolExecutor(1, "pyrocket-upload")
         self._sent: Future[object] | None = None
-        self._runs: list[bytes] = []
+        self._waiting: list[bytes] = []
         self._size = self._blocks = 0
 
     def add(self, batch: EncodedBatch) -> None:
         """Upload a batch. Raises the error of a block that was refused."""
-        for run in runs_of(batch, self._block_bytes):
-            if self._size and self._size + len(run) > self._block_bytes:
+        for block in blocks_of(batch, self._block_bytes):
+            if self._size and self._size + len(block) > self._block_bytes:
                 self._send()
-            self._runs.append(run)
-            self._size += len(run)
+            self._waiting.append(block)
+            self._size += len(block)
 
     def _send(self) -> None:
         self._wait()
@@ -77,9 +80,9 @@ class Upload:
             name=self._name,
             number=self._blocks,
             topics=dict(self._routes),
-            runs=self._runs,
+            records=self._waiting,
         )
-        self._runs, self._size, self._blocks = [], 0, self._blocks + 1
+        self._waiting, self._size, self._blocks = [], 0, self._blocks + 1
 
     def _wait(self) -> None:
         sent, self._sent = self._sent, None
@@ -103,12 +106,12 @@ def _named(name: str, store: str) -> Staged:
     return Staged(name, 0, 0, 0, 0, ContentSum(), store)
 
 
-def runs_of(batch: EncodedBatch, size: int) -> Iterator[bytes]:
-    """Yield the records in runs of about `size` bytes."""
-    first = 0
+def blocks_of(batch: EncodedBatch, size: int) -> Iterator[bytes]:
+    """Yield the records in blocks of about `size` bytes."""
+    records, first = memoryview(batch.data), 0
     while first < len(batch):
         start = int(batch.bounds[first])
         last = int(batch.bounds.searchsorted(start + size, side="right")) - 1
         last = max(last, first + 1)
-        yield batch.data.slice(start, int(batch.bounds[last]) - start).to_pybytes()
+        yield encode_records(records[start : int(batch.bounds[last])], batch.sizes[first:last])
         first = last

@@ -7,9 +7,11 @@ import pyarrow as pa
 import pytest
 from pyrocket import PyrocketError, Store, StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
+from pyrocket.engine.received import ReceivedRecords
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.send_columns import check_send_batch
+from support.blocks import block_of
 
 NOW = 1_700_000_000_000
 TIME = pa.timestamp("ms", "UTC")
@@ -66,10 +68,18 @@ def changed(data, at, raw):
     return data[:at] + raw + data[at + len(raw) :]
 
 
-def code_of(store, *runs, routes=ROUTES):
+def received(store, data, routes=ROUTES):
+    return ReceivedRecords(routes, [store.sink.receiver.check(routes, block_of(data))])
+
+
+def code_of(store, data, *, sizes=None, routes=ROUTES):
+    return code_of_block(store, block_of(data, sizes), routes)
+
+
+def code_of_block(store, block, routes=ROUTES):
     end = store.position().published
     with pytest.raises(PyrocketError) as caught:
-        store.sink.receiver.check(routes, runs)
+        store.sink.receiver.check(routes, block)
     assert store.position().published == end
     return caught.value.code
 
@@ -85,7 +95,7 @@ def code_of(store, *runs, routes=ROUTES):
 )
 def test_the_derived_columns_equal_those_of_the_encoder(store, columns):
     batch = three(**columns)
-    (found,) = store.sink.receiver.check(ROUTES, [batch.data.to_pybytes()]).batches
+    (found,) = received(store, batch.data.to_pybytes()).batches
     assert found.topic == batch.topic
     assert found.due == batch.due
     for name in ("bounds", "queue_ids", "sizes", "delays"):
@@ -100,7 +110,7 @@ def test_offsets_and_store_times_of_a_client_are_ignored(store):
     data = bytearray(three().data.to_pybytes())
     struct.pack_into(">qq", data, 20, 77, 88)
     struct.pack_into(">q", data, 56, 99)
-    store.sink.receiver.append([store.sink.receiver.check(ROUTES, [bytes(data)])])
+    store.sink.receiver.append([received(store, bytes(data))])
     stored = [message for message in store.messages("orders") if message.body == b"one"]
     assert stored[0].queue_offset == 0
     assert stored[0].store_timestamp > NOW
@@ -127,6 +137,38 @@ def test_broken_structure_is_refused(store):
         changed(data, 84, struct.pack(">i", 2**31 - 1)),
     ):
         assert code_of(store, bad) == "RECORD_CORRUPT"
+        if len(bad) == len(data):
+            assert code_of(store, bad, sizes=three().sizes) == "RECORD_CORRUPT"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda block: b"",
+        lambda block: block[:31],
+        lambda block: block[:-1],
+        lambda block: block + b"\0",
+        lambda block: changed(block, 0, b"PRB2"),
+        lambda block: changed(block, 4, b"\1"),
+        lambda block: changed(block, 12, struct.pack("<I", 2**32 - 1)),
+        lambda block: changed(block, 16, struct.pack("<I", 0)),
+    ],
+)
+def test_what_is_not_a_block_is_refused(store, change):
+    assert code_of_block(store, change(block_of(three().data.to_pybytes()))) == "RECORD_CORRUPT"
+
+
+def test_sizes_that_lead_out_of_a_block_are_refused(store):
+    batch = three()
+    first, second, third = batch.sizes.tolist()
+    for sizes in (
+        (first + 1, second - 1, third),
+        (first + second, third - 5, 5),
+        (-first, second + 2 * first, third),
+        (0, first + second, third),
+        (90, first + second - 90, third),
+    ):
+        assert code_of(store, batch.data.to_pybytes(), sizes=sizes) == "RECORD_CORRUPT"
 
 
 @pytest.mark.parametrize(
@@ -160,8 +202,7 @@ def test_broken_structure_is_refused(store):
     ],
 )
 def test_illegal_records_are_refused(store, bad, code):
-    good = three().data.to_pybytes()
-    assert code_of(store, good, bad) == code
+    assert code_of(store, bad) == code
 
 
 def test_a_request_cannot_name_a_system_topic(store):
@@ -173,19 +214,19 @@ def test_a_store_with_checksums_of_whole_records_adds_them(tmp_path):
     config = StoreConfig(property_crc=True)
     with Store.open(tmp_path / "sealed", create=True, config=config) as store:
         store.topics.create("orders")
-        records = store.sink.receiver.check(ROUTES, [three().data.to_pybytes()])
+        records = received(store, three().data.to_pybytes())
         (result,) = store.sink.receiver.append([records])
         assert result.rows == 3
         assert {message.body for message in store.messages("orders")} >= {b"one", b"three"}
 
 
 def test_each_request_of_a_group_succeeds_or_fails_independently(store):
-    check, good = store.sink.receiver.check, three().data.to_pybytes()
+    good = three().data.to_pybytes()
     store.topics.create("bills", read_queues=1, write_queues=1)
-    gone = check({"gone": 1}, [record(topic="gone")])
-    shrunk = check({"bills": 2}, [record(topic="bills", queue_id=1)])
+    gone = received(store, record(topic="gone"), {"gone": 1})
+    shrunk = received(store, record(topic="bills", queue_id=1), {"bills": 2})
     first, second, third, last = store.sink.receiver.append(
-        [check(ROUTES, [good]), gone, shrunk, check(ROUTES, [good])]
+        [received(store, good), gone, shrunk, received(store, good)]
     )
     assert (first.rows, last.rows) == (3, 3)
     assert second.code == third.code == "TOPIC_CHANGED"

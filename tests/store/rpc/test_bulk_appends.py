@@ -1,9 +1,12 @@
 """What is appended over the wire is what the store would have appended itself."""
 
+import itertools
 import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pyarrow as pa
 import pytest
 from pyrocket import MessageFilter, Store, StoreConfig
@@ -11,10 +14,13 @@ from pyrocket.broker.append_queue import AppendQueue
 from pyrocket.engine.message_encoder import MessageEncoder
 from pyrocket.errors import BrokerBusyError, MessageError, SchemaError, TopicNotFoundError
 from pyrocket.formats.record import encode_record
+from pyrocket.rpc import remote_sink
 from pyrocket.rpc.client import Client, Timeouts
 from pyrocket.rpc.connection import Connection
+from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.remote_sink import RemoteSink
 from pyrocket.tools.verify.verify import verify
+from support.blocks import block_of
 from support.broker import served
 
 COLUMNS = (
@@ -51,13 +57,13 @@ def rows(count=300):
     )
 
 
-def record(queue_id=0):
+def record(queue_id=0, body=b"x"):
     return encode_record(
         topic="orders",
         queue_id=queue_id,
         queue_offset=0,
         physical_offset=0,
-        body=b"x",
+        body=body,
         properties=b"UNIQ_KEY\x011\x02",
         born_timestamp=0,
         store_timestamp=0,
@@ -117,7 +123,7 @@ def test_bad_rows_are_refused_here_and_bad_records_there(place):
     with pytest.raises(SchemaError):
         sink.append(pa.record_batch({"bodi": [b"x"]}), topic="orders")
     with pytest.raises(MessageError) as caught:
-        sink._client.call("Append", topics={"orders": 4}, runs=[record(queue_id=9)])
+        sink._client.call("Append", topics={"orders": 4}, records=[block_of(record(queue_id=9))])
     assert caught.value.code == "QUEUE_NOT_FOUND"
     assert store.position().published == end
 
@@ -195,7 +201,7 @@ def test_a_full_queue_answers_at_once_and_the_client_sends_again(place, monkeypa
     assert sink.append(batch, topic="orders").rows == 1
     refused[:] = []
     with pytest.raises(BrokerBusyError, match="are waiting"):
-        sink._client.within(0.04).call("Append", topics={"orders": 4}, runs=[record()])
+        sink._client.within(0.04).call("Append", topics={"orders": 4}, records=[block_of(record())])
 
 
 def test_a_client_keeps_to_the_limits_of_the_broker(tmp_path):
@@ -223,3 +229,69 @@ def test_a_client_keeps_to_the_limits_of_the_broker(tmp_path):
         many = pa.record_batch({"body": [b"x" * 1000] * 3000})
         assert sink.append(many, topic="orders").rows == 3000
         client.close()
+
+        sink._client.within(0.04).call("Append", topics={"orders": 4}, records=[block_of(record())])
+
+
+def append_on(sink, messages):
+    connection = sink._client.connection
+    send = connection.greeted(5).stream_unary("/pyrocket.v1.Broker/Append")
+    return send(iter(messages), timeout=20)
+
+
+HEAD = message_class("pyrocket.v1.AppendRequest")(topics={"orders": 4}).SerializeToString()
+
+
+def test_blocks_without_the_end_of_their_request_are_not_appended(place):
+    store, sink = place
+    sink.prepare("orders")
+    end = store.position().published
+    for cut in ((), (HEAD,), (HEAD, block_of(record()), block_of(record()))):
+        with pytest.raises(grpc.RpcError) as caught:
+            append_on(sink, cut)
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert store.position().published == end
+    append_on(sink, [HEAD, block_of(record()), block_of(record()), b""])
+    assert store.position().published > end
+
+
+def test_an_error_in_any_block_appends_none(place):
+    store, sink = place
+    sink.prepare("orders")
+    end = store.position().published
+    for bad in range(3):
+        blocks = [block_of(record(queue_id=9 if number == bad else 0)) for number in range(3)]
+        with pytest.raises(MessageError):
+            sink._client.call("Append", topics={"orders": 4}, records=blocks)
+    assert store.position().published == end
+
+
+def test_rows_that_cannot_be_encoded_append_none_of_those_before(place, monkeypatch):
+    store, sink = place
+    sink.prepare("orders")
+    monkeypatch.setattr(remote_sink, "BLOCK_BYTES", 1000)
+    good = {"body": b"x" * 500, "keys": ["k"], "topic": "orders"}
+    bad = {"body": b"x", "keys": ["k" * 40_000], "topic": "bills"}
+    sink.prepare("bills")
+    end = store.position().published
+    with pytest.raises(MessageError, match="row 9"):
+        sink.append(pa.RecordBatch.from_pylist([*[good] * 9, bad]))
+    assert store.position().published == end
+    assert sink.append(pa.RecordBatch.from_pylist([good] * 9)).rows == 9
+
+
+def test_a_sender_that_stops_is_disconnected_and_one_with_too_much_refused(tmp_path):
+    opened = Store.open(tmp_path / "store", create=True)
+    opened.topics.create("orders")
+    with opened as store, served(store, stream_stalled=0.2, connection_bytes=10_000) as address:
+        sink = RemoteSink(Client(Connection(address), Timeouts(total=0.5)))
+        large = block_of(record(body=b"x" * 6000))
+        with pytest.raises(BrokerBusyError):
+            sink._client.call("Append", topics={"orders": 4}, records=[large, large])
+        stop = threading.Event()
+        waiting = itertools.chain([HEAD], iter(lambda: stop.wait(20), True))
+        with pytest.raises(grpc.RpcError, match="does not send"):
+            append_on(sink, waiting)
+        stop.set()
+        assert sink.append(pa.record_batch({"body": [b"x"]}), topic="orders").rows == 1
+        sink.close()

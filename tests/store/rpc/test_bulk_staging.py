@@ -4,6 +4,8 @@ import itertools
 import os
 import shutil
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import grpc
 import pyarrow as pa
@@ -17,7 +19,7 @@ from pyrocket.errors import (
     TransportError,
 )
 from pyrocket.formats.staged_block import INDEX_LENGTH_BYTES, encode_index
-from pyrocket.rpc import upload
+from pyrocket.rpc import remote_sink
 from pyrocket.rpc.client import Client, Connection, Timeouts
 from pyrocket.rpc.remote_sink import RemoteSink
 from pyrocket.services.sink.uploads import _Journal
@@ -43,7 +45,7 @@ def sink(store):
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(upload, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(remote_sink, "BLOCK_BYTES", 2000)
 
 
 def rows(first=0, count=50, **more):
@@ -167,6 +169,17 @@ class Cut:
         if method.endswith("/Hello"):
             return call
 
+        return self._losing(call)
+
+    def stream_unary(self, method):
+        cut = self._losing(self.channel.stream_unary(method))
+        return SimpleNamespace(
+            future=lambda *request, **how: SimpleNamespace(
+                result=partial(cut, *request, **how), cancel=lambda: None
+            )
+        )
+
+    def _losing(self, call):
         def cut(request, timeout, metadata):
             lost = next(self.count) % 2 == 0
             if lost and not self.after:
@@ -273,7 +286,7 @@ def test_blocks_are_written_once_and_in_order(store, sink, monkeypatch):
 @pytest.mark.parametrize("name", ["", "x", "free/x", "../x", "a" * 32 + "/../" + "0" * 20])
 def test_no_other_file_can_be_named(store, sink, name):
     part = staged(sink)
-    block = {"topics": {}, "runs": []}
+    block = {"topics": {}, "records": []}
     bad = type(part)(**{**vars(part), "name": name or "/"})
     for call in (
         lambda: sink._client.call("Stage", name=name, number=0, **block),
@@ -332,7 +345,7 @@ def test_a_completed_file_takes_no_more_blocks(store, sink):
     part = staged(sink)
     blocks = len(_Journal(path_of(store, part).with_suffix(".uploaded")).blocks)
     with pytest.raises(SinkError) as caught:
-        sink._client.call("Stage", name=part.name, number=blocks, topics={}, runs=[])
+        sink._client.call("Stage", name=part.name, number=blocks, topics={}, records=[])
     assert caught.value.code == "UPLOAD_LOST"
 
 
@@ -349,7 +362,7 @@ def staged_message(sink, body):
 def test_a_refused_block_stops_the_upload(store, sink):
     part = staged(sink)
     with pytest.raises(MessageError):
-        sink._client.call("Stage", name=part.name, number=0, topics={"orders": 4}, runs=[b"x"])
+        sink._client.call("Stage", name=part.name, number=0, topics={"orders": 4}, records=[b"x"])
 
 
 def test_an_abandoned_upload_is_deleted(store, sink):

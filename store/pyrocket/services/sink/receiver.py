@@ -7,6 +7,7 @@ from pyrocket.engine.engine import Engine
 from pyrocket.engine.message_encoder import EncodedMessage, Origin, TopicRoute
 from pyrocket.engine.received import ReceivedRecords, RecordCheck
 from pyrocket.engine.sender import Sender
+from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.message import AppendResult, Message
 from pyrocket.services.sink.staging import StagingArea, failing_whole
 from pyrocket.services.sink.uploads import Uploads
@@ -25,13 +26,13 @@ class Receiver:
         """Set how many bytes of rows may be staged and not published."""
         self._uploads = Uploads(self._area, max_bytes)
 
-    def check(self, routes: Mapping[str, int], runs: Sequence[bytes]) -> ReceivedRecords:
-        """Return runs of records, each of one topic, if they may be appended.
+    def check(self, routes: Mapping[str, int], block: bytes) -> EncodedBatch:
+        """Return the records of a block, all of one topic, if they may be appended.
 
         `routes` has the topics that they were sent to, with the write queues that the sender knows.
-        Raises MessageError, TopicNameError.
+        The records use the memory of `block`. Raises MessageError, TopicNameError.
         """
-        return self._check.check(routes, runs)
+        return self._check.check(routes, block)
 
     def route(self, topic: str) -> TopicRoute:
         """Return the route for a topic, which is created if the store is configured to.
@@ -51,10 +52,10 @@ class Receiver:
         """
         return self._sender.append_received(requests)
 
-    def stage(self, name: str, number: int, records: ReceivedRecords) -> None:
+    def stage(self, name: str, number: int, batches: Sequence[EncodedBatch]) -> None:
         """Write block `number` of a staged file; see `Uploads.add`."""
         with failing_whole(self._area.root):
-            self._uploads.add(name, number, records.batches)
+            self._uploads.add(name, number, batches)
 
     def check_staged(self, name: str, length: int, checksum: int) -> None:
         """Refuse a staged file with another length or checksum; see `Uploads.check`."""
