@@ -150,7 +150,7 @@ def test_new_group_has_rocketmqs_default_settings(layout, clock):
 
 def test_group_settings_are_read(layout, clock):
     layout.config("subscriptionGroup").write_text(GROUPS_5)
-    assert Subscriptions(layout, clock).all() == {"old": GroupConfig("old", False, 2, 3)}
+    assert Subscriptions(layout, clock).all() == {"old": GroupConfig("old", False, 2, 3, fifo=True)}
 
 
 def test_creating_and_deleting_a_group_keeps_fields_of_rocketmq_5(layout, clock):

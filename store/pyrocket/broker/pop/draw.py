@@ -18,6 +18,9 @@ from pyrocket.services.consumption import Consumption
 _SCAN = 65_536
 """One receive looks at so many new messages of a queue for some that it wants."""
 
+_MAX_NEW = 1024
+"""One receive puts so many messages of a queue in flight that have to wait for their turn."""
+
 _EVERYTHING = MessageFilter()
 
 
@@ -176,6 +179,7 @@ class QueueDraw:
         end = min(known.maximum, max(self._next, known.minimum) + _SCAN)
         where = _EVERYTHING if self._is_retry else self._request.where
         want, added = len(self.drawn) + room, 0
+        new_room = min(new_room, max(_MAX_NEW, room))
         while self._next < end and len(self.drawn) < want and added < new_room:
             limit = min(want - len(self.drawn), new_room - added)
             found = self._storage.fetch(self._topic, self._queue_id, self._next, end, where, limit)

@@ -62,7 +62,8 @@ class Holds(Generic[_Waiter]):
 
     def visible(self, group: str, topic: str) -> list[Hold[_Waiter]]:
         """Remove and return the holds of a group on a topic: see `Swept.news`."""
-        return self._take((group, topic))
+        is_retry = topic == RETRY_PREFIX + group
+        return self._take((topic,) if is_retry else (group, topic))
 
     def of_group(self, group: str, topic: str) -> list[Hold[_Waiter]]:
         """Return the holds of a group on a topic, and leave them parked."""

@@ -37,6 +37,13 @@ def test_a_message_that_is_visible_again_wakes_the_polls_of_its_group_on_its_top
     assert len(table) == 1
 
 
+def test_a_retry_that_is_visible_again_wakes_all_polls_of_its_group():
+    mine, other = Hold("g", "t", 3, 1), Hold("h", "t", None, 2)
+    table = parked(mine, other)
+    assert table.visible("g", "%RETRY%g") == [mine]
+    assert len(table) == 1
+
+
 def test_a_removed_poll_is_not_woken():
     hold = Hold("g", "t", None, 1)
     table = parked(hold)

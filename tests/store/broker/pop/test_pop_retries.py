@@ -1,6 +1,7 @@
 """Retries, dead letters, and FIFO groups."""
 
 import pytest
+from pyrocket.broker.pop import draw
 from pyrocket.metadata.groups import Backoff
 from support.pops import acked, attempts, bodies, handles, popped, sent
 
@@ -207,6 +208,15 @@ class TestFifo:
         assert bodies(pop.receive("g", "t", attempt_id="y")) == []
         acked(pop, first)
         assert bodies(pop.receive("g", "t", attempt_id="x")) == [b"2"]
+
+    def test_messages_far_behind_a_blocked_key_are_found_in_steps(self, store, pop, monkeypatch):
+        monkeypatch.setattr(draw, "_MAX_NEW", 4)
+        sent(store, 10, sharding_key="a")
+        sent(store, 1, first=10, sharding_key="b")
+        pop.receive("g", "t", max_messages=1)
+        found = [pop.receive("g", "t", max_messages=1) for _ in range(4)]
+        assert [bodies(each) for each in found] == [[], [], [b"10"], []]
+        assert [each.has_more for each in found] == [True, True, False, False]
 
     def test_an_ack_may_be_repeated(self, store, pop):
         sent(store, 1, sharding_key="a")
