@@ -19,7 +19,7 @@ class StoreSink:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.appends = AppendQueue(store.sink.receiver.append)
+        self.appends = AppendQueue(store.sink.receiver.append, gathers=store.config.flush == "sync")
 
     def prepare(self, topic: str, create: bool = True, queues: int | None = None) -> TopicConfig:
         """Return the topic, created if it is missing and `create`. Raises TopicNotFoundError."""

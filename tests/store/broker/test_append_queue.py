@@ -1,6 +1,8 @@
 """The append thread: requests are appended together, and a full queue answers at once."""
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyrocket.broker.append_queue import AppendQueue
@@ -125,3 +127,27 @@ def test_closing_appends_what_waits_and_refuses_the_rest(slow):
     assert all(each.done() for each in waiting)
     with pytest.raises(StoreUnavailableError, match="is stopping"):
         queue.put(Records())
+
+
+def test_callers_that_wait_for_each_answer_share_fsyncs():
+    """With 16 of them at least 8 requests share an fsync, and a single one waits for no others."""
+    groups = []
+
+    def append(requests):
+        groups.append(len(requests))
+        time.sleep(0.02)
+        return ["result"] * len(requests)
+
+    queue = AppendQueue(append, gathers=True)
+
+    def calls(count):
+        for _ in range(count):
+            assert queue.put(Records()).result(10) == "result"
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(calls, [20] * 16))
+    assert sum(groups) == 16 * 20
+    assert sum(groups) / len(groups) >= 8
+    calls(3)
+    assert queue._expected == 1
+    queue.close()

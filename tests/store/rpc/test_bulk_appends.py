@@ -182,7 +182,7 @@ def test_concurrent_appends_share_fsyncs(tmp_path, monkeypatch):
                 )
                 assert sum(len(each) for each in done) == 160
             client.close()
-        assert len(flushes) <= 160 / 4
+        assert len(flushes) <= 160 / 8
 
 
 def test_a_full_queue_answers_at_once_and_the_client_sends_again(place, monkeypatch):
