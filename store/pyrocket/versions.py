@@ -1,4 +1,6 @@
-"""The versions of our own files, under `pyrocket/`; `store/README.md` lists the changes.
+"""The versions of our own files, under `pyrocket/`, and of our bulk interface.
+
+`store/README.md` lists the changes of the files.
 
 A file without a version has version 1. Older versions are read. A file with a later version than
 listed below is rejected with an error that names it, or ignored if the store works without it.
@@ -12,6 +14,9 @@ from pyrocket.errors import UnsupportedError
 
 RELEASE = "0.1.0"
 """As in `setup.py`."""
+
+PROTOCOL = 1
+"""The version of the bulk interface; it grows when old clients could misunderstand a reply."""
 
 VERSIONS = {
     "store.json": 2,

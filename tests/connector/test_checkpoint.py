@@ -5,10 +5,9 @@ import random
 from dataclasses import replace
 
 import pytest
-from pyrocket import LogMark
+from pyrocket import LogMark, SourceIdentity
 from pyrocket.errors import DataLossError
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.transport.interface import SourceIdentity
 from support.offsets import at, offsets
 
 

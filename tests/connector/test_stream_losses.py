@@ -1,6 +1,7 @@
 """Messages that a stream can no longer read, and offsets that are no longer valid, are reported."""
 
 import pytest
+from pyrocket import SourceIdentity
 from pyrocket.errors import (
     DataLossError,
     LogTruncatedError,
@@ -14,7 +15,6 @@ from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.resume import what_remains
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset, planned_ranges
-from pyspark_pyrocket.transport.interface import SourceIdentity
 from support.offsets import offsets, span
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from pyrocket import LookupRequest, MessageFilter, ScanTally, SinkBatch
+from pyrocket import LookupRequest, MessageFilter, QueueRange, ScanTally, SinkBatch
 from pyrocket.errors import (
     OffsetOutOfRangeError,
     OptionError,
@@ -22,7 +22,7 @@ from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.source.partitions import Ranges, ReadPartition
 from pyspark_pyrocket.source.planner import batch_partitions
 from pyspark_pyrocket.source.task import rows_of
-from pyspark_pyrocket.transport.interface import Capability, QueueRange
+from pyspark_pyrocket.transport.interface import Capability
 from pyspark_pyrocket.transport.path import PathTarget, forget
 from support.offsets import as_asked
 from support.slices import decoded

@@ -27,6 +27,7 @@ from pyrocket import (
     QueueOffsets,
     RecordSlice,
     ScanTally,
+    SourceIdentity,
     Staged,
     StoreConfig,
     TopicConfig,
@@ -46,7 +47,7 @@ from pyrocket.formats.record_columns import SEVERAL_QUEUES
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.index.queues.scanner import matching
-from pyspark_pyrocket.transport.interface import Capability, SourceIdentity
+from pyspark_pyrocket.transport.interface import Capability
 
 from support.offsets import BROKER, at
 from support.stores import FakeClock

@@ -2,12 +2,11 @@
 
 import json
 
-from pyrocket import MessageQueue
+from pyrocket import MessageQueue, QueueRange
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.transport.interface import QueueRange
 
 BROKER = "broker-a"
 

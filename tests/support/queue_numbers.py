@@ -2,12 +2,11 @@
 
 from bisect import bisect_left
 
-from pyrocket import ByteSpan, MessageQueue, QueueOffsets, TopicConfig
+from pyrocket import ByteSpan, MessageQueue, QueueOffsets, SourceIdentity, TopicConfig
 from pyrocket.errors import TopicNotFoundError
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.stream_planner import next_offset, planned_ranges
-from pyspark_pyrocket.transport.interface import SourceIdentity
 
 from support.memory import MemoryBroker, MemorySource
 from support.offsets import BROKER, at, through_spark

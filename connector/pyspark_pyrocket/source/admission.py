@@ -6,12 +6,12 @@ everything. The smallest limit applies. Integers only.
 
 from collections.abc import Iterable, Mapping
 
-from pyrocket import ByteSpan, MessageQueue
+from pyrocket import ByteSpan, MessageQueue, QueueRange
 
 from pyspark_pyrocket.options.batching import Admission
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.partitions import NO_LIMIT
-from pyspark_pyrocket.transport.interface import MessageSource, QueueRange
+from pyspark_pyrocket.transport.interface import MessageSource
 from pyspark_pyrocket.worker import LOG
 
 _ROUNDS = 4

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
-from pyrocket import MessageFilter, MessageQueue, ScanTally
+from pyrocket import MessageFilter, MessageQueue, QueueRange, ScanTally
 from pyrocket.errors import SchemaError
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -21,7 +21,7 @@ from pyspark_pyrocket.source.offset_range import find_span
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.planner import is_asked, read_bounds, view_partitions
 from pyspark_pyrocket.source.task import EVERY_MESSAGE, Columns, rows_of
-from pyspark_pyrocket.transport.interface import MessageSource, QueueRange
+from pyspark_pyrocket.transport.interface import MessageSource
 from pyspark_pyrocket.worker import LOG
 
 SAMPLED = 1000

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pyrocket import MessageLocations
+from pyrocket import MessageLocations, QueueRange
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.options.batching import Splitting
-from pyspark_pyrocket.transport.interface import MessageSource, Part, QueueRange, Target
+from pyspark_pyrocket.transport.interface import MessageSource, Part, Target
 
 SMALL_BYTES = 1024 * 1024
 """Smaller ranges share a task, because a task costs Spark about 65 ms of a core."""

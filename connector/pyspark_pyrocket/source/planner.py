@@ -5,7 +5,14 @@ Runs on the driver and reads only the bounds of queues: O(queues), independent o
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from pyrocket import MessageQueue, PendingRange, QueueOffsets, TopicConfig, is_system_topic
+from pyrocket import (
+    MessageQueue,
+    PendingRange,
+    QueueOffsets,
+    QueueRange,
+    TopicConfig,
+    is_system_topic,
+)
 from pyrocket.errors import InvalidInputError, QueueNotFoundError, TopicNotFoundError
 
 from pyspark_pyrocket.options.positions import Committed
@@ -22,14 +29,7 @@ from pyspark_pyrocket.source.partitions import (
     cut,
     group_by_weight,
 )
-from pyspark_pyrocket.transport.interface import (
-    Capability,
-    MessageSource,
-    Part,
-    QueueRange,
-    Target,
-    require,
-)
+from pyspark_pyrocket.transport.interface import Capability, MessageSource, Part, Target, require
 from pyspark_pyrocket.worker import LOG, log_to_stderr
 
 _MAX_NAMED = 20

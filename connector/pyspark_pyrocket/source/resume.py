@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from pyrocket import LogMark, MessageQueue, QueueOffsets
+from pyrocket import LogMark, MessageQueue, QueueOffsets, QueueRange
 from pyrocket.errors import (
     DataLossError,
     LogTruncatedError,
@@ -32,7 +32,7 @@ from pyspark_pyrocket.source.data_loss import GO_ON, Gap, Losses, out_of_range
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.planner import is_asked, read_bounds
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.transport.interface import Bounds, MessageSource, QueueRange
+from pyspark_pyrocket.transport.interface import Bounds, MessageSource
 
 NEW_CHECKPOINT = "Start the query with a new checkpoint (and startingOffsets) to continue."
 

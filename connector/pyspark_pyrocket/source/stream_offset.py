@@ -27,11 +27,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyrocket import LogMark, MessageQueue
+from pyrocket import LogMark, MessageQueue, SourceIdentity
 from pyrocket.errors import DataLossError
 
 from pyspark_pyrocket.source.offsets import Offsets
-from pyspark_pyrocket.transport.interface import SourceIdentity
 
 _VERSION = 2
 _READ = (1, _VERSION)

@@ -8,7 +8,7 @@ the limits determine where the micro-batch ends. The result is an offset, which 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pyrocket import LogMark, TopicConfig
+from pyrocket import LogMark, QueueRange, SourceIdentity, TopicConfig
 from pyrocket.errors import DataLossError
 
 from pyspark_pyrocket.options.read import ReadOptions
@@ -18,7 +18,7 @@ from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.planner import read_bounds
 from pyspark_pyrocket.source.resume import NEW_CHECKPOINT, WAITS, resume, waits_for_recovery
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.transport.interface import MessageSource, QueueRange, SourceIdentity
+from pyspark_pyrocket.transport.interface import MessageSource
 
 Take = Callable[[Offsets, Offsets], Offsets]
 """Called with the start and the latest possible end of a micro-batch; returns its end."""

@@ -11,7 +11,14 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyrocket import MessageFilter, MessageLocations, MessageQueue, ScanTally, decode_slices
+from pyrocket import (
+    MessageFilter,
+    MessageLocations,
+    MessageQueue,
+    QueueRange,
+    ScanTally,
+    decode_slices,
+)
 from pyrocket.errors import (
     DataLossError,
     OffsetOutOfRangeError,
@@ -36,7 +43,7 @@ from pyspark_pyrocket.source.partitions import (
     ViewParts,
     small_together,
 )
-from pyspark_pyrocket.transport.interface import Bounds, MessageSource, QueueRange
+from pyspark_pyrocket.transport.interface import Bounds, MessageSource
 from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr
 
 EVERY_MESSAGE = MessageFilter()

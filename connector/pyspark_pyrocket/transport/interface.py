@@ -35,17 +35,17 @@ from pyrocket import (
     PendingRange,
     Published,
     QueueOffsets,
+    QueueRange,
     RecordSlice,
     Retention,
     ScanTally,
     SinkBatch,
+    SourceIdentity,
     Staged,
     StoreConfig,
     TopicConfig,
     ViewPart,
 )
-from pyrocket import QueueRange as QueueRange
-from pyrocket import SourceIdentity as SourceIdentity
 from pyrocket.errors import OptionError, StoreNotSharedError
 
 Bounds = Mapping[MessageQueue, QueueOffsets]

@@ -13,10 +13,7 @@ from pyrocket.broker.source import StoreSource
 from pyrocket.disk.layout import Layout, listed, parse_file_name
 from pyrocket.services.transactions.model import CheckPolicy
 from pyrocket.store import Store
-from pyrocket.versions import RELEASE
-
-PROTOCOL = 1
-"""The version of the bulk interface; it grows when old clients could misunderstand a reply."""
+from pyrocket.versions import PROTOCOL, RELEASE
 
 CAPABILITIES = (
     *("look-ups by key or id", "views", "offsets of consumer groups"),

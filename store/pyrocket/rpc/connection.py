@@ -19,11 +19,9 @@ from pyrocket.errors import (
 from pyrocket.rpc.allocator import keep_blocks
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.signature import Metadata, sign
-from pyrocket.versions import RELEASE
+from pyrocket.versions import PROTOCOL, RELEASE
 
 SERVICE = "pyrocket.v1.Broker"
-PROTOCOL = 1
-"""The version of the interface that this release speaks."""
 
 _CLOCK_DIFFERENCE_S = 5
 _UNANSWERED = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)

@@ -25,10 +25,9 @@ from pyrocket.message import (
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.blocks import blocks_in
 from pyrocket.rpc.client import Client
-from pyrocket.rpc.connection import PROTOCOL
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.version_watch import VersionWatch
-from pyrocket.versions import RELEASE
+from pyrocket.versions import PROTOCOL, RELEASE
 from pyrocket.views.parts import TablePart
 
 _NO_END = 2**63 - 1

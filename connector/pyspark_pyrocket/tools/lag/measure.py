@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from pyrocket import QueueOffsets
+from pyrocket import QueueOffsets, QueueRange
 from pyrocket.errors import DataLossError, PyrocketError
 
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.transport.interface import Bounds, MessageSource, QueueRange
+from pyspark_pyrocket.transport.interface import Bounds, MessageSource
 from pyspark_pyrocket.transport.targets import opened_source, target_at
 
 _NO_BOUNDS = QueueOffsets(0, 0)
