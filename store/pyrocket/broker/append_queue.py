@@ -51,6 +51,7 @@ class AppendQueue:
         """With `gathers` a group waits for the clients of the one before."""
         self._append, self._gathers = append, gathers
         self._expected, self._patience_s = 0, 0.0
+        self.after_append: Callable[[], None] = lambda: None
         self._max_requests, self._max_bytes = max_requests, max_bytes
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0
@@ -121,6 +122,7 @@ class AppendQueue:
             )
         except Exception as error:  # A defect must not leave callers waiting.
             results = [error] * len(group)
+        self.after_append()
         for one, result in zip(group, results, strict=True):
             if isinstance(result, Exception):
                 one.result.set_exception(result)

@@ -6,6 +6,8 @@ from shutil import disk_usage
 
 from pyrocket.broker.admin import StoreAdmin
 from pyrocket.broker.half_checks import BrokerTransactions
+from pyrocket.broker.polls import Polls
+from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.running import RunningState, running_state
 from pyrocket.broker.sends import Sends
 from pyrocket.broker.sink import StoreSink
@@ -78,6 +80,9 @@ class Broker:
         self.source, self.sink, self.admin = StoreSource(store), StoreSink(store), StoreAdmin(store)
         self.sends = Sends(store, self.sink.appends.put)
         self.transactions = BrokerTransactions(store, checks or CheckPolicy())
+        self.pop = Pop(store, self.sink.appends.put)
+        self.polls = Polls(self.pop, store.now)
+        self.sink.appends.after_append = self.polls.appended
         self._services = store.run_services()
 
     @property
@@ -130,6 +135,8 @@ class Broker:
     def close(self) -> None:
         """Append what waits, stop the services, and close the store cleanly."""
         self.transactions.close()
+        self.polls.close()
+        self.pop.close()
         self.sink.close()
         self._services.stop()
         self._store.close()

@@ -23,7 +23,7 @@ WITHOUT_EFFECT = frozenset(
     [
         *("brokerClusterName", "brokerId", "brokerRole", "brokerIP1", "namesrvAddr"),
         *("storePathRootDir", "storePathCommitLog", "mapedFileSizeConsumeQueue"),
-        *("mappedFileSizeConsumeQueue", "warmMapedFileEnable", "autoCreateSubscriptionGroup"),
+        *("mappedFileSizeConsumeQueue", "warmMapedFileEnable"),
     ]
 )
 """Keys of broker.conf that are common, and that this broker has no use for."""
@@ -199,6 +199,13 @@ class Settings:
     read_threads: int = _setting(8, NUMBER, "Reads that are answered at the same time.")
     stream_stalled: float = _setting(
         60.0, DURATION, "After so long without progress a stream is cancelled."
+    )
+    auto_create_groups: bool = _setting(
+        True, FLAG, "Whether the first receive of a group creates it.",
+        "autoCreateSubscriptionGroup",
+    )  # fmt: skip
+    long_poll: float = _setting(
+        30.0, DURATION, "How long a receive or pull without messages waits at most."
     )
     transaction_timeout: float = _setting(
         6.0, DURATION, "Age of an undecided message of a transaction before its producer is asked.",

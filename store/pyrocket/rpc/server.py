@@ -83,7 +83,7 @@ class Server:
         calls = BulkService(broker).calls()
         handlers = {call.name: self._handler(call) for call in calls}
         handlers["Watch"] = grpc.unary_stream_rpc_method_handler(self._watch)
-        self._messaging = MessagingService(broker, self._gate, self)
+        self._messaging = MessagingService(broker, self._gate, self, settings)
         self._server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(SERVICE, handlers),

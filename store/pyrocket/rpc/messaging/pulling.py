@@ -7,7 +7,7 @@ from pyrocket.broker.broker import Broker
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.message import StoredMessage
 from pyrocket.rpc.messaging.caller import Caller
-from pyrocket.rpc.messaging.codes import RefusedError
+from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.delivered import message_of
 from pyrocket.rpc.messaging.interface import ms_of, name_of, new
 from pyrocket.rpc.messaging.offsets import out_of_range
@@ -79,12 +79,18 @@ class Pulling:
                 return Pulled(found, stored.queue_offset + 1)
         return Pulled(found, end)
 
-    def messages(self, asked: Pull, pulled: Pulled) -> list[bytes]:
-        """Return the replies with the messages."""
-        return [
-            new("PullMessageResponse", message=message_of(one, asked.resource)).SerializeToString()
-            for one in pulled.messages
+    def replies(self, asked: Pull, pulled: Pulled) -> list[bytes]:
+        """Return all replies of a call: the status, the messages, the next offset."""
+        found = status("OK" if pulled.messages else "MESSAGE_NOT_FOUND")
+        replies = [
+            new("PullMessageResponse", status=found),
+            *(
+                new("PullMessageResponse", message=message_of(one, asked.resource))
+                for one in pulled.messages
+            ),
+            new("PullMessageResponse", next_offset=pulled.next_offset),
         ]
+        return [one.SerializeToString() for one in replies]
 
 
 def filter_of(expression: Any) -> MessageFilter:

@@ -1,4 +1,4 @@
-"""QueryRoute: the queues of a topic, at the address that the client used."""
+"""QueryRoute and QueryAssignment: the queues of a topic, at the address that the client used."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +10,7 @@ from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.interface import new, number
 
+ANY_QUEUE = -1
 _MIXED = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 
 
@@ -28,6 +29,27 @@ class Routes:
         types = [number("MessageType", name) for name in self.accepted(topic)]
         queues = list(self._queues(request, config, types))
         return new("QueryRouteResponse", status=status("OK"), message_queues=queues)
+
+    def query_assignment(self, request: Any, caller: Caller) -> Any:
+        """Return what a push consumer polls: each queue in FIFO groups, otherwise all as one.
+
+        All consumers of a group get the same: receiving shares out the messages.
+        """
+        topic, group = caller.topic(request.topic), caller.group(request.group)
+        caller.admit("QueryAssignment", [topic], [group])
+        check_endpoints(request.endpoints)
+        config = self._store.topics.all().get(topic)
+        if config is None:
+            raise no_route(topic)
+        if not config.readable:
+            raise RefusedError("FORBIDDEN", f"the topic {topic} is not readable.")
+        queues = list(self._queues(request, config, []))[: config.read_queues]
+        known = self._store.groups.all().get(group)
+        if known is None or not known.fifo:
+            queues = queues[:1]
+            queues[0].id = ANY_QUEUE
+        found = [new("Assignment", message_queue=queue) for queue in queues]
+        return new("QueryAssignmentResponse", status=status("OK"), assignments=found)
 
     def accepted(self, topic: str) -> tuple[str, ...]:
         """Return the types of messages that a topic takes."""

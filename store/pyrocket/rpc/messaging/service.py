@@ -13,15 +13,20 @@ from typing import Any, Protocol, TypeVar
 import grpc
 
 from pyrocket.broker.broker import Broker
+from pyrocket.broker.pop.values import Received, nothing_to_store
+from pyrocket.broker.settings import Settings
 from pyrocket.errors import PyrocketError
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.limits import Budget
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, refusal_of, status
 from pyrocket.rpc.messaging.interface import SERVICE, new
+from pyrocket.rpc.messaging.long_polls import LongPolls, deadline_of
 from pyrocket.rpc.messaging.offsets import Offsets
 from pyrocket.rpc.messaging.pending_reply import PendingReply
-from pyrocket.rpc.messaging.pulling import Pulling
+from pyrocket.rpc.messaging.pulling import Pulled, Pulling
+from pyrocket.rpc.messaging.receipts import Receipts
+from pyrocket.rpc.messaging.receiving import Receive, Receiving
 from pyrocket.rpc.messaging.routes import Routes
 from pyrocket.rpc.messaging.sending import Sending
 from pyrocket.rpc.messaging.sessions import Session, Sessions, Stream
@@ -64,16 +69,26 @@ class Serving(Protocol):
 class MessagingService:
     """Serves RocketMQ's clients. Used by one event loop."""
 
-    def __init__(self, broker: Broker, gate: Gate, serving: Serving) -> None:
+    def __init__(self, broker: Broker, gate: Gate, serving: Serving, settings: Settings) -> None:
         self._gate, self._serving = gate, serving
+        self._max_wait_s = settings.long_poll
+        creates_groups = settings.auto_create_groups
         self._sessions = Sessions()
         routes = Routes(broker)
         sending = Sending(broker, routes, self._sessions)
-        self._telemetry = Telemetry(broker, self._sessions)
+        self._telemetry = Telemetry(broker, self._sessions, creates_groups=creates_groups)
         self._pulling = Pulling(broker)
+        self._receiving = Receiving(broker, creates_groups=creates_groups)
+        self._long_polls = LongPolls(broker.polls)
+        broker.polls.renewals.lives = self._sessions.lives
+        receipts = Receipts(broker, self._sessions)
         offsets, transactions = Offsets(broker), EndTransaction(broker)
         self._answers: dict[str, Answer] = {
             "QueryRoute": routes.query_route,
+            "QueryAssignment": routes.query_assignment,
+            "AckMessage": receipts.ack_message,
+            "ChangeInvisibleDuration": receipts.change_invisible_duration,
+            "ForwardMessageToDeadLetterQueue": receipts.forward_message_to_dead_letter_queue,
             "Heartbeat": self._telemetry.heartbeat,
             "NotifyClientTermination": self._telemetry.notify_client_termination,
             "SendMessage": sending.send_message,
@@ -89,6 +104,7 @@ class MessagingService:
         """Return the handlers of the service; a call without one is UNIMPLEMENTED."""
         found = {name: self._unary(name, answer) for name, answer in self._answers.items()}
         found["PullMessage"] = grpc.unary_stream_rpc_method_handler(self._pull_message)
+        found["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(self._receive_message)
         found["Telemetry"] = grpc.stream_stream_rpc_method_handler(self._telemetry_stream)
         return grpc.method_handlers_generic_handler(SERVICE, found)
 
@@ -97,7 +113,7 @@ class MessagingService:
         self._sessions.close()
 
     def _unary(self, name: str, answer: Answer) -> grpc.RpcMethodHandler:
-        writes = name not in ("QueryRoute", "GetOffset", "QueryOffset")
+        writes = name not in ("QueryRoute", "QueryAssignment", "GetOffset", "QueryOffset")
 
         async def handle(request: bytes, context: Any) -> bytes:
             began = time.monotonic()
@@ -134,24 +150,91 @@ class MessagingService:
         return refusal
 
     async def _pull_message(self, request: bytes, context: Any) -> None:
+        await self._stream("PullMessage", request, context, self._pull)
+
+    async def _receive_message(self, request: bytes, context: Any) -> None:
+        await self._stream("ReceiveMessage", request, context, self._receive)
+
+    async def _stream(
+        self, name: str, request: bytes, context: Any, work: Callable[[Any, Any], Awaitable[None]]
+    ) -> None:
+        """Answer a call by several replies; those of an error are its status, and a time."""
+        began, code = time.monotonic(), "OK"
         try:
-            asked = await self._serving.run(
-                lambda: self._pulling.parse(
-                    new("PullMessageRequest").FromString(request), self._caller(context)
-                )
-            )
-            pulled = await self._serving.run(lambda: self._pulling.pull(asked, asked.offset))
-            replies = await self._serving.run(lambda: self._pulling.messages(asked, pulled))
-            found = status("OK" if replies else "MESSAGE_NOT_FOUND")
+            parsed = new(f"{name}Request").FromString(request)
+            async with self._serving.budget.hold(context.peer(), len(request)):
+                await work(parsed, context)
+        except grpc.aio.AbortError:
+            raise
         except Exception as error:
             refusal = self._refusal(error)
-            failed = new("PullMessageResponse", status=status(refusal.code, refusal.text))
+            code = refusal.code
+            failed = new(f"{name}Response", status=status(code, refusal.text))
             await self._serving.send(context, failed.SerializeToString())
-            return
-        head = new("PullMessageResponse", status=found).SerializeToString()
-        tail = new("PullMessageResponse", next_offset=pulled.next_offset).SerializeToString()
-        for reply in (head, *replies, tail):
+            if name == "ReceiveMessage":
+                await self._serving.send(context, self._receiving.time().SerializeToString())
+        finally:
+            self._serving.observe(name, code, time.monotonic() - began)
+
+    async def _pull(self, request: Any, context: Any) -> None:
+        run = self._serving.run
+        asked, session = await run(
+            lambda: self._parsed(lambda caller: self._pulling.parse(request, caller), context)
+        )
+        start = asked.offset
+        deadline = deadline_of(context, asked.wait_ms, self._max_wait_s)
+
+        async def look() -> Pulled | None:
+            nonlocal start
+            pulled = await run(lambda: self._pulling.pull(asked, start))
+            start = pulled.next_offset
+            return pulled if pulled.messages else None
+
+        with self._serving.park():
+            place = (request.group.name, asked.topic, asked.queue_id)
+            found = await self._long_polls.wait(place, session, deadline, look)
+        pulled = found or Pulled([], start)
+        for reply in await run(lambda: self._pulling.replies(asked, pulled)):
             await self._serving.send(context, reply)
+
+    async def _receive(self, request: Any, context: Any) -> None:
+        run = self._serving.run
+        asked, session = await run(
+            lambda: self._parsed(lambda caller: self._receiving.parse(request, caller), context)
+        )
+        deadline = deadline_of(context, asked.wait_ms, self._max_wait_s)
+        place = (asked.group, asked.topic, None)
+        with self._serving.park():
+            received = await self._long_polls.wait(
+                place, session, deadline, lambda: self._take(asked)
+            )
+        received = received or Received((), nothing_to_store())
+        try:
+            await asyncio.wrap_future(received.stored)
+            for reply in await run(lambda: self._receiving.replies(asked, received)):
+                await self._serving.send(context, reply)
+        except BaseException:  # Cancelled, too: the client is gone.
+            self._serving.run(lambda: self._receiving.release(asked, received))
+            raise
+
+    async def _take(self, asked: Receive) -> Received | None:
+        """Hand out messages. They are released if the call is cancelled meanwhile."""
+        taking = asyncio.ensure_future(self._serving.run(lambda: self._receiving.receive(asked)))
+        try:
+            received = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(lambda done: self._give_back(asked, done))
+            raise
+        return received if received.messages else None
+
+    def _give_back(self, asked: Receive, done: "asyncio.Future[Received]") -> None:
+        if not done.cancelled() and done.exception() is None:
+            received = done.result()
+            self._serving.run(lambda: self._receiving.release(asked, received))
+
+    def _parsed(self, parse: Callable[[Caller], _Value], context: Any) -> tuple[_Value, Session]:
+        caller = self._caller(context)
+        return parse(caller), self._sessions.seen(caller.key)
 
     async def _telemetry_stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """Serve the stream of one client until it ends, its client stops, or the broker does."""

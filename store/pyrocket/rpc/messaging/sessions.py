@@ -7,7 +7,7 @@ the client goes on sending.
 import asyncio
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -19,6 +19,9 @@ MAX_COMMANDS = 64
 """That wait for a client; what has no room is not sent."""
 
 _IDLE_S = 300
+_ALIVE_S = 35
+"""Clients call every ten seconds."""
+
 MAX_CLIENTS = 10_000
 
 
@@ -63,6 +66,8 @@ class Session:
         group: The group that it consumes with.
         streams: Those that are open: one for each address that the client uses, the last one last.
         settings: The reply to its last settings.
+        polls: Wake its parked polls.
+        ended: Whether its streams and polls are to end.
     """
 
     key: Key
@@ -72,6 +77,8 @@ class Session:
     streams: list[Stream] = field(default_factory=list)
     settings: Any = None
     seen: float = 0.0
+    polls: set[Callable[[], None]] = field(default_factory=set)
+    ended: bool = False
 
     @property
     def stream(self) -> Stream | None:
@@ -79,7 +86,10 @@ class Session:
         return self.streams[-1] if self.streams else None
 
     def end(self) -> None:
-        """End its streams."""
+        """End its streams and its polls."""
+        self.ended = True
+        for wake in [*self.polls]:
+            wake()
         for stream in [*self.streams]:
             stream.offer(None)
 
@@ -99,7 +109,7 @@ class Sessions:
         """Return the session of a client that makes a call."""
         with self._lock:
             session = self._sessions.pop(key, None) or Session(key)
-            session.seen = time.monotonic()
+            session.seen, session.ended = time.monotonic(), self._closed
             self._sessions[key] = session  # The last one is the one seen last.
             self._expire()
         return session
@@ -132,6 +142,13 @@ class Sessions:
             session = self._sessions.pop(key, None)
         if session is not None:
             session.end()
+
+    def lives(self, key: Hashable) -> bool:
+        """Whether a client is connected, or has called not long ago."""
+        session = self._sessions.get(key)  # type: ignore[call-overload]
+        if session is None:
+            return False
+        return bool(session.streams) or time.monotonic() - session.seen < _ALIVE_S
 
     def close(self) -> None:
         """End all streams."""

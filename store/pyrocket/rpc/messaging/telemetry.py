@@ -8,6 +8,7 @@ import asyncio
 from typing import Any
 
 from pyrocket.broker.broker import Broker
+from pyrocket.metadata.groups import GroupConfig
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.interface import name_of, new, number, put_ms
@@ -20,14 +21,15 @@ _FRAME_BYTES = (4 << 20) - 65_536
 """Clients of Node.js receive at most 4 MiB with everything around the body."""
 
 _PRODUCER_ATTEMPTS = 3
-_NODE = "NODE_JS"
+NODE = "NODE_JS"
 
 
 class Telemetry:
     """Knows the clients of one broker."""
 
-    def __init__(self, broker: Broker, sessions: Sessions) -> None:
+    def __init__(self, broker: Broker, sessions: Sessions, *, creates_groups: bool) -> None:
         self._store, self._sessions = broker.store, sessions
+        self._renewals, self._creates_groups = broker.polls.renewals, creates_groups
 
     def heartbeat(self, request: Any, caller: Caller) -> Any:
         """Note that a client lives. Never an error for one that is not known, as after a restart.
@@ -37,7 +39,7 @@ class Telemetry:
         groups = [caller.group(request.group)] if request.group.name else []
         caller.admit("Heartbeat", groups=groups)
         session = self._sessions.seen(caller.key)
-        if session.language == _NODE:
+        if session.language == NODE:
             send_again(session)
         return new("HeartbeatResponse", status=status("OK"))
 
@@ -46,6 +48,7 @@ class Telemetry:
         groups = [caller.group(request.group)] if request.group.name else []
         caller.admit("NotifyClientTermination", groups=groups)
         self._sessions.end(caller.key)
+        self._renewals.release(caller.key)
         return new("NotifyClientTerminationResponse", status=status("OK"))
 
     def answer(self, command: Any, caller: Caller, session: Session) -> Any:
@@ -54,6 +57,7 @@ class Telemetry:
             return None
         settings = new("Settings")
         settings.CopyFrom(command.settings)
+        session.language = name_of("Language", settings.user_agent.language)
         kind = settings.WhichOneof("pub_sub")
         if kind == "publishing":
             self._publishing(settings, caller, session)
@@ -63,7 +67,6 @@ class Telemetry:
             raise RefusedError("BAD_REQUEST", "the settings name neither topics nor a group.")
         settings.metric.Clear()
         settings.metric.on = False
-        session.language = name_of("Language", settings.user_agent.language)
         session.settings = new("TelemetryCommand", status=status("OK"), settings=settings)
         return session.settings
 
@@ -85,9 +88,34 @@ class Telemetry:
         topics = [caller.topic(one.topic) for one in mine.subscriptions]
         caller.admit("Telemetry", subscribed=topics, groups=[group])
         session.group = group
-        mine.fifo = False
+        config = self._group(group)
+        mine.fifo = config.fifo
         mine.receive_batch_size = MAX_BATCH
         put_ms(mine.long_polling_timeout, LONG_POLL_MS)
+        settings.backoff_policy.CopyFrom(_retries(config, session.language))
+
+    def _group(self, group: str) -> GroupConfig:
+        known = self._store.groups.all().get(group)
+        if known is None and self._creates_groups:
+            return self._store.groups.create(group)
+        return known or GroupConfig(group)
+
+
+def _retries(config: GroupConfig, language: str) -> Any:
+    """Return how a client retries. Each understands one of the two strategies only."""
+    policy, backoff = new("RetryPolicy", max_attempts=config.retry_max_times + 1), config.backoff
+    if language == NODE:
+        first, last = backoff.delays_ms[0], backoff.delays_ms[-1]
+        if backoff.initial_ms:
+            first, last = backoff.initial_ms, backoff.max_ms
+        _exponential(policy, initial_ms=first, max_ms=last, multiplier=backoff.multiplier)
+        return policy
+    delays = backoff.delays_ms
+    if backoff.initial_ms:
+        delays = tuple(map(backoff.delay_ms, range(len(delays))))
+    for ms in delays:
+        put_ms(policy.customized_backoff.next.add(), ms)
+    return policy
 
 
 def _exponential(policy: Any, *, initial_ms: int, max_ms: int, multiplier: float) -> None:
@@ -106,7 +134,7 @@ def send_again(session: Session) -> None:
 def settings_are_for_node(command: Any) -> bool:
     """Whether a command is the settings of a client of Node.js."""
     language = command.settings.user_agent.language
-    return bool(language == number("Language", _NODE))
+    return bool(language == number("Language", NODE))
 
 
 def send_again_soon(session: Session) -> None:

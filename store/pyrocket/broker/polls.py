@@ -1,0 +1,98 @@
+"""Long polls, and the thread that wakes them when messages arrive or become visible again.
+
+The thread also sweeps the state of the groups, and keeps messages invisible for the clients that
+let the broker do that.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from pyrocket.broker.pop.holds import Hold, Holds
+from pyrocket.broker.pop.pop import Pop
+from pyrocket.broker.renewals import Renewals
+from pyrocket.errors import PyrocketError
+
+_log = logging.getLogger(__name__)
+
+Wake = Callable[[], None]
+"""Called once by any thread; must not wait."""
+
+_LOOK_S = 0.01
+"""Between two looks for messages that the delay service has delivered, while polls wait."""
+
+_SWEEP_S = 1.0
+_LEAST_S = 0.02
+
+
+class Polls:
+    """The parked polls of a broker. Safe to share between threads."""
+
+    def __init__(self, pop: Pop, now_ms: Callable[[], int]) -> None:
+        self._pop, self._now_ms = pop, now_ms
+        self.holds: Holds[Wake] = Holds()
+        self.renewals = Renewals(pop)
+        self._changed, self._closed = threading.Event(), False
+        self._sweep_at = 0.0
+        self._logged = ""
+        self._thread = threading.Thread(target=self._run, name="pyrocket-polls", daemon=True)
+        self._thread.start()
+
+    def appended(self) -> None:
+        """Look for messages now: something was appended."""
+        self._changed.set()
+
+    def visible_in(self, group: str, topic: str, ms: int) -> None:
+        """Wake the polls of a group when messages become visible, so long from now."""
+        if ms <= 0:
+            _wake(self.holds.visible(group, topic))
+        else:
+            self._sweep_at = min(self._sweep_at, time.monotonic() + ms / 1000)
+            self._changed.set()
+
+    def close(self) -> None:
+        """Wake all that wait, and end."""
+        self._closed = True
+        self._changed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._changed.wait(self._rest())
+            self._changed.clear()
+            failure = self._failure()
+            if failure and failure != self._logged:
+                _log.warning("the state of groups cannot be swept now: %s", failure)
+            self._logged = failure
+
+    def _rest(self) -> float:
+        rest = max(self._sweep_at - time.monotonic(), _LEAST_S)
+        return min(rest, _LOOK_S) if len(self.holds) else rest
+
+    def _failure(self) -> str:
+        try:
+            if len(self.holds):
+                for place in self._pop.arrivals():
+                    _wake(self.holds.arrived(*place))
+            if time.monotonic() >= self._sweep_at:
+                self._sweep()
+        except (PyrocketError, OSError) as error:
+            self._sweep_at = time.monotonic() + _SWEEP_S
+            return str(error)
+        return ""
+
+    def _sweep(self) -> None:
+        self._sweep_at = time.monotonic() + _SWEEP_S
+        self.renewals.renew()
+        swept = self._pop.sweep()
+        for news in swept.news:
+            _wake(self.holds.visible(news.group, news.topic))
+        if swept.next_ms is not None:
+            rest_s = (swept.next_ms - self._now_ms()) / 1000
+            self._sweep_at = min(self._sweep_at, time.monotonic() + max(rest_s, _LEAST_S))
+
+
+def _wake(holds: Iterable[Hold[Wake]]) -> None:
+    for hold in holds:
+        hold.waiter()

@@ -1,0 +1,94 @@
+"""Messages that the broker keeps invisible while their client lives, without being asked.
+
+Source: `DefaultReceiptHandleManager`, `RenewStrategyPolicy` of RocketMQ's proxy.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pyrocket.broker.pop.pop import Pop
+
+FIRST_MS = 60_000
+_STEPS_MS = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
+_AHEAD_S, _LONGEST_S = 10, 3 * 3600
+RELEASED_MS = 1000
+"""A message whose client is gone becomes visible after so long."""
+
+
+@dataclass
+class Renewal:
+    """One message in flight. Times are monotonic seconds."""
+
+    group: str
+    topic: str
+    handle: str
+    attempt: int
+    client: Hashable
+    began: float
+    until: float
+    renewed: int = 0
+
+
+class Renewals:
+    """The messages that are kept invisible. Safe to share between threads."""
+
+    def __init__(self, pop: Pop) -> None:
+        self._pop = pop
+        self._lock = threading.Lock()
+        self._by_handle: dict[str, Renewal] = {}
+        self.lives: Callable[[Hashable], bool] = lambda client: True
+
+    def __len__(self) -> int:
+        return len(self._by_handle)
+
+    def add(
+        self, group: str, topic: str, client: Hashable, handles: Sequence[tuple[str, int]]
+    ) -> None:
+        """Keep messages invisible from now on; `handles` with their attempts."""
+        now = time.monotonic()
+        until = now + FIRST_MS / 1000
+        with self._lock:
+            for handle, attempt in handles:
+                self._by_handle[handle] = Renewal(group, topic, handle, attempt, client, now, until)
+
+    def remove(self, handles: Iterable[str]) -> None:
+        """Stop: the messages were acked, or their client has decided otherwise."""
+        with self._lock:
+            for handle in handles:
+                self._by_handle.pop(handle, None)
+
+    def attempt(self, handle: str) -> int:
+        """Return the attempt of a message, 0 if it is not kept invisible here."""
+        found = self._by_handle.get(handle)
+        return found.attempt if found else 0
+
+    def release(self, client: Hashable) -> None:
+        """Make the messages of a client that has ended visible soon."""
+        with self._lock:
+            found = [one for one in self._by_handle.values() if one.client == client]
+        self._release(found)
+
+    def renew(self) -> None:
+        """Do what is due. Raises BrokerBusyError; the next call goes on."""
+        now = time.monotonic()
+        with self._lock:
+            due = [one for one in self._by_handle.values() if one.until - now < _AHEAD_S]
+        kept = [one for one in due if self.lives(one.client) and now - one.began < _LONGEST_S]
+        self._release(one for one in due if one not in kept)
+        for one in kept:
+            step = _STEPS_MS[min(one.renewed, len(_STEPS_MS) - 1)]
+            if self._extend(one, step):
+                one.until, one.renewed = now + step / 1000, one.renewed + 1
+
+    def _release(self, renewals: Iterable[Renewal]) -> None:
+        for one in renewals:
+            self._extend(one, RELEASED_MS)
+            self.remove([one.handle])
+
+    def _extend(self, one: Renewal, ms: int) -> bool:
+        (valid,) = self._pop.extend(one.group, one.topic, [one.handle], ms).valid
+        if not valid:
+            self.remove([one.handle])
+        return valid

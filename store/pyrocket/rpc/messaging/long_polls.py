@@ -1,0 +1,80 @@
+"""Calls that wait for messages: they are parked, and look again when they are woken."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from pyrocket.broker.polls import Polls
+from pyrocket.broker.pop.holds import Hold
+from pyrocket.rpc.messaging.codes import RefusedError
+from pyrocket.rpc.messaging.sessions import Session
+
+_Found = TypeVar("_Found")
+
+_REPLY_S = 0.1
+"""A call is answered so long before its deadline."""
+
+_LEAST_S = 1.0
+
+
+def deadline_of(context: Any, wait_ms: int | None, max_s: float) -> float:
+    """Return until when a call may wait, in the time of the event loop.
+
+    wait_ms: what the client asks for; None for as long as the call may take. Raises RefusedError
+    (ILLEGAL_POLLING_TIME) if the deadline of the call is earlier by far.
+    """
+    now, left_s = asyncio.get_running_loop().time(), context.time_remaining()
+    left_s = max_s + _REPLY_S if left_s is None else left_s
+    wait_s = left_s if wait_ms is None else wait_ms / 1000
+    if left_s < min(wait_s, _LEAST_S):
+        raise RefusedError(
+            "ILLEGAL_POLLING_TIME", f"the deadline is in {left_s:.1f} s, too soon to poll."
+        )
+    return now + min(wait_s, max_s, left_s - _REPLY_S)
+
+
+class LongPolls:
+    """Parks the calls of one event loop."""
+
+    def __init__(self, polls: Polls) -> None:
+        self._polls = polls
+
+    async def wait(
+        self,
+        place: tuple[str, str, int | None],
+        session: Session,
+        deadline: float,
+        look: Callable[[], Awaitable[_Found | None]],
+    ) -> _Found | None:
+        """Return what `look` finds until the deadline; None if it is nothing.
+
+        place: group, topic and queue id, None for all queues. Ends early with the client.
+        """
+        loop = asyncio.get_running_loop()
+        found = await look()
+        while found is None and loop.time() < deadline and not session.ended:
+            woken = asyncio.Event()
+            wake = _waker(loop, woken)
+            hold = Hold(*place, wake)
+            self._polls.holds.park(hold)
+            session.polls.add(wake)
+            try:
+                found = await look()  # Messages may have arrived before it was parked.
+                if found is None and not session.ended:
+                    with suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(woken.wait(), deadline - loop.time())
+            finally:
+                self._polls.holds.remove(hold)
+                session.polls.discard(wake)
+        return found
+
+
+def _waker(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> Callable[[], None]:
+    """Return what any thread can call to set an event."""
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # The loop has ended.
+            loop.call_soon_threadsafe(woken.set)
+
+    return wake

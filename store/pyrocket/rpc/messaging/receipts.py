@@ -1,0 +1,112 @@
+"""What clients do with messages they have received: ack, change of invisible time, dead letter."""
+
+from typing import Any
+
+from pyrocket.broker.broker import Broker
+from pyrocket.broker.pop.values import Acked
+from pyrocket.metadata.groups import GroupConfig
+from pyrocket.rpc.messaging.caller import Caller
+from pyrocket.rpc.messaging.codes import RefusedError, refusal_of, status
+from pyrocket.rpc.messaging.interface import ms_of, new
+from pyrocket.rpc.messaging.pending_reply import PendingReply
+from pyrocket.rpc.messaging.receiving import check_invisible
+from pyrocket.rpc.messaging.sessions import Sessions
+from pyrocket.rpc.messaging.telemetry import NODE
+
+_INVALID = "the receipt handle is invalid: its message is visible again, or is of another group."
+_SECOND_MS = 1000
+
+
+class Receipts:
+    """Changes messages in flight."""
+
+    def __init__(self, broker: Broker, sessions: Sessions) -> None:
+        self._store, self._pop, self._polls = broker.store, broker.pop, broker.polls
+        self._sessions = sessions
+
+    def ack_message(self, request: Any, caller: Caller) -> PendingReply:
+        """Ack messages, each on its own."""
+        topic, group = _place(request, caller, "AckMessage")
+        handles = [entry.receipt_handle for entry in request.entries]
+        if not handles:
+            raise RefusedError("BAD_REQUEST", "the request has no entries.")
+        acked = self._pop.ack(group, topic, handles)
+        self._done(group, topic, handles, acked)
+        return PendingReply(acked.stored, lambda stored: _acked(request, acked))
+
+    def forward_message_to_dead_letter_queue(self, request: Any, caller: Caller) -> PendingReply:
+        """Move a message to the dead-letter topic of its group; one that is there is fine, too."""
+        topic, group = _place(request, caller, "ForwardMessageToDeadLetterQueue")
+        handle = request.receipt_handle
+        acked = self._pop.forward_to_dlq(group, topic, handle)
+        if not acked.valid[0]:
+            raise RefusedError("INVALID_RECEIPT_HANDLE", _INVALID)
+        self._done(group, topic, [handle], acked)
+        reply = new("ForwardMessageToDeadLetterQueueResponse", status=status("OK"))
+        return PendingReply(acked.stored, lambda stored: reply)
+
+    def change_invisible_duration(self, request: Any, caller: Caller) -> Any:
+        """Set when a message becomes visible, and return its new handle.
+
+        An error has the old handle: some clients replace theirs whatever the status is.
+        """
+        try:
+            return self._change(request, caller)
+        except Exception as error:
+            refusal = refusal_of(error)
+            return new(
+                "ChangeInvisibleDurationResponse",
+                status=status(refusal.code, refusal.text),
+                receipt_handle=request.receipt_handle,
+            )
+
+    def _change(self, request: Any, caller: Caller) -> PendingReply:
+        topic, group = _place(request, caller, "ChangeInvisibleDuration")
+        handle, ms = request.receipt_handle, ms_of(request.invisible_duration)
+        check_invisible(ms)
+        ms = self._delay(group, handle, ms, caller)
+        changed = self._pop.change_invisible(group, topic, handle, ms)
+        self._polls.renewals.remove([handle])
+        if changed.handle is None:
+            raise RefusedError("INVALID_RECEIPT_HANDLE", _INVALID)
+        self._polls.visible_in(group, topic, ms)
+        reply = new(
+            "ChangeInvisibleDurationResponse", status=status("OK"), receipt_handle=changed.handle
+        )
+        return PendingReply(changed.stored, lambda stored: reply)
+
+    def _delay(self, group: str, handle: str, ms: int, caller: Caller) -> int:
+        """Return the delay; that of the group where clients of Node.js take seconds for ms."""
+        attempt = self._polls.renewals.attempt(handle)
+        session = self._sessions.find(caller.key)
+        if ms >= _SECOND_MS or not attempt or session is None or session.language != NODE:
+            return ms
+        config = self._store.groups.all().get(group, GroupConfig(group))
+        return config.backoff.delays_ms[min(attempt, len(config.backoff.delays_ms)) - 1]
+
+    def _done(self, group: str, topic: str, handles: list[str], acked: Acked) -> None:
+        self._polls.renewals.remove(handles)
+        if acked.wakes:
+            self._polls.visible_in(group, topic, 0)
+
+
+def _acked(request: Any, acked: Acked) -> Any:
+    entries = [
+        new(
+            "AckMessageResultEntry",
+            message_id=entry.message_id,
+            receipt_handle=entry.receipt_handle,
+            status=status("OK") if valid else status("INVALID_RECEIPT_HANDLE", _INVALID),
+        )
+        for entry, valid in zip(request.entries, acked.valid, strict=True)
+    ]
+    common = entries[0].status
+    if len({*acked.valid}) > 1:
+        common = status("MULTIPLE_RESULTS")
+    return new("AckMessageResponse", status=common, entries=entries)
+
+
+def _place(request: Any, caller: Caller, call: str) -> tuple[str, str]:
+    topic, group = caller.topic(request.topic), caller.group(request.group)
+    caller.admit(call, [topic], [group])
+    return topic, group

@@ -1,0 +1,133 @@
+"""ReceiveMessage: messages of a group, and a long poll while there are none."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyrocket.broker.broker import Broker
+from pyrocket.broker.pop.values import Delivery, Received
+from pyrocket.broker.renewals import FIRST_MS, RELEASED_MS
+from pyrocket.errors import GroupNotFoundError
+from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.rpc.messaging.caller import Caller
+from pyrocket.rpc.messaging.codes import RefusedError, status
+from pyrocket.rpc.messaging.delivered import message_of
+from pyrocket.rpc.messaging.interface import ms_of, new, put_ms
+from pyrocket.rpc.messaging.pulling import filter_of
+from pyrocket.rpc.messaging.telemetry import MAX_BATCH
+
+MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 10_000, 12 * 3_600_000
+
+
+@dataclass(frozen=True)
+class Receive:
+    """What a client asks for. `topic` is checked, `resource` as the client names it.
+
+    wait_ms: how long it waits; None if it does not say. renews: the broker keeps the messages
+    invisible while the client lives.
+    """
+
+    client: tuple[str, str]
+    group: str
+    topic: str
+    resource: Any
+    where: MessageFilter
+    max_messages: int
+    invisible_ms: int
+    wait_ms: int | None
+    renews: bool
+    attempt_id: str
+
+
+class Receiving:
+    """Hands out messages."""
+
+    def __init__(self, broker: Broker, *, creates_groups: bool) -> None:
+        self._store, self._pop, self._polls = broker.store, broker.pop, broker.polls
+        self._creates_groups = creates_groups
+
+    def parse(self, request: Any, caller: Caller) -> Receive:
+        """Return what a client asks for, if it may. The queue of the request is only a hint."""
+        resource = request.message_queue.topic
+        topic, group = caller.topic(resource), caller.group(request.group)
+        caller.admit("ReceiveMessage", [topic], [group])
+        invisible_ms = FIRST_MS
+        if not request.auto_renew:
+            invisible_ms = ms_of(request.invisible_duration)
+            check_invisible(invisible_ms, MIN_INVISIBLE_MS)
+        waits = request.HasField("long_polling_timeout")
+        return Receive(
+            client=caller.key,
+            group=group,
+            topic=topic,
+            resource=resource,
+            where=filter_of(request.filter_expression),
+            max_messages=min(max(int(request.batch_size), 1), MAX_BATCH),
+            invisible_ms=invisible_ms,
+            wait_ms=ms_of(request.long_polling_timeout) if waits else None,
+            renews=bool(request.auto_renew),
+            attempt_id=request.attempt_id,
+        )
+
+    def receive(self, asked: Receive) -> Received:
+        """Hand out messages, at once. The group is created if it is missing and that is set."""
+        try:
+            return self._receive(asked)
+        except GroupNotFoundError:
+            if not self._creates_groups:
+                raise
+            self._store.groups.create(asked.group)
+            return self._receive(asked)
+
+    def _receive(self, asked: Receive) -> Received:
+        received = self._pop.receive(
+            asked.group,
+            asked.topic,
+            max_messages=asked.max_messages,
+            invisible_ms=asked.invisible_ms,
+            where=asked.where,
+            attempt_id=asked.attempt_id,
+        )
+        if asked.renews:
+            handles = [(one.handle, one.attempt) for one in received.messages]
+            self._polls.renewals.add(asked.group, asked.topic, asked.client, handles)
+        return received
+
+    def replies(self, asked: Receive, received: Received) -> list[bytes]:
+        """Return all replies of a call: clients need each, and in this order."""
+        found = status("OK" if received.messages else "MESSAGE_NOT_FOUND")
+        replies = [new("ReceiveMessageResponse", status=found)]
+        replies += [
+            new("ReceiveMessageResponse", message=self._message(asked, one))
+            for one in received.messages
+        ]
+        return [one.SerializeToString() for one in (*replies, self.time())]
+
+    def time(self) -> Any:
+        """Return the last reply of every call: the time of delivery."""
+        last = new("ReceiveMessageResponse")
+        last.delivery_timestamp.SetInParent()
+        put_ms(last.delivery_timestamp, self._store.now())
+        return last
+
+    def _message(self, asked: Receive, delivery: Delivery) -> Any:
+        message = message_of(delivery.message, asked.resource)
+        system = message.system_properties
+        system.receipt_handle, system.delivery_attempt = delivery.handle, delivery.attempt
+        put_ms(system.invisible_duration, asked.invisible_ms)
+        return message
+
+    def release(self, asked: Receive, received: Received) -> None:
+        """Make messages visible soon that could not be delivered."""
+        handles = [one.handle for one in received.messages]
+        self._polls.renewals.remove(handles)
+        if handles:
+            self._pop.extend(asked.group, asked.topic, handles, RELEASED_MS)
+
+
+def check_invisible(ms: int, minimum: int = 0) -> None:
+    """Refuse an invisible time that is out of range."""
+    if not minimum <= ms <= MAX_INVISIBLE_MS:
+        raise RefusedError(
+            "ILLEGAL_INVISIBLE_TIME",
+            f"a message is invisible for {minimum} to {MAX_INVISIBLE_MS} ms, not {ms}.",
+        )

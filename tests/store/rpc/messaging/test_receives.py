@@ -1,0 +1,426 @@
+"""What consumers of RocketMQ's protocol do: assignments, receives, acks, retries, dead letters."""
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from pyrocket import Store
+from pyrocket.rpc.messaging.interface import ms_of, number
+from support.broker import served
+from support.rocketmq_stub import ENDPOINTS, Stub, code_of, queue, resource
+
+OK = number("Code", "OK")
+GROUP = resource("g")
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory):
+    store = Store.open(tmp_path_factory.mktemp("store"), create=True)
+    store.topics.create("t")
+    store.topics.create("unreadable", perm=2)
+    with served(store) as address:
+        yield store, address
+
+
+@pytest.fixture
+def store(serving):
+    return serving[0]
+
+
+@pytest.fixture
+def stub(serving):
+    found = Stub(serving[1])
+    yield found
+    found.close()
+
+
+def receive(stub, topic, group="g", wait_s=0, **fields):
+    """Receive; return the status, the messages and whether the time came last."""
+    if not fields.get("auto_renew"):
+        fields.setdefault("invisible_duration", {"seconds": 60})
+    head, *messages, tail = stub.call(
+        "ReceiveMessage",
+        group=resource(group),
+        message_queue=queue(topic),
+        long_polling_timeout={"seconds": int(wait_s), "nanos": int(wait_s % 1 * 1e9)},
+        **{"batch_size": 32, **fields},
+    )
+    assert tail.WhichOneof("content") == "delivery_timestamp"
+    return code_of(head), [one.message for one in messages]
+
+
+def handle(message):
+    return message.system_properties.receipt_handle
+
+
+def ack(stub, topic, *handles, group="g"):
+    entries = [{"message_id": "x", "receipt_handle": one} for one in handles]
+    return stub.call("AckMessage", group=resource(group), topic=resource(topic), entries=entries)
+
+
+def change(stub, topic, handle, seconds=0, group="g"):
+    return stub.call(
+        "ChangeInvisibleDuration",
+        group=resource(group),
+        topic=resource(topic),
+        receipt_handle=handle,
+        invisible_duration={"seconds": seconds},
+    )
+
+
+@contextmanager
+def parked(*arguments, **more):
+    """Receive in a thread; the value is a function that returns the result and its seconds."""
+    found, began = [], time.monotonic()
+
+    def run():
+        found.append((*receive(*arguments, **more), time.monotonic() - began))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.3)
+
+    def result():
+        thread.join(20)
+        return found[0]
+
+    yield result
+    thread.join(20)
+
+
+def test_a_message_is_received_and_acked(store, stub):
+    sent = stub.send(b"body", topic="acked", tag="a", keys=["k"], properties={"p": "v"})
+    code, (message,) = receive(stub, "acked")
+    assert code == "OK"
+    system = message.system_properties
+    assert (message.topic.name, message.body) == ("acked", b"body")
+    assert dict(message.user_properties) == {"p": "v"}
+    assert system.message_id == sent.entries[0].message_id
+    assert (system.tag, [*system.keys], system.delivery_attempt) == ("a", ["k"], 1)
+    assert system.body_digest.checksum == "841A2D689AD86BD1611447453C22C6FC"
+    assert system.body_encoding == number("Encoding", "IDENTITY")
+    reply = ack(stub, "acked", handle(message))
+    assert reply.status.code == reply.entries[0].status.code == OK
+    assert code_of(ack(stub, "acked", handle(message))) == "INVALID_RECEIPT_HANDLE"
+    assert receive(stub, "acked") == ("MESSAGE_NOT_FOUND", [])
+
+
+def test_an_ack_with_wrong_handles_names_them(stub):
+    stub.send(b"1", topic="mixed")
+    _, (message,) = receive(stub, "mixed")
+    reply = ack(stub, "mixed", "wrong")
+    assert code_of(reply) == code_of(reply.entries[0]) == "INVALID_RECEIPT_HANDLE"
+    assert code_of(ack(stub, "mixed", handle(message), group="other")) == "INVALID_RECEIPT_HANDLE"
+    reply = ack(stub, "mixed", handle(message), "wrong")
+    assert code_of(reply) == "MULTIPLE_RESULTS"
+    assert [code_of(one) for one in reply.entries] == ["OK", "INVALID_RECEIPT_HANDLE"]
+
+
+def test_a_poll_is_answered_when_a_message_arrives(store, stub):
+    store.topics.create("polled")
+    with parked(stub, "polled", wait_s=10) as result:
+        stub.send(b"1", topic="polled")
+        code, (message,), seconds = result()
+    assert (code, message.body) == ("OK", b"1")
+    assert seconds < 5
+
+
+def test_a_poll_is_answered_when_a_delayed_message_is_delivered(store, stub):
+    store.topics.create("late")
+    with parked(stub, "late", wait_s=10) as result:
+        stub.send(b"1", topic="late", deliver_ms=int(time.time() * 1000) + 500)
+        code, (message,), seconds = result()
+    assert code == "OK"
+    assert message.system_properties.message_type == number("MessageType", "DELAY")
+    assert ms_of(message.system_properties.delivery_timestamp)
+    assert seconds < 5
+
+
+def test_a_poll_ends_when_it_has_waited(store, stub):
+    store.topics.create("silent")
+    began = time.monotonic()
+    assert receive(stub, "silent", wait_s=0.5) == ("MESSAGE_NOT_FOUND", [])
+    assert 0.5 <= time.monotonic() - began < 5
+
+
+def test_a_poll_ends_with_its_client(store, stub):
+    store.topics.create("left")
+    with parked(stub, "left", wait_s=15) as result:
+        assert stub.code("NotifyClientTermination", group=GROUP) == "OK"
+        code, _, seconds = result()
+    assert code == "MESSAGE_NOT_FOUND"
+    assert seconds < 5
+
+
+def test_a_cancelled_poll_takes_no_message_with_it(store, stub):
+    store.topics.create("cancelled")
+    calls = [
+        stub.channel.unary_stream("/apache.rocketmq.v2.MessagingService/ReceiveMessage")(
+            b"", metadata=stub.metadata, timeout=10
+        )
+        for _ in range(3)
+    ]
+    for call in calls:
+        call.cancel()
+    with parked(stub, "cancelled", wait_s=10) as result:
+        stub.send(b"1", topic="cancelled")
+        assert result()[0] == "OK"
+
+
+def test_a_nacked_message_comes_back_with_its_next_attempt(store, stub):
+    stub.send(b"1", topic="nacked")
+    _, (message,) = receive(stub, "nacked")
+    with parked(stub, "nacked", wait_s=10) as result:
+        reply = change(stub, "nacked", handle(message))
+        _, (again,), seconds = result()
+    assert reply.status.code == OK
+    assert reply.receipt_handle != handle(message)
+    assert again.system_properties.delivery_attempt == 2
+    assert seconds < 5
+    assert code_of(ack(stub, "nacked", handle(message))) == "INVALID_RECEIPT_HANDLE"
+    assert code_of(ack(stub, "nacked", handle(again))) == "OK"
+
+
+def test_a_message_comes_back_when_its_new_time_has_passed(store, stub):
+    stub.send(b"1", topic="later")
+    _, (message,) = receive(stub, "later")
+    began = time.monotonic()
+    assert code_of(change(stub, "later", handle(message), seconds=1)) == "OK"
+    _, (again,) = receive(stub, "later", wait_s=10)
+    assert 0.9 < time.monotonic() - began < 5
+    assert again.body == b"1"
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(-1, "ILLEGAL_INVISIBLE_TIME"),
+                                               (43_201, "ILLEGAL_INVISIBLE_TIME")])  # fmt: skip
+def test_a_refused_change_has_the_old_handle(stub, seconds, code):
+    stub.send(b"1", topic="changed")
+    _, messages = receive(stub, "changed")
+    reply = change(stub, "changed", handle(messages[-1]), seconds)
+    assert code_of(reply) == code
+    assert reply.receipt_handle == handle(messages[-1])
+    reply = change(stub, "changed", "wrong")
+    assert (code_of(reply), reply.receipt_handle) == ("INVALID_RECEIPT_HANDLE", "wrong")
+    reply = change(stub, "changed", "wrong", group="a b")
+    assert (code_of(reply), reply.receipt_handle) == ("ILLEGAL_CONSUMER_GROUP", "wrong")
+
+
+def forward(stub, topic, handle):
+    return stub.code(
+        "ForwardMessageToDeadLetterQueue",
+        group=resource("fifo"),
+        topic=resource(topic),
+        receipt_handle=handle,
+        message_id="x",
+    )
+
+
+def test_a_dead_letter_is_received_from_its_topic(store, stub):
+    sent = stub.send(b"dead", topic="forwarded")
+    store.groups.create("fifo")
+    store.groups.update("fifo", fifo=True)
+    _, (message,) = receive(stub, "forwarded", "fifo")
+    assert forward(stub, "forwarded", "wrong") == "INVALID_RECEIPT_HANDLE"
+    assert forward(stub, "forwarded", handle(message)) == "OK"
+    assert forward(stub, "forwarded", handle(message)) == "OK"
+    _, (letter,) = receive(stub, "%DLQ%fifo", group="undertaker")
+    origin = letter.system_properties.dead_letter_queue
+    assert letter.body == b"dead"
+    assert (origin.topic, origin.message_id) == ("forwarded", sent.entries[0].message_id)
+
+
+def test_filters_of_tags_and_sql(stub):
+    for number_ in range(4):
+        stub.send(b"%d" % number_, topic="filters", tag="ab"[number_ % 2],
+                  properties={"n": str(number_)})  # fmt: skip
+    for group, kind, text, bodies in (
+        ("tags", 1, "a || c", {b"0", b"2"}),
+        ("sql", 2, "n >= 2", {b"2", b"3"}),
+        ("all", 1, "*", {b"0", b"1", b"2", b"3"}),
+    ):
+        expression = {"type": kind, "expression": text}
+        found = set()
+        for _ in range(4):
+            _, messages = receive(stub, "filters", group, filter_expression=expression)
+            found |= {one.body for one in messages}
+        assert found == bodies
+
+
+def test_a_fifo_group_waits_for_the_ack_of_the_message_before(store, stub):
+    store.groups.create("fifo")
+    store.groups.update("fifo", fifo=True)
+    for body in (b"1", b"2"):
+        stub.send(body, topic="ordered", message_group="one")
+    _, (first,) = receive(stub, "ordered", "fifo", batch_size=1, attempt_id="x")
+    assert receive(stub, "ordered", "fifo", batch_size=1, attempt_id="y")[1] == []
+    _, (again,) = receive(stub, "ordered", "fifo", batch_size=1, attempt_id="x")
+    assert (first.body, again.body) == (b"1", b"1")
+    with parked(stub, "ordered", "fifo", wait_s=10, batch_size=1, attempt_id="z") as result:
+        assert code_of(ack(stub, "ordered", handle(first), group="fifo")) == "OK"
+        code, (second,), seconds = result()
+    assert (code, second.body) == ("OK", b"2")
+    assert seconds < 5
+
+
+def assigned(stub, topic, group):
+    return stub.call(
+        "QueryAssignment", topic=resource(topic), group=resource(group), endpoints=ENDPOINTS
+    )
+
+
+def test_assignments_are_any_queue_or_each_queue_of_a_fifo_group(store, stub):
+    store.groups.create("fifo")
+    store.groups.update("fifo", fifo=True)
+    assert [one.message_queue.id for one in assigned(stub, "t", "g").assignments] == [-1]
+    each = assigned(stub, "t", "fifo").assignments
+    assert [one.message_queue.id for one in each] == [0, 1, 2, 3]
+    assert each[0].message_queue.broker.endpoints.addresses[0].port == 8081
+
+
+REFUSED = {
+    "assignment of a missing topic": (
+        "TOPIC_NOT_FOUND",
+        "QueryAssignment",
+        {"topic": resource("missing"), "group": GROUP, "endpoints": ENDPOINTS},
+    ),
+    "assignment of an unreadable topic": (
+        "FORBIDDEN",
+        "QueryAssignment",
+        {"topic": resource("unreadable"), "group": GROUP, "endpoints": ENDPOINTS},
+    ),
+    "assignment without endpoints": (
+        "ILLEGAL_ACCESS_POINT",
+        "QueryAssignment",
+        {"topic": resource("t"), "group": GROUP},
+    ),
+    "ack of nothing": ("BAD_REQUEST", "AckMessage", {"topic": resource("t"), "group": GROUP}),
+    "ack for an illegal group": (
+        "ILLEGAL_CONSUMER_GROUP",
+        "AckMessage",
+        {"topic": resource("t"), "group": resource("")},
+    ),
+    "short invisible time": (
+        "ILLEGAL_INVISIBLE_TIME",
+        "ReceiveMessage",
+        {"group": GROUP, "message_queue": queue(), "invisible_duration": {"seconds": 9}},
+    ),
+    "long invisible time": (
+        "ILLEGAL_INVISIBLE_TIME",
+        "ReceiveMessage",
+        {"group": GROUP, "message_queue": queue(), "invisible_duration": {"seconds": 43_201}},
+    ),
+    "receive of a missing topic": (
+        "TOPIC_NOT_FOUND",
+        "ReceiveMessage",
+        {"group": GROUP, "message_queue": queue("missing"), "auto_renew": True},
+    ),
+    "receive for an illegal group": (
+        "ILLEGAL_CONSUMER_GROUP",
+        "ReceiveMessage",
+        {"group": resource("g g"), "message_queue": queue(), "auto_renew": True},
+    ),
+    "receive with a malformed filter": (
+        "ILLEGAL_FILTER_EXPRESSION",
+        "ReceiveMessage",
+        {
+            "group": GROUP,
+            "message_queue": queue(),
+            "auto_renew": True,
+            "filter_expression": {"type": 2, "expression": "a ="},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_call_is_refused_with_its_code(stub, case):
+    code, call, fields = REFUSED[case]
+    assert stub.code(call, **fields) == code
+
+
+def test_a_deadline_that_is_too_soon_for_its_poll_is_refused(stub):
+    from pyrocket.rpc.messaging.interface import new
+
+    request = new(
+        "ReceiveMessageRequest",
+        group=GROUP,
+        message_queue=queue(),
+        auto_renew=True,
+        long_polling_timeout={"seconds": 20},
+    )
+    path = "/apache.rocketmq.v2.MessagingService/ReceiveMessage"
+    call = stub.channel.unary_stream(path)(
+        request.SerializeToString(), metadata=stub.metadata, timeout=0.8
+    )
+    first = type(new("ReceiveMessageResponse")).FromString(next(call))
+    assert code_of(first) == "ILLEGAL_POLLING_TIME"
+    call.cancel()
+
+
+def test_a_group_is_not_created_if_that_is_off(tmp_path):
+    store = Store.open(tmp_path, create=True)
+    store.topics.create("t")
+    with served(store, auto_create_groups=False) as address:
+        stub = Stub(address)
+        assert receive(stub, "t")[0] == "CONSUMER_GROUP_NOT_FOUND"
+        store.groups.create("g")
+        assert receive(stub, "t")[0] == "MESSAGE_NOT_FOUND"
+        stub.close()
+
+
+@pytest.mark.parametrize(
+    ("language", "strategy"), [("PYTHON", "customized_backoff"), ("NODE_JS", "exponential_backoff")]
+)
+def test_the_settings_of_a_consumer_are_completed(store, stub, language, strategy):
+    store.groups.create("fifo")
+    store.groups.update("fifo", fifo=True, retry_max_times=3)
+    settings = {
+        "client_type": 2,
+        "user_agent": {"language": number("Language", language)},
+        "subscription": {"group": resource("fifo"), "subscriptions": [{"topic": resource("t")}]},
+    }
+    with stub.telemetry(**settings) as commands:
+        reply = next(commands).settings
+    assert reply.subscription.fifo
+    assert reply.subscription.receive_batch_size == 32
+    assert reply.subscription.long_polling_timeout.seconds == 20
+    assert reply.backoff_policy.max_attempts == 4
+    assert reply.backoff_policy.WhichOneof("strategy") == strategy
+
+
+def test_messages_of_a_push_consumer_that_ends_come_back_soon(store, stub, serving):
+    stub.send(b"1", topic="released")
+    assert len(receive(stub, "released", auto_renew=True)[1]) == 1
+    assert stub.code("NotifyClientTermination", group=GROUP) == "OK"
+    other = Stub(serving[1], "other@1@0@z")
+    _, (again,) = receive(other, "released", wait_s=10)
+    assert again.system_properties.delivery_attempt == 2
+    other.close()
+
+
+def test_a_nack_of_node_in_milliseconds_waits_as_the_group_says(store, stub):
+    settings = {
+        "user_agent": {"language": number("Language", "NODE_JS")},
+        "subscription": {"group": GROUP, "subscriptions": [{"topic": resource("t")}]},
+    }
+    stub.send(b"1", topic="hasty")
+    with stub.telemetry(**settings) as commands:
+        next(commands)
+        _, (message,) = receive(stub, "hasty", auto_renew=True)
+        began = time.monotonic()
+        assert code_of(change(stub, "hasty", handle(message))) == "OK"
+        receive(stub, "hasty", wait_s=10)
+        assert time.monotonic() - began > 0.9
+
+
+def test_a_pull_waits_for_a_message_in_its_queue(store, stub):
+    store.topics.create("awaited", read_queues=1, write_queues=1)
+    timer = threading.Timer(0.5, lambda: stub.send(b"1", topic="awaited"))
+    timer.start()
+    head, message, tail = stub.call(
+        "PullMessage", message_queue=queue("awaited"), batch_size=1,
+        long_polling_timeout={"seconds": 10},
+    )  # fmt: skip
+    assert (code_of(head), message.message.body, tail.next_offset) == ("OK", b"1", 1)
+    timer.join()
