@@ -1,5 +1,7 @@
 """`Broker`: one store, served."""
 
+import threading
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import disk_usage
@@ -13,6 +15,7 @@ from pyrocket.broker.sends import Sends
 from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
 from pyrocket.disk.layout import Layout, listed, parse_file_name
+from pyrocket.formats.system_topics import POP_TOPIC
 from pyrocket.services.transactions.model import CheckPolicy
 from pyrocket.store import Store
 from pyrocket.versions import PROTOCOL, RELEASE
@@ -80,10 +83,37 @@ class Broker:
         self.source, self.sink, self.admin = StoreSource(store), StoreSink(store), StoreAdmin(store)
         self.sends = Sends(store, self.sink.appends.put)
         self.transactions = BrokerTransactions(store, checks or CheckPolicy())
-        self.pop = Pop(store, self.sink.appends.put)
-        self.polls = Polls(self.pop, store.now)
-        self.sink.appends.after_append = self.polls.appended
+        self.lives: Callable[[Hashable], bool] = lambda client: True
+        self._consuming, self._polls = threading.Lock(), None if self._is_new else self._consume()
         self._services = store.run_services()
+
+    @property
+    def _is_new(self) -> bool:
+        return POP_TOPIC not in self._store.topics.all()
+
+    def _consume(self) -> Polls:
+        pop = Pop(self._store, self.sink.appends.put)
+        polls = Polls(pop, self._store.now, lambda client: self.lives(client))
+        self.sink.appends.after_append = polls.appended
+        return polls
+
+    @property
+    def polls(self) -> Polls:
+        """Long polls of consumers; made for the first one, since it makes a topic of the store."""
+        with self._consuming:
+            if self._polls is None:
+                self._polls = self._consume()
+            return self._polls
+
+    @property
+    def pop(self) -> Pop:
+        """What consumer groups receive; made for the first one."""
+        return self.polls.pop
+
+    def release(self, client: Hashable) -> None:
+        """Make what a client has in flight visible soon: it has ended."""
+        if self._polls is not None:
+            self._polls.renewals.release(client)
 
     @property
     def store(self) -> Store:
@@ -135,8 +165,9 @@ class Broker:
     def close(self) -> None:
         """Append what waits, stop the services, and close the store cleanly."""
         self.transactions.close()
-        self.polls.close()
-        self.pop.close()
+        if self._polls is not None:
+            self._polls.close()
+            self._polls.pop.close()
         self.sink.close()
         self._services.stop()
         self._store.close()

@@ -7,7 +7,7 @@ let the broker do that.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 from pyrocket.broker.pop.holds import Hold, Holds
 from pyrocket.broker.pop.pop import Pop
@@ -29,10 +29,13 @@ _LEAST_S = 0.02
 class Polls:
     """The parked polls of a broker. Safe to share between threads."""
 
-    def __init__(self, pop: Pop, now_ms: Callable[[], int]) -> None:
-        self._pop, self._now_ms = pop, now_ms
+    def __init__(
+        self, pop: Pop, now_ms: Callable[[], int], lives: Callable[[Hashable], bool]
+    ) -> None:
+        """`lives` returns whether a client is still there."""
+        self.pop, self._now_ms = pop, now_ms
         self.holds: Holds[Wake] = Holds()
-        self.renewals = Renewals(pop)
+        self.renewals = Renewals(pop, lives)
         self._changed, self._closed = threading.Event(), False
         self._sweep_at = 0.0
         self._logged = ""
@@ -73,7 +76,7 @@ class Polls:
     def _failure(self) -> str:
         try:
             if len(self.holds):
-                for place in self._pop.arrivals():
+                for place in self.pop.arrivals():
                     _wake(self.holds.arrived(*place))
             if time.monotonic() >= self._sweep_at:
                 self._sweep()
@@ -85,7 +88,7 @@ class Polls:
     def _sweep(self) -> None:
         self._sweep_at = time.monotonic() + _SWEEP_S
         self.renewals.renew()
-        swept = self._pop.sweep()
+        swept = self.pop.sweep()
         for news in swept.news:
             _wake(self.holds.visible(news.group, news.topic))
         if swept.next_ms is not None:

@@ -34,11 +34,10 @@ class Renewal:
 class Renewals:
     """The messages that are kept invisible. Safe to share between threads."""
 
-    def __init__(self, pop: Pop) -> None:
-        self._pop = pop
+    def __init__(self, pop: Pop, lives: Callable[[Hashable], bool]) -> None:
+        self._pop, self._lives = pop, lives
         self._lock = threading.Lock()
         self._by_handle: dict[str, Renewal] = {}
-        self.lives: Callable[[Hashable], bool] = lambda client: True
 
     def __len__(self) -> int:
         return len(self._by_handle)
@@ -75,7 +74,7 @@ class Renewals:
         now = time.monotonic()
         with self._lock:
             due = [one for one in self._by_handle.values() if one.until - now < _AHEAD_S]
-        kept = [one for one in due if self.lives(one.client) and now - one.began < _LONGEST_S]
+        kept = [one for one in due if self._lives(one.client) and now - one.began < _LONGEST_S]
         self._release(one for one in due if one not in kept)
         for one in kept:
             step = _STEPS_MS[min(one.renewed, len(_STEPS_MS) - 1)]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from pyrocket.broker.polls import Polls
+from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.holds import Hold
 from pyrocket.rpc.messaging.codes import RefusedError
 from pyrocket.rpc.messaging.sessions import Session
@@ -37,8 +37,8 @@ def deadline_of(context: Any, wait_ms: int | None, max_s: float) -> float:
 class LongPolls:
     """Parks the calls of one event loop."""
 
-    def __init__(self, polls: Polls) -> None:
-        self._polls = polls
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     async def wait(
         self,
@@ -57,7 +57,8 @@ class LongPolls:
             woken = asyncio.Event()
             wake = _waker(loop, woken)
             hold = Hold(*place, wake)
-            self._polls.holds.park(hold)
+            holds = self._broker.polls.holds
+            holds.park(hold)
             session.polls.add(wake)
             try:
                 found = await look()  # Messages may have arrived before it was parked.
@@ -65,7 +66,7 @@ class LongPolls:
                     with suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(woken.wait(), deadline - loop.time())
             finally:
-                self._polls.holds.remove(hold)
+                holds.remove(hold)
                 session.polls.discard(wake)
         return found
 

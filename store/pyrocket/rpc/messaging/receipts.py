@@ -21,7 +21,7 @@ class Receipts:
     """Changes messages in flight."""
 
     def __init__(self, broker: Broker, sessions: Sessions) -> None:
-        self._store, self._pop, self._polls = broker.store, broker.pop, broker.polls
+        self._broker, self._store = broker, broker.store
         self._sessions = sessions
 
     def ack_message(self, request: Any, caller: Caller) -> PendingReply:
@@ -30,7 +30,7 @@ class Receipts:
         handles = [entry.receipt_handle for entry in request.entries]
         if not handles:
             raise RefusedError("BAD_REQUEST", "the request has no entries.")
-        acked = self._pop.ack(group, topic, handles)
+        acked = self._broker.pop.ack(group, topic, handles)
         self._done(group, topic, handles, acked)
         return PendingReply(acked.stored, lambda stored: _acked(request, acked))
 
@@ -38,7 +38,7 @@ class Receipts:
         """Move a message to the dead-letter topic of its group; one that is there is fine, too."""
         topic, group = _place(request, caller, "ForwardMessageToDeadLetterQueue")
         handle = request.receipt_handle
-        acked = self._pop.forward_to_dlq(group, topic, handle)
+        acked = self._broker.pop.forward_to_dlq(group, topic, handle)
         if not acked.valid[0]:
             raise RefusedError("INVALID_RECEIPT_HANDLE", _INVALID)
         self._done(group, topic, [handle], acked)
@@ -65,11 +65,11 @@ class Receipts:
         handle, ms = request.receipt_handle, ms_of(request.invisible_duration)
         check_invisible(ms)
         ms = self._delay(group, handle, ms, caller)
-        changed = self._pop.change_invisible(group, topic, handle, ms)
-        self._polls.renewals.remove([handle])
+        changed = self._broker.pop.change_invisible(group, topic, handle, ms)
+        self._broker.polls.renewals.remove([handle])
         if changed.handle is None:
             raise RefusedError("INVALID_RECEIPT_HANDLE", _INVALID)
-        self._polls.visible_in(group, topic, ms)
+        self._broker.polls.visible_in(group, topic, ms)
         reply = new(
             "ChangeInvisibleDurationResponse", status=status("OK"), receipt_handle=changed.handle
         )
@@ -77,7 +77,7 @@ class Receipts:
 
     def _delay(self, group: str, handle: str, ms: int, caller: Caller) -> int:
         """Return the delay; that of the group where clients of Node.js take seconds for ms."""
-        attempt = self._polls.renewals.attempt(handle)
+        attempt = self._broker.polls.renewals.attempt(handle)
         session = self._sessions.find(caller.key)
         if ms >= _SECOND_MS or not attempt or session is None or session.language != NODE:
             return ms
@@ -85,9 +85,9 @@ class Receipts:
         return config.backoff.delays_ms[min(attempt, len(config.backoff.delays_ms)) - 1]
 
     def _done(self, group: str, topic: str, handles: list[str], acked: Acked) -> None:
-        self._polls.renewals.remove(handles)
+        self._broker.polls.renewals.remove(handles)
         if acked.wakes:
-            self._polls.visible_in(group, topic, 0)
+            self._broker.polls.visible_in(group, topic, 0)
 
 
 def _acked(request: Any, acked: Acked) -> Any:

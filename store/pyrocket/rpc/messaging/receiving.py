@@ -42,7 +42,7 @@ class Receiving:
     """Hands out messages."""
 
     def __init__(self, broker: Broker, *, creates_groups: bool) -> None:
-        self._store, self._pop, self._polls = broker.store, broker.pop, broker.polls
+        self._broker, self._store = broker, broker.store
         self._creates_groups = creates_groups
 
     def parse(self, request: Any, caller: Caller) -> Receive:
@@ -79,7 +79,7 @@ class Receiving:
             return self._receive(asked)
 
     def _receive(self, asked: Receive) -> Received:
-        received = self._pop.receive(
+        received = self._broker.pop.receive(
             asked.group,
             asked.topic,
             max_messages=asked.max_messages,
@@ -89,7 +89,7 @@ class Receiving:
         )
         if asked.renews:
             handles = [(one.handle, one.attempt) for one in received.messages]
-            self._polls.renewals.add(asked.group, asked.topic, asked.client, handles)
+            self._broker.polls.renewals.add(asked.group, asked.topic, asked.client, handles)
         return received
 
     def replies(self, asked: Receive, received: Received) -> list[bytes]:
@@ -119,9 +119,9 @@ class Receiving:
     def release(self, asked: Receive, received: Received) -> None:
         """Make messages visible soon that could not be delivered."""
         handles = [one.handle for one in received.messages]
-        self._polls.renewals.remove(handles)
+        self._broker.polls.renewals.remove(handles)
         if handles:
-            self._pop.extend(asked.group, asked.topic, handles, RELEASED_MS)
+            self._broker.pop.extend(asked.group, asked.topic, handles, RELEASED_MS)
 
 
 def check_invisible(ms: int, minimum: int = 0) -> None:

@@ -70,7 +70,7 @@ class MessagingService:
     """Serves RocketMQ's clients. Used by one event loop."""
 
     def __init__(self, broker: Broker, gate: Gate, serving: Serving, settings: Settings) -> None:
-        self._gate, self._serving = gate, serving
+        self._broker, self._gate, self._serving = broker, gate, serving
         self._max_wait_s = settings.long_poll
         creates_groups = settings.auto_create_groups
         self._sessions = Sessions()
@@ -79,8 +79,8 @@ class MessagingService:
         self._telemetry = Telemetry(broker, self._sessions, creates_groups=creates_groups)
         self._pulling = Pulling(broker)
         self._receiving = Receiving(broker, creates_groups=creates_groups)
-        self._long_polls = LongPolls(broker.polls)
-        broker.polls.renewals.lives = self._sessions.lives
+        self._long_polls = LongPolls(broker)
+        broker.lives = self._sessions.lives
         receipts = Receipts(broker, self._sessions)
         offsets, transactions = Offsets(broker), EndTransaction(broker)
         self._answers: dict[str, Answer] = {
@@ -181,6 +181,8 @@ class MessagingService:
         asked, session = await run(
             lambda: self._parsed(lambda caller: self._pulling.parse(request, caller), context)
         )
+        if asked.wait_ms:
+            await run(lambda: self._broker.polls)  # Made in a thread: it may wait for the disk.
         start = asked.offset
         deadline = deadline_of(context, asked.wait_ms, self._max_wait_s)
 

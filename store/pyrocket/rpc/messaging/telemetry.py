@@ -29,7 +29,7 @@ class Telemetry:
 
     def __init__(self, broker: Broker, sessions: Sessions, *, creates_groups: bool) -> None:
         self._store, self._sessions = broker.store, sessions
-        self._renewals, self._creates_groups = broker.polls.renewals, creates_groups
+        self._broker, self._creates_groups = broker, creates_groups
 
     def heartbeat(self, request: Any, caller: Caller) -> Any:
         """Note that a client lives. Never an error for one that is not known, as after a restart.
@@ -48,7 +48,7 @@ class Telemetry:
         groups = [caller.group(request.group)] if request.group.name else []
         caller.admit("NotifyClientTermination", groups=groups)
         self._sessions.end(caller.key)
-        self._renewals.release(caller.key)
+        self._broker.release(caller.key)
         return new("NotifyClientTerminationResponse", status=status("OK"))
 
     def answer(self, command: Any, caller: Caller, session: Session) -> Any:
