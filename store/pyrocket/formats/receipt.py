@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 KEY_BYTES = 32
 _VERSION = 1
-_FIELDS = struct.Struct(">B?IqII")
+_FIELDS = struct.Struct(">BBIqII")
 _SIGNATURE_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """One delivery. is_retry: whether the queue is one of the group's retry topic."""
+    """One delivery. source: 0 if the queue is of the topic itself, else which retry topic it is."""
 
-    is_retry: bool
+    source: int
     queue_id: int
     offset: int
     attempt: int
@@ -36,7 +36,7 @@ class Receipts:
     def sign(self, group: str, topic: str, receipt: Receipt) -> str:
         """Return the handle of a receipt."""
         fields = (receipt.queue_id, receipt.offset, receipt.attempt, receipt.pop)
-        data = _FIELDS.pack(_VERSION, receipt.is_retry, *fields)
+        data = _FIELDS.pack(_VERSION, receipt.source, *fields)
         return urlsafe_b64encode(data + self._signature(group, topic, data)).decode().rstrip("=")
 
     def parse(self, group: str, topic: str, handle: str) -> Receipt | None:

@@ -190,6 +190,11 @@ class GroupConfig:
     fifo: bool = False
     backoff: Backoff = Backoff()
 
+    @property
+    def max_attempts(self) -> int:
+        """Deliveries of a message before it is sent to the dead-letter topic."""
+        return max(self.retry_max_times, 0) + 1
+
 
 def check_group_name(name: str) -> None:
     """Raise GroupNameError unless RocketMQ accepts the name."""

@@ -96,6 +96,10 @@ class Consumption:
         """Return the range of any queue."""
         return self._reader.system_offsets(topic, queue_id)
 
+    def queues(self, prefix: str) -> list[tuple[str, int]]:
+        """Return topic and queue id of all queues whose topics begin with a prefix."""
+        return [place for place in self._reader.queues_on_disk() if place[0].startswith(prefix)]
+
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """Return when a message was stored, epoch ms. Raises OffsetOutOfRangeError."""
         return self._reader.store_time(topic, queue_id, offset)

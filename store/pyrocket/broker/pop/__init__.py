@@ -5,6 +5,7 @@ receive     what a receive takes from all queues of a topic; `draw` from one of 
 sweep       moves messages that were delivered too often
 offsets     committed offsets, in RocketMQ's file
 recovery    snapshots
+java_pops   messages that a RocketMQ 5 broker has handed out
 lag         how far a group is
 values      settings, arguments and results
 queue       one queue of one group: its cursor, what is in flight and what is acked

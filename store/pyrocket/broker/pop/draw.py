@@ -8,7 +8,7 @@ import numpy as np
 
 from pyrocket.broker.pop.events import Ack, Deliver, Event
 from pyrocket.broker.pop.queue import QueueState
-from pyrocket.broker.pop.retries import origin_of
+from pyrocket.broker.pop.retries import origin_of, retry_topic
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import SHARDING_KEY, decode_properties
@@ -58,7 +58,6 @@ class Drawn:
 
     record: Record
     attempt: int
-    origin: str
 
 
 @dataclass
@@ -86,15 +85,15 @@ class QueueDraw:
         state: QueueState,
         request: Request,
         place: tuple[str, int],
-        *,
-        is_retry: bool,
     ) -> None:
         self._storage, self._state, self._request = storage, state, request
         self._topic, self._queue_id = place
-        self._is_retry = is_retry
+        self._is_retry = self._topic != request.topic
+        # The retry topic of all topics of the group.
+        self._is_mixed = self._is_retry and self._topic == retry_topic(request.group)
         self._rows, self._acked = _Rows(), list[int]()
         self._next = state.next
-        self._wanted = key_of(request.topic) if is_retry else 0
+        self._wanted = key_of(request.topic) if self._is_mixed else 0
         self._blocked: set[int] = set()
         self.drawn: list[Drawn] = []
         self.has_more = False
@@ -142,7 +141,7 @@ class QueueDraw:
         rows = rows[request.may_deliver(flight.attempt[rows], flight.since[rows])]
         if self._blocked:
             rows = rows[~np.isin(flight.key[rows], [*self._blocked])]
-        if self._is_retry:
+        if self._is_mixed:
             rows = rows[np.isin(flight.key[rows], [self._wanted, 0])]
         self.has_more = len(rows) > room
         rows = rows[:room]
@@ -157,15 +156,17 @@ class QueueDraw:
             self._acked.append(offset)
             return
         properties = decode_properties(record.properties)
-        origin = origin_of(record, properties)
-        if self._is_retry and origin != self._request.topic:
+        if self._is_mixed and self._origin(record, properties) != self._request.topic:
             return
         if not self._is_retry and not self._request.where.matches(properties):
             self._acked.append(offset)
             return
         attempt, key = int(flight.attempt[row]) + 1, int(flight.key[row])
         self._rows.add(offset, attempt, delivered=True, key=key)
-        self.drawn.append(Drawn(record, attempt, origin))
+        self.drawn.append(Drawn(record, attempt))
+
+    def _origin(self, record: Record, properties: dict[str, str]) -> str:
+        return origin_of(record, properties, self._request.group)
 
     def _read(self, offsets: list[int]) -> Iterator[Record]:
         for first, last in _runs(offsets):
@@ -191,18 +192,17 @@ class QueueDraw:
 
     def _draw_record(self, record: Record) -> None:
         properties = decode_properties(record.properties)
-        origin, attempts, key = origin_of(record, properties), 0, 0
-        if self._is_retry:
-            attempts, key = record.reconsume_times, key_of(origin)
-            delivered = key == self._wanted and attempts < self._request.max_attempts
-        else:
-            origin = record.topic
-            if self._request.fifo and SHARDING_KEY in properties:
-                key = key_of(properties[SHARDING_KEY])
-            delivered = key not in self._blocked
+        attempts, key = record.reconsume_times if self._is_retry else 0, 0
+        if self._is_mixed:
+            key = key_of(self._origin(record, properties))
+        elif self._request.fifo and SHARDING_KEY in properties:
+            key = key_of(properties[SHARDING_KEY])
+        is_wanted = key == self._wanted or not self._is_mixed
+        is_alive = attempts < self._request.max_attempts
+        delivered = is_wanted and is_alive and key not in self._blocked
         self._rows.add(record.queue_offset, attempts + delivered, delivered=delivered, key=key)
         if delivered:
-            self.drawn.append(Drawn(record, attempts + 1, origin))
+            self.drawn.append(Drawn(record, attempts + 1))
 
 
 def key_of(text: str) -> int:

@@ -83,6 +83,15 @@ class Show(_OfQueue):
 
 
 @dataclass(frozen=True, slots=True)
+class Repeat(_OfQueue):
+    """Messages before the cursor were delivered once, by a Java broker, and are not acked."""
+
+    KIND: ClassVar = "repeat"
+    offsets: Sequence[int]
+    visible: int
+
+
+@dataclass(frozen=True, slots=True)
 class Saved(_OfQueue):
     """The committed offset in RocketMQ's file is about to change from `before` (-1: none)."""
 
@@ -99,9 +108,9 @@ class Drop:
     group: str
 
 
-OfQueue: TypeAlias = Start | SkipTo | Deliver | Ack | Show | Saved
+OfQueue: TypeAlias = Start | SkipTo | Deliver | Ack | Show | Repeat | Saved
 Event: TypeAlias = OfQueue | Drop
-_KINDS = {kind.KIND: kind for kind in (Start, SkipTo, Deliver, Ack, Show, Saved, Drop)}
+_KINDS = {kind.KIND: kind for kind in (Start, SkipTo, Deliver, Ack, Show, Repeat, Saved, Drop)}
 _NAMES = {kind: [field.name for field in fields(kind)] for kind in _KINDS.values()}
 
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from pyrocket.broker.pop.events import Ack, Drop, Event, Show, encode_events
 from pyrocket.broker.pop.group import GroupState, Place
+from pyrocket.broker.pop.java_pops import take_over
 from pyrocket.broker.pop.lag import lags_of
 from pyrocket.broker.pop.offsets import OffsetKeeper
 from pyrocket.broker.pop.receive import Receiver, Wanted
 from pyrocket.broker.pop.recovery import recover, save
-from pyrocket.broker.pop.retries import dead_letter, dead_letter_topic, retry_topic
+from pyrocket.broker.pop.retries import dead_letter, dead_letter_topic, retry_topics
 from pyrocket.broker.pop.sweep import Mover
 from pyrocket.broker.pop.values import (
     Acked,
@@ -72,6 +73,7 @@ class Pop:
         self._mover = Mover(self._storage, self._settings, self._put)
         self._saved_ms = self._storage.now() if recovered.from_snapshot else 0
         self._committed_ms = 0
+        take_over(self._storage, self._state, self._put)
         self._commit()
         if not recovered.from_snapshot:
             self._save()
@@ -207,10 +209,10 @@ class Pop:
 
     def lag(self, group: str, topic: str) -> Lags:
         """Return how far a group is in each queue of a topic, and in its retry topic."""
-        config = self._config(group)
+        self._config(group)
         state = self._state(group)
         with state.lock:
-            places = self._receiver.places(state, config, topic, None)
+            places = self._receiver.places(state, topic, None)
             return lags_of(self._storage, state, places, self._receiver.first_offset)
 
     def in_flight(self, group: str) -> int:
@@ -304,7 +306,7 @@ class Pop:
         receipt = self._receipts.parse(state.name, topic, handle)
         if receipt is None:
             return None
-        name = retry_topic(state.name) if receipt.is_retry else topic
+        name = (topic, *retry_topics(state.name, topic))[receipt.source]
         place = name, receipt.queue_id
         row = state.row(place, receipt, self._storage.now())
         return (place, receipt) if row is not None and (row >= 0 or ended_is_valid) else None

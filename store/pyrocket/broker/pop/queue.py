@@ -1,11 +1,12 @@
 """One queue of one group: its cursor, and the messages before it that are not acked."""
 
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pyrocket.broker.pop.events import Ack, Deliver, OfQueue, Saved, Show, SkipTo, Start
+from pyrocket.broker.pop.events import Ack, Deliver, OfQueue, Repeat, Saved, Show, SkipTo, Start
 from pyrocket.broker.pop.in_flight import COLUMNS, DTYPES, InFlight
 
 _LOST_ATTEMPTS = 1
@@ -45,6 +46,8 @@ class QueueState:
                 self._deliver(event)
             case Ack() | Show():
                 self._change(event)
+            case Repeat():
+                self._repeat(event)
 
     def truncate(self, end: int) -> None:
         """Forget messages from `end` on, which a recovery has cut off."""
@@ -56,15 +59,20 @@ class QueueState:
         """Repeat all messages from `offset` on that are not known: the records of them are lost."""
         first = self.flight.first()
         begin = self.next if first is None else min(first, self.next)
-        columns, end = self.flight.columns(), self.next
-        if offset >= begin:
-            return
-        lost = QueueState()
-        lost.next, lost.known = offset, True
-        lost._reach(begin)
-        both = [np.concatenate([a, columns[n]]) for n, a in lost.flight.columns().items()]
-        self.flight.set_columns(both)
-        self.next = end
+        self._insert(range(offset, begin), 0)
+
+    def _repeat(self, event: Repeat) -> None:
+        offsets = [one for one in event.offsets if one < self.next and self.flight.find(one) < 0]
+        self._insert(offsets, event.visible)
+
+    def _insert(self, offsets: Sequence[int], visible: int) -> None:
+        """Put messages before the cursor in flight, as delivered once."""
+        lost, old = InFlight(), self.flight.columns()
+        for offset in sorted(offsets):
+            lost.show(lost.add(offset, attempt=_LOST_ATTEMPTS), visible)
+        both = {name: np.concatenate([new, old[name]]) for name, new in lost.columns().items()}
+        order = np.argsort(both["offset"], kind="stable")
+        self.flight.set_columns([column[order] for column in both.values()])
 
     def _start(self, offset: int) -> None:
         self.flight.clear()

@@ -7,7 +7,7 @@ from pyrocket.broker.pop.draw import Drawn, QueueDraw, Request
 from pyrocket.broker.pop.events import Event, Saved, Start
 from pyrocket.broker.pop.group import Batch, GroupState, Place
 from pyrocket.broker.pop.queue import QueueState
-from pyrocket.broker.pop.retries import retry_topic
+from pyrocket.broker.pop.retries import retry_topic, retry_topics
 from pyrocket.broker.pop.values import (
     Delivery,
     PopSettings,
@@ -59,30 +59,29 @@ class Receiver:
                 fifo=config.fifo,
                 stays=config.fifo or config.retry_queues <= 0,
                 first_attempts=self._settings.first_attempts,
-                max_attempts=config.retry_max_times + 1,
+                max_attempts=config.max_attempts,
                 now=now,
                 visible=now + wanted.invisible_ms,
                 pop=new_pop(),
             )
-            places = self.places(state, config, wanted.topic, wanted.queue_id)
+            places = self.places(state, wanted.topic, wanted.queue_id)
             room = min(wanted.max_messages, self._settings.max_batch)
             received, receipts = self._draw(state, request, places, room)
             if attempt_id and receipts:
                 state.remember(attempt_id, Batch(wanted.topic, receipts, received.stored))
             return received
 
-    def places(
-        self, state: GroupState, config: GroupConfig, topic: str, queue_id: int | None
-    ) -> Iterator[Place]:
+    def places(self, state: GroupState, topic: str, queue_id: int | None) -> Iterator[Place]:
         """Yield the queues of a receive in their order. Raises TopicNotFoundError."""
         known = self._storage.topic(topic)
         if known is None or (queue_id is not None and not 0 <= queue_id < known.read_queues):
             raise TopicNotFoundError(
                 f"there is no topic {topic!r} with such a queue.", remedy="Create the topic first."
             )
-        retries = self._storage.topic(retry_topic(state.name))
-        if retries is not None and retries.name != topic and not config.fifo:
-            yield from ((retries.name, number) for number in range(retries.read_queues))
+        for name in retry_topics(state.name, topic):
+            retries = self._storage.topic(name) if name != topic else None
+            for number in range(retries.read_queues if retries else 0):
+                yield name, number
         if queue_id is not None:
             yield topic, queue_id
             return
@@ -102,8 +101,7 @@ class Receiver:
                 break
             known = state.queues.get(place)
             queue, opening = (known, []) if known else self._open(request, place)
-            is_retry = place[0] != request.topic
-            draw = QueueDraw(self._storage, queue, request, place, is_retry=is_retry)
+            draw = QueueDraw(self._storage, queue, request, place)
             draw.draw(room - len(found), new_room)
             found += [(place, one) for one in draw.drawn]
             new_room -= draw.new
@@ -114,7 +112,7 @@ class Receiver:
         stored = self._put(state, events) if events else nothing_to_store()
         receipts = [(place, _receipt(place, one, request)) for place, one in found]
         messages = tuple(
-            self._delivery(one.record, one.origin, receipt, request.group, request.visible)
+            self._delivery(one.record, request.topic, receipt, request.group, request.visible)
             for (_, one), (_, receipt) in zip(found, receipts, strict=True)
         )
         return Received(messages, stored, has_more=more), receipts
@@ -137,7 +135,7 @@ class Receiver:
         known = self._storage.bounds(topic, queue_id)
         if committed is not None:
             return committed, min(max(committed, known.minimum), known.maximum)
-        at_end = self._settings.start_at_end and topic != retry_topic(group)
+        at_end = self._settings.start_at_end and not topic.startswith(retry_topic(group))
         return None, known.maximum if at_end else known.minimum
 
     def _again(self, state: GroupState, topic: str, attempt_id: str, now: int) -> Received | None:
@@ -169,5 +167,7 @@ class Receiver:
 
 
 def _receipt(place: Place, drawn: Drawn, request: Request) -> Receipt:
-    is_retry = place[0] != request.topic
-    return Receipt(is_retry, place[1], drawn.record.queue_offset, drawn.attempt, request.pop)
+    names = (request.topic, *retry_topics(request.group, request.topic))
+    return Receipt(
+        names.index(place[0]), place[1], drawn.record.queue_offset, drawn.attempt, request.pop
+    )

@@ -47,16 +47,27 @@ def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
 
 
+def retry_topics(group: str, topic: str) -> tuple[str, str, str]:
+    """Return the topics with a group's retries of a topic.
+
+    RocketMQ 5 writes those of pop consumers to the second (version 1) or third (version 2).
+    """
+    name = retry_topic(group)
+    return name, f"{name}_{topic}", f"{name}+{topic}"
+
+
 def dead_letter_topic(group: str) -> str:
     """Return the name of a group's dead-letter topic."""
     return DLQ_PREFIX + group
 
 
-def origin_of(record: Record, properties: Mapping[str, str]) -> str:
-    """Return the topic that a message was received from, before it was in a retry topic."""
-    if not record.topic.startswith(RETRY_PREFIX):
-        return record.topic
-    return properties.get(RETRY_TOPIC) or record.topic
+def origin_of(record: Record, properties: Mapping[str, str], group: str) -> str:
+    """Return the topic that a group received a message from, before it was in a retry topic."""
+    name = retry_topic(group)
+    if record.topic == name:
+        return properties.get(RETRY_TOPIC) or name
+    is_own = record.topic.startswith((f"{name}_", f"{name}+"))
+    return record.topic[len(name) + 1 :] if is_own else record.topic
 
 
 def retry_copy(
@@ -68,11 +79,11 @@ def retry_copy(
     """
     topic, queue_id = retry_topic(group), random.randrange(max(queues, 1))
     if delay_ms <= 0:
-        return _copy(record, Destination(topic, queue_id, {DELAY: "0"}), attempts)
+        return _copy(record, group, Destination(topic, queue_id, {DELAY: "0"}), attempts)
     level = next((n for n, ms in enumerate(levels, 1) if ms >= delay_ms), len(levels))
     own = {DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)}
     to = Destination(SCHEDULE_TOPIC, level - 1, own, delay_ms=levels[level - 1])
-    return _copy(record, to, attempts)
+    return _copy(record, group, to, attempts)
 
 
 def dead_letter(record: Record, group: str, *, attempts: int) -> EncodedBatch:
@@ -80,16 +91,16 @@ def dead_letter(record: Record, group: str, *, attempts: int) -> EncodedBatch:
     properties = decode_properties(record.properties)
     own = {
         DELAY: "0",
-        DLQ_ORIGIN_TOPIC: origin_of(record, properties),
+        DLQ_ORIGIN_TOPIC: origin_of(record, properties, group),
         DLQ_ORIGIN_MESSAGE_ID: properties.get(UNIQ_KEY) or _offset_id(record),
     }
-    return _copy(record, Destination(dead_letter_topic(group), 0, own), attempts)
+    return _copy(record, group, Destination(dead_letter_topic(group), 0, own), attempts)
 
 
-def _copy(record: Record, to: Destination, attempts: int) -> EncodedBatch:
+def _copy(record: Record, group: str, to: Destination, attempts: int) -> EncodedBatch:
     known = decode_properties(record.properties)
     changes = {
-        RETRY_TOPIC: origin_of(record, known),
+        RETRY_TOPIC: origin_of(record, known, group),
         ORIGIN_MESSAGE_ID: known.get(ORIGIN_MESSAGE_ID) or _offset_id(record),
         WAIT: "false",
         **to.properties,

@@ -76,7 +76,7 @@ class Mover:
     def _is_overdue(
         self, config: GroupConfig, attempts: Ints, since: Ints
     ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-        dead = attempts > config.retry_max_times
+        dead = attempts >= config.max_attempts
         if config.fifo or config.retry_queues <= 0:
             return np.asarray(dead)
         return np.asarray(dead | ((attempts >= self._settings.first_attempts) & (since > 0)))
@@ -89,7 +89,7 @@ class Mover:
         offsets, size, dead = list[int](), 0, 0
         for row in rows.tolist():
             offset, attempts = int(queue.flight.offset[row]), int(queue.flight.attempt[row])
-            is_dead = attempts > config.retry_max_times
+            is_dead = attempts >= config.max_attempts
             record = self._storage.read(*place, offset)
             if record is not None:
                 copies.append(

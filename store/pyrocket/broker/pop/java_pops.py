@@ -1,0 +1,127 @@
+"""Takes over the messages that a RocketMQ 5 broker has handed out to pop consumers.
+
+It keeps them in the topic `rmq_sys_REVIVE_LOG_<cluster>`: a check point (tag `ck`) for each pop,
+and an ack (`ack`, or `bAck` for several). Its committed offsets are after these messages, so those
+that are not acked are put in flight here. Then the topic is consumed. Source: `PopCheckPoint`,
+`AckMsg`, `BatchAckMsg`, `PopReviveService`.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyrocket.broker.pop.events import Event, Repeat, Saved, Start
+from pyrocket.broker.pop.group import GroupState, Place
+from pyrocket.broker.pop.values import Stored
+from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.formats.properties import TAGS, decode_properties
+from pyrocket.formats.record_decode import Record
+from pyrocket.metadata.groups import Offsets
+from pyrocket.services.consumption import Consumption
+
+REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+_CHECK_POINT, _ACK, _ACKS = "ck", "ack", "bAck"
+_READ = 1000
+_EVERYTHING = MessageFilter()
+_log = logging.getLogger(__name__)
+
+Put = Callable[[GroupState, Sequence[Event]], Stored]
+_Pop = tuple[str, str, int, int]
+"""Group, topic, queue and time of a pop."""
+
+
+@dataclass
+class _Popped:
+    """The messages of pops that are not acked: offset → when it is visible."""
+
+    offsets: dict[_Pop, dict[int, int]]
+    acks: set[tuple[_Pop, int]]
+
+    def add_record(self, record: Record) -> None:
+        """Add a check point or an ack; one that cannot be parsed is logged."""
+        try:
+            tag = decode_properties(record.properties).get(TAGS, "")
+            self._add(tag, json.loads(record.body))
+        except (ValueError, KeyError, TypeError) as error:
+            _log.error("%s %d cannot be parsed: %s", record.topic, record.queue_offset, error)
+
+    def _add(self, tag: str, body: dict[str, Any]) -> None:
+        pop = str(body["c"]), str(body["t"]), int(body["q"]), int(body["pt"])
+        if tag == _CHECK_POINT:
+            visible = pop[3] + int(body["it"])
+            self.offsets.setdefault(pop, {}).update(dict.fromkeys(_handed_out(body), visible))
+        elif tag in (_ACK, _ACKS):
+            self.acks |= {(pop, int(offset)) for offset in body.get("aol") or [body["ao"]]}
+
+    def left(self) -> Iterator[tuple[str, Place, list[int], int]]:
+        """Yield the messages of each pop that are not acked."""
+        for pop, offsets in self.offsets.items():
+            group, topic, queue_id, _ = pop
+            rest = sorted(offset for offset in offsets if (pop, offset) not in self.acks)
+            if rest:
+                yield group, (topic, queue_id), rest, max(offsets[one] for one in rest)
+
+
+def take_over(storage: Consumption, state_of: Callable[[str], GroupState], put: Put) -> None:
+    """Put what a Java broker has handed out in flight, and consume its topic."""
+    ends = {place: storage.bounds(*place).maximum for place in storage.queues(REVIVE_PREFIX)}
+    committed = storage.committed()
+    starts = {
+        (topic, queue_id): committed.get((topic, REVIVE_GROUP), {}).get(queue_id, 0)
+        for topic, queue_id in ends
+    }
+    popped = _Popped({}, set())
+    for place, end in ends.items():
+        _read(storage, place, starts[place], end, popped)
+    stored = [
+        put(state_of(group), events)
+        for group, place, offsets, visible in popped.left()
+        if (events := _events(storage, state_of(group), place, offsets, visible))
+    ]
+    for each in stored:
+        each.result(30)
+    if ends != starts:
+        storage.flush()
+        storage.commit(lambda table: _consume(table, ends))
+
+
+def _read(storage: Consumption, place: Place, start: int, end: int, popped: _Popped) -> None:
+    while start < end:
+        found = storage.fetch(*place, start, min(start + _READ, end), _EVERYTHING, _READ)
+        for record in found.records:
+            popped.add_record(record)
+        start = max(found.reached, start + 1)
+
+
+def _handed_out(body: dict[str, Any]) -> list[int]:
+    """Return the offsets of a check point that its bit map does not show as acked."""
+    start, bits = int(body["so"]), int(body.get("bm", 0))
+    steps = body.get("d") or range(int(body["n"]))
+    return [start + int(step) for index, step in enumerate(steps) if not bits >> index & 1]
+
+
+def _events(
+    storage: Consumption, state: GroupState, place: Place, offsets: list[int], visible: int
+) -> list[Event]:
+    """Return the events for one pop; none if the topic is gone or its offsets were reset."""
+    if storage.topic(place[0]) is None:
+        return []
+    events: list[Event] = [Repeat(state.name, *place, offsets, visible)]
+    with state.lock:
+        if place not in state.queues:
+            found = storage.committed().get((place[0], state.name), {}).get(place[1])
+            if found is None:
+                return []
+            start = Start(state.name, *place, min(found, storage.bounds(*place).maximum))
+            events = [start, Saved(state.name, *place, found, found), *events]
+    _log.info("group %s: %d messages of a Java broker are in flight", state.name, len(offsets))
+    return events
+
+
+def _consume(table: dict[tuple[str, str], Offsets], ends: dict[Place, int]) -> bool:
+    for (topic, queue_id), end in ends.items():
+        table.setdefault((topic, REVIVE_GROUP), {})[queue_id] = end
+    return True

@@ -1,0 +1,106 @@
+"""What a RocketMQ 5 broker has handed out to pop consumers is taken over.
+
+Its records are made here from the source of `PopCheckPoint` and `AckMsg`, as no such broker is at
+hand.
+"""
+
+import json
+
+import pytest
+from pyrocket.engine.received import ReceivedRecords
+from pyrocket.formats.message_keys import keys_of_message
+from pyrocket.formats.properties import TAGS, encode_properties
+from pyrocket.formats.record import encode_record
+from pyrocket.formats.record_batch import batch_of_records
+from pyrocket.store import consumption_of
+from support.pops import acked, attempts, bodies, handles, popped, sent
+
+REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
+
+
+@pytest.fixture
+def store(open_store):
+    store = open_store()
+    store.topics.create("t", read_queues=1, write_queues=1)
+    store.groups.create("g")
+    consumption_of(store).ensure_topics({REVIVE: 8})
+    return store
+
+
+def write(store, topic, queue_id, tag, body, reconsume_times=0):
+    """Append a record as a Java broker does."""
+    data = encode_record(
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=0,
+        physical_offset=0,
+        body=body if isinstance(body, bytes) else json.dumps(body).encode(),
+        properties=encode_properties({TAGS: tag} if tag else {}),
+        born_timestamp=0,
+        store_timestamp=0,
+        reconsume_times=reconsume_times,
+    )
+    keys = keys_of_message(topic, "", [])
+    batch = batch_of_records(topic, queue_id, [data], tag, keys)
+    (result,) = store.sink.receiver.append([ReceivedRecords({}, [batch])])
+    assert not isinstance(result, Exception), result
+
+
+def of_pop(clock, **more):
+    return {"c": "g", "t": "t", "q": 0, "so": 1, "pt": clock.now, "bn": "broker-a", **more}
+
+
+def handed_out(store, clock):
+    """Messages 1, 2, 4 and 5 were popped; 2 and 4 are acked."""
+    sent(store, 8)
+    store.groups.commit("g", "t", {0: 6})
+    pop = of_pop(clock, bm=0, n=4, d=[0, 1, 3, 4], it=60_000)
+    write(store, REVIVE, 3, "ck", pop)
+    write(store, REVIVE, 3, "ack", of_pop(clock, ao=2))
+    write(store, REVIVE, 3, "bAck", of_pop(clock, aol=[4]))
+
+
+def test_messages_that_are_not_acked_are_received_again_and_once(store, clock):
+    handed_out(store, clock)
+    pop = popped(store)
+    first = pop.receive("g", "t")
+    assert bodies(first) == [b"6", b"7"]
+    clock.now += 60_000
+    again = pop.receive("g", "t", invisible_ms=200_000)
+    assert attempts(again) == {b"1": 2, b"5": 2, b"6": 2, b"7": 2}
+    assert all(acked(pop, again))
+    later = popped(store)
+    assert later.lag("g", "t")["t", 0].lag == 0
+    assert store.groups.committed("CID_RMQ_SYS_REVIVE_GROUP", REVIVE)[3] == 3
+
+
+def test_bits_of_a_check_point_are_acks(store, clock):
+    sent(store, 4)
+    store.groups.commit("g", "t", {0: 4})
+    write(store, REVIVE, 0, "ck", of_pop(clock, so=0, bm=0b0101, n=4, it=10_000))
+    pop = popped(store)
+    clock.now += 10_000
+    assert bodies(pop.receive("g", "t")) == [b"1", b"3"]
+
+
+def test_what_cannot_be_read_or_is_gone_is_passed_over(store, clock):
+    handed_out(store, clock)
+    write(store, REVIVE, 1, "ck", b"{")
+    write(store, REVIVE, 1, "ck", of_pop(clock, t="gone", n=1, it=1))
+    pop = popped(store)
+    clock.now += 60_000
+    assert bodies(pop.receive("g", "t")) == [b"1", b"5", b"6", b"7"]
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%g_t", "%RETRY%g+t"])
+def test_retries_of_pop_consumers_are_received_with_their_topic(store, clock, topic):
+    consumption_of(store).ensure_topics({topic: 1})
+    write(store, topic, 0, "A", b"again", reconsume_times=1)
+    pop = popped(store)
+    received = pop.receive("g", "t")
+    assert attempts(received) == {b"again": 2}
+    assert received.messages[0].message.topic == "t"
+    pop.forward_to_dlq("g", "t", *handles(received))
+    (dead,) = store.read("%DLQ%g", 0, 0)
+    assert dead.properties["DLQ_ORIGIN_TOPIC"] == "t"
+    assert bodies(pop.receive("g", "t")) == []
