@@ -1,8 +1,8 @@
-"""The queues that have changed since the last checkpoint.
+"""Tracks the queues that have changed since the last checkpoint.
 
-A checkpoint makes queues durable and notes where they end. Without this it would have to examine
-all queues. Other processes append, too, so this process knows the changed queues only for a range
-of the log whose entries it has all written itself.
+A checkpoint flushes queues and saves their ends. Without this module it would have to examine all
+queues. Other processes append as well, so a process knows the changed queues only for a log range
+whose entries it has all written itself.
 """
 
 from threading import Lock
@@ -21,12 +21,12 @@ class ChangedQueues:
         self._new: dict[Queue, int] | None = None
 
     def watch(self) -> None:
-        """Collect from now on what `take_new` returns."""
+        """Start collecting queues for `take_new`."""
         with self._lock:
             self._new = self._new or {}
 
     def take_new(self, dispatched: int) -> list[Queue]:
-        """Return the queues that got entries since the last call, if these are visible."""
+        """Return the queues with new entries since the last call that are visible to readers."""
         with self._lock:
             known = self._new or {}
             new = [queue for queue, end in known.items() if end <= dispatched]
@@ -35,9 +35,9 @@ class ChangedQueues:
             return new
 
     def begin(self, start: int, end: int) -> None:
-        """Note that this process is about to write the entries of [start, end) of the log.
+        """Record that this process is about to write the entries of the log range [start, end).
 
-        If other processes have written the entries before `start`, the range begins there.
+        If another process has written the entries before `start`, tracking restarts at `start`.
         """
         with self._lock:
             if not self._start <= start <= self._end:
@@ -46,23 +46,23 @@ class ChangedQueues:
             self._end = max(self._end, end)
 
     def add(self, topic: str, queue_id: int) -> None:
-        """Note that a queue is about to get entries of the log before the end of the range."""
+        """Record that a queue is about to get entries for the current log range."""
         with self._lock:
             self._last[topic, queue_id] = self._end
             if self._new is not None:
                 self._new[topic, queue_id] = self._end
 
     def between(self, start: int, end: int) -> list[Queue] | None:
-        """Return the queues that have entries in [start, end) of the log, and maybe others.
+        """Return the queues with entries in the log range [start, end), and possibly others.
 
-        None if any queue may have changed.
+        Returns None if any queue may have changed.
         """
         with self._lock:
             known = start == end or (self._start <= start and end <= self._end)
             return list(self._last) if known else None
 
     def forget_before(self, end: int) -> None:
-        """Forget the queues that have no entries at or after log offset `end`."""
+        """Remove the queues without entries at or after log offset `end`."""
         with self._lock:
             if self._start <= end <= self._end:
                 self._last = {queue: last for queue, last in self._last.items() if last > end}

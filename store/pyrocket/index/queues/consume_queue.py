@@ -1,8 +1,8 @@
 """One ConsumeQueue: queue offset → (log offset, size, tags code), random access like an array.
 
-Files have their full size, with zeros after the last entry. So the end of a queue is searched for:
-it is the last entry that has a size and a record before some log offset. Other processes append and
-delete files meanwhile; the only thing kept is a hint where to search first.
+Files have their full size, with zeros after the last entry. The end of a queue is found by a search
+for the last entry that has a size and whose record precedes a given log offset. Other processes may
+append and delete files at any time, so only a hint for the next search is cached.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from pyrocket.formats.queue_entry import (
 
 _FILES_IN_DOUBT = 3
 _NEAR = 64
-"""Number of entries that are read at once where a queue is expected to end."""
+"""Number of entries that one read returns near the expected end of a queue."""
 
 _WHOLE_LOG = 2**63 - 1
 
@@ -36,7 +36,7 @@ class ConsumeQueue:
         self._hint = 0
 
     def max_offset(self, log_end: int) -> int:
-        """Return one past the last entry with a record before `log_end`; 0 without entries."""
+        """Return the offset after the last entry with a record before `log_end`, or 0."""
         hint = self._hint
         if hint and self._ends_at(hint, log_end):
             return hint
@@ -51,13 +51,13 @@ class ConsumeQueue:
         return low
 
     def reached(self, log_end: int) -> int:
-        """Return the same, but 0 if all entries before it are pre-blank."""
+        """Return the same as `max_offset`, but 0 if all entries are pre-blank."""
         end = self.max_offset(log_end)
         last = self.entries(max(end - 1, 0), end)
         return end if len(last) and last[0]["size"] != PRE_BLANK_SIZE else 0
 
     def _ends_at(self, offset: int, log_end: int) -> bool:
-        """Whether the queue ends at `offset`, by the entries before and after it."""
+        """Whether the entries before and after `offset` show that the queue ends there."""
         try:
             data = self.run.read((offset - 1) * ENTRY_BYTES, 2 * ENTRY_BYTES)
         except FileNotFoundError:
@@ -68,7 +68,7 @@ class ConsumeQueue:
         return last_size > 0 and last < log_end and not (behind_size > 0 and behind < log_end)
 
     def _bracket(self, log_end: int) -> tuple[int, int]:
-        """Return two offsets between which the end lies."""
+        """Return a lower and an upper bound for the end of the queue."""
         hint = self._hint
         ahead = self._count_below(hint - 1, log_end) if hint else 0
         if ahead:
@@ -87,7 +87,7 @@ class ConsumeQueue:
         return 0, 0
 
     def _count_below(self, offset: int, log_end: int) -> int:
-        """Return how many of the next entries, in one read, have records before `log_end`."""
+        """Return the number of entries from `offset` on, in one read, before `log_end`."""
         found = self.entries(offset, offset + _NEAR)
         below = (found["size"] > 0) & (found["physical_offset"] < log_end)
         return [*below.tolist(), False].index(False)
@@ -100,12 +100,12 @@ class ConsumeQueue:
         return bool(entry["size"] > 0 and entry["physical_offset"] < log_end)
 
     def min_offset(self, log_start: int, maximum: int) -> int:
-        """Return the offset of the first entry whose record begins at or after `log_start`."""
+        """Return the offset of the first entry whose record is at or after `log_start`."""
         low, high = self.first_entry(maximum), maximum
-        middle = low  # Nothing was deleted from most queues: the first entry is tried first.
+        middle = low  # Most queues have lost no messages, so the first entry is tried first.
         while low < high:
             entry = self.entries(middle, middle + 1)
-            if not len(entry):  # The topic is being deleted, or its first file was.
+            if not len(entry):  # The topic is being deleted, or the first file was deleted.
                 low = self.first_entry(maximum)
                 if low <= middle:
                     raise self._lacks(middle)
@@ -125,22 +125,22 @@ class ConsumeQueue:
         )
 
     def first_entry(self, maximum: int) -> int:
-        """Return the offset at which the first file begins; `maximum` without files."""
+        """Return the start offset of the first file, or `maximum` without files."""
         starts = self.run.starts()
         return starts[0] // ENTRY_BYTES if starts else maximum
 
     def remove_below(self, log_start: int) -> int:
-        """Delete the files that `files_below` returns; return their number."""
+        """Delete the files returned by `files_below`; return their number."""
         gone = self.files_below(log_start)
         for start in gone:
             self.run.remove(start)
         return len(gone)
 
     def files_below(self, log_start: int, *, grows: bool = False) -> list[int]:
-        """Return the first files, if all their records lie before `log_start`.
+        """Return the files whose records all precede `log_start`.
 
-        The file with the last entry is not among them: it shows where the queue continues. With
-        `grows`, another entry will have been appended by then.
+        The file with the last entry is always kept, because it determines the next offset. `grows`
+        means that another entry is appended before the files are deleted.
         """
         end, found = self.max_offset(_WHOLE_LOG) + grows, []
         for start in self.run.starts():
@@ -168,10 +168,10 @@ class ConsumeQueue:
         return parse_entries(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def put(self, first: int, entries: Entries, maximum: int, *, again: bool = False) -> None:
-        """Write the entries of queue offsets from `first` on; the queue ends at `maximum`.
+        """Write entries for the queue offsets from `first` on to a queue that ends at `maximum`.
 
-        Entries before `maximum` are skipped. With `again`, equal entries are not written again, so
-        that their files keep their times. Raises StoreDamagedError (QUEUE_GAP).
+        Entries before `maximum` are skipped. With `again`, entries that the files already contain
+        are not rewritten, so the files keep their times. Raises StoreDamagedError (QUEUE_GAP).
         """
         if first > maximum:
             raise StoreDamagedError(
@@ -197,7 +197,7 @@ class ConsumeQueue:
             return False
 
     def drop_if_older(self, physical_offset: int) -> bool:
-        """Delete all files if the queue begins with an earlier record; return whether it did."""
+        """Delete all files if the first record precedes `physical_offset`; return whether so."""
         starts = self.run.starts()
         if not starts or not self._is_below(starts[0] // ENTRY_BYTES, physical_offset):
             return False
@@ -224,21 +224,21 @@ class ConsumeQueue:
             if position == start or self.run.starts():
                 self.run.write_or_create(position, part)
                 return
-            # The first file of a queue that does not begin at 0 appears whole: a queue must never
-            # end with pre-blank entries.
+            # The first file of a queue that does not start at 0 is created with its contents,
+            # because a queue must never end with pre-blank entries.
             lead = pre_blank((position - start) // ENTRY_BYTES)
             self.run.create(start, lead + bytes(part))
 
     def cut(self, log_end: int, *, at_gap: bool = True) -> int:
         """Truncate the queue durably at its first invalid entry; return its new end.
 
-        After a crash entries may be torn, missing or ahead of the log. Only the last three files
-        are checked, as in RocketMQ: others were durable long before. With `at_gap`, entries after a
-        missing file are invalid, too; the caller has the log to write them again.
+        After a crash, entries may be torn, missing or ahead of the log. As in RocketMQ only the
+        last three files are checked; earlier files were durable before the crash. With `at_gap`,
+        entries after a missing file are also invalid; the caller rebuilds them from the log.
         """
         end = self._sound_end(log_end, at_gap=at_gap)
         position = end * ENTRY_BYTES
-        # From the last file on: a crash in between must not leave a hole.
+        # In descending order, so that a crash leaves no hole.
         for start in reversed(self.run.starts()):
             if start >= position:
                 self.run.remove(start)
@@ -249,7 +249,7 @@ class ConsumeQueue:
         return end
 
     def has_entries_after_damage(self, log_end: int, before: int, *, at_gap: bool = True) -> bool:
-        """Whether there are entries of records before `before` after the end that `cut` finds."""
+        """Whether `cut` would remove entries of records before log offset `before`."""
         end = self._sound_end(log_end, at_gap=at_gap)
         for start in self.run.starts():
             first = start // ENTRY_BYTES
@@ -262,7 +262,7 @@ class ConsumeQueue:
         return False
 
     def _sound_end(self, log_end: int, *, at_gap: bool = True) -> int:
-        """Return one past the last entry that ends by `log_end`, all before it ascending."""
+        """Return the end of the valid entries: ascending, with records that end by `log_end`."""
         starts = self._files_in_doubt(log_end, at_gap)
         end, behind = (starts[0] // ENTRY_BYTES if starts else 0), -1
         for start in starts:
@@ -282,9 +282,9 @@ class ConsumeQueue:
         return end
 
     def _files_in_doubt(self, log_end: int, at_gap: bool) -> list[int]:
-        """Return the last three files, more if those begin after `log_end`.
+        """Return the start offsets of the last three files, or more if they start after `log_end`.
 
-        With `at_gap`, those before a missing file.
+        With `at_gap`, only files before a missing one are considered.
         """
         known = starts = self.run.starts()
         if at_gap:

@@ -1,8 +1,8 @@
-"""Whether the records of a log continue their queues without gaps.
+"""Checks that the queue offsets of the records in a log have no gaps.
 
-After the durable end of a log there may be whole records left over from before a truncation, with
-queue offsets that do not continue the queues. RocketMQ does not check for these; rebuilding queues
-from such records fails.
+After the durable end of a log there may be complete records from before a truncation, whose queue
+offsets do not continue the queues. RocketMQ does not check for these records. Rebuilding queues
+from them fails.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,10 @@ class OffsetContinuity:
         self._next: dict[tuple[str, int], int] = {}
 
     def check(self, run: RecordFields) -> int:
-        """Return how many records of the next run, from its first on, continue their queues.
+        """Return the number of leading records of the next run that continue their queues.
 
-        A queue continues with the next offset, or restarts at 0, as Java does for a topic that was
-        deleted and created again. Records of a topic that this store deleted are not checked.
+        A queue continues with the next offset, or restarts at 0 if a broker deleted and recreated
+        the topic. Records of a topic that pyrocket deleted are not checked.
         """
         good = len(run)
         for queue, rows in queue_rows(run):

@@ -1,10 +1,10 @@
-"""From log records to queue entries: deterministic and repeatable, because records never change.
+"""Builds queue entries from log records. The result is repeatable, because records never change.
 
-Messages outside a transaction and committed ones get an entry; prepared and rolled-back ones do
-not. Source: `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue`.
+Messages without a transaction and committed messages get an entry; prepared and rolled-back
+messages do not. Source: `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue`.
 
-Besides the location, an entry holds the tags code: the hash of TAGS, 0 if there are none; in the
-delay topic the time at which the message is due. Source: `CommitLog.checkMessageAndReturnSize`,
+An entry contains the location of the record and a tags code: the hash of TAGS (0 without tags), or
+in the delay topic the due time of the message. Source: `CommitLog.checkMessageAndReturnSize`,
 `ScheduleMessageService.computeDeliverTimestamp`.
 """
 
@@ -47,12 +47,12 @@ def tags_codes(run: RecordFields, delay_levels_ms: Sequence[int]) -> npt.NDArray
 def underivable(
     run: RecordFields, entries: Entries, found: Entries, *, ours_too: bool = False
 ) -> Bools:
-    """Return which of the entries found are right although their tags codes differ.
+    """Return which of the entries `found` are valid although their tags codes differ.
 
-    They are a broker's entries of the same messages, which have delay levels: the broker computed
-    due times with its own levels, which it stores nowhere. A code that is not whole seconds after
-    the store time is damaged. `entries` belong to records of the run. With `ours_too` the levels of
-    our own entries are unknown as well.
+    A broker computes the due times of messages with delay levels from its own levels, which it does
+    not store. Such an entry is valid if the due time is a whole number of seconds after the store
+    time. `entries` are the entries built from the run. With `ours_too`, the levels are also unknown
+    for entries that pyrocket wrote.
     """
     records = run.part(np.searchsorted(run.physical_offset, entries["physical_offset"]))
     same = np.asarray(found["physical_offset"] == entries["physical_offset"], bool)
@@ -71,11 +71,11 @@ def _levels(text: pa.StringArray) -> npt.NDArray[np.int64]:
 
 
 WHOLE_LOG = 2**63 - 1
-"""The bound at which every written entry counts."""
+"""A log end that includes every entry."""
 
 FirstOffset = Callable[[str, int], int]
-"""Returns the first offset of a queue without files: 0, or where a deleted topic of that name
-ended."""
+"""Returns the first offset of a queue without files: 0, or the end of the queue of a deleted topic
+with this name."""
 
 
 class Dispatcher:
@@ -98,18 +98,23 @@ class Dispatcher:
         whole: bool = False,
         keep_due_times: "KeepDueTimes | None" = None,
     ) -> None:
-        """Write the entry of each record of the runs, in log order. Repeating changes nothing.
+        """Write the entry of each record of the runs, in log order. A repeat changes nothing.
 
-        Entries of records at or after `dispatched` are written again: their writer may have died
-        in the middle of one. A queue of a topic in `complete` has to begin at its first offset. A
-        queue that begins at 0 again loses its older entries; if the runs are the `whole` log, so
-        does one whose entries do not reach the log's start. With `only`, no other queues are
-        written. `keep_due_times` returns parts of level queues with the due times that they keep.
+        Args:
+            runs: Consecutive runs of the log.
+            dispatched: Entries of records from this log offset on are rewritten, because a writer
+                may have been killed while it wrote them.
+            complete: Topics whose queues must start at their first offset.
+            only: The queues to write; by default all.
+            whole: Whether the runs are the whole log. Then a queue whose entries do not reach the
+                start of the log loses them, as does any queue that restarts at offset 0.
+            keep_due_times: Returns parts of level queues with the due times to keep.
+
         Raises StoreDamagedError (QUEUE_GAP).
         """
         for run in runs:
             run.check_structure()
-            # Entries of records before this run were written by earlier writers, or by us.
+            # Entries of records before this run exist already.
             below = max(dispatched, int(run.physical_offset[0]))
             for part in queue_parts(run, self._levels):
                 if only is not None and part.queue not in only:
@@ -124,14 +129,14 @@ class Dispatcher:
         queue = self.queues.get(part.topic, part.queue_id)
         reached, begin = queue.reached(below), self.first_offset(*part.queue)
         if not reached:
-            # Earlier records belong to a deleted topic of that name.
+            # Earlier records belong to a deleted topic with this name.
             part = part.since(begin)
         part = part.since_restart(begin)
         if not len(part.offsets):
             return
         _check_dense(part)
         first, place = int(part.offsets[0]), int(part.entries[0]["physical_offset"])
-        # It may only have entries of deleted records, and not even all of those.
+        # The queue may only have entries of expired records, and possibly not all of them.
         lacks_old = whole and reached == queue.reached(dispatched) < first
         if (first == 0 or lacks_old) and queue.drop_if_older(place):
             reached = 0
@@ -151,7 +156,7 @@ class Dispatcher:
         return part.keeping(found, underivable(run, part.entries, found))
 
     def put(self, topic: str, queue_id: int, first: int, entries: Entries) -> None:
-        """Write entries from queue offset `first` on, which is the queue's end."""
+        """Write entries from queue offset `first`, the end of the queue, on."""
         self.changed.add(topic, queue_id)
         self.queues.get(topic, queue_id).put(first, entries, first)
 
@@ -188,9 +193,9 @@ class QueuePart:
         return self._of(self.offsets >= offset) if offset else self
 
     def since_restart(self, begin: int) -> "QueuePart":
-        """Return the records after the last restart of a queue that began at `begin`.
+        """Return the records after the last restart of a queue whose first offset is `begin`.
 
-        Java begins a topic that was deleted and created again at 0, in the middle of the log.
+        A broker restarts the queues of a topic that was deleted and created again at offset 0.
         """
         zeros = np.flatnonzero(self.offsets == 0)
         if begin or not len(zeros) or not zeros[-1]:
@@ -202,7 +207,7 @@ class QueuePart:
 
 
 KeepDueTimes = Callable[[RecordFields, QueuePart], QueuePart]
-"""Returns a part of a run with other entries."""
+"""Returns a part of a run with its existing due times."""
 
 
 def queue_parts(run: RecordFields, delay_levels_ms: Sequence[int]) -> Iterator[QueuePart]:

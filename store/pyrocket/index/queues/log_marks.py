@@ -1,4 +1,4 @@
-"""Log marks: they name the newest of some messages, and show whether a log still has it."""
+"""Log marks: a mark identifies a message and shows whether a log still contains it."""
 
 from collections.abc import Iterable
 
@@ -16,9 +16,9 @@ _OWN_OFFSET, _SYS_FLAG = slice(28, 36), slice(36, 40)
 
 
 def newest_mark(log: CommitLog, ends: Iterable[tuple[ConsumeQueue, int]]) -> LogMark | None:
-    """Return the mark of the newest message before these offsets, one of each queue.
+    """Return the mark of the newest message before the given end offset of each queue.
 
-    Reads one entry per queue and one record. None if the log has none of these messages any more.
+    Reads one entry per queue and one record. Returns None if all these messages have expired.
     """
     found = [
         int(entry["physical_offset"])
@@ -32,10 +32,10 @@ def newest_mark(log: CommitLog, ends: Iterable[tuple[ConsumeQueue, int]]) -> Log
 
 
 def holds(log: CommitLog, mark: LogMark, end: int) -> bool | None:
-    """Return whether the log, valid up to `end`, has the marked message where it was.
+    """Return whether the log, valid up to `end`, contains the marked message at its offset.
 
-    None if that is unknown: its file was cleaned away or is missing between others, or a repair has
-    replaced the message by a placeholder.
+    Returns None if that is unknown: the file has expired or is missing, or a repair has replaced
+    the message with a placeholder.
     """
     starts, start = log.run.starts(), log.run.start_of(mark.log_offset)
     if starts and start < starts[-1] and start not in starts:
@@ -50,7 +50,7 @@ def holds(log: CommitLog, mark: LogMark, end: int) -> bool | None:
 
 
 def _mark_at(log: CommitLog, offset: int) -> LogMark | None:
-    """Return the mark of the record at a log offset, or None if none begins there."""
+    """Return the mark of the record at a log offset, or None without a record."""
     head = _read(log, offset, _HEAD_BYTES) if offset >= 0 else b""
     stored = read_store_timestamp(head)
     if not stored or int.from_bytes(head[_OWN_OFFSET], "big") != offset:
@@ -59,7 +59,7 @@ def _mark_at(log: CommitLog, offset: int) -> LogMark | None:
 
 
 def _read(log: CommitLog, offset: int, size: int) -> bytes:
-    """Return bytes of the log; none if the file is missing."""
+    """Return bytes of the log, empty if the file is missing."""
     try:
         return log.read(offset, size)
     except StorePermissionError:

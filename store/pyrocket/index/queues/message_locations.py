@@ -1,4 +1,4 @@
-"""Single messages of a queue by their locations in the log, and slices of just these."""
+"""Locations of single messages of a queue, and slices that contain exactly these messages."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,8 @@ _Array = npt.NDArray[np.int64]
 class MessageLocations:
     """Messages of one queue: their queue offsets, log offsets and sizes in the log.
 
-    Each is int64 in native byte order, as bytes, ascending: many of them stay small in a task.
+    Each field contains int64 values in native byte order; offsets are ascending. Bytes keep the
+    pickled task small.
     """
 
     topic: str
@@ -35,7 +36,7 @@ class MessageLocations:
     def of(
         cls, topic: str, queue_id: int, offsets: Ints, log_offsets: Ints, sizes: Ints
     ) -> "MessageLocations":
-        """Return the locations that arrays name, which are sorted already."""
+        """Return the locations given by sorted arrays."""
         arrays = (array.astype(np.int64).tobytes() for array in (offsets, log_offsets, sizes))
         return cls(topic, queue_id, *arrays)
 
@@ -54,11 +55,11 @@ class MessageLocations:
 
     @property
     def stored_bytes(self) -> int:
-        """How many bytes of the log the messages take."""
+        """The total size of the messages in the log."""
         return int(np.frombuffer(self.sizes, np.int64).sum())
 
     def within(self, start: int, end: int) -> "MessageLocations":
-        """Return those with queue offsets in [start, end)."""
+        """Return the locations with queue offsets in [start, end)."""
         first, last = np.searchsorted(self.queue_offsets, [start, end]).tolist()
         return self[slice(first, max(first, last))]
 
@@ -107,9 +108,9 @@ def _missing(log: CommitLog, locations: MessageLocations, row: int) -> PyrocketE
     )
     if at < log.first_offset():
         return OffsetOutOfRangeError(
-            f"the log file with {where} was cleaned away.", remedy="Look the messages up again."
+            f"the log file with {where} has expired.", remedy="Look the messages up again."
         )
     return StoreDamagedError(
-        f"corrupt record at {where}: there is no whole record.",
+        f"corrupt record at {where}: there is no complete record.",
         remedy="Restore the log file from a backup.",
     )

@@ -1,9 +1,9 @@
-"""Files of the log and of queues that are missing, short or long.
+"""Checks for missing, short and long files of the log and of queues.
 
-Cleaning deletes the files of a log or queue from the first on, and the deletion of a topic from the
-last on. So the folder shows afterwards what happened: a message before the first file was cleaned
-away, any other whose file is not there is lost. Files may be deleted during a check; those are not
-reported. Checks may raise FileNotFoundError then.
+Cleaning deletes the files of a log or queue in ascending order; deleting a topic, in descending
+order. Therefore a message before the first file has expired, and a message whose file is missing
+elsewhere is lost. Files that are deleted during a check are not reported, but the check may raise
+FileNotFoundError.
 """
 
 import errno
@@ -21,15 +21,15 @@ from pyrocket.errors import (
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 
-BEGIN_AT_MINIMUM = "Begin at the queue's minimum offset."
+BEGIN_AT_MINIMUM = "Start at the queue's minimum offset."
 RESTORE_FROM_BACKUP = "Restore it from a backup; `pyrocket verify` shows what else is missing."
 
 
 def missing_log_file(queue: ConsumeQueue, log: FileQueue, end: int) -> int | None:
-    """Return where the missing log file begins that holds the message after the log's end.
+    """Return the start offset of a missing log file that contains the queue's next message.
 
-    `end` is the end of the log as far as its files go. None if the queue ends there, too, or if its
-    next entry points anywhere but into the file after the last one: that is not a message's entry.
+    `end` is the end of the last existing log file. Returns None if the queue also ends there, or if
+    its next entry does not point into the file after the last one and so is not valid.
     """
     ahead = queue.max_offset(end)
     for entry in queue.entries(ahead, ahead + 1):
@@ -43,14 +43,14 @@ def missing_log_file(queue: ConsumeQueue, log: FileQueue, end: int) -> int | Non
 def no_log_file(log: FileQueue, position: int, where: str) -> PyrocketError:
     """Return the error for a message, described by `where`, whose log file does not exist.
 
-    OffsetOutOfRangeError if the file at log offset `position` was cleaned away, StoreDamagedError
-    (STORE_FILE_MISSING) if it is lost. A position before 0, or after the file that would be next,
-    means that the queue's entry is invalid.
+    Returns OffsetOutOfRangeError if the file at log offset `position` has expired, and
+    StoreDamagedError (STORE_FILE_MISSING) if it is lost. A negative position, or one after the next
+    file of the log, means that the queue's entry is invalid.
     """
     starts, start = log.starts(), log.start_of(position)
     where = f"{where} (log offset {position})"
     if starts and 0 <= position < starts[0]:
-        message = f"the log file with {where} was cleaned away."
+        message = f"the log file with {where} has expired."
         return OffsetOutOfRangeError(message, remedy=BEGIN_AT_MINIMUM)
     if position < 0 or (starts and start > starts[-1] + log.file_bytes):
         message = f"the queue entry of {where} points outside the log."
@@ -59,15 +59,15 @@ def no_log_file(log: FileQueue, position: int, where: str) -> PyrocketError:
 
 
 def no_entry(queue: ConsumeQueue, offset: int) -> PyrocketError | None:
-    """Return the error for an offset at which a queue has no entry; None if its files are whole.
+    """Return the error for an offset without an entry; None if the queue's files are complete.
 
-    OffsetOutOfRangeError if the queue's file was cleaned away, StoreDamagedError (STORE_FILE_…) if
-    it is missing before another one, or too short.
+    Returns OffsetOutOfRangeError if the queue's file has expired, and StoreDamagedError
+    (STORE_FILE_…) if it is too short, or missing while a later file exists.
     """
     run, where = queue.run, f"offset {offset} of queue {queue.queue_id} of {queue.topic!r}"
     starts, start = run.starts(), run.start_of(offset * ENTRY_BYTES)
     if starts and start < starts[0]:
-        message = f"the messages from {where} on were cleaned away."
+        message = f"the messages from {where} on have expired."
         return OffsetOutOfRangeError(message, remedy=BEGIN_AT_MINIMUM)
     if start in starts:
         return wrong_length(run, start, REBUILD_QUEUES, f", with {where},")
@@ -85,7 +85,7 @@ def missing_file(run: FileQueue, start: int, remedy: str, what: str = "") -> Sto
 def wrong_length(
     run: FileQueue, start: int, remedy: str, what: str = ""
 ) -> StoreDamagedError | None:
-    """Return the error for a file that is short or long (STORE_FILE_LENGTH), or None.
+    """Return the error for a file that is too short or too long (STORE_FILE_LENGTH), or None.
 
     Raises FileNotFoundError.
     """
@@ -98,10 +98,10 @@ def wrong_length(
 
 
 def check_log_files(log: FileQueue, end: int | None, *, torn: bool) -> None:
-    """Raise StoreDamagedError if a log file is missing, short or long (STORE_FILE_*).
+    """Raise StoreDamagedError if a log file is missing, too short or too long (STORE_FILE_*).
 
-    With `end`, only files that begin before it are checked. In a `torn` log, of a broker that is
-    running or was killed, the last file may still be empty.
+    With `end`, only files that start before it are checked. If the log is `torn`, because its
+    broker is running or was killed, the last file may be empty.
     """
     for start in _missing(log, end):
         raise missing_file(log, start, RESTORE_FROM_BACKUP)
@@ -109,7 +109,7 @@ def check_log_files(log: FileQueue, end: int | None, *, torn: bool) -> None:
 
 
 def check_queue_files(queue: ConsumeQueue, *, torn: bool) -> None:
-    """Raise the same errors about the files of a queue."""
+    """Raise the same errors for the files of a queue."""
     for start in _missing(queue.run, None):
         raise missing_file(queue.run, start, REBUILD_QUEUES)
     _check_lengths(queue.run, None, REBUILD_QUEUES, torn=torn)
@@ -128,9 +128,9 @@ def check_ends_in_log(queue: ConsumeQueue, log: FileQueue) -> None:
 
 
 def _missing(run: FileQueue, end: int | None) -> list[int]:
-    """Return where files begin that are missing between two others, or before `end`."""
+    """Return the start offsets of files that are missing between two others, or before `end`."""
     found = _gaps(run, end)
-    # Files may have been deleted while the folder was listed: a second look finds no gap then.
+    # If files were deleted while the folder was listed, the second listing shows no gap.
     return sorted(found & _gaps(run, end)) if found else []
 
 
@@ -138,8 +138,8 @@ def _gaps(run: FileQueue, end: int | None) -> set[int]:
     starts = _starts(run, end)
     if end is not None and not starts:
         if run.starts():
-            raise FileNotFoundError(errno.ENOENT, "cleaned away", os.fspath(run.folder))
-        # A new log has no file, and begins at one file size.
+            raise FileNotFoundError(errno.ENOENT, "deleted by cleaning", os.fspath(run.folder))
+        # A new log has no file and starts at the offset of one file size.
         return {run.start_of(end - 1)} if end > run.file_bytes else set()
     following = starts[1:] if end is None else [*starts[1:], end]
     expected = [start + run.file_bytes for start in starts]

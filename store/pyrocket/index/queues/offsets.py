@@ -1,8 +1,9 @@
-"""Offsets of a queue by bytes, by time and in the log, found through its entries.
+"""Finds offsets of a queue by bytes, by time and by log offset, from the queue's entries.
 
-An entry has 20 bytes, so the sizes of a GiB of 1 KiB messages take 20 MiB, in a few reads. Store
-times never decrease along a log that we write; in a log that Java wrote they decrease only where
-its clock went back. A lookup by time returns what RocketMQ returns from 5.1.1 on (`LOWER`).
+An entry has 20 bytes, so a few reads of 20 MiB in total return the sizes of a GiB of 1 KiB
+messages. Store times never decrease in a log that pyrocket writes; in a broker's log they decrease
+only if its clock was set back. A lookup by time returns the same offset as RocketMQ since 5.1.1
+(`LOWER`).
 """
 
 from collections.abc import Sequence
@@ -25,25 +26,25 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import ByteSpan
 
 _FIRST_READ, _LONGEST_READ = 1024, 65_536
-"""Entries; each read is twice as long as the one before, so that few are read unnecessarily."""
+"""Numbers of entries. Each read is twice as long as the previous one, to read little in vain."""
 
 _MAX_SUMMED = 256
-"""Up to this many entries are summed rather than sampled: one read returns them all."""
+"""Up to this number, entries are summed instead of sampled: one read returns all of them."""
 
 _MAX_GAP = 512
-"""A gap of up to this many entries is read rather than skipped."""
+"""A gap of at most this number of entries is read instead of skipped."""
 
 _HEAD_BYTES = 96
 _NO_ENTRY = -1
 _DELETED = -1
-"""Instead of a store time, older than any: the message was deleted after the search began."""
+"""Returned instead of a store time if the message was deleted after the search started."""
 
 
 def span_of(queue: ConsumeQueue, start: int, end: int) -> ByteSpan:
-    """Return where the messages [start, end) lie in the log, and about how many bytes they have.
+    """Return the log range and the approximate size of the messages [start, end).
 
-    The count is exact for up to 256 messages, otherwise estimated from the first, the middle and
-    the last one. Zeros if none of these entries exists.
+    The size is exact for up to 256 messages, otherwise it is estimated from the first, the middle
+    and the last message. All values are 0 if none of these entries exists.
     """
     if end - start <= _MAX_SUMMED:
         found = queue.entries(start, end)
@@ -63,10 +64,10 @@ def span_of(queue: ConsumeQueue, start: int, end: int) -> ByteSpan:
 def cut_by_bytes(
     queue: ConsumeQueue, start: int, end: int, marks: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Return for each number of bytes, ascending, the offset that messages from `start` reach.
+    """Return, for each size limit in `marks` (bytes, ascending), an end offset and a size.
 
-    That is the last offset up to which [start, offset) has no more bytes than the mark, and the
-    bytes it has. Entries are read up to the last mark, the end or the first missing entry.
+    The end offset is the largest one for which the messages [start, offset) do not exceed the
+    limit; the size is theirs. Entries are read up to the last limit, `end` or a missing entry.
     """
     found: list[tuple[int, int]] = []
     at, total, count = start, 0, _FIRST_READ
@@ -86,9 +87,9 @@ def cut_by_bytes(
 
 
 def log_offsets_at(queue: ConsumeQueue, offsets: Ints) -> Ints:
-    """Return the log offsets in the entries at these ascending queue offsets, which begin at 0.
+    """Return the log offsets of the messages at these ascending queue offsets, -1 where missing.
 
-    -1 if there is no entry. Entries near each other are read together.
+    Entries near each other are read together.
     """
     found = np.full(len(offsets), _NO_ENTRY, np.int64)
     for rows in np.split(np.arange(len(offsets)), np.flatnonzero(np.diff(offsets) > _MAX_GAP) + 1):
@@ -107,7 +108,7 @@ def log_offsets_at(queue: ConsumeQueue, offsets: Ints) -> Ints:
 def offset_by_time(
     log: CommitLog, queue: ConsumeQueue, minimum: int, maximum: int, timestamp_ms: int
 ) -> int:
-    """Return the first offset in [minimum, maximum) stored at or after the time, else maximum."""
+    """Return the first offset in [minimum, maximum) stored at or after a time, or `maximum`."""
     low, high = minimum, maximum
     while low < high:
         middle = (low + high) // 2
@@ -119,12 +120,12 @@ def offset_by_time(
 
 
 def store_time(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
-    """Return when the message at `offset` was stored, ms. Raises OffsetOutOfRangeError."""
+    """Return the store time of the message at `offset`, ms. Raises OffsetOutOfRangeError."""
     stored = _store_timestamp(log, queue, offset)
     if stored == _DELETED:
         raise OffsetOutOfRangeError(
-            f"the message at offset {offset} of queue {queue.queue_id} of {queue.topic!r} was"
-            " cleaned away.",
+            f"the message at offset {offset} of queue {queue.queue_id} of {queue.topic!r} has"
+            " expired.",
             remedy=BEGIN_AT_MINIMUM,
         )
     return stored
@@ -153,7 +154,7 @@ def _store_timestamp(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
 
 
 def _deleted(error: PyrocketError) -> int:
-    """Return the time of a deleted message; raise an error if it is missing."""
+    """Return `_DELETED` if the error means that the message has expired; otherwise raise it."""
     if isinstance(error, OffsetOutOfRangeError):
         return _DELETED
     raise error

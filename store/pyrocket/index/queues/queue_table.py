@@ -11,15 +11,15 @@ from pyrocket.errors import TopicNameError
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 
 _MAX_OPEN = 64
-"""Number of queues that keep files open, up to four each: a process has about 1,000 descriptors."""
+"""Number of queues with open files (up to four each); a process has about 1,000 descriptors."""
 
 _MAX_NAME_BYTES = 255
 _MAX_CLOSED = 4096
-"""Number of closed queues for which a hint of their end is kept."""
+"""Number of closed queues whose hints are cached."""
 
 
 class QueueTable:
-    """Returns ConsumeQueues, and keeps those used last open. Safe to share between threads."""
+    """Returns ConsumeQueues and keeps recently used ones open. Safe to share between threads."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class QueueTable:
         run_type: type[FileQueue] = FileQueue,
         section: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Make the table; `run_type` and `section` are for the files of each queue."""
+        """`run_type` and `section` are used for the files of each queue."""
         self._run_type, self._section = run_type, section
         self._layout, self.file_bytes, self._writable = layout, file_bytes, writable
         self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
@@ -38,7 +38,7 @@ class QueueTable:
         self._lock = Lock()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return a queue, which need not have files yet."""
+        """Return a queue; it may have no files yet."""
         with self._lock:
             key = topic, queue_id
             queue = self._open.pop(key, None) or self._closed.pop(key, None) or self._make(*key)
@@ -74,10 +74,10 @@ class QueueTable:
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def close(self) -> None:
-        """Close all files; queues that were returned open theirs again when used.
+        """Close all files. Queues that were returned reopen their files when they are used.
 
-        The queues stay in the table: another thread may be using one, and two objects for the same
-        files would not see each other's writes, and the first one would never be closed.
+        The queues stay in the table, because another thread may be using one. A second object for
+        the same files would not see the writes of the first, which would never be closed.
         """
         with self._lock:
             for queue in (*self._open.values(), *self._closed.values()):
@@ -89,9 +89,9 @@ class QueueTable:
 
 
 def _check_folder_name(topic: str) -> None:
-    """Raise TopicNameError unless a folder can have the name.
+    """Raise TopicNameError if the topic cannot be the name of a folder.
 
-    Callers may name a topic that is not in the topic table.
+    The topic may be missing in the topic table.
     """
     try:
         length = len(os.fsencode(topic))

@@ -1,7 +1,8 @@
-"""Recovery: find the valid end of the log, truncate it there, make the queues match it.
+"""Recovers a store: finds the valid end of the log, truncates the log, and rebuilds the queues.
 
-Runs with exclusive access to the store, before the shared state is valid, and sets it. A whole
-record that was durable is never cut off: a log that has one after a damaged place is refused.
+Recovery needs exclusive access to the store. It runs before the shared state is valid, and
+initializes it. A complete record that was durable is never truncated: if the log has such a record
+after a damaged one, recovery fails.
 """
 
 import logging
@@ -56,14 +57,14 @@ QueueEnds = dict[tuple[str, int], int]
 
 @dataclass(frozen=True)
 class Recovered:
-    """Where the queues end, and how many bytes of the log that were durable are missing."""
+    """The ends of the queues, and the number of missing bytes of the log that were durable."""
 
     ends: QueueEnds
     missing: int
 
 
 _STRUCTURES = 2**48
-"""The field may hold any value after a boot; it only has to change."""
+"""The field may have any value after a boot; it only has to change."""
 
 
 Cut = Callable[[int, int], None]
@@ -72,11 +73,14 @@ Cut = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What is known about a store before its recovery, beside the log and the queues.
+    """What is known about a store before its recovery, besides the log and the queues.
 
-    clean: the last shutdown was clean. checkpoint: older records were durable, up to its time.
-    durable_end: up to this log offset, too. topics: those that exist. ranges: by queue, the offsets
-    that its files are known to have covered.
+    Attributes:
+        clean: Whether the last shutdown was clean.
+        checkpoint: Records up to its time were durable.
+        durable_end: Records before this log offset were durable.
+        topics: The existing topics.
+        ranges: By queue, the offsets that its files are known to have covered.
     """
 
     clean: bool
@@ -100,10 +104,10 @@ def recover(
     before_change: Callable[[], None],
     before_cut: Cut,
 ) -> Recovered:
-    """Make log, queues and shared state consistent and durable; return where the queues end.
+    """Make the log, queues and shared state consistent and durable; return the queues' ends.
 
-    No file is changed until the log is known to be intact except for its tail; then
-    `before_change` is called first. Raises StoreDamagedError, StoreFailedError,
+    No file is changed until the log is known to be intact except for its tail. `before_change` is
+    called before the first change. Raises StoreDamagedError, StoreFailedError,
     StoreUnavailableError (WRITE_FAILED).
     """
     root = log.run.folder.parent
@@ -162,7 +166,7 @@ class _Recovery:
         return Recovered(ends, missing)
 
     def checked(self) -> tuple[int, int, int, int]:
-        """Return where to begin, the log's end, its last store time, and lost durable bytes.
+        """Return the start of recovery, the log's end and last store time, and lost durable bytes.
 
         Changes no file. Raises StoreDamagedError unless the log is intact except for its tail.
         """
@@ -176,24 +180,24 @@ class _Recovery:
         return start, end, stored, missing
 
     def _is_one_short(self) -> bool:
-        """Whether a queue begins later or ends earlier than it is known to have done."""
+        """Whether a queue starts later or ends earlier than its files are known to have done."""
         return self._ends_early() or any(
             self.queues.get(*key).first_entry(0) > known.start
             for key, known in self.evidence.ranges.items()
         )
 
     def _ends_early(self) -> bool:
-        """Whether a queue would assign offsets that it has assigned before."""
+        """Whether a queue would assign an offset a second time."""
         return any(
             self.dispatcher.next_offset(*key) < known.stop
             for key, known in self.evidence.ranges.items()
         )
 
     def _log_has_all(self, start: int, end: int) -> bool:
-        """Whether queues can be built from the log up to `end`; checks the part before `start`.
+        """Whether queues can be rebuilt from the log up to `end`; checks the part before `start`.
 
-        If not, queues that lack files at their beginning or in their middle keep the files they
-        have. Raises StoreDamagedError if one lacks its end.
+        If not, queues whose first or middle files are missing keep their other files. Raises
+        StoreDamagedError if the end of a queue is missing.
         """
         fault = self._fault_before(start, end)
         if fault is not None and self._ends_early():
@@ -201,13 +205,13 @@ class _Recovery:
         return fault is None
 
     def _fault_before(self, start: int, end: int) -> StoreDamagedError | None:
-        """Return why queues cannot be built from the log, whose damage lies before `start`."""
+        """Return the error that prevents rebuilding queues from the log before `start`, or None."""
         try:
             self._dense_end(start, end)
         except StoreDamagedError as error:
             _log.warning(
-                "%s: queues lack files that cannot be rebuilt from the log: %s `pyrocket verify`"
-                " names them.",
+                "%s: queues have missing files that cannot be rebuilt from the log: %s `pyrocket"
+                " verify` lists them.",
                 *(self.log.run.folder.parent, error.message),
             )
             return error
@@ -222,7 +226,7 @@ class _Recovery:
             yield self.queues.get(*key).run
 
     def _drop_cached(self) -> None:
-        """After a failed fsync, drop cached pages: only what is on disk counts."""
+        """Drop cached pages after a failed fsync, so that reads return what is on disk."""
         for run in (self.log.run, *self._runs()):
             run.drop_cached()
 
@@ -239,9 +243,9 @@ class _Recovery:
             self.log.run.set_time(last, stored)
 
     def _cut_queues(self, start: int, end: int) -> bool:
-        """Truncate the queues; return whether that removed entries of messages before `start`.
+        """Truncate the queues; return whether entries of messages before `start` were removed.
 
-        Such entries are removed only if the log still has their messages. Raises StoreDamagedError.
+        Such entries are removed only if the log still has the messages. Raises StoreDamagedError.
         """
         # Pre-blank entries point to log offset 0.
         bound = end if self.evidence.clean else max(start, 1)
@@ -255,16 +259,17 @@ class _Recovery:
         return lost and at_gap
 
     def _has_entries_after_damage(self, bound: int, start: int, *, at_gap: bool = True) -> bool:
-        # One queue at a time: `QueueTable` closes the files of queues used before.
+        # One queue at a time, so that `QueueTable` can close the files of the previous ones.
         return any(
             self.queues.get(*key).has_entries_after_damage(bound, start, at_gap=at_gap)
             for key in self.queues.on_disk()
         )
 
     def _complete_queues(self, start: int, end: int) -> tuple[int, int]:
-        """Rewrite the entries of [start, end), or of the whole log if that leaves a gap.
+        """Rewrite the entries of the log range [start, end), or of the whole log if a gap remains.
 
-        Returns where it began, and the log's end, which moves back if the log itself has a gap.
+        Returns the start of the range, and the end of the log, which is lowered if the log has a
+        gap.
         """
         first = self.log.first_offset()
         if start > first and self.queues.on_disk():
@@ -289,10 +294,10 @@ class _Recovery:
         return dense_end(self.log, end, self._density(), start, self.evidence.durable)
 
     def _drop_ended_queues(self) -> None:
-        """Remove entries that lie before the first offset of their queue.
+        """Delete queues that end before their first offset.
 
-        They belong to messages of a deleted topic. The last of them may be missing, and offsets
-        that readers have seen must not be assigned again.
+        Their entries belong to messages of a deleted topic. The last of these entries may be
+        missing, but offsets that readers have seen must not be assigned again.
         """
         for key in self.queues.on_disk():
             queue = self.queues.get(*key)
@@ -327,9 +332,9 @@ def check_clean_end(log: CommitLog, queues: QueueTable, end: int) -> None:
 
 
 def expected_ends(log: CommitLog, start: int, end: int) -> dict[tuple[str, int], int]:
-    """Return, by topic and queue id, one past the last queue offset in [start, end) of the log.
+    """Return the ends of the queues, by topic and queue id, after the log range [start, end).
 
-    Empty if the records cannot be read; reading the log reports the damage.
+    Returns an empty dict if records are damaged; reading the log reports the damage.
     """
     ends: dict[tuple[str, int], int] = {}
     try:
@@ -343,9 +348,9 @@ def expected_ends(log: CommitLog, start: int, end: int) -> dict[tuple[str, int],
 
 
 def restore_mtimes(log: CommitLog, queue: ConsumeQueue, begin: int, end: int) -> None:
-    """Make the entries for the log's [begin, end) durable; restore the times of their files.
+    """Flush the entries for the log range [begin, end), and restore the times of their files.
 
-    Each file gets the store time of its last message. Raises SyncError, OSError.
+    The time of a file is the store time of its last message. Raises SyncError, OSError.
     """
     low, high = queue.max_offset(begin), queue.max_offset(end)
     if low == high:

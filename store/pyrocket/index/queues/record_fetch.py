@@ -1,7 +1,7 @@
 """Reads records that are scattered over the log.
 
-`read_sparse` copies records into one buffer, at positions from queue entries. `records_at` reads at
-positions that may be wrong, and leaves out those without a whole record.
+`read_sparse` copies the records that queue entries point to into one buffer. `records_at` reads
+positions that may be wrong, and omits positions without a complete record.
 """
 
 from collections.abc import Iterator
@@ -21,16 +21,16 @@ from pyrocket.log.commit_log import CommitLog
 Rows = npt.NDArray[np.int64]
 
 WINDOW_BYTES = 64 * 1024 * 1024
-"""Of the log, mapped at a time; no record is longer."""
+"""Maximum number of bytes of the log that are mapped at a time; no record is longer."""
 
 _SPARSE_BYTES = 32 * 1024
-"""With at least this many bytes of log per record, one read per record is cheaper than mapping."""
+"""From this many bytes of log per record on, one read per record is cheaper than mapping."""
 
 _DENSE_SHARE = 4
-"""If records fill more than a quarter of their stretch of the log, the stretch is mapped."""
+"""If the records fill more than a quarter of their log range, the range is mapped."""
 
 _MAX_GAP = 4096
-"""A gap of up to this many bytes between two records is read rather than skipped."""
+"""A gap of at most this many bytes between two records is read instead of skipped."""
 
 
 def is_sparse(offsets: Ints, sizes: Ints) -> bool:
@@ -44,7 +44,7 @@ def is_sparse(offsets: Ints, sizes: Ints) -> bool:
 def read_sparse(log: CommitLog, offsets: Ints, sizes: Ints) -> RecordFields:
     """Return the records at these ascending log offsets, each within one file, in one buffer.
 
-    Nothing is checked yet. Raises FileNotFoundError, StoreDamagedError.
+    The records are not checked. Raises FileNotFoundError, StoreDamagedError.
     """
     ends = offsets + sizes
     is_apart = offsets[1:] - ends[:-1] > _MAX_GAP
@@ -65,9 +65,10 @@ def read_sparse(log: CommitLog, offsets: Ints, sizes: Ints) -> RecordFields:
 
 
 def records_at(log: CommitLog, offsets: Ints, sizes: Ints) -> Iterator[tuple[Rows, RecordFields]]:
-    """Yield the records at ascending positions, window by window of the log.
+    """Yield the records at ascending log offsets, one window of the log at a time.
 
-    With the records come their rows among the positions. Corrupt and missing records are left out.
+    Each window's records are yielded with their row numbers. Corrupt and missing records are
+    omitted.
     """
     rows = np.flatnonzero((sizes >= FIXED_BYTES) & (sizes <= WINDOW_BYTES) & (offsets >= 0))
     ends = (offsets + sizes)[rows]
@@ -83,7 +84,7 @@ def records_at(log: CommitLog, offsets: Ints, sizes: Ints) -> Iterator[tuple[Row
 def _read(
     log: CommitLog, offsets: Ints, sizes: Ints, rows: Rows
 ) -> Iterator[tuple[Rows, RecordFields]]:
-    """Yield the records of one window; one with an invalid record is divided into halves."""
+    """Yield the records of one window. A window with an invalid record is split into halves."""
     low, end = int(offsets[rows[0]]), int(offsets[rows[-1]] + sizes[rows[-1]])
     try:
         if not low < end <= min(log.file_end(low), low + WINDOW_BYTES):

@@ -30,10 +30,10 @@ Run = tuple[ConsumeQueue, int, int]
 def slice_of_runs(
     log: CommitLog, runs: Sequence[Run], broker_name: str, where: MessageFilter, tally: ScanTally
 ) -> RecordSlice | None:
-    """Return the messages that match `where`, to be decoded in the order of the ranges.
+    """Return the messages that match `where` as one slice that is decoded in range order.
 
-    None if they exceed a slice, or cannot be read; the caller then scans each range, which may
-    raise.
+    Returns None if they exceed a slice or cannot be read. The caller then scans each range, which
+    raises the error.
     """
     entries = _entries(runs)
     if entries is None:
@@ -42,7 +42,7 @@ def slice_of_runs(
     queue_ids = np.repeat([queue.queue_id for queue, _, _ in runs], [b - a for _, a, b in runs])
     queue_offsets = np.concatenate([np.arange(start, end) for _, start, end in runs])
     rows = np.flatnonzero(where.may_match(topic, codes))
-    # In the order of the log, which is not that of the queues.
+    # In log order, which differs from the order of the queues.
     rows = rows[np.argsort(entries["physical_offset"][rows], kind="stable")]
     try:
         records = _records(log, entries[rows])
@@ -59,7 +59,7 @@ def slice_of_runs(
 
 
 def _entries(runs: Sequence[Run]) -> Entries | None:
-    """Return the entries of all messages; None if one is missing, or there are too many."""
+    """Return the entries of all messages; None if one is missing or there are too many."""
     found = [queue.entries(start, end) for queue, start, end in runs]
     if any(len(part) < end - start for part, (_, start, end) in zip(found, runs, strict=True)):
         return None
@@ -71,7 +71,7 @@ def _entries(runs: Sequence[Run]) -> Entries | None:
 
 
 def _records(log: CommitLog, entries: Entries) -> RecordFields:
-    """Return the records of entries in the order of the log.
+    """Return the records of entries that are in log order.
 
     Raises StoreDamagedError, FileNotFoundError.
     """

@@ -1,8 +1,8 @@
-"""Slices of a range of one queue, whatever the range's length.
+"""Reads a range of one queue, of any length, as slices.
 
-The queue's entries divide the range into slices: within one log file, within a window, and about
-SLICE_BYTES of records or SLICE_ROWS rows each. A filter by tags chooses entries by their tags codes
-before their records are read; if few are left, far from each other, they are read one by one.
+A slice lies within one log file and one window, and has about SLICE_BYTES of records or SLICE_ROWS
+rows. A tag filter selects entries by their tags codes before records are read. If few entries
+remain, far apart in the log, their records are read one by one.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,14 +35,14 @@ from pyrocket.message import MessageQueue, StoredMessage
 SLICE_BYTES = 8 * 1024 * 1024
 SLICE_ROWS = 16_384
 _SELECTIVE_FACTOR = 8
-"""Factor by which more entries are read at once if a filter selects by tags codes."""
+"""Factor for the number of entries per read if a filter selects by tags codes."""
 
 _EVERYTHING = MessageFilter()
 
 
 @dataclass(frozen=True)
 class _Positions:
-    """Log positions of the messages at `queue_offsets`, chosen from the next `entries`."""
+    """Log positions of the messages at `queue_offsets`, selected from the next `entries`."""
 
     entries: int
     queue_offsets: Ints
@@ -51,20 +51,20 @@ class _Positions:
     tags_codes: Ints
 
     def part(self, rows: slice) -> "_Positions":
-        """Return some of them."""
+        """Return the positions of some rows."""
         arrays = (self.queue_offsets, self.offsets, self.sizes, self.tags_codes)
         return _Positions(self.entries, *(array[rows] for array in arrays))
 
 
 class Scanner:
-    """Reads ranges of queues. Between slices only the log's last window is kept."""
+    """Reads ranges of queues. Between slices it only keeps the last window of the log."""
 
     slice_rows, entries_at_once = SLICE_ROWS, 65_536
 
     def __init__(
         self, log: CommitLog, broker_name: str = "", settle: Callable[[], None] = lambda: None
     ) -> None:
-        """Make one; `settle` waits until no recovery is in progress."""
+        """`settle` waits until no recovery is in progress."""
         self._log, self._broker_name, self._settle = log, broker_name, settle
 
     def slices(
@@ -77,10 +77,10 @@ class Scanner:
         tally: ScanTally | None = None,
         in_place: bool = False,
     ) -> Iterator[RecordSlice]:
-        """Yield exactly the messages [start, end) of `queue`, those that match `where`.
+        """Yield the messages of `queue` in [start, end) that match `where`.
 
-        No slice is empty. With `in_place` the records lie in their buffers as in the log. Raises
-        OffsetOutOfRangeError if entries or records were deleted, StoreDamagedError.
+        No slice is empty. With `in_place`, buffers have the layout of the log. Raises
+        OffsetOutOfRangeError if entries or records were deleted, and StoreDamagedError.
         """
         place = MessageQueue(queue.topic, self._broker_name, queue.queue_id)
         where, tally = where or _EVERYTHING, tally or ScanTally()
@@ -116,7 +116,7 @@ class Scanner:
         try:
             return self._positions_now(queue, start, end, where)
         except (OffsetOutOfRangeError, StoreDamagedError):
-            # A recovery rewrites the queues: the entries that it leaves count.
+            # A recovery may have been rewriting the queues.
             self._settle()
             return self._positions_now(queue, start, end, where)
 
@@ -157,7 +157,7 @@ class Scanner:
         )
 
     def _check_usable(self, queue: ConsumeQueue, found: _Positions) -> None:
-        """Check that the entries can be used as positions: ascending, none longer than a window."""
+        """Check that the entries are ascending and none is longer than a window."""
         offsets, sizes = found.offsets, found.sizes
         good = (sizes >= FIXED_BYTES) & (sizes <= WINDOW_BYTES)
         good &= (offsets >= 0) & (offsets < 2**63 - WINDOW_BYTES)
@@ -208,20 +208,20 @@ def matching(part: RecordSlice, where: MessageFilter) -> RecordSlice:
 
 
 def read_messages(log: CommitLog, queue: ConsumeQueue, start: int, end: int) -> list[StoredMessage]:
-    """Return the messages [start, end) of `queue`; raises as `Scanner.slices`."""
+    """Return the messages [start, end) of `queue`. Raises the same errors as `Scanner.slices`."""
     entries = queue.entries(start, end)
     next_offset = start + len(entries)
     if next_offset < end:
         raise no_entry(queue, next_offset) or StoreDamagedError(
-            f"queue {queue.queue_id} of {queue.topic!r} has entries up to {next_offset}, not to"
-            f" its end at {end}.",
+            f"queue {queue.queue_id} of {queue.topic!r} has entries up to {next_offset}, but ends"
+            f" at {end}.",
             remedy=REBUILD_QUEUES,
         )
     return [_message(log, queue, start + row, entry) for row, entry in enumerate(entries)]
 
 
 def _message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.void) -> StoredMessage:
-    """Return the message that an entry points to, checked to be the one at `offset`."""
+    """Return the message that an entry points to, after a check that it is the one at `offset`."""
     where = f"offset {offset} of queue {queue.queue_id} of {queue.topic!r}"
     try:
         if entry["physical_offset"] < 0 or not FIXED_BYTES <= entry["size"] <= log.file_bytes:
@@ -235,7 +235,7 @@ def _message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.void) -
         ):
             raise StoreDamagedError("its entry points to another message.")
         if (record.physical_offset, record.size) != position:
-            raise StoreDamagedError("its record has another place or size than its entry.")
+            raise StoreDamagedError("its record has a different offset or size than its entry.")
         return record.to_message()
     except FileNotFoundError:
         raise no_log_file(log.run, int(entry["physical_offset"]), where) from None
@@ -245,7 +245,7 @@ def _message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: np.void) -
 
 
 def _cut(offsets: Ints, sizes: Ints, file_bytes: int, max_rows: int) -> Iterator[slice]:
-    """Yield the rows of each slice of the entries; in one window each, unless `file_bytes` is 0."""
+    """Yield the rows of each slice; a slice lies in one window unless `file_bytes` is 0."""
     ends = offsets + sizes
     totals = np.cumsum(sizes)
     first = 0
