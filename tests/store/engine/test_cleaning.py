@@ -250,7 +250,7 @@ def test_other_writers_and_readers_see_the_deletion(aged, path, clock):
         assert reader.position() != before
         assert reader.min_offset("t", 0) == other.min_offset("t", 0) == minimum
         assert other.append(message(b"on", queue_id=0)).queue_offset == 100
-        with pytest.raises(OffsetOutOfRangeError, match="cleaned away"):
+        with pytest.raises(OffsetOutOfRangeError, match=r"ha(s|ve) expired"):
             list(old)
         for call in (reader.read, reader.scan):
             with pytest.raises(OffsetOutOfRangeError):

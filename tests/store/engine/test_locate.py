@@ -167,7 +167,7 @@ def test_expired_messages_are_not_found_and_later_deletions_are_reported(open_st
     (places,) = reader.lookup.locate(ONE_KEY).locations
     assert 0 < len(places) < 60
     files[1].unlink()
-    with pytest.raises(OffsetOutOfRangeError, match="cleaned away"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"ha(s|ve) expired"):
         list(reader.raw.slices_at(places))
     (fewer,) = reader.lookup.locate(ONE_KEY).locations
     assert len(fewer) < len(places)

@@ -87,7 +87,7 @@ def test_a_log_file_that_is_cleaned_away_during_a_read_is_not_damage(
     with Store.open(path, read_only=True) as reader:
         reader.offsets("t")
         monkeypatch.setattr("pyrocket.index.queues.consume_queue.ConsumeQueue.entries", cleaned)
-        with pytest.raises(OffsetOutOfRangeError, match=r"cleaned away|have expired"):
+        with pytest.raises(OffsetOutOfRangeError, match=r"ha(s|ve) expired"):
             read(reader)
     assert len(log_files(path)) == 1
 
@@ -118,7 +118,7 @@ def test_a_queue_whose_first_files_are_cleaned_away_is_not_damage(store, path):
     rows = store.scan("t", 0, 0, COUNT, ["body"])
     for file in queue_files(path)[:3]:
         file.unlink()
-    with pytest.raises(OffsetOutOfRangeError, match="cleaned away"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"ha(s|ve) expired"):
         list(rows)
 
 

@@ -11,5 +11,5 @@ def test_a_record_with_another_offset_is_damage(path, at):
         second = store.read("t", 0, 1, 1)[0]
         overwrite(log_files(path)[0], b"\x55", second.physical_offset % 4096 + at)
         assert len(store.read("t", 0, 0, 1)) == 1
-        with pytest.raises(StoreDamagedError, match=r"offset 1 of queue 0.*another place"):
+        with pytest.raises(StoreDamagedError, match=r"offset 1 of queue 0.*different offset"):
             store.read("t", 0, 1, 1)
