@@ -46,7 +46,9 @@ def test_readable_messages_stay_readable_and_writers_continue(path, caplog, lost
         with Store.open(path, config=SMALL) as store:
             assert store.append(message(b"on")).queue_offset == COUNT + more
     assert readable(path) == before | {COUNT, COUNT + 1, COUNT + 2}
-    assert "queues have missing files that cannot be rebuilt from the log: corrupt log" in caplog.text
+    assert (
+        "queues have missing files that cannot be rebuilt from the log: corrupt log" in caplog.text
+    )
 
 
 def test_offsets_are_not_reassigned_after_the_last_files_were_lost(path):
