@@ -35,6 +35,7 @@ DEVELOPMENT = [
     "pytest==9.2.0",
     "pytest-rerunfailures==16.7",
     "pytest-xdist==3.8.0",
+    "rocketmq-python-client==5.1.2",
     "ruff==0.17.5",
     'tomli==2.5.0; python_version < "3.11"',
     "twine==7.0.0",

@@ -1,0 +1,203 @@
+"""Programs with RocketMQ's own Python client, unmodified; each runs in a process of its own.
+
+    python rocketmq_python.py PROGRAM ENDPOINT [OPTIONS AS JSON]
+
+The client registers `apache.rocketmq.v2` in the default pool of protobuf, so it cannot share a
+process with other users of that name. What a program has seen is printed as one line of JSON.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+TOPIC, DELAYED = "orders", "delayed"
+TIMEOUT_S = 120
+
+
+def start(program, endpoint, home, environment=None, **options):
+    """Start a program; `home` gets the client's log."""
+    command = [sys.executable, __file__, program, endpoint, json.dumps(options)]
+    variables = {**os.environ, **(environment or {}), "HOME": str(home)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=variables, **pipes)
+
+
+def result(process):
+    """Wait for a program, and return what it has seen."""
+    out, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, errors
+    return json.loads(out.splitlines()[-1])
+
+
+class Programs:
+    """What the programs share; made in their process."""
+
+    def __init__(self, endpoint, options):
+        import rocketmq
+
+        self.rocketmq, self.options = rocketmq, options
+        keys = options.get("user", ""), options.get("secret", "")
+        credentials = rocketmq.Credentials(*keys)
+        self.configuration = rocketmq.ClientConfiguration(endpoint, credentials, "")
+        self.tls = {"tls_enable": options.get("tls", False)}
+
+    def message(self, body, topic=TOPIC, **fields):
+        message = self.rocketmq.Message()
+        message.topic, message.body = topic, body.encode()
+        for name, value in fields.items():
+            setattr(message, name, value)
+        return message
+
+    def producer(self, checker=None):
+        made = self.rocketmq.Producer(self.configuration, (TOPIC,), checker=checker, **self.tls)
+        made.startup()
+        return made
+
+    def simple(self, group):
+        topics = {TOPIC: self.rocketmq.FilterExpression()}
+        made = self.rocketmq.SimpleConsumer(
+            self.configuration, group, topics, await_duration=2, **self.tls
+        )
+        made.startup()
+        return made
+
+    def send(self):
+        """All types of messages; returns what the receipts say."""
+        checked = []
+        programs = self
+
+        class Checker(self.rocketmq.TransactionChecker):
+            def check(self, message):
+                checked.append(message.message_id)
+                return programs.rocketmq.TransactionResolution.COMMIT
+
+        producer = self.producer(Checker())
+        normal = self.message("normal", tag="a", keys="k")
+        normal.add_property("color", "blue")
+        sent = {"normal": producer.send(normal).message_id}
+        for number in range(3):
+            producer.send(self.message(f"fifo-{number}", message_group="group"))
+        soon = int(time.time()) + 2
+        later = self.message("later", DELAYED, delivery_timestamp=soon)
+        sent["later"] = producer.send(later).message_id
+        receipt = producer.send(self.message("recalled", DELAYED, delivery_timestamp=soon + 60))
+        sent["recalled"] = producer.recall_message(DELAYED, receipt.recall_handle)
+        try:
+            producer.recall_message(DELAYED, receipt.recall_handle)
+        except Exception as error:
+            sent["recalled again"] = type(error).__name__
+        for name in ("commit", "rollback", "check"):
+            transaction = producer.begin_transaction()
+            sent[name] = producer.send(self.message(name), transaction).message_id
+            if name != "check":
+                getattr(transaction, name)()
+        self.until(lambda: checked)
+        time.sleep(0.5)  # The answer to the check.
+        producer.shutdown()
+        return {**sent, "checked": checked}
+
+    def receive(self):
+        """A simple consumer that receives until it has seen so many; the first twice."""
+        consumer, seen, nacked = self.simple("simple"), [], False
+
+        def look():
+            nonlocal nacked
+            for message in consumer.receive(32, 15) or []:
+                seen.append([message.body.decode(), message.delivery_attempt])
+                if not nacked:
+                    nacked = True
+                    consumer.change_invisible_duration(message, 1)
+                else:
+                    consumer.ack(message)
+            return len(seen) >= self.options["count"]
+
+        self.until(look)
+        consumer.shutdown()
+        return seen
+
+    def push(self):
+        """A push consumer of a group; a message `fail` fails as often as the options say."""
+        programs, seen = self, []
+
+        class Listener(self.rocketmq.MessageListener):
+            def consume(self, message):
+                body = message.body.decode()
+                seen.append([body, message.delivery_attempt])
+                failures = [each for each in seen if each[0] == "fail"]
+                fails = body == "fail" and len(failures) <= programs.options["failures"]
+                results = programs.rocketmq.ConsumeResult
+                return results.FAILURE if fails else results.SUCCESS
+
+        topics = {TOPIC: self.rocketmq.FilterExpression()}
+        consumer = self.rocketmq.PushConsumer(
+            self.configuration, self.options["group"], Listener(), topics, **self.tls
+        )
+        consumer.startup()
+        self.until(lambda: len(seen) >= self.options["count"])
+        time.sleep(1)
+        consumer.shutdown()
+        return seen
+
+    def both(self):
+        """Send and receive while the broker may fail: what was sent, and what was received."""
+        producer, consumer = self.producer(), self.simple("both")
+        sent, seen, errors, end = [], [], 0, time.monotonic() + self.options["seconds"]
+        while time.monotonic() < end:
+            body = f"{len(sent)}"
+            try:
+                producer.send(self.message(body))
+                sent.append(body)
+                for message in consumer.receive(32, 15) or []:
+                    consumer.ack(message)
+                    seen.append(message.body.decode())
+            except Exception:
+                errors += 1
+                time.sleep(0.1)
+
+        def drained():
+            for message in consumer.receive(32, 15) or []:
+                consumer.ack(message)
+                seen.append(message.body.decode())
+            return set(sent) <= set(seen)
+
+        self.until(drained)
+        producer.shutdown()
+        consumer.shutdown()
+        return {"sent": sent, "seen": seen, "errors": errors}
+
+    def exchange(self):
+        """One message there and back."""
+        producer, consumer = self.producer(), self.simple("exchange")
+        producer.send(self.message("hello"))
+        seen = []
+        self.until(lambda: seen.extend(consumer.receive(1, 15) or []) or seen)
+        consumer.ack(seen[0])
+        producer.shutdown()
+        consumer.shutdown()
+        return [seen[0].body.decode()]
+
+    def refused(self):
+        """The name of the error of a send."""
+        try:
+            producer = self.producer()
+            producer.send(self.message("hello"))
+        except Exception as error:
+            return [type(error).__name__, str(error)]
+        return []
+
+    def until(self, condition):
+        end = time.monotonic() + 60
+        while not condition():
+            if time.monotonic() > end:
+                raise AssertionError("nothing came")
+            time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    _, program, endpoint, options = sys.argv
+    found = getattr(Programs(endpoint, json.loads(options)), program)()
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # Its threads may live on.
