@@ -51,8 +51,9 @@ def name_of(enum: str, value: int) -> str:
 
 
 def ms_of(time: Any) -> int:
-    """Return a timestamp or duration in milliseconds."""
-    return int(time.seconds) * 1000 + int(time.nanos) // 1_000_000
+    """Return a timestamp or duration in milliseconds, within what a timestamp can hold."""
+    ms = int(time.seconds) * 1000 + int(time.nanos) // 1_000_000
+    return min(max(ms, -_MAX_MS), _MAX_MS)
 
 
 def put_ms(time: Any, ms: int) -> None:

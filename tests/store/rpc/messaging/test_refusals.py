@@ -128,6 +128,7 @@ ACCEPTED = {
     },
     "empty property": {"properties": {"a": ""}},
     "no type": {"message_type": 0},
+    "times that no clock has": {"born_timestamp": {"seconds": 2**62}},
 }
 
 
