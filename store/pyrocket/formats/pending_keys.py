@@ -1,13 +1,13 @@
-"""The file `pyrocket/keys`: keys of appended messages that are not in the index yet.
+"""The file `pyrocket/keys`: keys of appended messages that are not in the key index yet.
 
     offset     size  field
-    0          8     start   log offset from which on all keys are noted
-    8          8     end     log offset up to which they are noted
-    16         8     total   number of valid notes
-    24         8     check   CRC-32 of the 24 bytes before
-    32         24·n  notes, in the order of the index's items: log offset, store time (ms), keyHash
+    0          8     start   log offset: the file has all keys of [start, end)
+    8          8     end     log offset
+    16         8     total   number of valid entries
+    24         8     check   CRC-32 of the preceding 24 bytes
+    32         24·n  entries, in the order of index items: log offset, store time (ms), keyHash
 
-8 bytes each, little-endian.
+All numbers have 8 bytes and are little-endian.
 """
 
 import struct
@@ -25,14 +25,14 @@ _BOUNDS, _HEADER = struct.Struct("<3q"), struct.Struct("<4q")
 
 
 class NotesHeader(NamedTuple):
-    """The range of the log whose keys are noted, and how many notes there are."""
+    """The range of the log whose keys are pending, and the number of these keys."""
 
     start: int
     end: int
     total: int
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Encode the header with its checksum."""
         bounds = _BOUNDS.pack(*self)
         return bounds + crc32(bounds).to_bytes(8, "little")
 
@@ -48,17 +48,17 @@ class NotesHeader(NamedTuple):
 
 
 def note_position(number: int) -> int:
-    """Return the position of a note in the file, counted from 0."""
+    """Return the position in the file of entry `number`, counted from 0."""
     return HEADER_BYTES + NOTE_BYTES * number
 
 
 def encode_notes(offsets: Ints, time_ms: int, hashes: Ints) -> bytes:
-    """Return the notes of messages with one store time."""
+    """Encode entries for keys of messages with the same store time."""
     notes = np.empty((len(hashes), 3), "<i8")
     notes[:, 0], notes[:, 1], notes[:, 2] = offsets, time_ms, hashes
     return notes.tobytes()
 
 
 def decode_notes(data: bytes) -> npt.NDArray[np.int64]:
-    """Return notes as rows of three: log offset, store time, keyHash."""
+    """Return an array with one row per entry: log offset, store time, keyHash."""
     return np.frombuffer(data, "<i8").astype(np.int64, copy=False).reshape(-1, 3)

@@ -1,1 +1,1 @@
-"""Everything here can be rebuilt from the log: ConsumeQueues (`queues`), index files (`keys`)."""
+"""Data that can be rebuilt from the log: ConsumeQueues (`queues`) and index files (`keys`)."""

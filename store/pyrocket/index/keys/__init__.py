@@ -1,5 +1,6 @@
-"""The key index: RocketMQ's index files, by which messages are found by key and unique id.
+"""The key index: RocketMQ's index files, for finding messages by key and by unique id.
 
-An append notes its keys (`pending_keys`), a builder moves them into files (`index_builder`), and a
-look-up searches files and what is not in them yet (`key_index`, `key_search`).
+An append saves its keys as pending (`pending_keys`), a builder adds them to index files
+(`index_builder`), and a query searches the files and the unindexed end of the log (`key_index`,
+`key_search`).
 """

@@ -1,20 +1,23 @@
 """Keeps the key index up to date with the log.
 
-Each append notes its keys (`PendingKeys`). A writer moves the notes into the index once the index
-is `catch_up_bytes` behind the log, or `put_items` keys are noted, under the write lock, and all of
-them before a clean shutdown. Keys that were not noted are read from the log in slices of about
-`slice_bytes`, one exclusive section each, at most `at_once_bytes` after one append, which takes
-about 100 ms (`IndexLimits`). INDEXED is how far the index is complete. The files show it too, and
-take precedence, because files can be removed: they are checked before each slice, and soon after
-the folder has changed (`IndexFiles`). Readers search the rest of the log themselves
+Each append saves its keys as pending (`PendingKeys`). While holding the write lock, a writer adds
+the pending keys to the index when the index is `catch_up_bytes` behind the log or `put_items` keys
+are pending, and always before a clean shutdown. Other keys are read from the log in slices of about
+`slice_bytes`, one exclusive section each. One append indexes at most `at_once_bytes`, which takes
+about 100 ms (`IndexLimits`).
+
+INDEXED is the log offset up to which the index is complete. If INDEXED and the index files
+disagree, the files win, because files can be deleted: they are checked before each slice, and soon
+after the folder has changed (`IndexFiles`). Readers search the rest of the log themselves
 (`UnindexedTail`).
 
-A RocketMQ broker that our lock will refuse has loaded the store before: it removes the file that is
-not full, and others that its checkpoint does not cover, and builds new ones from the offset at
-which it recovers, for seconds if need be. So the last file is continued only if our writer created
-it (KEY_FILE in the shared state) or found it after a broker's clean shutdown. Other files count
-only if they are full, as those never change; and none counts after a gap (`IndexCoverage`). Files
-that do not count are removed, which is harmless while a broker still builds them.
+A RocketMQ broker loads the store before our lock rejects it. It deletes the index file that is not
+full and the files that its checkpoint does not cover. It then builds new ones from its recovery
+offset, possibly for seconds. Therefore items are appended to the last file only if our writer
+created it (KEY_FILE in the shared state) or found it after a broker's clean shutdown. All other
+files are valid only if they are full, because full files never change, and if no keys are missing
+before them (`IndexCoverage`). Invalid files are deleted, which is harmless even if a broker is
+still building them.
 """
 
 import logging
@@ -55,9 +58,10 @@ _HEAD_BYTES = 8
 
 
 class IndexFiles:
-    """The index files of a store that is open for writing. Needs the write lock but in one method.
+    """The index files of a store that is open for writing.
 
-    That is `have_changed`. `names` are the files that counted at the last check, and newer ones.
+    All methods except `have_changed` need the write lock. `names` are the files that were valid at
+    the last check, and those created since.
     """
 
     def __init__(
@@ -70,10 +74,10 @@ class IndexFiles:
         self.names: list[str] = []
 
     def after_recovery(self, *, clean: bool) -> None:
-        """Begin after a recovery: no other writer is left.
+        """Initialize the files after a recovery, when no other writer exists.
 
-        After an unclean shutdown only files that were certainly durable are kept. The rest is
-        rebuilt as the store is used.
+        After an unclean shutdown only files that are known to have been durable are kept. The rest
+        of the index is rebuilt while the store is in use.
         """
         files = self._valid()
         if not clean:
@@ -81,11 +85,11 @@ class IndexFiles:
         self._begin(files)
 
     def attach(self) -> None:
-        """Begin without a recovery."""
+        """Initialize the files without a recovery."""
         self._begin(self._ours(self._valid()))
 
     def check(self) -> None:
-        """Delete files that do not count; lower INDEXED if one of ours is missing."""
+        """Delete invalid files; lower INDEXED if the newest file that we created is missing."""
         files = self._ours(self._valid())
         made = self._page[KEY_FILE], self._page[KEY_FILE_INODE]
         if made in map(_identity, files) or (made == _NONE and not files):
@@ -104,11 +108,11 @@ class IndexFiles:
             return 0
 
     def append(self, items: KeyItems, now_ms: int) -> None:
-        """Append items to the files that count: see `KeyIndex.append`."""
+        """Append items to the valid files: see `KeyIndex.append`."""
         self.names = self.index.append(items, now_ms, self.names)
 
     def _valid(self) -> list[IndexFileInfo]:
-        """Return the first files that agree with the log."""
+        """Return the longest prefix of the files that is consistent with the log."""
         self._changed = self._last_change()
         files = self._span.contiguous_prefix(self.index.valid_prefix(self._page[DISPATCHED]))
         while files and not self._is_record(files[-1].header.end_offset):
@@ -116,7 +120,7 @@ class IndexFiles:
         return files
 
     def _ours(self, files: list[IndexFileInfo]) -> list[IndexFileInfo]:
-        """Return the full files up to the first that is not, and that one if we created it."""
+        """Return the leading full files, and the next file if we created it."""
         made = self._page[KEY_FILE], self._page[KEY_FILE_INODE]
         for count, file in enumerate(files):
             if not self.index.is_full(file.header):
@@ -124,7 +128,7 @@ class IndexFiles:
         return files
 
     def _begin(self, files: list[IndexFileInfo]) -> None:
-        """Keep these files and continue after them: their last record may lack items."""
+        """Keep only these files and continue at their last record, which may lack items."""
         self._keep(files)
         self._lower_checkpoint()
         made = _identity(files[-1]) if files else _NONE
@@ -146,9 +150,9 @@ class IndexFiles:
         return len(head) == _HEAD_BYTES and read_header(head).is_message
 
     def _lower_checkpoint(self) -> None:
-        """Lower the checkpoint's time for the index to that of the files that are left.
+        """Lower the checkpoint's index timestamp to that of the remaining files.
 
-        New files in place of deleted ones end at the same times, but are not durable yet.
+        Files that replace deleted ones end at the same times, but are not durable yet.
         """
         until = self.index.full_until()
         for path in (self._layout.own_checkpoint, self._layout.checkpoint):
@@ -168,15 +172,17 @@ def _identity(file: IndexFileInfo) -> tuple[int, int]:
 _log = logging.getLogger(__name__)
 
 _MAX_AGAIN = 3
-"""Number of attempts to build a slice before its files are taken as never counting."""
+"""Number of attempts to build a slice before building the index fails."""
 
 
 @dataclass(frozen=True)
 class IndexLimits:
-    """How far the index may be behind the log, and how much of it is built at a time.
+    """Limits for building the index.
 
-    slice_bytes: an exclusive section ends after the run of the log, 16 MiB at most, that reaches
-    it. at_once_bytes: then the append returns and the next one continues.
+    catch_up_bytes: bytes of the log that may be unindexed. put_items: pending keys that are added
+    together. slice_bytes: an exclusive section ends after the run of the log (16 MiB at most) that
+    reaches this size. at_once_bytes: bytes that one append indexes; the next one continues.
+    max_notes: pending keys that are saved.
     """
 
     catch_up_bytes: int = 64 * 1024 * 1024
@@ -207,18 +213,18 @@ class IndexBuilder:
         self._noted, self._left, self._keyless_until = 0, 0, 0
 
     def after_recovery(self, *, clean: bool) -> None:
-        """Drop the noted keys and set INDEXED: see `IndexFiles.after_recovery`."""
+        """Delete the pending keys and set INDEXED: see `IndexFiles.after_recovery`."""
         self._notes.remove()
         self._files.after_recovery(clean=clean)
 
     def attach(self) -> None:
-        """Begin without a recovery, and set INDEXED. Needs the write lock."""
+        """Initialize the index without a recovery, and set INDEXED. Needs the write lock."""
         self._files.attach()
 
     def note(self, start: int, appended: Sequence[Appended]) -> None:
-        """Note the keys of the batches just appended at `start`. Needs the write lock.
+        """Save the keys of the batches just appended at `start` as pending. Needs the write lock.
 
-        Never raises: keys that are not noted are read from the log.
+        Never raises: keys that are not saved are read from the log.
         """
         if not self._enabled:
             return
@@ -238,17 +244,17 @@ class IndexBuilder:
                 max_notes=self.limits.max_notes,
             )
         except OSError as error:
-            _log.warning("the keys of an append to %s were not noted: %s", self._layout.root, error)
+            _log.warning("the keys of an append to %s were not saved: %s", self._layout.root, error)
 
     def defer(self, size: int) -> None:
-        """Leave this many bytes, just appended with more keys than can be noted, to `catch_up`."""
+        """Let `catch_up` index the last `size` bytes, which have too many keys to keep pending."""
         self._left = size
 
     def catch_up(self, turn: Callable[[], AbstractContextManager[None]]) -> None:
-        """Index slice after slice, one exclusive section each, while the index is far behind.
+        """Index the log slice by slice, one exclusive section each, while the index is far behind.
 
-        A failure is retried with the next append: it does not affect messages. A store without
-        `abort` has a durable index, which is not changed.
+        A failure does not affect messages; the next append tries again. A store without the file
+        `abort` was shut down cleanly: its index is durable and is not changed.
         """
         page, before, done = self._page, -1, 0
         most, self._left = max(self.limits.at_once_bytes, self._left), 0
@@ -273,11 +279,11 @@ class IndexBuilder:
         return behind > limits.catch_up_bytes or (behind > 0 and self._noted >= limits.put_items)
 
     def complete(self) -> int:
-        """Index all readable messages, durably. Needs the write lock.
+        """Index all readable messages and flush the index. Needs the write lock.
 
-        Returns the checkpoint's time for the index: the store time at which the last full file
-        ends. A damaged log is indexed up to the damage, which queries report. Raises
-        StoreUnavailableError (WRITE_FAILED), SyncError.
+        Returns the checkpoint's index timestamp: the end time of the last full file. A damaged log
+        is indexed up to the damage, which queries report. Raises StoreUnavailableError
+        (WRITE_FAILED), SyncError.
         """
         root, what = self._layout.root, "the key index of {root} could not be completed: {error}."
         again = "open the store and close it again"
@@ -292,28 +298,29 @@ class IndexBuilder:
         return self._index.full_until()
 
     def sync_full(self, since: int) -> int:
-        """Make full files durable that end at the store time `since` (ms) or later.
+        """Flush the full files whose end time is `since` (ms) or later.
 
-        Returns the time at which the last full file ends, or `since` if none ends later. Works
-        without the write lock: full files do not change. Raises SyncError.
+        Returns the end time of the last full file, or `since` if none ends later. Does not need the
+        write lock, because full files do not change. Raises SyncError.
         """
         return self._index.sync_full(since)
 
     def close(self) -> None:
-        """Close the file of noted keys."""
+        """Close the file of pending keys."""
         self._notes.close()
 
     def remove_below(self, log_start: int) -> int:
-        """Delete index files that only have messages before `log_start`; return how many.
+        """Delete index files that only have messages before `log_start`; return their number.
 
         Needs the write lock.
         """
         return self._index.remove_below(log_start)
 
     def _build_all(self) -> None:
-        """Index up to the dispatched end. Raises StoreDamagedError if new files never count.
+        """Index the log up to DISPATCHED.
 
-        A broker may delete some meanwhile, but not each time.
+        Raises StoreDamagedError if the new files are invalid each time. A broker may delete files
+        in the meantime, but not at every attempt.
         """
         again = 0
         while self._enabled and self._page[INDEXED] < self._page[DISPATCHED]:
@@ -322,12 +329,12 @@ class IndexBuilder:
             again += self._page[INDEXED] <= before
             if again == _MAX_AGAIN:
                 raise StoreDamagedError(
-                    f"index files that were just built up to {before} do not count.",
+                    f"the index files just built up to log offset {before} are invalid.",
                     remedy="Queries read the log instead; run `pyrocket verify`.",
                 )
 
     def _build_slice(self) -> int:
-        """Index the next slice, from the notes or the log; return its length in the log."""
+        """Index the next slice from pending keys or the log; return its length in the log."""
         self._files.check()
         start, noted, end = self._next_offset(), self._notes.header(), self._page[DISPATCHED]
         if start < noted.end <= end:
@@ -337,12 +344,15 @@ class IndexBuilder:
         return self._index_log(start, end) - start
 
     def _next_offset(self) -> int:
-        """Return where indexing continues: at the start of the log if there are no files."""
+        """Return the log offset at which indexing continues.
+
+        Without files, that is the end of the part of the log known to have no keys.
+        """
         first = self._log.first_offset()
         return max(self._page[INDEXED] if self._files.names else self._keyless_until, first)
 
     def _put_notes(self, noted: NotesHeader, start: int) -> bool:
-        """Add the notes from log offset `start` on; False if some are missing."""
+        """Add the pending keys from log offset `start` on; return False if they are unavailable."""
         items = self._notes.items(noted)
         if items is None:
             return False
@@ -352,7 +362,7 @@ class IndexBuilder:
         return True
 
     def _index_log(self, start: int, end: int) -> int:
-        """Index a slice of the log's [start, end); return its end."""
+        """Index the first slice of [start, end) of the log; return the end of the slice."""
         reached, keyless = start, not self._files.names
         for run in walk(self._log, start, end):
             self._files.append(key_items(run), self._clock())

@@ -1,9 +1,9 @@
-"""Which index files count: those that together cover the log from its start on.
+"""Finds the valid index files: those that together cover the log from its start without a gap.
 
 Each file has all keys from its first record to its last. The log shows whether keys are missing
-between two files: RocketMQ leaves such gaps, because after an unclean shutdown it deletes files and
-continues from where it recovers, before it meets our lock. The begin and end times of the files are
-compared with the log as well.
+between two files. RocketMQ leaves such gaps: after an unclean shutdown it deletes files and
+continues from its recovery offset, before our lock rejects it. The begin and end times of the files
+are also compared with the log.
 """
 
 from collections.abc import Sequence
@@ -26,19 +26,19 @@ _NOTHING_MISSING = -1
 class IndexCoverage:
     """Compares index files with one log. Safe to share between threads.
 
-    The gap between two files is checked once: neither the log nor the start of a file changes.
+    The gap between two files is checked once, because the log and the start of a file never change.
     """
 
     def __init__(self, log: CommitLog, index: KeyIndex, first_look: int = 64 * 1024) -> None:
-        """Make one; the log is read from `first_look` bytes on, growing."""
+        """Initialize; the first read of the log has `first_look` bytes, later reads have more."""
         self._log, self._index, self._first_look = log, index, first_look
         self._missing: dict[tuple[_Place, _Place], int] = {}
         self._confirmed: dict[_Place, IndexFileInfo] = {}
 
     def contiguous_prefix(self, files: Sequence[IndexFileInfo]) -> list[IndexFileInfo]:
-        """Return the first files, up to the first one before which keys may be missing.
+        """Return the files before the first gap in which keys may be missing.
 
-        They may be missing where the log cannot be read.
+        Keys may be missing wherever the log cannot be read.
         """
         while True:
             first = self._log.first_offset()
@@ -60,9 +60,9 @@ class IndexCoverage:
         return len(files)
 
     def _has_right_times(self, file: IndexFileInfo) -> bool:
-        """Whether the header's times are those of the records at which the file begins and ends.
+        """Whether the header has the store times of the file's first and last record.
 
-        Where the log has no such record, the times must be as far apart as the items'.
+        If the log does not have such a record, the header's times must match those of the items.
         """
         header, place = file.header, _place(file)
         known = self._confirmed.get(place)
@@ -80,14 +80,14 @@ class IndexCoverage:
         return True
 
     def _stored(self, offset: int) -> int | None:
-        """Return the store time of the record at `offset`; None if there is none."""
+        """Return the store time of the record at `offset`; None without a record."""
         try:
             return read_store_timestamp(self._log.read(offset, FIXED_BYTES)) or None
         except FileNotFoundError:
             return None
 
     def _lacks(self, before: Sequence[IndexFileInfo], file: IndexFileInfo, first: int) -> bool:
-        """Whether a record between the files, or the log's start and the file, is not indexed."""
+        """Whether a record between `before`, or the log's start, and `file` is not indexed."""
         if before and before[-1].header.end_offset < first:
             before = ()
         joint = _place(before[-1] if before else None), _place(file)
@@ -118,7 +118,7 @@ class IndexCoverage:
     def _first_keyed(self, start: int, end: int) -> int:
         """Return the log offset of the first record in [start, end) with a key.
 
-        That is usually the first record, or there is none, so the first read is short.
+        Usually that is the first record, or the range is empty. So the first read is short.
         """
         look = self._first_look
         while start < end:

@@ -1,20 +1,20 @@
 """One index file: appends batches of items, reads slots and items.
 
-A batch is written in this order: the items, after the last one that counts; the slots that point to
-them; the header, which makes them count and moves endPhyOffset. A writer that dies in between
-leaves items that do not count, and perhaps slots that point to them. The next batch begins at the
-same record, because the header has the end of the file (`KeyIndex.append`), and so writes the same
-items to the same places. What a slot pointed to before is then read from the item that the dead
-writer wrote, which was written before the slot. Repeating a batch changes no byte, however the log
-is cut into batches. None of this holds after a power loss: then only full files that were made
-durable count (`KeyIndex.durable`).
+A batch is written in this order: the items, after the last valid one; the slots that point to them;
+the header, which makes the items valid and moves endPhyOffset. A writer that dies in between leaves
+invalid items, and perhaps slots that point to them. The next batch begins at the same record,
+because the header has the end of the file (`KeyIndex.append`), and so writes the same items to the
+same places. The previous value of a slot is then read from the item that the dead writer wrote,
+because items are written before slots. Repeating a batch changes no byte, however the log is
+divided into batches. None of this holds after a power loss: then only full files that were durable
+are valid (`KeyIndex.count_durable`).
 
-Readers follow slots to items that do not count yet as well, so they miss nothing while a batch is
-being written; what they find is a hint that is compared with the record.
+Readers also follow slots to items that are not valid yet, so they miss nothing while a batch is
+being written. Items are hints only: readers compare them with the record.
 
-One flipped bit in a header can hide all keys of a file. So the header is compared with the first
-and the last item whenever it has changed (`inspect`), its times to the second, which is how exact
-items are. `IndexCoverage` compares both with the log.
+One flipped bit in a header can hide all keys of a file. So whenever the header has changed, it is
+compared with the first and the last item (`inspect`); times are compared to the second, the
+precision of items. `IndexCoverage` compares both with the log.
 """
 
 import errno
@@ -50,8 +50,8 @@ REBUILD_KEYS = (
 """The remedy if the log is intact and the key index is not."""
 
 SLACK_MS = 1000
-"""Items have times to the second, and so has a header whose first record is no longer in the log.
-Results are compared with their records."""
+"""Times of items are exact to the second, and so are those of a header whose first record is no
+longer in the log. Results are compared with their records."""
 
 Fields = tuple[int, int, int, int]
 """Hash, log offset, seconds and previous item of an item."""
@@ -83,7 +83,7 @@ class IndexFile:
         os.close(self._descriptor)
 
     def header(self) -> IndexHeader:
-        """Return the header as it is now. Raises StoreDamagedError if it is invalid."""
+        """Read the header. Raises StoreDamagedError if it is invalid."""
         header = IndexHeader.decode(os.pread(self._descriptor, HEADER_BYTES, 0))
         if not 1 <= header.count <= self.geometry.items or header.end_offset < 0:
             raise damaged(self.path, f"its header is {header}")
@@ -108,20 +108,20 @@ class IndexFile:
         return key_hash, offset, seconds, previous
 
     def slot(self, slot: int) -> int:
-        """Return one slot: the number of its newest item, 0 if it has none."""
+        """Return one slot: the number of its newest item, 0 for an empty slot."""
         data = os.pread(self._descriptor, SLOT_BYTES, self.geometry.slot_position(slot))
         return int.from_bytes(data, "big", signed=True)
 
     # Writing
 
     def put(self, items: KeyItems) -> int:
-        """Write as many of the items as fit, in order; return how many."""
+        """Write the first items, as many as fit; return their number."""
         header = self.header()
         items = items[: self.geometry.items - header.count]
         if not len(items):
             return 0
-        # Items of one slot lie together, oldest first: each points to the one before it, and
-        # the first to what the slot held.
+        # Items of one slot are adjacent, oldest first: each points to the item before it, and the
+        # first to the previous value of the slot.
         slots, order = _by_slot(items.hashes, self.geometry.slots)
         firsts = np.flatnonzero(np.diff(slots, prepend=-1))
         touched, numbers = slots[firsts], header.count + order
@@ -134,7 +134,7 @@ class IndexFile:
         previous[order] = before
         seconds = seconds_after(header.begin_timestamp, items.times)
         if header.count == 1:
-            # The file begins with its first item, whose own time still counts from the file before.
+            # The first item's time is relative to the previous file, the others to the first item.
             seconds[1:] = seconds_after(int(items.times[0]), items.times[1:])
         built = build_items(items.hashes, items.offsets, seconds, previous)
         io.write_at(self._descriptor, built.tobytes(), self.geometry.item_position(header.count))
@@ -144,11 +144,11 @@ class IndexFile:
         return len(items)
 
     def _before(self, heads: Ints, count: int, slots: Ints, numbers: Ints) -> Ints:
-        """Return what the slots held before: numbers of items below `count`, or 0.
+        """Return the previous values of the slots: numbers of items below `count`, or 0.
 
-        `numbers` are the first items that the slots are about to get. A slot that points to an item
-        that does not count was written by a process that died; its former value is what the first
-        of that process's items points to, and that is the same item.
+        `numbers` are the first items about to be added to the slots. A slot that points to an
+        invalid item was written by a process that died. Its previous value is in the first item
+        that this process wrote for the slot, which has the same number.
         """
         held = np.where((heads > 0) & (heads < self.geometry.items), heads, 0)
         ahead = np.flatnonzero(held >= count)
@@ -163,11 +163,11 @@ class IndexFile:
         return held
 
     def sync(self) -> None:
-        """Make the file durable. Raises SyncError."""
+        """Flush the file. Raises SyncError."""
         io.sync_or_fail(self._descriptor)
 
     def trailing(self, offset: int) -> int:
-        """Return how many of the last items belong to the record at `offset`."""
+        """Return the number of trailing items that belong to the record at `offset`."""
         count = self.header().count
         found, step = 0, 8
         while found < count - 1:
@@ -181,9 +181,9 @@ class IndexFile:
 
 
 def _by_slot(hashes: Ints, slots: int) -> tuple[Ints, Ints]:
-    """Return the items' slots in ascending order, and the items' places in that order.
+    """Return the items' slots in ascending order, and the permutation that sorts the items.
 
-    Items of one slot stay in order. Sixteen bits at a time, because those numpy sorts by counting.
+    Items of one slot stay in order. Sorts 16 bits at a time: numpy has a radix sort for these.
     """
     of_items = (hashes % slots).astype(np.uint32)
     order = np.argsort(of_items.astype(np.uint16), kind="stable")
@@ -192,10 +192,10 @@ def _by_slot(hashes: Ints, slots: int) -> tuple[Ints, Ints]:
 
 
 class _SlotPages:
-    """The pages of a file that hold some slots: read whole, changed, and written in runs."""
+    """The pages of a file that contain some slots. Pages are read, changed and written in runs."""
 
     def __init__(self, descriptor: int, geometry: Geometry, slots: Ints) -> None:
-        """Read the pages of `slots`, which ascend and differ; pages of items are not touched."""
+        """Read the pages of `slots`, which are ascending and distinct, but no items."""
         self._descriptor = descriptor
         positions = HEADER_BYTES + SLOT_BYTES * slots.astype(np.int64)
         pages = positions // _PAGE_BYTES
@@ -210,7 +210,7 @@ class _SlotPages:
         for first, length in zip(self._firsts.tolist(), self._lengths, strict=True):
             _read_into(descriptor, view[at : at + length], first)
             at += length
-        # Pages begin at multiples of a slot's size, and so do slots.
+        # Pages and slots begin at multiples of a slot's size.
         run = np.repeat(np.arange(len(cuts) + 1), np.diff(cuts, prepend=0, append=len(slots)))
         shift = ends - self._lengths - self._firsts
         self._at = (positions + shift[run]) // SLOT_BYTES
@@ -226,7 +226,7 @@ class _SlotPages:
         self._all[self._at] = values
         view, at = self._data.data, 0
         for first, length in zip(self._firsts.tolist(), self._lengths, strict=True):
-            # The header, on the first page, is written last, on its own.
+            # The header, on the first page, is written last and separately.
             skip = HEADER_BYTES if first == 0 else 0
             io.write_at(self._descriptor, view[at + skip : at + length], first + skip)
             at += length
@@ -267,10 +267,10 @@ _LOOKS = 3
 
 @dataclass(frozen=True)
 class IndexFileInfo:
-    """A file as it was when inspected; `inode` distinguishes it from others of this name.
+    """The state of a file when it was inspected; `inode` distinguishes files of the same name.
 
     header_error: how the header contradicts the items; "" if it does not. times_agree: whether the
-    header's times are as far apart as the items'.
+    header's times match those of the items.
     """
 
     name: str
@@ -281,9 +281,9 @@ class IndexFileInfo:
 
 
 def inspect(name: str, file: IndexFile, known: IndexFileInfo | None = None) -> IndexFileInfo:
-    """Return what is known of an open file: `known` if its header has not changed.
+    """Inspect an open file; return `known` if its header has not changed.
 
-    A header may be read while it is being written, so an invalid one is read again. Raises
+    A header may be read while it is being written, so an invalid header is read again. Raises
     StoreDamagedError.
     """
     looks = 0
@@ -306,7 +306,7 @@ def _header_error(header: IndexHeader, first: np.void, last: np.void) -> str:
     if header.count == 1:
         moved = header.begin_offset != header.end_offset
         moved |= header.begin_timestamp != header.end_timestamp
-        return "its header has no items, but an end after its begin." if moved else ""
+        return "its header has no items, but its end differs from its begin." if moved else ""
     begin, end = int(first["physical_offset"]), int(last["physical_offset"])
     if header.begin_offset != begin:
         return f"its header begins at {header.begin_offset}, but its first item at {begin}."
@@ -316,7 +316,7 @@ def _header_error(header: IndexHeader, first: np.void, last: np.void) -> str:
 
 
 def _times_fit(header: IndexHeader, seconds: int) -> bool:
-    """Whether the header's times agree with the last item; RocketMQ counts none from 0."""
+    """Whether the header's times match the last item; 0 s for a begin time of 0, as in RocketMQ."""
     begin, end = header.begin_timestamp, header.end_timestamp
     if header.count == 1:
         return True

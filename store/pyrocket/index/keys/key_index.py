@@ -1,7 +1,7 @@
-"""The key index: a sequence of index files, the newest of which grows.
+"""The key index: a sequence of index files. Items are appended to the newest file.
 
-Appending needs the write lock. Each file's header has its end; whether a file continues where the
-one before ends is checked by `IndexCoverage`. Source: `IndexService`.
+Appending needs the write lock. Each file's header has the end of the file; `IndexCoverage` checks
+that each file continues at the end of the previous one. Source: `IndexService`.
 """
 
 import os
@@ -32,11 +32,11 @@ Created = Callable[[str, int], None]
 
 
 class IndexChangedError(Exception):
-    """A file to be searched was deleted: list the files again."""
+    """A file was deleted before it was searched: list the files again."""
 
 
 class KeyIndex:
-    """The index files of one store. Keeps no file open. Safe to share between readers."""
+    """The index files of one store. Does not keep files open. Safe to share between readers."""
 
     def __init__(self, layout: Layout, geometry: Geometry, created: Created | None = None) -> None:
         self._folder, self._scratch = layout.index, layout.scratch
@@ -44,7 +44,7 @@ class KeyIndex:
         self._known_files: dict[tuple[str, int], IndexFileInfo] = {}
 
     def names(self) -> list[str]:
-        """Return the names of the files, oldest first; other names in the folder are ignored."""
+        """Return the names of the files, oldest first; ignores other files in the folder."""
         return [name for name, _ in self._listed()]
 
     @naming_obstacles
@@ -57,9 +57,9 @@ class KeyIndex:
             return []
 
     def files(self) -> Iterator[IndexFileInfo]:
-        """Yield the files, oldest first. Raises StoreDamagedError at one that cannot be used.
+        """Yield the files, oldest first. Raises StoreDamagedError at an unusable file.
 
-        A full file does not change, and is opened once. Files may be deleted meanwhile.
+        A full file does not change and is opened once. Files may be deleted in the meantime.
         """
         keys = self._listed()
         known = self._known_files
@@ -92,19 +92,20 @@ class KeyIndex:
             return file.header()
 
     def is_full(self, header: IndexHeader) -> bool:
-        """Whether a file with this header is full, and so never changes."""
+        """Whether a file with this header is full. Full files never change."""
         return header.count >= self._geometry.items
 
     def end(self, trusted: int | None = None) -> int:
-        """Return the log offset of the last record with items; some of its items may be missing.
+        """Return the log offset of the last record with items, 0 without files.
 
-        All records before it are indexed. 0 without files. Only the first `trusted` files count.
+        All records before it are indexed; some items of this record may be missing. Only the first
+        `trusted` files are considered.
         """
         names = self.names()[:trusted]
         return self.header(names[-1]).end_offset if names else 0
 
     def full_until(self) -> int:
-        """Return the store time of the last item of the last full file, ms; 0 without one."""
+        """Return the store time (ms) of the last item in the last full file; 0 without one."""
         for name in reversed(self.names()):
             header = self.header(name)
             if self.is_full(header):
@@ -112,11 +113,11 @@ class KeyIndex:
         return 0
 
     def append(self, items: KeyItems, now_ms: int, names: Sequence[str] | None = None) -> list[str]:
-        """Append the items of consecutive records, without those that are in the files already.
+        """Append the items of consecutive records, except items that are in the files already.
 
-        Java skips records before endPhyOffset; of the record at endPhyOffset, which a dead writer
-        may have left incomplete, we add the missing items. `names` are the files that count, by
-        default all. Returns the names of the files afterwards.
+        Like RocketMQ, this skips records before endPhyOffset. A writer that died may have left the
+        record at endPhyOffset incomplete, so its missing items are added. `names` are the valid
+        files, by default all. Returns the names of the files afterwards.
         """
         names = self.names() if names is None else list(names)
         items = items[self._known(items, names) :]
@@ -132,7 +133,7 @@ class KeyIndex:
         return names
 
     def _known(self, items: KeyItems, names: Sequence[str]) -> int:
-        """Return how many of the first items are in the files."""
+        """Return the number of leading items that are in the files already."""
         if not names or not len(items):
             return 0
         last = self.header(names[-1]).end_offset
@@ -143,7 +144,7 @@ class KeyIndex:
         return before + min(self.count_last(names, last), of_last)
 
     def count_last(self, names: Sequence[str], offset: int) -> int:
-        """Return how many items the record at `offset`, the last one, has in these files."""
+        """Return the number of items in these files of the last record, which is at `offset`."""
         present = 0
         for name in reversed(names):
             with self.open(name) as file:
@@ -154,7 +155,7 @@ class KeyIndex:
         return present
 
     def _create(self, previous: IndexHeader, previous_name: str, now_ms: int) -> str:
-        """Create the file after a full one, beginning at its end; return its name."""
+        """Create the file that begins at the end of the previous, full file; return its name."""
         name = table_name(now_ms)
         if name <= previous_name:
             name = name_after(previous_name)
@@ -186,12 +187,12 @@ class KeyIndex:
     def search(
         self, wanted: Ints, begin_ms: int, end_ms: int, files: Sequence[IndexFileInfo] | None = None
     ) -> Iterator[Ints]:
-        """Yield log offsets of messages that may have keys with these hashes, part by part.
+        """Yield log offsets of messages that may have keys with these hashes, in parts.
 
-        Newest file first; those of a single hash newest first, perhaps repeated. Other keys may
-        have the same hash, and times are exact to the second: compare with the record. `files` are
-        those that count, by default all. Raises IndexChangedError if one of them is missing,
-        StoreDamagedError.
+        The newest file is searched first. Offsets of a single hash are yielded newest first,
+        possibly repeated. Other keys may have the same hash, and times are exact to the second, so
+        compare the results with the records. `files` are the valid files, by default all. Raises
+        IndexChangedError if one of them is missing, StoreDamagedError.
         """
         files = list(self.files()) if files is None else files
         for known in in_time(files, begin_ms, end_ms):
@@ -200,7 +201,7 @@ class KeyIndex:
                 yield from found.parts(known.header.count)
 
     def _reopen(self, known: IndexFileInfo) -> IndexFile:
-        """Open a file that was inspected before. Raises IndexChangedError."""
+        """Open an inspected file. Raises IndexChangedError if it is missing."""
         with suppress(FileNotFoundError):
             file = self.open(known.name)
             if file.inode == known.inode:
@@ -209,11 +210,11 @@ class KeyIndex:
         raise IndexChangedError
 
     def remove_below(self, log_start: int) -> int:
-        """Delete the files of `names_below`; return how many. Needs the write lock."""
+        """Delete the files of `names_below`; return their number. Needs the write lock."""
         return self._remove(self.names_below(log_start))
 
     def names_below(self, log_start: int) -> list[str]:
-        """Return the first files that only have records before `log_start`, never the last file.
+        """Return the files that only have records before `log_start`, except the last file.
 
         Raises StoreDamagedError (KEY_INDEX_DAMAGED).
         """
@@ -221,15 +222,15 @@ class KeyIndex:
         return list(older)
 
     def keep_only(self, names: Sequence[str]) -> int:
-        """Delete all files but these, newest first; return how many."""
+        """Delete all files except these, newest first; return the number of deleted files."""
         gone = [name for name in self.names() if name not in names]
         return self._remove(gone[::-1])
 
     def valid_prefix(self, log_end: int, *, strict: bool = False) -> list[IndexFileInfo]:
-        """Return the first files that are valid for a log that ends at `log_end`.
+        """Return the longest prefix of the files that is valid for a log ending at `log_end`.
 
-        No file counts after one that is not full. An unusable file ends the list, or, if `strict`,
-        raises StoreDamagedError.
+        Only the last file of the prefix may be partly filled. An unusable file ends the prefix; if
+        `strict`, it raises StoreDamagedError.
         """
         found: list[IndexFileInfo] = []
         with nullcontext() if strict else suppress(StoreDamagedError):
@@ -244,12 +245,13 @@ class KeyIndex:
         return found
 
     def count_durable(self, index_timestamp: int) -> int:
-        """Return how many of the first files were durable when the machine stopped.
+        """Return the number of leading files that were durable when the machine stopped.
 
-        A checkpoint has the store time of the last item of what was then the last full file, at a
-        time when all full files were durable. Store times never decrease, so a full file that ends
-        before that time was among them. Of several that end at that time, the first one was. A file
-        that is not full was not, whatever its times. RocketMQ keeps all that end by then.
+        All full files were durable when the checkpoint was written, and `index_timestamp` is the
+        end time of the last of them. Store times never decrease, so each full file that ends before
+        this time was durable. If several files end at this time, only the first is known to have
+        been durable. A file that is not full was not durable. RocketMQ keeps all files that end at
+        or before `index_timestamp`.
         """
         kept = 0
         with suppress(StoreDamagedError):
@@ -263,16 +265,16 @@ class KeyIndex:
         return kept
 
     def sync(self) -> None:
-        """Make all files durable. Raises SyncError."""
+        """Flush all files. Raises SyncError."""
         for name in self.names():
             with self.open(name) as file:
                 file.sync()
 
     def sync_full(self, since: int) -> int:
-        """Make full files durable that end at the store time `since` (ms) or later.
+        """Flush the full files whose end time is `since` (ms) or later.
 
-        Returns the time at which the last full file ends, at least `since`. Files may be deleted
-        meanwhile. Raises SyncError.
+        Returns the end time of the last full file, at least `since`. Files may be deleted in the
+        meantime. Raises SyncError.
         """
         until = since
         for name in reversed(self.names()):
@@ -294,7 +296,7 @@ class KeyIndex:
 
 
 def in_time(files: Sequence[IndexFileInfo], begin_ms: int, end_ms: int) -> Iterator[IndexFileInfo]:
-    """Yield the files that may have messages stored in [begin_ms, end_ms], newest first."""
+    """Yield the files, newest first, that may have messages stored in [begin_ms, end_ms]."""
     for known in reversed(files):
         # The last file may have grown since it was inspected.
         over = known is not files[-1] and known.header.end_timestamp + SLACK_MS < begin_ms

@@ -1,7 +1,7 @@
-"""The items of the key index for a run of the log: one for each key of each message.
+"""Computes the key index items for a run of the log: one item per key of each message.
 
-For each message its UNIQ_KEY first, then the words of its KEYS; rolled-back messages have none.
-Half and delayed messages are found under the topic they are stored in. Source:
+The keys of a message are its UNIQ_KEY, then the words of its KEYS; rolled-back messages have none.
+Half and delayed messages are indexed under the topic in which they are stored. Source:
 `IndexService.buildIndex`.
 """
 
@@ -59,6 +59,6 @@ def keys_of_records(run: RecordFields) -> MessageKeys:
     names = to_text(topics.dictionary)
     names = names[0] if len(names) == 1 else names.take(topics.indices.take(pa.array(rows)))
     hashes = key_hashes(names, keys)
-    order = np.argsort(rows, kind="stable")  # Unique ids come before the words.
+    order = np.argsort(rows, kind="stable")  # The unique id of a message precedes its other keys.
     order = order[(run.sys_flag[rows[order]] & SYS_TRANSACTION_MASK) != SYS_ROLLBACK]
     return MessageKeys(rows[order], hashes[order])

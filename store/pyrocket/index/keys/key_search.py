@@ -1,10 +1,10 @@
-"""Searches one index file, or the end of the log that is not indexed yet, for keys.
+"""Searches for keys in one index file, or in the unindexed end of the log.
 
-In an index file the chains of the keys' slots are followed. Where chains are long, as for a key
-that most messages have, all items are read instead, at a cost that does not depend on the chains.
+In an index file, the search follows the chains of the keys' slots. If the chains are long, as for a
+key of most messages, it reads all items instead, at a cost that does not depend on the chains.
 
-Most of the unindexed end of the log has been noted by writers (`PendingKeys`); the rest is read.
-What has been read is kept, as hashes and offsets, so that the next query continues there.
+Most keys of the unindexed end of the log are pending (`PendingKeys`); the rest is read from the
+log. Hashes and offsets are cached, so that the next query continues at the end of the last one.
 """
 
 from collections.abc import Iterator
@@ -29,11 +29,11 @@ from pyrocket.log.record_walk import end_of, record_missing, walk
 _SLOT_READS = 3
 _LOW_BITS = 0xFFFFF
 _FAR_MS = 1 << 62
-"""More than any item's time differs from its file's, and less than an int64 holds."""
+"""Larger than any difference between the times of an item and its file, and fits an int64."""
 
 
 def among(hashes: Ints, wanted: Ints) -> npt.NDArray[np.int64]:
-    """Return the positions of the hashes that are among a few `wanted` ones, ascending."""
+    """Return the positions, ascending, of the hashes that are in the short array `wanted`."""
     if len(wanted) == 1:
         return np.flatnonzero(hashes == wanted[0])
     may_be = np.zeros(_LOW_BITS + 1, bool)
@@ -43,10 +43,10 @@ def among(hashes: Ints, wanted: Ints) -> npt.NDArray[np.int64]:
 
 
 class KeySearch:
-    """Searches an open file of this geometry for keys with the hashes `wanted`.
+    """Searches an open file for keys with the hashes `wanted`.
 
-    Only items stored in [begin_ms, end_ms] count; times are exact to two seconds: see `SLACK_MS`.
-    After `max_followed` items the whole file is read, in blocks of `block_items`.
+    Finds only items stored in [begin_ms, end_ms]; times are exact to two seconds: see `SLACK_MS`.
+    After `max_followed` items the search reads the entire file in blocks of `block_items`.
     """
 
     max_followed, block_items = 1 << 16, 1 << 20
@@ -56,17 +56,17 @@ class KeySearch:
     ) -> None:
         self._file, self._geometry, self._wanted = file, geometry, wanted
         self._hashes = frozenset(wanted.tolist())
-        # Times relative to the file's first, exact whatever a corrupt header says.
+        # Relative to the file's begin time, clamped in case the header is corrupt.
         first_ms = file.header().begin_timestamp
         after, until = begin_ms - SLACK_MS - 1000 - first_ms, end_ms + SLACK_MS - first_ms
         self._after, self._until = (min(max(ms, -_FAR_MS), _FAR_MS) for ms in (after, until))
 
     def parts(self, count: int) -> Iterator[Ints]:
-        """Yield log offsets of messages that may have one of the keys, perhaps repeated.
+        """Yield log offsets of messages that may have one of the keys, possibly repeated.
 
-        Those of a single hash come newest first. The parts grow, so that a caller that stops early
-        has not read much more than it needs. `count` is the number of the next item when the file
-        was inspected: later items may be missing.
+        Offsets of a single hash are yielded newest first. Each part is larger than the previous
+        one, so a caller that stops early reads little in vain. `count` is the number of the next
+        item when the file was inspected; later items may be left out.
         """
         found, length = list[int](), 1
         for read, (key_hash, offset, stored_ms) in enumerate(self._followed()):
@@ -82,25 +82,25 @@ class KeySearch:
         yield np.array(found, np.int64)
 
     def _followed(self) -> Iterator[tuple[int, int, int]]:
-        """Yield hash, log offset and time (ms after the file's first) of the chains' items."""
+        """Yield hash, log offset and time (ms after the file's begin) of the chains' items."""
         of_slots = {wanted % self._geometry.slots for wanted in self._hashes}
         for slot in sorted(of_slots):
             number, item = self._head(slot)
             while item is not None:
                 key_hash, offset, seconds, previous = item
-                # The first item's time counts from the file before.
+                # The first item's time is relative to the previous file.
                 stored_ms = 1000 * seconds if number > 1 else 0
                 if stored_ms <= self._after:
                     break
                 yield key_hash, offset, stored_ms
-                # Chains lead to older items only: a corrupt one ends, it never loops.
+                # Chains lead to older items only, so a corrupt chain ends instead of looping.
                 number = previous if previous < number else 0
                 item = self._item(number, slot)
 
     def _head(self, slot: int) -> tuple[int, Fields | None]:
-        """Return the newest item of a slot and its number.
+        """Return the number of a slot's newest item, and the item.
 
-        A slot may be read while it is being written, so an invalid one is read again.
+        A slot may be read while it is being written, so an invalid slot is read again.
         """
         number, item = 0, None
         for _ in range(_SLOT_READS):
@@ -111,7 +111,7 @@ class KeySearch:
         return number, item
 
     def _item(self, number: int, slot: int) -> Fields | None:
-        """Return the item if it belongs to the slot."""
+        """Return the item; None if it does not belong to the slot."""
         if not 0 < number < self._geometry.items:
             return None
         item = self._file.item(number)
@@ -119,7 +119,7 @@ class KeySearch:
         return item if valid else None
 
     def _all_items(self, count: int) -> Iterator[Ints]:
-        """Yield the same by reading all items, newest first."""
+        """Yield the same log offsets as `parts`, newest first, by reading all items."""
         for last in range(count, 1, -self.block_items):
             first = max(1, last - self.block_items)
             items = self._file.items(first, last)
@@ -132,7 +132,7 @@ class KeySearch:
 
 
 _KEPT_ITEMS = 4 * 1024 * 1024
-"""About 50 MB. A store without an index has more; those are searched in the log each time."""
+"""About 50 MB. A store without an index may have more; the excess is searched in the log."""
 
 
 @dataclass(frozen=True)
@@ -151,16 +151,17 @@ class _Known:
         return _Known(self.mark, start, self.end, self.hashes[first:], self.offsets[first:])
 
     def until(self, end: int, items: KeyItems) -> "_Known":
-        """Return these and the items that follow, up to `end`."""
+        """Return these items followed by `items`, which end at `end`."""
         hashes = np.concatenate((self.hashes, items.hashes))
         offsets = np.concatenate((self.offsets, items.offsets))
         return _Known(self.mark, self.start, end, hashes, offsets)
 
 
 class UnindexedTail:
-    """Searches the end of one log. Safe to share between threads: its cache is replaced whole.
+    """Searches the unindexed end of one log.
 
-    `notes` is the file in which writers note keys; up to `kept_items` items are kept.
+    Safe to share between threads: the cache is replaced atomically. `notes` is the file of pending
+    keys. At most `kept_items` items are cached.
     """
 
     def __init__(
@@ -170,11 +171,11 @@ class UnindexedTail:
         self._known = _nothing(None, 0)
 
     def search(self, wanted: Ints, start: int, end: int, mark: int | None) -> Ints:
-        """Return log offsets of messages in [start, end) that may have a key, in log order.
+        """Return, in log order, log offsets of messages in [start, end) that may have a key.
 
-        The keys are those with one of the hashes. If `end` is unknown (WHOLE_LOG), the log ends
-        before the first damaged record. Another `mark`, or None, means that the log may have
-        changed. Raises StoreDamagedError.
+        `wanted` are the hashes of the keys. If `end` is unknown (WHOLE_LOG), the search ends before
+        the first damaged record. Cached items are used only if `mark` is not None and the same as
+        in the last search: otherwise the log may have changed. Raises StoreDamagedError.
         """
         known = self._known
         if mark is not None and known.mark == mark and known.start <= start <= known.end <= end:
@@ -192,12 +193,12 @@ class UnindexedTail:
             first = self._log.first_offset()
             if first <= start:
                 raise record_missing(reached, end)
-            return self.search(wanted, first, end, None)  # The start was deleted.
+            return self.search(wanted, first, end, None)  # The file with `start` was deleted.
         self._known = known
         return np.concatenate((known.offsets[among(known.hashes, wanted)], *behind))
 
     def _parts(self, start: int, end: int) -> Iterator[tuple[KeyItems, int]]:
-        """Yield the items of the log's [start, end) in parts, with the end of each part."""
+        """Yield the items of [start, end) of the log in parts, with the end of each part."""
         reached, noted = start, self._noted(start, end)
         if noted is not None:
             first, last, items = noted
@@ -211,7 +212,7 @@ class UnindexedTail:
         yield from self._logged(reached, end)
 
     def _logged(self, start: int, end: int) -> Iterator[tuple[KeyItems, int]]:
-        """Read the log; if `end` is unknown, up to the first damaged record."""
+        """Yield the same from the log; if `end` is unknown, up to the first damaged record."""
         for run in walk(self._log, start, end):
             whole = run if end != WHOLE_LOG else _whole(run)
             if len(whole):
@@ -220,10 +221,10 @@ class UnindexedTail:
                 return
 
     def _noted(self, start: int, end: int) -> tuple[int, int, KeyItems] | None:
-        """Return the part [first, last) of [start, end) that is noted, and its items."""
+        """Return (first, last, items) for the part of [start, end) whose keys are pending."""
         if self._notes is None or end == WHOLE_LOG:
             return None
-        # Opened each time: after a recovery there is another file.
+        # Opened each time, because recovery deletes the file.
         with suppress(OSError), closing(PendingKeys(self._notes)) as notes:
             header = notes.header()
             first, last = max(header.start, start), min(header.end, end)

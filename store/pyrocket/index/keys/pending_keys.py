@@ -1,12 +1,14 @@
-"""Keys of appended messages that are not in the key index yet: one file that all writers share.
+"""The pending keys: keys of appended messages that are not in the key index yet.
 
-Adding a batch to an index file costs a pass over its slots, 20 MB in RocketMQ's default size, for
-a thousand messages as for a hundred thousand. So each append only notes its keys, after those of
-the previous append of any process, and they are added together (`IndexBuilder`). The file is
-crash-safe: notes become valid only when the header that counts them is written, and the header is
-cleared before notes are overwritten. A writer that dies or fails leaves notes that end too early;
-the next append sees that they do not reach its start and starts over, and the keys in between are
-indexed from the log.
+Adding a batch to an index file takes a pass over its slots, 20 MB in RocketMQ's default size,
+whether the batch has a thousand messages or a hundred thousand. So each append only adds its keys
+to a file that all writers share, and `IndexBuilder` adds the keys of many appends to the index
+together.
+
+The file is crash-safe: keys become valid when the header with their number is written, and the
+header is cleared before keys are overwritten. If a writer dies or fails, the pending keys end
+before the log does. The next append detects this and starts over; the keys in between are indexed
+from the log.
 """
 
 import os
@@ -23,13 +25,13 @@ from pyrocket.formats.pending_keys import (
 from pyrocket.index.keys.key_items import KeyItems
 
 MAX_NOTES = 512 * 1024
-"""12 MiB. An append with more keys is left to the log."""
+"""12 MiB. The keys of a larger append are indexed from the log."""
 
 _NOTHING = NotesHeader(0, 0, 0)
 
 
 class PendingKeys:
-    """The noted keys of one store. Writing needs the write lock, reading does not."""
+    """The pending keys of one store. Writing needs the write lock; reading does not."""
 
     def __init__(self, path: Path, *, writable: bool = False) -> None:
         self._path, self._writable = path, writable
@@ -43,13 +45,13 @@ class PendingKeys:
             os.close(descriptor)
 
     def remove(self) -> None:
-        """Delete the file. Needs the store exclusively."""
+        """Delete the file. The caller must hold the store lock exclusively."""
         self.close()
         self._last = _NOTHING
         io.unlink(self._path)
 
     def header(self) -> NotesHeader:
-        """Return the header; an empty one if it is missing or invalid. Raises OSError."""
+        """Return the header, or an empty header if it is missing or invalid. Raises OSError."""
         try:
             found = NotesHeader.decode(os.pread(self._file(), HEADER_BYTES, 0))
         except FileNotFoundError:
@@ -59,12 +61,12 @@ class PendingKeys:
     def add(
         self, start: int, end: int, notes: bytes, *, keep: bool, max_notes: int = MAX_NOTES
     ) -> int:
-        """Note all keys of the log's [start, end); return how many notes there are now.
+        """Add all keys of [start, end) of the log; return the number of pending keys.
 
-        Older notes are dropped unless `keep`, they end at `start`, and there is room for both.
-        Raises OSError.
+        Earlier keys are kept if `keep` is set, they end at `start` and there is room for both;
+        otherwise they are replaced. Raises OSError.
         """
-        # If our own last notes end at `start`, no other process has appended or noted since.
+        # If our own last keys end at `start`, no other process has appended since.
         known = self._last if self._last.end == start else self.header()
         count = len(notes) // NOTE_BYTES
         if not keep or known.end != start or known.total + count > max_notes:
@@ -77,7 +79,7 @@ class PendingKeys:
         return grown.total
 
     def items(self, header: NotesHeader) -> KeyItems | None:
-        """Return the notes that `header` counts; None if they were overwritten. Raises OSError."""
+        """Return the keys described by `header`; None if they were overwritten. Raises OSError."""
         length = header.total * NOTE_BYTES
         data = os.pread(self._file(), length, note_position(0)) if length else b""
         now = self.header()

@@ -1,1 +1,1 @@
-"""ConsumeQueues: queue offset to location in the log. Written by the dispatcher, read by scans."""
+"""ConsumeQueues: queue offset → location in the log. Written by the dispatcher, read by scans."""
