@@ -1,9 +1,10 @@
 """Changes of the state of consumer groups, and the records in which the log keeps them.
 
 A record is a message of POP_TOPIC, queue 0, whose body is JSON: a list of changes, each a list that
-begins with its kind. Applying a change twice, or again in order, gives the same state: a snapshot
-may have changes whose records follow it. A change names the queue's cursor before it, so messages
-are repeated, not skipped, if the records before it are lost.
+begins with its kind. It has no keys: the key index would be full of them. Applying a change twice,
+or again in order, gives the same state: a snapshot may have changes whose records follow it. A
+change names the queue's cursor before it, so messages are repeated, not skipped, if the records
+before it are lost.
 """
 
 import json
@@ -13,7 +14,6 @@ from typing import ClassVar, TypeAlias
 
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.message_keys import keys_of_message
-from pyrocket.formats.properties import KEYS, encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch, batch_of_records
 from pyrocket.formats.system_topics import POP_TOPIC
@@ -119,18 +119,17 @@ def encode_events(events: Sequence[Event], born_ms: int) -> EncodedBatch:
     content = [
         [type(each).KIND, *(getattr(each, name) for name in _NAMES[type(each)])] for each in events
     ]
-    group = events[0].group
     data = encode_record(
         topic=POP_TOPIC,
         queue_id=0,
         queue_offset=0,
         physical_offset=0,
         body=json.dumps(content, separators=(",", ":")).encode(),
-        properties=encode_properties({KEYS: group}),
+        properties=b"",
         born_timestamp=born_ms,
         store_timestamp=0,
     )
-    return batch_of_records(POP_TOPIC, 0, [data], "", keys_of_message(POP_TOPIC, "", [group]))
+    return batch_of_records(POP_TOPIC, 0, [data], "", keys_of_message(POP_TOPIC, "", []))
 
 
 def decode_events(body: bytes) -> list[Event]:
