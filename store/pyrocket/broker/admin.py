@@ -2,13 +2,12 @@
 missing, since an earlier call may have deleted it.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 
 from pyrocket.config import Retention
-from pyrocket.engine.group_admin import AtTime, Place
+from pyrocket.engine.group_admin import Place
 from pyrocket.engine.retention_rules import CleanReport
-from pyrocket.errors import GroupNotFoundError, OptionError, TopicNotFoundError
+from pyrocket.errors import GroupNotFoundError, TopicNotFoundError
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.store import Store
@@ -21,11 +20,19 @@ class StoreAdmin:
         self._store = store
 
     def create_topic(
-        self, name: str, read_queues: int, write_queues: int, perm: int
+        self,
+        name: str,
+        read_queues: int,
+        write_queues: int,
+        perm: int,
+        exist_ok: bool = True,
     ) -> TopicConfig:
-        """Create a topic; an existing one is returned unchanged. Raises TopicNameError."""
+        """Create a topic; an existing one is returned as it is, or refused without `exist_ok`.
+
+        Raises TopicNameError, InvalidInputError (TOPIC_EXISTS).
+        """
         return self._store.topics.create(
-            name, read_queues=read_queues, write_queues=write_queues, perm=perm
+            name, read_queues=read_queues, write_queues=write_queues, perm=perm, exist_ok=exist_ok
         )
 
     def update_topic(
@@ -45,9 +52,9 @@ class StoreAdmin:
         with suppress(TopicNotFoundError):
             self._store.topics.delete(name)
 
-    def groups(self) -> list[GroupConfig]:
-        """Return all consumer groups."""
-        return [*self._store.groups.all().values()]
+    def groups(self) -> dict[str, GroupConfig]:
+        """Return all consumer groups by name."""
+        return self._store.groups.all()
 
     def group(self, group: str) -> GroupConfig:
         """Return one group. Raises GroupNotFoundError, which names the nearest."""
@@ -57,31 +64,18 @@ class StoreAdmin:
         """Create a group; an existing one is returned unchanged. Raises GroupNameError."""
         return self._store.groups.create(group)
 
-    def reset_group(
-        self, group: str, topic: str, rule: str, time_ms: int | None, offsets: Mapping[int, int]
-    ) -> dict[int, int]:
-        """Reset a group in a topic: by a rule, to a time, or to offsets; see `Groups.reset`.
-
-        Raises OptionError unless exactly one is given.
-        """
-        given: list[Place] = [offsets] if offsets else []
-        given += [AtTime(time_ms)] if time_ms is not None else []
-        if rule in ("earliest", "latest"):
-            given.append("earliest" if rule == "earliest" else "latest")
-        if len(given) != 1 or (rule and rule not in given):
-            raise OptionError(
-                "a group is reset to one place.",
-                remedy="Name earliest, latest, a time, or an offset for each queue.",
-            )
-        return dict(self._store.groups.reset(group, topic, given[0]))
+    def reset_group(self, group: str, topic: str, to: Place) -> dict[int, int]:
+        """Reset a group's offsets in a topic, and return them; see `Groups.reset`."""
+        return dict(self._store.groups.reset(group, topic, to))
 
     def delete_group(self, group: str) -> None:
         """Delete a group and its offsets in all topics."""
         with suppress(GroupNotFoundError):
             self._store.groups.delete(group)
 
+    @property
     def retention(self) -> Retention | None:
-        """Return how long messages are kept; None: for ever."""
+        """How long messages are kept; None: for ever."""
         return self._store.retention
 
     def set_retention(self, retention: Retention | None) -> None:

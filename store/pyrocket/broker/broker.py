@@ -137,24 +137,7 @@ class Broker:
 
     def hello(self) -> Hello:
         """Return who this is."""
-        store = self._store
-        return Hello(
-            release=RELEASE,
-            protocol=PROTOCOL,
-            store=store.uuid,
-            broker=store.broker_name,
-            epoch=store.history.epoch,
-            is_recovering=self.source.is_recovering(),
-            now_ms=store.now(),
-            log_file_bytes=store.config.log_file_bytes,
-            delay_levels=store.config.delay_levels_text,
-            default_queues=store.config.default_queues,
-            auto_create_topics=store.config.auto_create_topics,
-            max_message_bytes=store.config.max_message_bytes,
-            timer_max_delay_ms=store.config.timer_max_delay_ms,
-            max_request_bytes=self._max_request_bytes,
-            capabilities=CAPABILITIES,
-        )
+        return hello_of(self._store, self._max_request_bytes)
 
     def version(self) -> Version:
         """Return the version of the store. Cheap: it is read from memory."""
@@ -171,3 +154,24 @@ class Broker:
         self.sink.close()
         self._services.stop()
         self._store.close()
+
+
+def hello_of(store: Store, max_request_bytes: int = 0) -> Hello:
+    """Return what the broker of a store answers to the first call."""
+    return Hello(
+        release=RELEASE,
+        protocol=PROTOCOL,
+        store=store.uuid,
+        broker=store.broker_name,
+        epoch=store.history.epoch,
+        is_recovering=store.history.recovery_is_interrupted,
+        now_ms=store.now(),
+        log_file_bytes=store.config.log_file_bytes,
+        delay_levels=store.config.delay_levels_text,
+        default_queues=store.config.default_queues,
+        auto_create_topics=store.config.auto_create_topics,
+        max_message_bytes=store.config.max_message_bytes,
+        timer_max_delay_ms=store.config.timer_max_delay_ms,
+        max_request_bytes=max_request_bytes,
+        capabilities=CAPABILITIES,
+    )

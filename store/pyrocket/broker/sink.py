@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from functools import cached_property
 
 from pyrocket.broker.append_queue import AppendQueue
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import SinkError
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.message import AppendResult
+from pyrocket.message import AppendResult, Message, SendResult
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.sink.batch import Published, SinkBatch, Staged
 from pyrocket.services.sink.staging import check_staged_name
@@ -19,7 +20,20 @@ class StoreSink:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.appends = AppendQueue(store.sink.receiver.append, gathers=store.config.flush == "sync")
+
+    @cached_property
+    def appends(self) -> AppendQueue:
+        """The queue of what clients append together; its thread starts on first use."""
+        return AppendQueue(
+            self._store.sink.receiver.append, gathers=self._store.config.flush == "sync"
+        )
+
+    def send(self, message: Message, create: bool = False) -> SendResult:
+        """Append one message. Raises MessageError, TopicNotFoundError for a missing topic without
+        `create`.
+        """
+        self.prepare(message.topic, create)
+        return self._store.append(message)
 
     def prepare(self, topic: str, create: bool = True, queues: int | None = None) -> TopicConfig:
         """Return the topic, created if it is missing and `create`. Raises TopicNotFoundError."""
@@ -93,7 +107,8 @@ class StoreSink:
 
     def close(self) -> None:
         """Append what waits."""
-        self.appends.close()
+        if "appends" in vars(self):
+            self.appends.close()
 
 
 def _check_folder(batch: SinkBatch, staged: Staged) -> None:

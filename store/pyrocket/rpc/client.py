@@ -18,7 +18,7 @@ from pyrocket.rpc.connection import Connection, is_distrusted, method_of, unreac
 from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
 
-_ONCE = ("Append",)
+_ONCE = ("Append", "Send")
 """Calls that append again when they are repeated; so a lost reply may leave rows twice."""
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 5.0

@@ -37,7 +37,7 @@ from pyrocket.formats.system_topics import (
     SYSTEM_PREFIX,
 )
 from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.message import MessageQueue, QueueRange
+from pyrocket.message import Message, MessageQueue, QueueRange
 from pyrocket.rpc.signature import parse
 from pyrocket.services.sink.batch import Staged
 
@@ -46,6 +46,7 @@ WHOLE_STORE = Need(ADMIN, STORE)
 NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Hello": (),
     "Watch": (),
+    "Status": (),
     "Topics": (),
     "Topic": (("any", TOPIC, "name"),),
     "Bounds": ((SUBSCRIBE, TOPIC, "topics"),),
@@ -67,6 +68,7 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Commit": ((SUBSCRIBE, GROUP, "group"),),
     "Prepare": ((PUBLISH, TOPIC, "topic"), ("create", TOPIC, "topic")),
     "Append": ((PUBLISH, TOPIC, "topics"),),
+    "Send": ((PUBLISH, TOPIC, "message"), ("create", TOPIC, "message")),
     "Stage": ((PUBLISH, TOPIC, "topics"),),
     "FinishStaging": (),
     "Publish": ((PUBLISH, TOPIC, "staged"), ("create", TOPIC, "staged")),
@@ -206,7 +208,7 @@ def _names(value: Any) -> Iterator[str]:
         return
     if isinstance(value, str):
         yield value
-    elif isinstance(value, MessageQueue | MessageLocations):
+    elif isinstance(value, Message | MessageQueue | MessageLocations):
         yield value.topic
     elif isinstance(value, QueueRange):
         yield value.queue.topic

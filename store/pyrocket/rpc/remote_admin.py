@@ -79,6 +79,10 @@ class RemoteAdmin:
         """Return all consumer groups by name."""
         return {group.name: group for group in self._value("Groups", list[GroupConfig])}
 
+    def group(self, group: str) -> GroupConfig:
+        """Return one group. Raises GroupNotFoundError, which names the nearest."""
+        return self._value("Group", GroupConfig, group=group)
+
     def create_group(self, group: str) -> GroupConfig:
         """Create a group; an existing one is returned unchanged. Raises GroupNameError."""
         return self._value("CreateGroup", GroupConfig, group=group)

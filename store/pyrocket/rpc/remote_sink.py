@@ -5,6 +5,7 @@ import random
 import uuid
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import get_type_hints
 
 import pyarrow as pa
 
@@ -13,7 +14,7 @@ from pyrocket.config import MAX_BODY_BYTES, Retention, StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.errors import MessageError, TopicNotFoundError
 from pyrocket.formats.send_columns import check_send_batch
-from pyrocket.message import AppendResult, SendStatus
+from pyrocket.message import AppendResult, Message, SendResult, SendStatus
 from pyrocket.metadata.topics import TopicConfig, check_topic_name
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.messages import values_of
@@ -76,6 +77,13 @@ class RemoteSink:
         """Return the topic, created if it is missing and `create`. Raises TopicNotFoundError."""
         reply = self._client.call("Prepare", topic=topic, create=create, queues=queues)
         return values_of(reply, {"value": TopicConfig})["value"]
+
+    def send(self, message: Message, create: bool = False) -> SendResult:
+        """Append one message. Raises MessageError, TopicNotFoundError for a missing topic without
+        `create`.
+        """
+        reply = self._client.call("Send", message=message, create=create)
+        return SendResult(**values_of(reply, get_type_hints(SendResult)))
 
     def append(
         self,

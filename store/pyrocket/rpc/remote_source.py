@@ -4,10 +4,11 @@ import time
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_type_hints
 
 import pyarrow as pa
 
+from pyrocket.broker.running import RunningState
 from pyrocket.broker.source import Part
 from pyrocket.engine.key_lookup import LookupRequest, LookupResult
 from pyrocket.errors import TransportError
@@ -51,6 +52,11 @@ class RemoteSource:
         hello = self._say_hello()
         self._asked_at = time.monotonic()
         return hello
+
+    def status(self) -> RunningState:
+        """Return what the broker can do at this moment."""
+        reply = self.client.call("Status")
+        return RunningState(**values_of(reply, get_type_hints(RunningState)))
 
     def greet(self) -> None:
         """Ask the broker again who it is."""

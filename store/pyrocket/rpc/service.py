@@ -9,12 +9,16 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 
 from pyrocket.broker.broker import Broker, Hello
+from pyrocket.broker.running import RunningState
 from pyrocket.broker.source import Part
-from pyrocket.errors import InvalidInputError
+from pyrocket.config import Retention
+from pyrocket.engine.group_admin import AtTime, Place
+from pyrocket.errors import InvalidInputError, OptionError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.message_locations import MessageLocations
 from pyrocket.message import QueueRange
+from pyrocket.metadata.groups import GroupConfig
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.blocks import blocks_of
 from pyrocket.rpc.descriptors import message_class, service
@@ -95,6 +99,36 @@ class BulkService:
         """Return every topic, in the order of the table."""
         return [*self._source.topics().values()]
 
+    def status(self) -> RunningState:
+        """Return what the broker can do at this moment."""
+        return self._broker.running()
+
+    def groups(self) -> list[GroupConfig]:
+        """Return all consumer groups."""
+        return [*self._broker.admin.groups().values()]
+
+    def reset_group(
+        self, group: str, topic: str, rule: str, time_ms: int | None, offsets: Mapping[int, int]
+    ) -> dict[int, int]:
+        """Reset a group in a topic: by a rule, to a time, or to offsets; see `Groups.reset`.
+
+        Raises OptionError unless exactly one is given.
+        """
+        given: list[Place] = [offsets] if offsets else []
+        given += [AtTime(time_ms)] if time_ms is not None else []
+        if rule in ("earliest", "latest"):
+            given.append("earliest" if rule == "earliest" else "latest")
+        if len(given) != 1 or (rule and rule not in given):
+            raise OptionError(
+                "a group is reset to one place.",
+                remedy="Name earliest, latest, a time, or an offset for each queue.",
+            )
+        return self._broker.admin.reset_group(group, topic, given[0])
+
+    def retention(self) -> Retention | None:
+        """Return how long messages are kept; None: for ever."""
+        return self._broker.admin.retention
+
     def slices(self, ranges: Sequence[QueueRange], where: MessageFilter | None) -> Iterator[bytes]:
         """Yield the messages of ranges as blocks."""
         tally = ScanTally()
@@ -157,7 +191,7 @@ class BulkService:
             reply=None if reply == BYTES else message_class(reply),
             streams=method.server_streaming,
             takes_blocks=method.client_streaming,
-            writes=owner in owners[2:] or name == "commit",
+            writes=owner in owners[2:] or name in ("commit", "reset_group"),
             answer=answer,
             hints=hints,
         )

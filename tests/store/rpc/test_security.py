@@ -78,6 +78,7 @@ STAGED = Staged("", 0, 0, 0, 0, ContentSum(0, 0), "", {"orders": 1}, 0)
 ARGUMENTS = {
     "Hello": {},
     "Watch": {},
+    "Status": {},
     "Topics": {},
     "Topic": {"name": "orders"},
     "Bounds": {"topics": ["orders"]},
@@ -99,6 +100,7 @@ ARGUMENTS = {
     "Commit": {"group": "etl"},
     "Prepare": {"topic": "orders"},
     "Append": {"topics": {"orders": 1}},
+    "Send": {"message": Message(topic="orders", body=b"1")},
     "Stage": {"name": "x", "topics": {"orders": 1}},
     "FinishStaging": {"name": "x"},
     "Publish": {
@@ -120,7 +122,17 @@ ARGUMENTS = {
     "Flush": {},
 }
 FOR_ALL = {
-    *("Hello", "Watch", "Topics", "Groups", "Holds", "Flush", "FinishStaging", "Retention"),
+    *(
+        "Hello",
+        "Watch",
+        "Status",
+        "Topics",
+        "Groups",
+        "Holds",
+        "Flush",
+        "FinishStaging",
+        "Retention",
+    ),
 }
 FOR_ADMINISTRATORS = {
     *("PlanView", "ReadView", "CreateTopic", "UpdateTopic", "DeleteTopic"),
