@@ -12,8 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from pyrocket.store import Store
-    from pyrocket.views.parts import ViewName
+    from pyrocket.tools.session import Session
 
 TopicKind = Literal["user", "retry", "dead-letter", "system"]
 
@@ -84,14 +83,14 @@ class QueueLag(TopicLag):
     beyond_end: int
 
 
-def topics_of(store: "Store", name: str = "") -> Iterator[TopicInfo]:
+def topics_of(session: "Session", name: str = "") -> Iterator[TopicInfo]:
     """Yield all topics, ordered by name, or only the named one if it exists."""
     from pyrocket.metadata.topics import is_system_topic
 
-    names = store.topics.all()
-    for row in _rows(store, "topics", topics=[name] if name else []):
+    names = session.source.topics()
+    for row in _rows(session, "topics", topics=[name] if name else []):
         kind = row["kind"]
-        if kind == "user" and is_system_topic(row["topic"], store.broker_name, names):
+        if kind == "user" and is_system_topic(row["topic"], session.hello.broker, names):
             kind = "system"
         read_queues, write_queues = row["readQueues"] or 0, row["writeQueues"] or 0
         queues = [_queue(queue) for queue in row["queues"]]
@@ -109,24 +108,24 @@ def topics_of(store: "Store", name: str = "") -> Iterator[TopicInfo]:
         )
 
 
-def topic_of(store: "Store", name: str) -> TopicInfo:
+def topic_of(session: "Session", name: str) -> TopicInfo:
     """Return one topic. Raises TopicNotFoundError, which suggests the most similar name."""
-    found = next(topics_of(store, name), None)
+    found = next(topics_of(session, name), None)
     if found is not None:
         return found
     # Succeeds if the topic was created in the meantime, otherwise raises.
-    new = store.topics.get(name)
+    new = session.source.topic(name)
     queues = _with_empty([], max(new.read_queues, new.write_queues))
     sizes = new.perm, new.read_queues, new.write_queues, 0, 0
     return TopicInfo(name, "user", *sizes, first=None, last=None, queues=queues)
 
 
-def lags_of(store: "Store", group: str = "") -> list[QueueLag]:
+def lags_of(session: "Session", group: str = "") -> list[QueueLag]:
     """Return the lag of a group, or of all groups, in each queue of its topics.
 
     A group without committed offsets has no lag. Raises GroupNotFoundError.
     """
-    rows, now_ms = _rows(store, "groups", group=group), store.now()
+    rows, now_ms = _rows(session, "groups", group=group), session.source.now_ms()
     return [_lag(row, now_ms) for row in rows if row["topic"] is not None]
 
 
@@ -178,10 +177,11 @@ def _lag(row: dict[str, Any], now_ms: int) -> QueueLag:
     )
 
 
-def _rows(store: "Store", view: "ViewName", **narrowed: Any) -> Iterator[dict[str, Any]]:
+def _rows(session: "Session", view: str, **narrowed: Any) -> Iterator[dict[str, Any]]:
     """Yield the rows of a view by column name."""
     from pyrocket.views.parts import VIEW_COLUMNS
 
-    for part in store.views.plan(view, **narrowed):
-        for batch in store.views.scan(part, list(VIEW_COLUMNS[view])):
+    columns = list(VIEW_COLUMNS[view])
+    for part in session.source.plan_view(view, **narrowed):
+        for batch in session.source.read_view(part, columns, verify_crc=False):
             yield from batch.to_pylist()

@@ -1,35 +1,67 @@
 """`pyrocket clean DIR`: delete old messages by hand."""
 
 from datetime import datetime
+from typing import Any
 
 import click
 
 from pyrocket.disk.layout import file_name
 from pyrocket.engine.retention_rules import CleanReport
-from pyrocket.tools.cli.frame import OK, as_json, directory, dry_run, exits, show_json, size
+from pyrocket.tools.cli.frame import (
+    OK,
+    as_json,
+    directory,
+    dry_run,
+    exits,
+    files_only,
+    show_json,
+    size,
+)
+from pyrocket.tools.cli.place import GivenPlace, place_options
+
+_hours = click.option(
+    "--hours", type=click.FloatRange(min=0), help="Keep messages that are younger."
+)
+_total_bytes = click.option(
+    "--total-bytes", type=size, help="Keep at most this much of the log, such as 10g."
+)
 
 
 @click.command()
 @directory
-@click.option("--hours", type=click.FloatRange(min=0), help="Keep messages that are younger.")
-@click.option("--total-bytes", type=size, help="Keep at most this much of the log, such as 10g.")
+@files_only
+@_hours
+@_total_bytes
 @dry_run
 @as_json
 @exits
-def clean(
-    directory: str, hours: float | None, total_bytes: int | None, dry_run: bool, as_json: bool
-) -> int:
+def clean(directory: str, as_json: bool, **limits: Any) -> int:
     """Delete the oldest log files of the store in DIRECTORY as a whole, never the last one.
 
     The store may be in use. The queues' minimum offsets move up; offsets are never used again. Rows
     that were staged for a sink more than a week ago, and never published, are deleted, too.
     """
-    from pyrocket.store import Store
+    return _clean(GivenPlace({"path": directory}, None), as_json, **limits)
 
+
+@click.command("clean", help=(clean.help or "").replace(" of the store in DIRECTORY", ""))
+@place_options
+@_hours
+@_total_bytes
+@dry_run
+@as_json
+@exits
+def clean_store(place: GivenPlace, as_json: bool, **limits: Any) -> int:
+    """Delete the oldest log files of a store, or of a broker's."""
+    return _clean(place, as_json, **limits)
+
+
+def _clean(
+    place: GivenPlace, as_json: bool, hours: float | None, total_bytes: int | None, dry_run: bool
+) -> int:
     if hours is None and total_bytes is None:
         raise click.UsageError("Give a limit: --hours, --total-bytes, or both.")
-    with Store.open(directory, read_only=dry_run) as store:
-        report = store.clean(hours=hours, total_bytes=total_bytes, dry_run=dry_run)
+    report = place.target().clean(hours, total_bytes, dry_run)
     if as_json:
         show_json(_document(report))
     else:

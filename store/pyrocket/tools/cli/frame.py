@@ -4,9 +4,9 @@ Exit codes: 0 success, 1 findings or nothing found, 2 error, wrong usage include
 141 standard output was closed by its reader (`| head`). With `--json` exactly one JSON document
 is written to standard output.
 
-Commands of a group (`pyrocket topic list`) take the store as `--path DIRECTORY` or from the
-environment variable PYROCKET_STORE. `clean`, `repair`, `snapshot` and `verify` exist twice: as
-`pyrocket verify DIRECTORY`, and as `pyrocket store verify --path DIRECTORY`.
+Commands of a group (`pyrocket topic list`) take the store as `--path DIRECTORY` or as `--endpoint
+HOST:PORT`; see `place`. `clean`, `repair`, `snapshot` and `verify` exist twice: as `pyrocket verify
+DIRECTORY`, and as `pyrocket store verify --path DIRECTORY`. All but `clean` need the directory.
 """
 
 import functools
@@ -54,8 +54,21 @@ _PATH: dict[str, Any] = {
     "type": _path,
     "help": "The store's directory, as a path or a file: URI.",
 }
-path_option = click.option("--path", "directory", **_PATH)
-"""Names the store in commands of a group; passed as `directory`, like the argument."""
+
+
+def _refuse_endpoint(ctx: click.Context, _: click.Parameter, given: str | None) -> None:
+    if given is not None and not ctx.resilient_parsing:
+        raise click.UsageError(
+            f"`{ctx.command_path}` works on the files of a store: run it on the broker's machine,"
+            " without --endpoint.",
+            ctx,
+        )
+
+
+files_only = click.option(
+    "--endpoint", hidden=True, expose_value=False, is_eager=True, callback=_refuse_endpoint
+)
+"""Refuses `--endpoint` in commands that only work on a directory."""
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from pyrocket.tools.cli.frame import OK, CommandGroup, as_json, exits, path_option, show_json
-from pyrocket.tools.cli.target import open_target
+from pyrocket.tools.cli.frame import OK, CommandGroup, as_json, exits, show_json
+from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.summaries import QueueLag, TopicLag, sum_by_topic
 
 
@@ -15,14 +15,14 @@ def group() -> None:
 
 
 @group.command("list")
-@path_option
+@place_options
 @as_json
 @exits
-def list_groups(directory: str, as_json: bool) -> int:
+def list_groups(place: GivenPlace, as_json: bool) -> int:
     """List the groups with their lag in each topic: messages, bytes in the log, and age."""
     from pyrocket.tools.notebook.tables import group_table
 
-    target = open_target(directory)
+    target = place.target()
     names, lags = target.groups(), target.lag()
     if as_json:
         sums = sum_by_topic(lags)
@@ -38,10 +38,10 @@ def list_groups(directory: str, as_json: bool) -> int:
 
 @group.command()
 @click.argument("name", default="", metavar="[GROUP]")
-@path_option
+@place_options
 @as_json
 @exits
-def lag(name: str, directory: str, as_json: bool) -> int:
+def lag(name: str, place: GivenPlace, as_json: bool) -> int:
     """Show the lag of GROUP, or of each group, queue by queue.
 
     committed is the next offset to consume; without one the lag is the whole queue. lost counts
@@ -51,7 +51,7 @@ def lag(name: str, directory: str, as_json: bool) -> int:
     """
     from pyrocket.tools.notebook.tables import lag_table
 
-    found = open_target(directory).lag(name)
+    found = place.target().lag(name)
     if as_json:
         show_json({"lag": [_document(one) for one in found]})
     else:

@@ -18,11 +18,10 @@ from pyrocket.tools.cli.frame import (
     advising,
     as_json,
     exits,
-    path_option,
     show_json,
 )
+from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import message_document, message_line
-from pyrocket.tools.cli.target import open_target
 
 
 @click.group(cls=CommandGroup)
@@ -32,22 +31,24 @@ def message() -> None:
 
 @message.command()
 @click.argument("topic")
-@path_option
+@place_options
 @click.option(
     "--count", type=click.IntRange(1), default=10, show_default=True, help="How many messages."
 )
 @click.option("--queue", type=click.IntRange(0), help="Only messages of this queue.")
 @as_json
 @exits
-def tail(topic: str, directory: str, count: int, queue: int | None, as_json: bool) -> int:
+def tail(topic: str, place: GivenPlace, count: int, queue: int | None, as_json: bool) -> int:
     """Show the newest messages of TOPIC, the newest last.
 
     The path may name a file `pyrocket/cut-…`, which holds what was truncated from a log.
     """
-    if Path(directory).is_file():
-        _show(_newest_of_cut(Path(directory), topic, count, queue), as_json=as_json)
+    target = place.target()
+    cut = Path(target.place.path)
+    if not target.place.endpoint and cut.is_file():
+        _show(_newest_of_cut(cut, topic, count, queue), as_json=as_json)
     else:
-        _show(open_target(directory).newest(topic, count, queue), as_json=as_json)
+        _show(target.newest(topic, count, queue), as_json=as_json)
     return OK
 
 
@@ -64,7 +65,7 @@ def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> lis
 
 @message.command()
 @click.argument("topic")
-@path_option
+@place_options
 @click.option("--key", help="One of the message's keys.")
 @click.option("--id", "msg_id", help="The message's unique id, or the id that a broker gave it.")
 @click.option(
@@ -77,7 +78,7 @@ def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> lis
 @as_json
 @exits
 def query(
-    topic: str, directory: str, key: str | None, msg_id: str | None, count: int, as_json: bool
+    topic: str, place: GivenPlace, key: str | None, msg_id: str | None, count: int, as_json: bool
 ) -> int:
     """Find messages of TOPIC by key or id, the newest last.
 
@@ -85,7 +86,7 @@ def query(
     """
     if (key is None) == (msg_id is None):
         raise click.UsageError("Give either --key or --id.")
-    target = open_target(directory)
+    target = place.target()
     if key is not None:
         found = target.by_key(topic, key, count)
     else:
@@ -111,7 +112,7 @@ def _property(text: str) -> tuple[str, str]:
 @message.command()
 @click.argument("topic")
 @click.argument("body", required=False)
-@path_option
+@place_options
 @click.option("--file", type=click.Path(), help="Send the bytes of this file as one message.")
 @click.option("--tags", help="RocketMQ's tag.")
 @click.option("--key", "keys", multiple=True, help="A key to find the message by; may be repeated.")
@@ -129,7 +130,7 @@ def _property(text: str) -> tuple[str, str]:
 def produce(
     topic: str,
     body: str | None,
-    directory: str,
+    place: GivenPlace,
     file: str | None,
     properties: Sequence[tuple[str, str]],
     create_topic: bool,
@@ -144,7 +145,7 @@ def produce(
         raise click.UsageError("Give either BODY or --file.")
     fields |= {"topic": topic, "properties": dict(properties)}
     messages = (Message(body=each, **fields) for each in _bodies(body, file))
-    sent = open_target(directory).send(messages, create_topic=create_topic)
+    sent = place.target().send(messages, create_topic=create_topic)
     with closing(sent), advising(_REMEDIES):
         results = _counted(sent, is_stream=body is None and file is None)
         if as_json:

@@ -12,6 +12,7 @@ from pyrocket.tools.cli.frame import (
     directory,
     dry_run,
     exits,
+    files_only,
     progress,
     show_json,
 )
@@ -21,6 +22,7 @@ from pyrocket.tools.repair.plan import Action
 
 @click.command()
 @directory
+@files_only
 @dry_run
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(

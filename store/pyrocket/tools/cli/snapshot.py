@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pyrocket.errors import StoreLockedError, StorePermissionError, StoreUnavailableError
-from pyrocket.tools.cli.frame import OK, as_json, directory, exits, progress, show_json
+from pyrocket.tools.cli.frame import OK, as_json, directory, exits, files_only, progress, show_json
 
 if TYPE_CHECKING:
     from pyrocket.store import Store
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @directory
+@files_only
 @click.argument("target", type=click.Path())
 @click.option("--read-only", is_flag=True, help="Take no lock in DIRECTORY.")
 @as_json

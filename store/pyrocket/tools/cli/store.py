@@ -8,20 +8,20 @@ import click
 
 from pyrocket.arguments import format_size
 from pyrocket.config import Retention
-from pyrocket.tools.cli.clean import clean
+from pyrocket.tools.cli.clean import clean_store
 from pyrocket.tools.cli.frame import (
     OK,
     CommandGroup,
     as_json,
     exits,
-    path_option,
     show_json,
     size,
     with_path_option,
 )
+from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.repair import repair
 from pyrocket.tools.cli.snapshot import snapshot
-from pyrocket.tools.cli.target import StoreInfo, open_target
+from pyrocket.tools.cli.target import StoreInfo
 from pyrocket.tools.cli.verify import verify
 
 KEEPS_ALL = Retention(hours=None)
@@ -35,12 +35,12 @@ def store() -> None:
 
 
 @store.command()
-@path_option
+@place_options
 @as_json
 @exits
-def info(directory: str, as_json: bool) -> int:
+def info(place: GivenPlace, as_json: bool) -> int:
     """Show a store's identity, sizes and contents. Nothing is changed."""
-    found = open_target(directory).info()
+    found = place.target().info()
     if as_json:
         show_json(_document(found))
         return OK
@@ -112,7 +112,7 @@ def _hours(text: str) -> float:
 
 
 @store.command("set")
-@path_option
+@place_options
 @click.option(
     "--retention-hours",
     "hours",
@@ -134,7 +134,7 @@ def _hours(text: str) -> float:
 @as_json
 @exits
 def set_(
-    directory: str,
+    place: GivenPlace,
     hours: float | str | None,
     total_bytes: int | str | None,
     at_hours: tuple[int, ...] | None,
@@ -147,8 +147,8 @@ def set_(
     """
     if hours is None and total_bytes is None and at_hours is None:
         raise click.UsageError("Give --retention-hours, --retention-bytes or --clean-time.")
-    target = open_target(directory)
-    known = target.info().retention or KEEPS_ALL
+    target = place.target()
+    known = target.retention() or KEEPS_ALL
     wanted = replace(
         known,
         hours=_picked(hours, known.hours),
@@ -159,9 +159,9 @@ def set_(
     if keeps_all and at_hours is not None:
         raise click.UsageError("--clean-time needs a limit: give --retention-hours, too.")
     target.set_retention(None if keeps_all else wanted)
-    found = target.info().retention
+    found = target.retention()
     if as_json:
-        show_json({"path": directory, "retention": retention_document(found)})
+        show_json({"path": target.place.name, "retention": retention_document(found)})
     else:
         click.echo(f"messages kept: {retention_text(found)}")
     return OK
@@ -197,5 +197,6 @@ def retention_text(retention: Retention | None) -> str:
     return "; ".join(parts) or "as long as there is room on the disk"
 
 
-for command in (clean, repair, snapshot, verify):
+store.add_command(clean_store)
+for command in (repair, snapshot, verify):
     store.add_command(with_path_option(command))

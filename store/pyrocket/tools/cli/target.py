@@ -1,26 +1,27 @@
-"""The interface between commands and a store: typed values in and out.
+"""What the commands ask of a store, in its directory or at its broker: typed values in and out."""
 
-`DirectoryTarget` implements it for a store's directory. The commands use nothing else, so a broker
-needs only another implementation.
-"""
-
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from heapq import merge
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pyrocket.config import Retention
-from pyrocket.errors import MessageNotFoundError
-from pyrocket.message import Message, SendResult, StoredMessage
+from pyrocket.message import Message, MessageQueue, SendResult, StoredMessage
+from pyrocket.tools.session import Place, Session, messages_of, open_session
 from pyrocket.tools.summaries import QueueLag, TopicInfo, lags_of, topic_of, topics_of
 
 if TYPE_CHECKING:
-    from pyrocket.store import Store
+    from pyrocket.engine.group_admin import Place as Reset
+    from pyrocket.engine.retention_rules import CleanReport
+    from pyrocket.metadata.groups import GroupConfig
 
 Sending = Generator[SendResult, None, None]
+
+_NO_END = 2**63 - 1
+
+READ_WRITE = 6
+"""RocketMQ's permission of a topic: 4 to read, 2 to write."""
 
 
 @dataclass(frozen=True)
@@ -47,105 +48,49 @@ class StoreInfo:
     retention: Retention | None
 
 
-class Target(Protocol):
-    """A store that commands read and change. All methods raise PyrocketError."""
+class Target:
+    """A store that commands read and change; it is opened by each call. Raises PyrocketError."""
 
-    def info(self) -> StoreInfo:
-        """Return the store's identity, sizes and contents."""
-        ...
-
-    def set_retention(self, retention: Retention | None) -> None:
-        """Set how long messages are kept; None keeps all."""
-        ...
-
-    def topics(self) -> list[TopicInfo]:
-        """Return all topics by name, system topics included."""
-        ...
-
-    def topic(self, name: str) -> TopicInfo:
-        """Return one topic. Raises TopicNotFoundError naming the nearest."""
-        ...
-
-    def create_topic(self, name: str, queues: int, *, create_store: bool) -> None:
-        """Create a topic, and with `create_store` its store if there is none.
-
-        Raises InvalidInputError (TOPIC_EXISTS) if the topic exists.
-        """
-        ...
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and its queues. Raises TopicNotFoundError naming the nearest."""
-        ...
-
-    def newest(self, topic: str, count: int, queue_id: int | None) -> list[StoredMessage]:
-        """Return the newest messages of a topic or of one of its queues, the newest last."""
-        ...
-
-    def by_key(self, topic: str, key: str, count: int) -> list[StoredMessage]:
-        """Return the newest messages that have a key, the newest last."""
-        ...
-
-    def by_id(self, topic: str, msg_id: str) -> StoredMessage | None:
-        """Return the message with a unique id or a broker's id, or None."""
-        ...
-
-    def send(self, messages: Iterable[Message], *, create_topic: bool) -> Sending:
-        """Append the messages one by one, each after the previous result was taken.
-
-        They are durable when the generator ends. Raises TopicNotFoundError without `create_topic`.
-        """
-        ...
-
-    def groups(self) -> list[str]:
-        """Return the names of the consumer groups."""
-        ...
-
-    def lag(self, group: str = "") -> list[QueueLag]:
-        """Return the lag of a group, or of each, in the queues of its topics.
-
-        A group without committed offsets has none. Raises GroupNotFoundError.
-        """
-        ...
-
-
-def open_target(directory: str) -> Target:
-    """Return the target that a command names; it is opened by each call of a method."""
-    return DirectoryTarget(directory)
-
-
-class DirectoryTarget:
-    """A store's directory, opened by each call: for reading, or for writing if it changes."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
+    def __init__(self, place: Place) -> None:
+        self.place = place
 
     def info(self) -> StoreInfo:
         """Return the store's identity, sizes and contents."""
         from pyrocket.views.parts import LogPart
 
         with self._open() as store:
-            plan = store.views.plan("commitlog")
+            plan = store.source.plan_view("commitlog")
             parts = [part for part in plan if isinstance(part, LogPart)]
             topics = [topic for topic in topics_of(store) if topic.kind == "user"]
             return StoreInfo(
-                path=str(store.path),
-                store_id=store.uuid,
-                broker_name=store.broker_name,
-                epoch=store.history.epoch,
+                path=store.name,
+                store_id=store.hello.store,
+                broker_name=store.hello.broker,
+                epoch=store.hello.epoch,
                 topics=len(topics),
                 messages=sum(topic.messages for topic in topics),
-                groups=len(store.groups.all()),
+                groups=len(store.admin.groups()),
                 log_start=min((part.start for part in parts), default=0),
                 log_end=max((part.end for part in parts), default=0),
-                log_file_bytes=store.config.log_file_bytes,
-                delay_levels=store.config.delay_levels_text,
-                retention=store.retention,
+                log_file_bytes=store.hello.log_file_bytes,
+                delay_levels=store.hello.delay_levels,
+                retention=store.admin.retention,
             )
+
+    def retention(self) -> Retention | None:
+        """Return how long messages are kept; None: for ever."""
+        with self._open() as store:
+            return store.admin.retention
 
     def set_retention(self, retention: Retention | None) -> None:
         """Set how long messages are kept; None keeps all."""
         with self._open(write=True) as store:
-            store.set_retention(retention)
+            store.admin.set_retention(retention)
+
+    def clean(self, hours: float | None, total_bytes: int | None, dry_run: bool) -> "CleanReport":
+        """Delete the oldest log files; see `Store.clean`."""
+        with self._open(write=not dry_run) as store:
+            return store.admin.clean(hours=hours, total_bytes=total_bytes, dry_run=dry_run)
 
     def topics(self) -> list[TopicInfo]:
         """Return all topics by name, system topics included."""
@@ -157,42 +102,97 @@ class DirectoryTarget:
         with self._open() as store:
             return topic_of(store, name)
 
-    def create_topic(self, name: str, queues: int, *, create_store: bool) -> None:
+    def create_topic(
+        self,
+        name: str,
+        queues: int,
+        *,
+        create_store: bool = False,
+        perm: int = READ_WRITE,
+    ) -> None:
         """Create a topic, and with `create_store` its store if there is none.
 
         Raises InvalidInputError (TOPIC_EXISTS) if the topic exists.
         """
         with self._open(write=True, create=create_store) as store:
-            store.topics.create(name, read_queues=queues, write_queues=queues, exist_ok=False)
+            store.admin.create_topic(
+                name, read_queues=queues, write_queues=queues, perm=perm, exist_ok=False
+            )
+
+    def update_topic(
+        self, name: str, *, read_queues: int | None, write_queues: int | None, perm: int | None
+    ) -> None:
+        """Change the given attributes of a topic. Raises TopicNotFoundError naming the nearest."""
+        with self._open(write=True) as store:
+            store.source.topic(name)
+            store.admin.update_topic(
+                name, read_queues=read_queues, write_queues=write_queues, perm=perm
+            )
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its queues. Raises TopicNotFoundError naming the nearest."""
         with self._open(write=True) as store:
-            store.topics.delete(name)
+            store.source.topic(name)
+            store.admin.delete_topic(name)
 
     def newest(self, topic: str, count: int, queue_id: int | None) -> list[StoredMessage]:
         """Return the newest messages of a topic or of one of its queues, the newest last."""
         with self._open() as store:
-            known = store.offsets(topic)
-            if queue_id is not None:
-                known = {queue_id: store.queue_range(topic, queue_id)}
-            queues = (
-                store.messages(topic, each, max(has.minimum, has.maximum - count))
-                for each, has in known.items()
-            )
-            # Messages lie in the log in the order in which they were stored.
-            return list(deque(merge(*queues, key=attrgetter("physical_offset")), count))
+            found: list[StoredMessage] = []
+            for has in store.ranges(topic, queue_id):
+                last = replace(has, start=max(has.start, has.end - count))
+                # Messages lie in the log in the order in which they were stored.
+                merged = sorted([*found, *store.messages([last])], key=_log_offset)
+                found = merged[-count:]
+            return found
+
+    def oldest(
+        self, topic: str, count: int, queue_id: int | None, offset: int | None, from_ms: int | None
+    ) -> list[StoredMessage]:
+        """Return the first messages from an offset of one queue, from a time, or of all.
+
+        Raises OffsetOutOfRangeError.
+        """
+        with self._open() as store:
+            ranges = store.ranges(topic, queue_id)
+            if offset is not None:
+                ranges = [replace(has, start=offset, end=max(has.end, offset)) for has in ranges]
+            elif from_ms is not None:
+                starts = store.source.offsets_at({has.queue: from_ms for has in ranges})
+                ranges = [replace(has, start=starts[has.queue]) for has in ranges]
+            found: list[StoredMessage] = []
+            for has in ranges:
+                first = replace(has, end=max(min(has.end, has.start + count), has.start))
+                found = sorted([*found, *store.messages([first])], key=_log_offset)[:count]
+            return found
 
     def by_key(self, topic: str, key: str, count: int) -> list[StoredMessage]:
         """Return the newest messages that have a key, the newest last."""
-        with self._open() as store:
-            return store.lookup.query(store.topics.get(topic).name, key, max_messages=count)
+        return self._find(topic, keys=[key], count=count)
 
     def by_id(self, topic: str, msg_id: str) -> StoredMessage | None:
-        """Return the message with a unique id or a broker's id, or None."""
-        with self._open() as store, suppress(MessageNotFoundError):
-            return store.lookup.by_id(store.topics.get(topic).name, msg_id)
-        return None
+        """Return the first message stored with a unique id or a broker's id, or None."""
+        return next(iter(self._find(topic, ids=[msg_id])), None)
+
+    def _find(
+        self,
+        topic: str,
+        *,
+        keys: Sequence[str] = (),
+        ids: Sequence[str] = (),
+        count: int = _NO_END,
+    ) -> list[StoredMessage]:
+        from pyrocket.engine.key_lookup import LookupRequest
+
+        request = LookupRequest(topics=[topic], keys=keys, ids=ids)
+        with self._open() as store:
+            store.source.topic(topic)
+            found: list[StoredMessage] = []
+            for each in store.source.locate(request).locations:
+                newest = each[slice(max(len(each) - count, 0), len(each))]
+                for part in store.source.slices_at(newest):
+                    found += messages_of(part)
+            return sorted(found, key=_log_offset)[-count:]
 
     def send(self, messages: Iterable[Message], *, create_topic: bool) -> Sending:
         """Append the messages one by one, each after the previous result was taken.
@@ -202,16 +202,32 @@ class DirectoryTarget:
         with self._open(write=True) as store:
             try:
                 for message in messages:
-                    if not create_topic:
-                        store.topics.get(message.topic)
-                    yield store.append(message)
+                    yield store.sink.send(message, create=create_topic)
             finally:
-                store.flush()
+                store.sink.flush()
 
     def groups(self) -> list[str]:
         """Return the names of the consumer groups."""
         with self._open() as store:
-            return list(store.groups.all())
+            return list(store.admin.groups())
+
+    def group(self, name: str) -> "GroupConfig":
+        """Return the settings of one group. Raises GroupNotFoundError naming the nearest."""
+        with self._open() as store:
+            return store.admin.group(name)
+
+    def create_group(self, name: str) -> bool:
+        """Create a group; return whether it was missing. Raises GroupNameError."""
+        with self._open(write=True) as store:
+            is_new = name not in store.admin.groups()
+            store.admin.create_group(name)
+            return is_new
+
+    def delete_group(self, name: str) -> None:
+        """Delete a group and its offsets. Raises GroupNotFoundError naming the nearest."""
+        with self._open(write=True) as store:
+            store.admin.group(name)
+            store.admin.delete_group(name)
 
     def lag(self, group: str = "") -> list[QueueLag]:
         """Return the lag of a group, or of each, in the queues of its topics.
@@ -221,10 +237,39 @@ class DirectoryTarget:
         with self._open() as store:
             return lags_of(store, group)
 
-    @contextmanager
-    def _open(self, *, write: bool = False, create: bool = False) -> "Iterator[Store]":
-        # These imports take half a second, which `--help` does not need.
-        from pyrocket.store import Store
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Return what a group has committed in a topic: queue id → next offset to consume."""
+        with self._open() as store:
+            store.source.topic(topic)
+            return _by_queue_id(store.source.committed(group, [topic]))
 
-        with Store.open(self._directory, read_only=not write, create=create) as store:
-            yield store
+    def reset_offsets(self, topic: str, to: "Reset") -> dict[int, int]:
+        """Return the offsets that a reset would commit: queue id → offset."""
+        from pyrocket.engine.group_admin import AtTime
+
+        with self._open() as store:
+            ranges = store.ranges(topic)
+            if isinstance(to, Mapping):
+                return dict(to)
+            if isinstance(to, AtTime):
+                wanted = {has.queue: to.ms for has in ranges}
+                return _by_queue_id(store.source.offsets_at(wanted))
+            is_first = to == "earliest"
+            return {has.queue.queue_id: has.start if is_first else has.end for has in ranges}
+
+    def reset(self, group: str, topic: str, to: "Reset") -> dict[int, int]:
+        """Reset a group's offsets in a topic, and return them; see `Groups.reset`."""
+        with self._open(write=True) as store:
+            return store.admin.reset_group(group, topic, to)
+
+    @contextmanager
+    def _open(self, *, write: bool = False, create: bool = False) -> Iterator[Session]:
+        with open_session(self.place, write=write, create=create) as session:
+            yield session
+
+
+_log_offset = attrgetter("physical_offset")
+
+
+def _by_queue_id(offsets: Mapping[MessageQueue, int]) -> dict[int, int]:
+    return {queue.queue_id: offset for queue, offset in sorted(offsets.items())}

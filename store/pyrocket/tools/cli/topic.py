@@ -15,11 +15,10 @@ from pyrocket.tools.cli.frame import (
     agreed,
     as_json,
     exits,
-    path_option,
     show_json,
 )
+from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import iso, show_rows
-from pyrocket.tools.cli.target import open_target
 from pyrocket.tools.summaries import QueueInfo, TopicInfo
 
 
@@ -29,15 +28,13 @@ def topic() -> None:
 
 
 @topic.command("list")
-@path_option
+@place_options
 @click.option("--all", "with_system", is_flag=True, help="Include system and retry topics.")
 @as_json
 @exits
-def list_topics(directory: str, with_system: bool, as_json: bool) -> int:
+def list_topics(place: GivenPlace, with_system: bool, as_json: bool) -> int:
     """List the topics with their queues, messages, bytes in the log, and times."""
-    found = [
-        topic for topic in open_target(directory).topics() if with_system or topic.kind == "user"
-    ]
+    found = [topic for topic in place.target().topics() if with_system or topic.kind == "user"]
     if as_json:
         show_json({"topics": [_document(topic) for topic in found]})
     else:
@@ -47,14 +44,14 @@ def list_topics(directory: str, with_system: bool, as_json: bool) -> int:
 
 @topic.command()
 @click.argument("name")
-@path_option
+@place_options
 @as_json
 @exits
-def show(name: str, directory: str, as_json: bool) -> int:
+def show(name: str, place: GivenPlace, as_json: bool) -> int:
     """Show the topic NAME, queue by queue; times are in UTC."""
     from pyrocket.tools.notebook.tables import queue_table
 
-    found = open_target(directory).topic(name)
+    found = place.target().topic(name)
     if as_json:
         show_json({**_document(found), "queues": [_queue_document(one) for one in found.queues]})
         return OK
@@ -67,7 +64,7 @@ def show(name: str, directory: str, as_json: bool) -> int:
 
 @topic.command()
 @click.argument("name")
-@path_option
+@place_options
 @click.option(
     "--queues",
     type=click.IntRange(1, MAX_QUEUES),
@@ -80,7 +77,7 @@ def show(name: str, directory: str, as_json: bool) -> int:
 @as_json
 @exits
 def create(
-    name: str, directory: str, queues: int, create_store: bool, if_missing: bool, as_json: bool
+    name: str, place: GivenPlace, queues: int, create_store: bool, if_missing: bool, as_json: bool
 ) -> int:
     """Create the topic NAME."""
     remedies = {
@@ -89,7 +86,7 @@ def create(
     }
     try:
         with advising(remedies):
-            open_target(directory).create_topic(name, queues, create_store=create_store)
+            place.target().create_topic(name, queues, create_store=create_store)
     except InvalidInputError as error:
         if error.code != "TOPIC_EXISTS" or not if_missing:
             raise
@@ -105,17 +102,17 @@ def create(
 
 @topic.command()
 @click.argument("name")
-@path_option
+@place_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_json
 @exits
-def delete(name: str, directory: str, yes: bool, as_json: bool) -> int:
+def delete(name: str, place: GivenPlace, yes: bool, as_json: bool) -> int:
     """Delete the topic NAME, its queues and all groups' offsets in it.
 
     Its messages stay in the log until that is cleaned. A new topic of this name continues at the
     old queue offsets. With --json it does not ask: without --yes nothing is deleted.
     """
-    target = open_target(directory)
+    target = place.target()
     found = target.topic(name)
     deleted = yes or (not as_json and agreed(f"Delete {name} with {found.messages:,} messages?"))
     if deleted:

@@ -12,6 +12,7 @@ from pyrocket.tools.cli.frame import (
     broker_settings,
     directory,
     exits,
+    files_only,
     print_table,
     progress,
     show_json,
@@ -22,6 +23,7 @@ from pyrocket.tools.verify.report import Report
 
 @click.command()
 @directory
+@files_only
 @as_json
 @exits
 @broker_settings

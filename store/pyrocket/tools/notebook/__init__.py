@@ -6,11 +6,13 @@
     notebook.lag("/data/store", "billing")
 
 Each function returns a `Table`: HTML in a notebook, text at a prompt, and rows for programs. The
-store is an open `Store` or a path, which is opened read-only; the default is the path in the
-environment variable PYROCKET_STORE, as in `notebook.peek(topic="orders")`. Nothing is written.
+store is an open `Store`, a path, which is opened read-only, or a broker, as in
+`notebook.topics(notebook.at("broker:8081"))`; the default is the path or the broker in the
+environment variables PYROCKET_STORE and PYROCKET_ENDPOINT, as in `notebook.peek(topic="orders")`.
+Nothing is written.
 """
 
 from pyrocket.tools.notebook.table import Table
-from pyrocket.tools.notebook.tables import groups, lag, peek, queues, topics
+from pyrocket.tools.notebook.tables import at, groups, lag, peek, queues, topics
 
-__all__ = ["Table", "groups", "lag", "peek", "queues", "topics"]
+__all__ = ["Table", "at", "groups", "lag", "peek", "queues", "topics"]

@@ -3,16 +3,26 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from os import PathLike
+from typing import Any
 
 from pyrocket.arguments import local_path
 from pyrocket.errors import InvalidInputError, StoreNotFoundError, TopicNotFoundError
 from pyrocket.formats.properties import RESERVED_PROPERTIES
-from pyrocket.message import StoredMessage
+from pyrocket.message import MessageQueue, StoredMessage
 from pyrocket.store import Store
 from pyrocket.tools.notebook.table import Table
+from pyrocket.tools.session import (
+    Place,
+    Session,
+    broker_place,
+    connect,
+    open_session,
+    session_of,
+)
 from pyrocket.tools.summaries import (
     QueueLag,
     TopicInfo,
@@ -22,8 +32,8 @@ from pyrocket.tools.summaries import (
     topics_of,
 )
 
-StoreOrPath = Store | str | PathLike[str] | None
-"""None means the store named by the environment variable PYROCKET_STORE."""
+StoreOrPath = Store | Session | str | PathLike[str] | None
+"""None: the store named by the environment variable PYROCKET_STORE, or by PYROCKET_ENDPOINT."""
 
 _BARS = "▁▂▃▄▅▆▇█"
 _TREND_PARTS = 16
@@ -45,7 +55,7 @@ def topics(store: StoreOrPath = None, *, system: bool = False) -> Table:
             for trend in [_trend(opened, one)]
         ]
         columns = ("topic", "queues", "messages", "bytes", "first", "last", "trend")
-        return Table(f"Topics of {opened.path}", columns, rows)
+        return Table(f"Topics of {opened.name}", columns, rows)
 
 
 def queues(store: StoreOrPath = None, topic: str = "") -> Table:
@@ -75,7 +85,7 @@ def groups(store: StoreOrPath = None) -> Table:
     lag, bytes, behind: as in `lag`, summarized over all queues.
     """
     with _opened(store) as opened:
-        return group_table(f"Groups of {opened.path}", opened.groups.all(), lags_of(opened))
+        return group_table(f"Groups of {opened.name}", opened.admin.groups(), lags_of(opened))
 
 
 def group_table(title: str, names: Iterable[str], lags: Iterable[QueueLag]) -> Table:
@@ -101,7 +111,7 @@ def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
     with _opened(store) as opened:
         title = "Lag of all groups" if group is None else f"Lag of {group}"
         if group is not None:
-            group = opened.groups.get(group).name
+            group = opened.admin.group(group).name
         return lag_table(title, lags_of(opened, group or ""))
 
 
@@ -134,8 +144,8 @@ def peek(
     with _opened(store) as opened:
         found = [
             message
-            for queue_id in (opened.offsets(topic) if queue is None else [queue])
-            for message in _newest(opened, topic, queue_id, n)
+            for has in opened.ranges(topic, queue)
+            for message in opened.messages([replace(has, start=max(has.start, has.end - n))])
         ]
         found.sort(key=lambda one: (one.store_timestamp, one.physical_offset))
         columns = ("queue", "offset", "stored", "tags", "keys", "properties", "body")
@@ -143,20 +153,44 @@ def peek(
 
 
 @contextmanager
-def _opened(store: StoreOrPath) -> Iterator[Store]:
+def _opened(store: StoreOrPath) -> Iterator[Session]:
     """Yield the store; one given by its path is opened read-only and closed at the end."""
-    if isinstance(store, Store):
-        yield store
+    if isinstance(store, Store | Session):
+        yield session_of(store) if isinstance(store, Store) else store
         return
-    store = store or local_path(os.environ.get("PYROCKET_STORE", ""))
-    if not store:
+    path = os.fspath(store) if store else local_path(os.environ.get("PYROCKET_STORE", ""))
+    place = Place(path=path) if path else broker_place()
+    if not place.name:
         raise StoreNotFoundError(
             "no store is named.",
-            remedy="Give its directory, or set the environment variable PYROCKET_STORE.",
+            remedy="Give its directory or `notebook.at(endpoint)`, or set the environment variable"
+            " PYROCKET_STORE or PYROCKET_ENDPOINT.",
             code="STORE_PATH",
         )
-    with Store.open(store, read_only=True) as opened:
+    with open_session(place) as opened:
         yield opened
+
+
+def at(
+    endpoint: str = "",
+    *,
+    tls: bool = False,
+    ca: str = "",
+    access_key: str = "",
+    secret_key_file: str = "",
+) -> Session:
+    """Return a connection to a broker, to be given in place of a store; close it at the end.
+
+    What is not given is taken from the environment: PYROCKET_ENDPOINT, PYROCKET_TLS, PYROCKET_CA,
+    PYROCKET_ACCESS_KEY, PYROCKET_SECRET_KEY, PYROCKET_SECRET_KEY_FILE. Raises TransportError.
+
+        with notebook.at("broker:8081", tls=True, access_key="ana") as broker:
+            notebook.topics(broker)
+    """
+    given: dict[str, Any] = {"endpoint": endpoint, "tls": tls, "ca": ca, "access_key": access_key}
+    given["secret_key_file"] = secret_key_file
+    known = {name: value for name, value in given.items() if value}
+    return connect(replace(broker_place(), **known))
 
 
 def _named(topic: str) -> str:
@@ -167,12 +201,6 @@ def _named(topic: str) -> str:
     return topic
 
 
-def _newest(store: Store, topic: str, queue_id: int, n: int) -> list[StoredMessage]:
-    first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-    start = max(first, end - n)
-    return store.read(topic, queue_id, start, end - start) if end > start else []
-
-
 def _row(one: StoredMessage) -> tuple[object, ...]:
     stored = datetime.fromtimestamp(one.store_timestamp / 1000, timezone.utc)
     names = (name for name in one.properties if name not in RESERVED_PROPERTIES)
@@ -181,17 +209,15 @@ def _row(one: StoredMessage) -> tuple[object, ...]:
     return one.queue_id, one.queue_offset, stored, one.tags, keys, properties, one.body
 
 
-def _trend(store: Store, topic: TopicInfo) -> str:
+def _trend(session: Session, topic: TopicInfo) -> str:
     """Return one bar per interval, its height relative to the interval with most messages."""
     if topic.first is None or topic.last is None:
         return ""
     queues = [queue for queue in topic.queues if queue.queue_id < topic.read_queues]
+    places = [MessageQueue(topic.name, session.hello.broker, queue.queue_id) for queue in queues]
     first, last = (round(time.timestamp() * 1000) for time in (topic.first, topic.last))
     edges = [first + (last + 1 - first) * part // _TREND_PARTS for part in range(1, _TREND_PARTS)]
-    ends = [
-        sum(store.offset_by_time(topic.name, queue.queue_id, edge) for queue in queues)
-        for edge in edges
-    ]
+    ends = [sum(session.source.offsets_at(dict.fromkeys(places, edge)).values()) for edge in edges]
     begin, end = sum(one.minimum for one in queues), sum(one.maximum for one in queues)
     counts = [after - before for before, after in pairwise([begin, *ends, end])]
     most = max(*counts, 1)

@@ -1,0 +1,112 @@
+"""How commands name a store: `--path` or `--endpoint`, environment variables, one settings file.
+
+An option wins over the environment, and that over the settings file: TOML with the keys of `Place`,
+named by `--config` or PYROCKET_CONFIG. There is no option for a secret, which other users of the
+machine could read in the list of processes: it is in a file or in PYROCKET_SECRET_KEY.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from pyrocket.arguments import local_path
+from pyrocket.errors import OptionError
+from pyrocket.tools.cli.target import Target
+from pyrocket.tools.session import ENVIRONMENT, Place, environment
+
+_KEYS = [each.name for each in fields(Place)]
+_CODE = "CLI_SETTINGS"
+
+
+@dataclass(frozen=True)
+class GivenPlace:
+    """What the options of a command say; the rest is looked up when the store is opened."""
+
+    options: Mapping[str, Any]
+    config: str | None
+
+    def target(self) -> Target:
+        """Return the store. Raises OptionError, click.UsageError."""
+        place = self.find()
+        if place.endpoint:
+            # The library writes the reasons of failed connections to standard error.
+            os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        return Target(place)
+
+    def find(self) -> Place:
+        """Return where the store is. Raises OptionError, click.UsageError."""
+        layers = [self.options, environment(), _settings(self.config)]
+        known: dict[str, Any] = {}
+        for layer in layers:
+            if "path" in layer and "endpoint" in layer:
+                raise click.UsageError("Name one store: either a path or an endpoint.")
+            has_store = "path" in known or "endpoint" in known
+            known |= {
+                name: value
+                for name, value in layer.items()
+                if name not in known and not (has_store and name in ("path", "endpoint"))
+            }
+        if "path" not in known and "endpoint" not in known:
+            raise click.UsageError(
+                "Name a store: --path DIRECTORY (or PYROCKET_STORE), or --endpoint HOST:PORT (or"
+                " PYROCKET_ENDPOINT)."
+            )
+        if "secret_key_file" in self.options:
+            known.pop("secret_key", None)
+        if "path" in known:
+            known["path"] = local_path(known["path"])
+        return Place(**known)
+
+
+def _settings(file: str | None) -> Mapping[str, Any]:
+    """Return the keys of the settings file; none without a file."""
+    file = file or os.environ.get("PYROCKET_CONFIG")
+    if not file:
+        return {}
+    from pyrocket.broker.files import read_toml, refuse_if_others_can_read
+
+    found = read_toml(file, code=_CODE)
+    for name, value in found.items():
+        if name not in _KEYS:
+            near = get_close_matches(name, _KEYS, 1)
+            remedy = f"Did you mean {near[0]!r}?" if near else f"The keys are {', '.join(_KEYS)}."
+            raise OptionError(f"{file}: unknown key {name!r}.", remedy=remedy, code=_CODE)
+        if not isinstance(value, bool if name == "tls" else str):
+            kind = "true or false" if name == "tls" else "text"
+            raise OptionError(f"{file}: {name} is not {kind}.", remedy="Correct it.", code=_CODE)
+    if "secret_key" in found:
+        refuse_if_others_can_read(file, code=_CODE)
+    return found
+
+
+_FLAGS = (
+    click.option("--path", metavar="DIRECTORY", help="The store's directory, or a file: URI."),
+    click.option("--endpoint", metavar="HOST:PORT", help="The store's broker, instead of --path."),
+    click.option("--tls", is_flag=True, help="The broker's connection is encrypted."),
+    click.option("--ca", metavar="FILE", help="PEM of the certificates that sign the broker's."),
+    click.option("--access-key", metavar="USER", help="The user at the broker."),
+    click.option("--secret-key-file", metavar="FILE", help="A file that has the user's secret."),
+    click.option("--config", metavar="FILE", help="TOML with these settings."),
+)
+
+
+def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name a store; passed as `place`, a `GivenPlace`."""
+
+    @functools.wraps(command)
+    def run(*, config: str | None, **given: Any) -> Any:
+        options = {
+            name: given.pop(name) for name in ENVIRONMENT if name in given and name != "secret_key"
+        }
+        named = {name: value for name, value in options.items() if value not in (None, False)}
+        return command(place=GivenPlace(named, config), **given)
+
+    wrapped: Callable[..., Any] = run
+    for option in reversed(_FLAGS):
+        wrapped = option(wrapped)
+    return wrapped
