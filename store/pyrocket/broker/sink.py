@@ -33,7 +33,10 @@ class StoreSink:
         `create`.
         """
         self.prepare(message.topic, create)
-        return self._store.append(message)
+        sent = self._store.append(message)
+        if "appends" in vars(self):
+            self.appends.after_append()
+        return sent
 
     def prepare(self, topic: str, create: bool = True, queues: int | None = None) -> TopicConfig:
         """Return the topic, created if it is missing and `create`. Raises TopicNotFoundError."""
