@@ -2,8 +2,12 @@
 
 import importlib.util
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from pyrocket import Store
@@ -102,6 +106,18 @@ def test_tls_and_credentials(path, tmp_path):
         ]
         assert result(programs[0]) == ["hello"]
         assert result(programs[1])
+
+
+def test_the_example_of_the_page(path, tmp_path):
+    page = Path(__file__).parents[4] / "store" / "BROKER.md"
+    (example,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    with broker_process.running(path) as (_, found):
+        code = example.replace("127.0.0.1:8081", found.listen[0]) + "import os\nos._exit(0)\n"
+        environment = {**os.environ, "HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "b'one'\n", done.stderr
+    assert [one.body for one in read(path, TOPIC)] == [b"one"]
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.heavy)])
