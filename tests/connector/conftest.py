@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from pyrocket import Client, Connection, RemoteAdmin, RemoteSink, Store
 from pyspark_pyrocket.transport.path import forget
 from support import over_endpoint
-from support.broker_process import running
+from support.broker_process import RestartableBroker
 from support.queue_numbers import Numbers
 from support.transports import disconnect
 
@@ -28,6 +29,7 @@ class Box:
     path: str
     topic: str = "t"
     address: str = ""
+    broker: RestartableBroker | None = None
 
     @property
     def target(self):
@@ -41,6 +43,27 @@ class Box:
     def other(self, topic):
         """Return another topic of the same store."""
         return replace(self, topic=topic)
+
+    @contextmanager
+    def store(self, config=None):
+        """Open the store for writing; its broker is stopped meanwhile."""
+        if self.broker:
+            self.broker.stop()
+        try:
+            with Store.open(self.path, create=True, config=config) as store:
+                yield store
+        finally:
+            if self.broker:
+                self.broker.start()
+
+    def recreate(self, config):
+        """Create the store with other sizes of its files."""
+        if self.broker:
+            self.broker.stop()
+            shutil.rmtree(self.path)
+        Store.open(self.path, create=True, config=config).close()
+        if self.broker:
+            self.broker.start()
 
     @contextmanager
     def client(self):
@@ -176,8 +199,9 @@ def box(tmp_path, request):
     if getattr(request, "param", "path") == "path":
         yield Box(path)
         return
-    with running(Path(path)) as (_, found):
-        yield Box(path, address=found.listen[0])
+    broker = RestartableBroker(path)
+    yield Box(path, address=broker.address, broker=broker)
+    broker.stop()
     disconnect()
 
 

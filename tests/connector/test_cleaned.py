@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from pyrocket import Retention, Store
+from pyrocket import Retention
 from pyrocket.errors import OffsetOutOfRangeError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
@@ -17,7 +17,7 @@ from support.stores import SMALL, batch, set_disk_usage
 def small(box, monkeypatch):
     """A store of small files on a disk with free space: only `clean` deletes files."""
     set_disk_usage(monkeypatch, 100)
-    Store.open(box.path, create=True, config=SMALL).close()
+    box.recreate(SMALL)
     return box.create(queues=1)
 
 
@@ -27,7 +27,7 @@ def texts(first, count):
 
 def clean(box):
     """Delete all log files except the last; return the first remaining offset."""
-    with Store.open(box.path) as store:
+    with box.store() as store:
         assert store.clean(hours=0).removals
         return store.min_offset("t", 0)
 
@@ -80,7 +80,7 @@ def test_fail_on_data_loss_fails_after_retention_has_deleted_messages(small, str
     stream.drain(failOnDataLoss="true")
     small.send(*texts(10, 60), queue=0)
     keeps_little = replace(SMALL, retention=Retention(total_bytes=SMALL.log_file_bytes))
-    with Store.open(small.path, config=keeps_little) as store:
+    with small.store(keeps_little) as store:
         store.append_batch(batch([b"last"], 0), topic="t")
         first = store.min_offset("t", 0)
     assert first > 10
@@ -139,7 +139,7 @@ def test_a_data_frame_whose_messages_were_deleted_is_an_error(spark, small):
 def test_a_look_up_whose_messages_were_deleted_is_an_error(small):
     """Without Spark: the read is planned, files are cleaned, and the tasks run."""
     rows = {"queueId": pa.array([0] * 60, pa.int32()), "keys": pa.array([["k"]] * 60)}
-    with Store.open(small.path) as store:
+    with small.store() as store:
         texts_and_keys = pa.record_batch({"body": pa.array(texts(0, 60)), **rows})
         store.append_batch(texts_and_keys, topic="t")
     columns = StructType().add("queueOffset", "long")
@@ -156,7 +156,7 @@ def test_a_look_up_whose_messages_were_deleted_is_an_error(small):
 def test_a_recreated_topic_of_the_same_name_does_not_block_the_query(small, stream):
     small.send(*texts(0, 10), queue=0)
     stream.drain()
-    with Store.open(small.path) as store:
+    with small.store() as store:
         store.topics.delete("t")
     small.create(queues=1).send("new", queue=0)
     with pytest.raises(PySparkException, match=r"TOPIC_RECREATED.*onDataLoss"):

@@ -1,7 +1,9 @@
 """The driver reports an unusable broker before any task, with a remedy."""
 
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from pyrocket import Store
@@ -26,6 +28,7 @@ users = ["spark"]
 topics = ["t"]
 allow = ["publish", "subscribe"]
 """
+SOON_S = 10
 SPARK = {"accessKey": "spark", "secretKey": "spark's secret"}
 
 
@@ -47,16 +50,23 @@ def broker(tmp_path_factory):
 
 def refused(options, match):
     """Check that planning a read, a stream and a write fails on the driver, with a remedy."""
-    source = DefaultSource({"topic": "t", "endpoint.timeout": "2s", **options})
+    source = DefaultSource({"topic": "t", **options})
     for start in (
         lambda: source.reader(SCHEMA).partitions(),
         lambda: source.streamReader(SCHEMA).initialOffset(),
         lambda: source.writer(SCHEMA, False),
     ):
-        with pytest.raises(PyrocketError, match=match) as caught:
-            start()
-        assert options["endpoint"] in str(caught.value)
-        assert caught.value.remedy
+        refused_soon(start, options["endpoint"], match)
+
+
+def refused_soon(start, address, match):
+    """Check that a call fails within 10 s, with the address and a remedy."""
+    began = time.monotonic()
+    with pytest.raises(PyrocketError, match=match) as caught:
+        start()
+    assert time.monotonic() - began < SOON_S
+    assert address in str(caught.value)
+    assert caught.value.remedy
 
 
 def test_tls_and_credentials_are_read_from_the_options(broker, tmp_path):
@@ -96,7 +106,26 @@ def test_insufficient_credentials_are_reported(broker, given, reason):
 
 
 def test_an_address_without_a_broker_is_reported():
-    refused({"endpoint": "127.0.0.1:1"}, "TRANSPORT_FAILED.*doctor --endpoint")
+    """With the default time-outs a query that was running would wait for a minute."""
+    reader = DefaultSource({"topic": "t", "endpoint": "127.0.0.1:1"}).reader(SCHEMA)
+    refused_soon(reader.partitions, "127.0.0.1:1", "TRANSPORT_FAILED.*doctor --endpoint")
+    refused({"endpoint": "127.0.0.1:1", "endpoint.timeout": "1s"}, "TRANSPORT_FAILED.*doctor")
+
+
+@pytest.mark.slow
+def test_an_address_that_does_not_answer_is_reported():
+    """The port is open, but whatever has it, or a firewall before it, never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        refused({"endpoint": address}, "TRANSPORT_FAILED.*doctor --endpoint")
+        disconnect()
+
+
+def test_a_newer_protocol_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(broker_module, "PROTOCOL", 2)
+    with served(Store.open(tmp_path / "store", create=True)) as address:
+        refused({"endpoint": address}, "PROTOCOL_NEWER.*same release")
+        disconnect()
 
 
 def test_a_file_that_the_driver_cannot_read_is_reported(broker):
@@ -115,9 +144,10 @@ def test_a_stream_of_another_store_is_refused(broker, tmp_path):
     start = known.streamReader(SCHEMA).initialOffset()
     with running(tmp_path / "other") as (_, found):
         source = DefaultSource({"endpoint": found.listen[0], "topic": "t"})
-        with pytest.raises(PyrocketError, match=found.listen[0]) as caught:
-            source.streamReader(SCHEMA).latestOffset(start, ReadAllAvailable())
-        assert caught.value.remedy
+        reader = source.streamReader(SCHEMA)
+        refused_soon(
+            lambda: reader.latestOffset(start, ReadAllAvailable()), found.listen[0], "STORE_CHANGED"
+        )
         disconnect()
 
 

@@ -1,21 +1,23 @@
 """Spark over `endpoint`: executors without the files, restarts of the broker, and moves."""
 
+import re
 import shutil
 import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyrocket import Client, Connection, RemoteSink
-from support.broker_process import running
+from pyrocket import Client, Connection, RemoteAdmin, RemoteSink
+from support.broker_process import RestartableBroker, running
+from support.certificates import write_certificate
 from support.stores import batch
 from support.transports import disconnect
 
 JOB = Path(__file__).with_name("endpoint_job.py")
+WORKERS = JOB.with_name("endpoint_workers_job.py")
 HIDES = ["unshare", "--mount"]
 
 
@@ -26,20 +28,8 @@ def can_hide():
     return subprocess.run([*HIDES, "true"], capture_output=True, check=False).returncode == 0
 
 
-class Restarted:
-    """A broker that is stopped and started again on the same port."""
-
-    def __init__(self, path):
-        self._path, self._stack, self.address, self.metrics = Path(path), ExitStack(), "", ""
-        self.start()
-
-    def start(self):
-        flags = ("--listen", self.address or "127.0.0.1:0", "--metrics", "127.0.0.1:0")
-        _, found = self._stack.enter_context(running(self._path, *flags))
-        self.address, self.metrics = found.listen[0], found.metrics
-
-    def stop(self):
-        self._stack.close()
+class Broker(RestartableBroker):
+    """A broker that counts calls."""
 
     def calls(self):
         """Count the calls so far."""
@@ -53,7 +43,7 @@ class Restarted:
 def broker(box):
     """A broker for the store of the box."""
     box.create(queues=2)
-    broker = Restarted(box.path)
+    broker = Broker(box.path)
     yield broker
     broker.stop()
     disconnect()
@@ -76,9 +66,9 @@ def test_executors_need_no_access_to_the_files(box, broker, tmp_path):
     assert sorted(int(body) for body in box.other("second").bodies()) == list(range(600))
 
 
-@pytest.mark.parametrize("batches", [4, pytest.param(50, marks=pytest.mark.heavy)])
-def test_reused_workers_survive_a_restart_of_the_broker(served, stream, broker, batches):
+def test_reused_workers_outlive_a_restart_of_the_broker(served, stream, broker):
     """Spark's workers are forked, and each is used for many micro-batches."""
+    batches = 8
     sent = [f"{number:04}" for number in range(10 * batches)]
     served.send(*sent)
     query = (
@@ -92,8 +82,9 @@ def test_reused_workers_survive_a_restart_of_the_broker(served, stream, broker, 
         .start()
     )
     try:
-        wait_until(lambda: len(query.recentProgress) >= batches // 2)
+        wait_until(lambda: len(stream.batches("commits")) >= 2)
         broker.stop()
+        assert 2 <= len(stream.batches("commits")) < batches
         time.sleep(0.5)
         broker.start()
         query.processAllAvailable()
@@ -101,6 +92,46 @@ def test_reused_workers_survive_a_restart_of_the_broker(served, stream, broker, 
     finally:
         query.stop()
     assert served.other("copy").bodies() == sorted(body.encode() for body in sent)
+
+
+@pytest.mark.spark
+@pytest.mark.heavy
+def test_four_reused_workers_outlive_a_restart_of_the_broker(box, broker, tmp_path):
+    """50 micro-batches of four tasks; the broker is away in the middle of them."""
+    broker_grows(broker, 4)
+    served = replace(box, address=broker.address)
+    for queue in range(4):
+        served.send(*(f"{queue}-{number:04}" for number in range(500)), queue=queue)
+    commits, result = tmp_path / "checkpoint" / "commits", tmp_path / "workers"
+    command = [sys.executable, WORKERS, broker.address, tmp_path / "checkpoint", result]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def committed():
+        return len([*commits.glob("[0-9]*")]) if commits.exists() else 0
+
+    try:
+        wait_until(lambda: committed() >= 20 or job.poll() is not None, seconds=180)
+        broker.stop()
+        moment = committed()
+        time.sleep(1)
+        broker.start()
+        output, _ = job.communicate(timeout=300)
+    finally:
+        job.kill()
+    assert job.returncode == 0, output[-3000:]
+    assert 20 <= moment <= 40
+    assert committed() >= 50
+    workers = [int(seconds) for seconds in result.read_text().split()]
+    assert len(workers) >= 4
+    assert sum(seconds >= 10 for seconds in workers) >= 4, "the workers are not reused"
+    expected = sorted(f"{queue}-{at:04}".encode() for queue in range(4) for at in range(500))
+    assert served.other("copy").bodies() == expected
+
+
+def broker_grows(broker, queues):
+    client = Client(Connection(broker.address))
+    RemoteAdmin(client).update_topic("t", read_queues=queues, write_queues=queues)
+    client.close()
 
 
 def wait_until(holds, seconds=60):
@@ -186,3 +217,73 @@ def test_a_checkpoint_moves_between_path_and_endpoint(box, spark, tmp_path, to_e
     first("a", "b")
     second("c", "d")
     assert box.other("copy").bodies() == [body.encode() for body in sorted(sent)]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_tasks_use_tls_and_credentials(box, spark, tmp_path):
+    """A read, a stream and a write of a user who may do just that; plans do not show the secret."""
+    box.create(queues=2)
+    pem, key = write_certificate(tmp_path)
+    secret, users = tmp_path / "secret", tmp_path / "users.toml"
+    for path in (secret, users):
+        path.touch(0o600)
+    secret.write_text("spark's secret")
+    users.write_text(
+        '[users.spark]\nsecret = "spark\'s secret"\n[[rules]]\nusers = ["spark"]\n'
+        'topics = ["t", "copy"]\nallow = ["publish", "subscribe", "admin"]\n'
+    )
+    flags = ("--users", users, "--tls-certificate", pem, "--tls-key", key)
+    with running(Path(box.path), *flags) as (_, found):
+        target = {"endpoint": found.listen[0], "endpoint.tls": "true", "endpoint.ca": str(pem)}
+        target |= {"accessKey": "spark", "secretKeyFile": str(secret)}
+        rows = spark.range(200).selectExpr("CAST(id AS STRING) AS body").repartition(4)
+        rows.write.format("pyrocket").mode("append").options(**target, topic="t").save()
+        query = (
+            spark.readStream.format("pyrocket")
+            .options(**target, topic="t", startingOffsets="earliest", maxOffsetsPerTrigger=50)
+            .schema("body STRING")
+            .load()
+            .writeStream.format("pyrocket")
+            .options(**target, topic="copy")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+        read = spark.read.format("pyrocket").options(**target, topic="copy").schema("body STRING")
+        assert sorted(int(row.body) for row in read.load().collect()) == [*range(200)]
+        with_secret = {**target, "secretKey": "spark's secret"}
+        del with_secret["secretKeyFile"]
+        frame = spark.read.format("pyrocket").options(**with_secret, topic="copy").load()
+        assert frame.count() == 200
+        assert "spark's secret" not in frame._jdf.queryExecution().toString()
+        with pytest.raises(Exception, match="PERMISSION_DENIED"):
+            spark.read.format("pyrocket").options(**target, topic="forbidden").load().count()
+        disconnect()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_recipe_of_a_move_between_path_and_endpoint(box, tmp_path):
+    """The program of store/BROKER.md, run by path, over endpoint, and by path again."""
+    page = JOB.parents[2] / "store" / "BROKER.md"
+    (code,) = re.findall(r"```python\n(# pipeline\.py.*?)```", page.read_text(), re.DOTALL)
+    program = tmp_path / "pipeline.py"
+    program.write_text(code)
+    box.other("orders").create(queues=2)
+
+    def run(place):
+        command = [sys.executable, program, *place, tmp_path / "checkpoint"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    box.other("orders").send("a", "b")
+    run(["path", box.path])
+    with running(Path(box.path)) as (_, found):
+        replace(box, address=found.listen[0], topic="orders").send("c", "d")
+        run(["endpoint", found.listen[0]])
+        disconnect()
+    box.other("orders").send("e")
+    run(["path", box.path])
+    assert box.other("shipments").bodies() == [b"a", b"b", b"c", b"d", b"e"]

@@ -21,7 +21,8 @@ from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source import group_follower
 from pyspark_pyrocket.source.group_follower import GroupFollower
-from pyspark_pyrocket.transport.path import PathSource, PathTarget, forget
+from pyspark_pyrocket.transport.path import PathSource, forget
+from pyspark_pyrocket.transport.targets import target_of
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 ALL = ReadAllAvailable()
@@ -96,7 +97,7 @@ def test_the_initial_offset_of_a_new_query_moves_no_group(box, make):
 def test_a_group_never_moves_backwards(box, make):
     box.create(queues=1)
     box.send("a", "b", "c", queue=0)
-    with Store.open(box.path) as store:
+    with box.store() as store:
         store.groups.commit("billing", "t", {0: 3})
     reader = make()
     end = ask(reader, reader.initialOffset(), ReadMaxRows(1))
@@ -122,7 +123,7 @@ def test_nothing_is_written_without_progress(box, make, monkeypatch):
     monkeypatch.setattr(PathSource, "commit", lambda *_: pytest.fail("opened"))
     for _ in range(3):
         ask(reader, end)
-    type(box)(box.path, "other").send("elsewhere")
+    box.other("other").send("elsewhere")
     ask(reader, end)
 
 
@@ -225,11 +226,11 @@ def test_only_a_deleted_topic_is_reported_as_missing(box, make, caplog):
     asked = ReadOptions.parse(Request({**box.options, "commitToGroup": "other"}, "/"), STREAM)
     del end["offsets"]["t"]["broker-a"]["0"]
     box.grow(queues=1)
-    GroupFollower(PathTarget(box.path), asked).follow(end)
+    GroupFollower(target_of(asked), asked).follow(end)
     assert "does not exist" not in caplog.text
-    with Store.open(box.path) as store:
+    with box.store() as store:
         store.topics.delete("t")
-    GroupFollower(PathTarget(box.path), asked).follow(end)
+    GroupFollower(target_of(asked), asked).follow(end)
     assert "no offsets in topic 't', which does not exist" in caplog.text
 
 
@@ -241,16 +242,16 @@ def test_a_truncated_queue_is_committed_up_to_its_end(box, make):
     end["offsets"]["t"]["broker-a"]["0"] = 9
     asked = {**box.options, "commitToGroup": "billing"}
     asked = ReadOptions.parse(Request(asked, "/"), STREAM)
-    GroupFollower(PathTarget(box.path), asked).follow(end)
+    GroupFollower(target_of(asked), asked).follow(end)
     assert committed(box) == {0: 2, 1: 1}
 
 
 def test_progress_is_committed_in_all_topics(box, make):
-    other = type(box)(box.path, "u").create(queues=1)
+    other = box.other("u").create(queues=1)
     box.create(queues=1)
     other.send("a", "b")
     box.send("c")
-    asked = {"path": box.path, "subscribe": "t,u", "startingOffsets": "earliest"}
+    asked = {**box.target, "subscribe": "t,u", "startingOffsets": "earliest"}
     reader = DefaultSource({**asked, "commitToGroup": "billing"}).streamReader(schema=SCHEMA)
     end = ask(reader, reader.initialOffset())
     ask(reader, end)

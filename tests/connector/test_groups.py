@@ -103,13 +103,13 @@ def test_given_starting_offsets_override_the_group(full):
 
 
 def test_the_topics_of_a_pattern_are_fixed_by_the_plan(full):
-    batch = BatchCommit.plan("export", path=full.path, subscribePattern="t.*")
-    type(full)(full.path, "tt").create()
+    batch = BatchCommit.plan("export", **full.target, subscribePattern="t.*")
+    full.other("tt").create()
     assert planned(batch) == [("t", 0, 0, 3), ("t", 1, 0, 2)]
 
 
 def test_only_the_assigned_queues_are_read_and_committed(full):
-    batch = BatchCommit.plan("export", path=full.path, assign='{"t":[1]}')
+    batch = BatchCommit.plan("export", **full.target, assign='{"t":[1]}')
     assert planned(batch) == [("t", 1, 0, 2)]
     batch.commit()
     assert committed(full) == {1: 2}
@@ -117,7 +117,7 @@ def test_only_the_assigned_queues_are_read_and_committed(full):
 
 def test_a_recreated_topic_is_not_committed(full):
     batch = BatchCommit.plan("export", **full.options)
-    with Store.open(full.path) as store:
+    with full.store() as store:
         store.topics.delete("t")
     full.create(queues=2)
     with pytest.raises(TopicRecreatedError):
@@ -133,7 +133,7 @@ def test_a_queue_removed_since_the_plan_does_not_prevent_the_commit_of_others(fu
 
 
 def test_deleted_messages_that_a_group_has_not_read_are_a_loss(full):
-    with Store.open(full.path) as store:
+    with full.store() as store:
         store.groups.commit("export", "t", {0: 1, 1: 1})
         store.topics.delete("t")
         store.topics.create("t", read_queues=2, write_queues=2)
@@ -145,7 +145,7 @@ def test_deleted_messages_that_a_group_has_not_read_are_a_loss(full):
 
 def test_invalid_options_raise_the_errors_of_a_read(full):
     with pytest.raises(TopicNotFoundError):
-        BatchCommit.plan("export", path=full.path, subscribe="none")
+        BatchCommit.plan("export", **full.target, subscribe="none")
     with pytest.raises(OptionError, match="Did you mean 'startingOffsets'"):
         BatchCommit.plan("export", **full.options, startingOfsets="earliest")
     with pytest.raises(GroupNameError, match="a b"):

@@ -99,7 +99,7 @@ def test_range_and_key_restriction_by_option(orders):
     expected = [str(n) for n in range(10, 20, 2) if n % 4 == 2]
     expected += [str(n) for n in range(17, 40, 2) if n % 4 == 1]
     assert bodies(orders, keys="k1,k2", **given) == expected
-    one_queue = {"path": orders.path, "assign": '{"t":[1]}', "keys": "k1,k2"}
+    one_queue = {**orders.target, "assign": '{"t":[1]}', "keys": "k1,k2"}
     planned = DefaultSource(one_queue).reader(SHOWN)
     found = [batch for part in planned.partitions() for batch in planned.read(part)]
     assert {queue for batch in found for queue in batch.column("queueId").to_pylist()} == {1}

@@ -47,7 +47,8 @@ def bodies(reader, start):
 
 
 def empty_store(box):
-    Store.open(box.path, create=True).close()
+    with box.store():
+        pass
 
 
 def test_a_waiting_query_needs_neither_its_topic_nor_its_columns(box):
@@ -88,7 +89,7 @@ def test_a_batch_that_waits_is_empty_without_its_topics(box):
 
 def test_a_plan_of_a_batch_needs_a_topic(box):
     empty_store(box)
-    options = {"path": box.path, "subscribe": "t", "missingTopic": "wait"}
+    options = {**box.target, "subscribe": "t", "missingTopic": "wait"}
     with pytest.raises(TopicNotFoundError, match="None of the topics"):
         BatchCommit.plan("g", **options)
 
@@ -105,7 +106,7 @@ def test_columns_cannot_be_inferred_from_a_missing_topic(box):
 def test_a_group_follows_a_query_that_waits_for_one_of_its_topics(box, caplog):
     box.create(queues=1).send("a", "b")
     options = {"subscribe": "t,later", "missingTopic": "wait", "commitToGroup": "billing"}
-    asked = {"path": box.path, "startingOffsets": "earliest", **options}
+    asked = {**box.target, "startingOffsets": "earliest", **options}
     reader = DefaultSource(asked).streamReader(schema=SCHEMA)
     _, offset = bodies(reader, reader.initialOffset())
     reader.latestOffset(offset, ALL)
@@ -155,7 +156,7 @@ def test_a_topic_is_created_in_an_existing_store_and_an_existing_one_is_unchange
     box.create(queues=1)
     reader = query(box, topic="t", createIfMissing="true")
     assert list(reader.initialOffset()["offsets"]["t"]["broker-a"]) == ["0"]
-    other = type(box)(box.path, "other")
+    other = box.other("other")
     assert list(query(other, createIfMissing="true").initialOffset()["offsets"]) == ["other"]
 
 
@@ -175,14 +176,14 @@ def test_a_store_with_all_topics_is_not_opened_for_writing(box, monkeypatch):
 
 
 def test_a_created_topic_has_the_assigned_number_of_queues(box):
-    options = {"path": box.path, "assign": '{"t": [0, 6], "u": [1]}', "createIfMissing": "true"}
+    options = {**box.target, "assign": '{"t": [0, 6], "u": [1]}', "createIfMissing": "true"}
     DefaultSource(options).streamReader(schema=SCHEMA).initialOffset()
     with Store.open(box.path, read_only=True) as store:
         assert (store.topics.get("t").read_queues, store.topics.get("u").read_queues) == (7, 4)
 
 
 def test_a_pattern_creates_a_store_and_no_topic(box):
-    options = {"path": box.path, "subscribePattern": "t.*", "createIfMissing": "true"}
+    options = {**box.target, "subscribePattern": "t.*", "createIfMissing": "true"}
     reader = DefaultSource({**options, "missingTopic": "wait"}).streamReader(schema=SCHEMA)
     initial = reader.initialOffset()
     assert initial["offsets"] == {}
@@ -226,7 +227,7 @@ def test_a_query_that_waits_for_a_topic_reads_it_from_its_first_message(box, str
     query = stream.start()
     try:
         query.processAllAvailable()
-        later = type(box)(box.path, "later").create(queues=2)
+        later = box.other("later").create(queues=2)
         later.send("sent at once", queue=1)
         query.processAllAvailable()
         later.send("sent after that", queue=1)
@@ -246,13 +247,13 @@ def test_the_stages_of_a_new_pipeline_start_in_any_order(spark, box, stream, tmp
     stream.options |= {"topic": "out", "createIfMissing": "true"}
     stream.schema = ""
     last = stream.start()
-    frame = spark.readStream.format("pyrocket").options(path=box.path, topic="in")
+    frame = spark.readStream.format("pyrocket").options(**box.target, topic="in")
     frame = frame.options(createIfMissing="true", startingOffsets="earliest").load()
     writer = frame.select("body").writeStream.format("pyrocket")
-    writer = writer.options(path=box.path, topic="out", checkpointLocation=tmp_path / "middle")
+    writer = writer.options(**box.target, topic="out", checkpointLocation=tmp_path / "middle")
     middle = writer.start()
     try:
-        type(box)(box.path, "in").send("a", "b", "c")
+        box.other("in").send("a", "b", "c")
         middle.processAllAvailable()
         last.processAllAvailable()
     finally:

@@ -90,7 +90,7 @@ POISON = ["{", '{"id":"seven","at":"2024-01-01"}', b'{"id":"\xff"}', '{"id":9}']
 def poisoned(box):
     bodies = [each.encode() if isinstance(each, str) else each for each in POISON]
     box.create(queues=1).send(*bodies, queue=0)
-    with Store.open(box.path) as store:
+    with box.store() as store:
         store.topics.create("sound")
     return box
 
@@ -233,7 +233,7 @@ def test_a_stream_is_written_as_json(spark, box, tmp_path):
     box.create(queues=1).send('{"id":1,"zz":2}', '{"id":2}', queue=0)
     source = spark.readStream.format("pyrocket").options(**box.options, startingOffsets="earliest")
     frame = source.options(valueFormat="json", valueSchema="id INT").schema("id INT").load()
-    writer = frame.writeStream.format("pyrocket").options(path=box.path, topic="copy")
+    writer = frame.writeStream.format("pyrocket").options(**box.target, topic="copy")
     writer = writer.options(valueFormat="json", checkpointLocation=str(tmp_path / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination(60)
     box.topic = "copy"

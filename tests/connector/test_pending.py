@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 
 import pytest
 from golden.java import GOLDEN, TXCHECK
-from pyrocket import Message, Store
+from pyrocket import Message
 from pyrocket.errors import OptionError, SchemaError
 from pyspark.sql.types import StructType
 from pyspark_pyrocket import DefaultSource
@@ -24,7 +24,7 @@ def delayed(box):
     """Topic t with one message and two pending ones; topic u with one pending message."""
     box.create(queues=2)
     box.send("there", queue=0)
-    with Store.open(box.path) as store:
+    with box.store() as store:
         store.topics.create("u")
         store.append(Message(topic="t", body=b"level", queue_id=1, delay_level=18, tags="A"))
         store.append(Message(topic="u", body=b"other", queue_id=0, delay_level=18))
@@ -48,7 +48,7 @@ def test_scheduled_messages_are_rows_with_a_due_time(spark, box, delayed):
 def test_a_schema_is_the_projection_of_a_view_too(spark, box, delayed):
     schema = "dueTimestamp TIMESTAMP, topic STRING, value STRING"
     source = spark.read.format("pyrocket").schema(schema)
-    frame = source.options(path=box.path, subscribe="t,u", view="scheduled").load()
+    frame = source.options(**box.target, subscribe="t,u", view="scheduled").load()
     assert sorted((row.topic, row.value) for row in frame.collect()) == [
         ("t", "level"),
         ("t", "timer"),
@@ -65,10 +65,10 @@ def test_a_topic_without_delayed_messages_has_no_scheduled_rows(spark, box):
 
 def test_half_messages_are_rows(spark, box):
     shutil.copytree(GOLDEN / TXCHECK, box.path)
-    with Store.open(box.path) as store:
+    with box.store() as store:
         store.topics.create("TopicTest")
     source = spark.read.format("pyrocket")
-    frame = source.options(path=box.path, topic="TopicTest", view="half").load()
+    frame = source.options(**box.target, topic="TopicTest", view="half").load()
     assert "dueTimestamp" not in frame.columns
     assert sorted(row.queueId for row in frame.collect()) == [0, 1]
 

@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-from pyrocket import Store
 
 
 def run_again(stream, batch):
@@ -112,7 +111,7 @@ def test_another_store_at_the_same_path_is_detected(box, stream):
 def test_a_topic_created_again_is_detected(box, stream):
     box.send("a", queue=0)
     stream.drain()
-    with Store.open(box.path) as store:
+    with box.store() as store:
         store.topics.delete("t")
     box.send("b", queue=0)
     with pytest.raises(Exception, match="TOPIC_RECREATED"):
@@ -125,7 +124,7 @@ def test_deleting_a_topic_stops_the_query_with_an_error_that_names_it(box, strea
     query = stream.start()
     try:
         query.processAllAvailable()
-        with Store.open(box.path) as store:
+        with box.store() as store:
             store.topics.delete("t")
         with pytest.raises(Exception, match="TOPIC_DELETED"):
             query.awaitTermination(60)

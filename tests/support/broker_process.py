@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from pyrocket.disk.layout import Layout
 from pyrocket.metadata.broker_file import BrokerFile
@@ -50,3 +51,19 @@ def running(path, *arguments, **environment):
     process = start(path, *given, *arguments, **environment)
     with ending(process, path) as found:
         yield process, found
+
+
+class RestartableBroker:
+    """A broker that is stopped and started again, on one port."""
+
+    def __init__(self, path):
+        self._path, self._stack, self.address, self.metrics = Path(path), ExitStack(), "", ""
+        self.start()
+
+    def start(self):
+        flags = ("--listen", self.address or "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+        _, found = self._stack.enter_context(running(self._path, *flags))
+        self.address, self.metrics = found.listen[0], found.metrics
+
+    def stop(self):
+        self._stack.close()

@@ -227,6 +227,9 @@ class MemoryTarget:
     def of_store(self, store_id):
         return replace(self, store_id=store_id)
 
+    def waiting(self):
+        return self
+
     def open_source(self):
         return MemorySource(self._found())
 

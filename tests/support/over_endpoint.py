@@ -1,31 +1,31 @@
-"""Selects the connector's tests that run with both targets, `path` and `endpoint`.
+"""Which of the connector's tests run with both targets, `path` and `endpoint`.
 
-The tests in `QUICK` run with both in each run, all others of `MODULES` in the heavy run.
+The tests named in `QUICK` do so in each run, all others of `MODULES` in the heavy one.
 """
 
 QUICK = frozenset(
     {
         "test_every_column_arrives_in_its_type",
-        "test_the_first_action_determines_the_messages_of_a_dataframe",
+        "test_the_first_action_fixes_the_messages_of_a_frame",
         "test_restarted_query_reads_every_message_exactly_once",
         "test_running_query_discovers_new_queues_and_topics",
-        "test_a_topic_flows_into_another",
+        "test_a_stream_copies_a_topic_to_another",
         "test_rows_of_all_tasks_and_topics_appear_in_one_publication",
         "test_a_micro_batch_that_was_not_published_is_published_by_its_replay",
-        "test_a_view_of_a_store_in_use_is_as_of_its_plan",
+        "test_a_view_of_a_store_in_use_shows_the_state_at_planning_time",
     }
 )
 """Tests that run over `endpoint` by default: a read, a stream, a sink, exactly-once, a view."""
 
 MODULES = {
     "test_batch_read": {
-        # Tests the forms in which a directory is given.
+        # How a directory is given.
         "test_a_path_can_be_given_to_load_and_as_a_uri",
         "test_sql_reads_and_writes_through_a_temporary_view",
-        "test_a_table_without_options_explains_the_trap_and_how_to_pass_them",
+        "test_a_table_without_options_fails_with_an_error_that_shows_how_to_pass_them",
     },
     "test_stream_read": {
-        # Tests the delay service of a reader; a broker has its own.
+        # The delay service of a reader; a broker delivers by itself.
         "test_running_query_delivers_delayed_messages_without_a_writer",
     },
     "test_stream_promises": set(),
@@ -33,19 +33,56 @@ MODULES = {
     "test_stream_write": set(),
     "test_delivery": {
         # Reads the staging files.
-        "test_a_write_leaves_no_staged_files",
+        "test_a_write_leaves_nothing_staged",
     },
     "test_kafka_mode": set(),
     "test_value_columns": set(),
     "test_views": set(),
     "test_delayed_write": {
-        # Sets a limit of the store that the writer opens; a broker has its own.
-        "test_how_far_ahead_rows_may_be_due_is_an_option",
+        # The limit of a store that the writer opens; a broker has its own.
+        "test_the_longest_delay_of_rows_is_an_option",
     },
+    "test_payload": set(),
+    "test_key_read": {
+        # A store with a clock of its own, and one that no broker has opened.
+        "test_query_by_key_and_time_range",
+        "test_messages_of_a_java_broker_are_found_by_key",
+        # The line is that of the driver's own store.
+        "test_a_log_line_names_the_indexes_used_and_the_unread_messages",
+    },
+    "test_pending": {
+        # A copied store.
+        "test_half_messages_are_rows",
+    },
+    "test_stream_replay": {
+        # The directory is moved or deleted.
+        "test_a_query_continues_after_its_store_moved_to_another_path",
+        "test_another_store_at_the_same_path_is_detected",
+    },
+    "test_group_progress": {
+        # Hold or count the lock of the directory, or the waits for it.
+        "test_available_now_waits_for_its_last_commit",
+        "test_a_store_held_by_another_process_fails_the_start_with_the_reason",
+        "test_a_broker_that_takes_the_directory_later_does_not_end_the_query",
+        "test_a_busy_writer_does_not_fail_the_start",
+    },
+    "test_missing_topics": {
+        # A broker always has a store.
+        "test_a_query_that_waits_still_needs_a_store",
+        "test_columns_cannot_be_inferred_from_a_missing_topic",
+        "test_a_new_query_creates_its_store_and_topic_when_spark_asks_where_it_starts",
+        "test_a_restarted_query_never_creates_its_store",
+        "test_a_store_with_all_topics_is_not_opened_for_writing",
+        "test_a_folder_that_is_not_a_store_does_not_become_one",
+        "test_by_default_a_query_creates_nothing",
+    },
+    "test_cleaned": set(),
+    "test_groups": set(),
+    "test_admission": set(),
 }
 """Module → its tests whose subject is the directory itself."""
 
 
 def runs(module, test):
-    """Return whether a test runs with both targets."""
+    """Whether a test runs with both targets."""
     return module in MODULES and test not in MODULES[module]

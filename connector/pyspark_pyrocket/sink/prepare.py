@@ -47,7 +47,7 @@ class Sink:
 
     def with_store(self, store: str) -> "Sink":
         """Return the sink with the uuid of the store that was found or created."""
-        return replace(self, target=self.target.of_store(store))
+        return replace(self, target=self.target.of_store(store).waiting())
 
     @property
     def body_position(self) -> int | None:
@@ -75,13 +75,15 @@ def prepare_sink(
     columns, json_body = _plan(schema, options)
     if options.topic:
         check_topic_name(options.topic)
-    sink = Sink(options, columns, target_of(options), json_body)
+    checkpoint = SinkCheckpoint.of(request) if streaming else None
+    sink = Sink(options, columns, target_of(options), json_body, checkpoint)
+    if streaming and (checkpoint is None or checkpoint.batch > 0):
+        sink = replace(sink, target=sink.target.waiting())
     if options.delivery != AT_LEAST_ONCE:
         require(sink.target, {Capability.EXACTLY_ONCE: "delivery"})
     if not streaming:
         return sink.with_store(_begin(sink, create=options.create_if_missing))
-    checkpoint = SinkCheckpoint.of(request)
-    sink = replace(sink, checkpoint=checkpoint, host=socket.gethostname())
+    sink = replace(sink, host=socket.gethostname())
     try:
         recorded = checkpoint.store() if checkpoint else ""
         return sink.with_store(_begin(sink, create=False, recorded=recorded))

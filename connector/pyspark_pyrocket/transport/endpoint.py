@@ -6,7 +6,7 @@ connections nor the thread that follows versions survive a fork: each process op
 
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyrocket import (
@@ -36,10 +36,13 @@ class EndpointTarget:
         endpoint: The broker's addresses, and the settings of calls.
         store_id: In a task, the uuid of the driver's store, empty if that has none; None on the
             driver, which accepts any store.
+        waits: Whether a broker that this process has never reached is waited for as long as one
+            that restarts.
     """
 
     endpoint: Endpoint
     store_id: str | None = None
+    waits: bool = False
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -63,7 +66,11 @@ class EndpointTarget:
 
     def of_store(self, store_id: str | None) -> "EndpointTarget":
         """Return the target that reads only this store; with None, any store."""
-        return EndpointTarget(self.endpoint, store_id)
+        return replace(self, store_id=store_id)
+
+    def waiting(self) -> "EndpointTarget":
+        """Return the target that waits for a broker that restarts, also in new processes."""
+        return replace(self, waits=True)
 
     def open_source(self) -> "EndpointSource":
         """Return the connection of this process.
@@ -72,7 +79,7 @@ class EndpointTarget:
         """
         key = os.getpid(), self.endpoint
         if key not in _open:
-            _open[key] = EndpointSource.connect(self.endpoint, in_task=bool(self.store_id))
+            _open[key] = EndpointSource.connect(self.endpoint, waits=self._waits)
         source = _open[key]
         source.greet_if_new()
         return self._checked(source)
@@ -89,14 +96,17 @@ class EndpointTarget:
 
     def open_own_source(self) -> "EndpointSource":
         """Connect for this caller alone."""
-        in_task = bool(self.store_id)
-        return self._checked(EndpointSource.connect(self.endpoint, in_task=in_task))
+        return self._checked(EndpointSource.connect(self.endpoint, waits=self._waits))
 
     def open_sink(
         self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
     ) -> "EndpointSink":
         """Return a sink over the connection of this process; the broker always has a store."""
         return EndpointSink(self.open_source().client, config)
+
+    @property
+    def _waits(self) -> bool:
+        return self.waits or bool(self.store_id)
 
     def _checked(self, source: "EndpointSource") -> "EndpointSource":
         """Return the source. Raises StoreNotSharedError if a task is connected to another store."""
@@ -148,13 +158,13 @@ class EndpointSource(RemoteSource):
         self._greeted: object | None = None
 
     @classmethod
-    def connect(cls, endpoint: Endpoint, *, in_task: bool = False) -> "EndpointSource":
+    def connect(cls, endpoint: Endpoint, *, waits: bool = False) -> "EndpointSource":
         """Return a source that connects with its first call.
 
-        On the driver a wrong address is reported soon; a task waits for a broker that restarts.
+        A wrong address is reported soon, unless the source waits for a broker that restarts.
         """
         total = endpoint.timeout_ms / 1000
-        timeouts = Timeouts(total=total, first=total) if in_task else Timeouts(total=total)
+        timeouts = Timeouts(total=total, first=total) if waits else Timeouts(total=total)
         client = Client(Connection(endpoint.addresses, credentials_of(endpoint)), timeouts)
         return cls(endpoint, client, VersionWatch(client))
 

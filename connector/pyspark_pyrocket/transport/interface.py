@@ -99,6 +99,14 @@ class Target(Protocol):
         """Return the target that opens only this store; with None, any store."""
         ...
 
+    def waiting(self) -> "Target":
+        """Return the target of a query that has reached the store before.
+
+        Where a new process cannot reach it, it waits for as long as the deadline of a call allows,
+        since a server may be restarting. Otherwise the driver soon reports a wrong address.
+        """
+        ...
+
     def open_source(self) -> "MessageSource":
         """Return the source that this process keeps open for all callers.
 

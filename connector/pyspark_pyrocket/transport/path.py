@@ -80,6 +80,10 @@ class PathTarget:
         """Return the target that opens only this store; with None, any store."""
         return PathTarget(self.path, store_id)
 
+    def waiting(self) -> "PathTarget":
+        """Return the same: a directory does not restart."""
+        return self
+
     def open_source(self) -> "PathSource":
         """Return the store opened for reading; costs two stats if it is open already."""
         return self._checked(lambda: _shared_source(self.path))

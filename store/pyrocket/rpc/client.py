@@ -78,8 +78,13 @@ class Client:
 
     def pauses(self) -> Pauses:
         """Return the pauses of a call that is made now."""
-        known, times = self.connection.was_greeted, self.timeouts
-        return Pauses(times.total if known else min(times.first, times.total))
+        return Pauses(self.timeouts.total if self._waits else self.timeouts.first)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether to wait for a broker that is away: it is known, or nothing has to fail soon."""
+        times = self.timeouts
+        return self.connection.was_greeted or times.first >= times.total
 
     def call(self, name: str, /, records: Iterable[bytes] | None = None, **arguments: Any) -> Any:
         """Make a call with one reply, and return the message.
@@ -109,7 +114,7 @@ class Client:
         connection, replies = self.connection, None
         channel = connection.channel
         try:
-            channel = connection.greeted(self.timeouts.connect)
+            channel = connection.greeted(self.timeouts.connect, waits=self._waits)
             replies = channel.unary_stream(method)(sent, metadata=connection.metadata)
             yield from replies
         except grpc.RpcError as error:
@@ -130,7 +135,8 @@ class Client:
         while True:
             channel = self.connection.channel
             try:
-                channel = self.connection.greeted(min(pauses.left, self.timeouts.connect))
+                seconds = min(pauses.left, self.timeouts.connect)
+                channel = self.connection.greeted(seconds, waits=self._waits)
                 longest = pauses.left if name in _LONG else self.timeouts.call
                 return once(channel, min(pauses.left, longest))
             except (grpc.RpcError, TransportError) as error:
@@ -184,5 +190,13 @@ def _may_repeat(error: Any) -> bool:
         return error.repeat_is_safe
     if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return isinstance(carried_error(error, ""), BrokerBusyError)
-    is_lost = error.code() == grpc.StatusCode.UNAVAILABLE
+    is_lost = error.code() == grpc.StatusCode.UNAVAILABLE or _was_cancelled(error)
     return is_lost and not is_distrusted(error)
+
+
+def _was_cancelled(error: Any) -> bool:
+    """Whether a broker that stops has cancelled a call, which no client of ours does itself.
+
+    Calls of a channel that is closed here have the same code.
+    """
+    return error.code() == grpc.StatusCode.CANCELLED and error.details() != "Channel closed!"

@@ -27,6 +27,11 @@ _CLOCK_DIFFERENCE_S = 5
 _UNANSWERED = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
+    # Otherwise a channel tries to connect less and less often, every two minutes in the end, and
+    # fails all calls in between.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -99,15 +104,18 @@ class Connection:
         """What each call carries."""
         return self._credentials.metadata()
 
-    def greeted(self, seconds: float) -> Any:
+    def greeted(self, seconds: float, *, waits: bool = False) -> Any:
         """Return the channel after its first call.
+
+        With `waits` that call waits for a broker that cannot be reached yet: a lost one is found as
+        soon as it is back. With several addresses the next one is tried instead.
 
         Raises grpc.RpcError, TransportError, UnsupportedError, StoreNotSharedError.
         """
         with self._lock:
             channel = self.channel
             if not self._greeted:
-                self._greet(channel, seconds)
+                self._greet(channel, seconds, waits=waits and len(self._addresses) == 1)
                 self._greeted = self.was_greeted = True
             return channel
 
@@ -133,11 +141,13 @@ class Connection:
         if channel is not None and self._pid == os.getpid():
             channel.close()
 
-    def _greet(self, channel: Any, seconds: float) -> None:
+    def _greet(self, channel: Any, seconds: float, *, waits: bool) -> None:
         method, request, reply = method_of("Hello")
         sent = request(release=RELEASE, protocol=PROTOCOL).SerializeToString()
         try:
-            data = channel.unary_unary(method)(sent, timeout=seconds, metadata=self.metadata)
+            data = channel.unary_unary(method)(
+                sent, timeout=seconds, metadata=self.metadata, wait_for_ready=waits
+            )
         except grpc.RpcError as error:
             if error.code() not in _UNANSWERED:
                 raise

@@ -147,8 +147,11 @@ def test_an_empty_batch_is_noted(store, sink):
 class Lost(grpc.RpcError):
     """The error of a call whose connection was cut."""
 
+    def __init__(self, code=grpc.StatusCode.UNAVAILABLE):
+        self._code = code
+
     def code(self):
-        return grpc.StatusCode.UNAVAILABLE
+        return self._code
 
     def details(self):
         return "cut"
@@ -183,7 +186,7 @@ class Cut:
         def cut(request, timeout, metadata):
             lost = next(self.count) % 2 == 0
             if lost and not self.after:
-                raise Lost
+                raise Lost(grpc.StatusCode.CANCELLED)  # As a broker that stops does.
             reply = call(request, timeout=timeout, metadata=metadata)
             if lost:
                 raise Lost

@@ -93,6 +93,13 @@ def test_a_wrong_setting_is_refused_before_the_store_is_made(tmp_path):
     assert done.stderr.startswith("Error [BROKER_SETTING]: --drain is 'soon'.")
     done = run("broker", tmp_path / "store", PYROCKET_BROKER_DRIAN="1s")
     assert "PYROCKET_BROKER_DRAIN?" in done.stderr
+    (tmp_path / "broker.toml").write_text("drian = '1s'\n")
+    done = run("broker", tmp_path / "store", "-c", tmp_path / "broker.toml")
+    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 2)
+    assert "Did you mean drain?" in done.stderr
+    done = run("broker", tmp_path / "store", "--drian", "1s")
+    assert done.exit_code == 2
+    assert "--drain" in done.stderr
     assert not (tmp_path / "store").exists()
 
 
@@ -132,6 +139,11 @@ def test_a_bad_certificate_or_users_file_is_refused_before_the_store_is_made(tmp
     done = run("broker", tmp_path / "store", "--users", users)
     assert done.stderr.startswith("Error [BROKER_USERS]")
     assert "Did you mean secret?" in done.stderr
+    rule = '[[rules]]\nusers = ["a"]\ntopics = ["*"]\nallow = ["subscibe"]\n'
+    users.write_text(f"[users.a]\nsecret = 'long enough'\n{rule}")
+    done = run("broker", tmp_path / "store", "--users", users)
+    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 2)
+    assert "Did you mean subscribe?" in done.stderr
     assert not (tmp_path / "store").exists()
 
 

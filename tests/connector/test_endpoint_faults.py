@@ -1,0 +1,165 @@
+"""Connections that are cut, half open, slow or abandoned: rows are exact, and nothing leaks."""
+
+import os
+import socket
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyrocket import (
+    Client,
+    Connection,
+    MessageQueue,
+    QueueRange,
+    RemoteSink,
+    RemoteSource,
+    SinkBatch,
+    Timeouts,
+    decode_slices,
+)
+from support.broker_process import running
+from support.cutting_proxy import cutting
+from support.transports import disconnect
+
+
+@pytest.fixture
+def broker(box):
+    """A broker as a process, for the store of the box."""
+    box.create(queues=2)
+    with running(Path(box.path)) as (process, found):
+        yield process, found.listen[0]
+    disconnect()
+
+
+def rows(first, count=20):
+    return pa.record_batch({"body": [f"{number}" for number in range(first, first + count)]})
+
+
+def counted(box, topic):
+    return Counter(int(body) for body in box.other(topic).bodies())
+
+
+def test_lost_replies_leave_exactly_once_rows_exact_and_the_others_all_there(box, broker):
+    with cutting(broker[1], every=5) as proxy:
+        client = Client(Connection(proxy.address), Timeouts(total=60))
+        sink, source = RemoteSink(client), RemoteSource(client)
+        for number in range(20):
+            sink.append(rows(20 * number), topic="repeated")
+            batch = SinkBatch(identity="query", target="", batch=number)
+            with sink.stage(batch, partition=0, attempt=0) as stager:
+                stager.append(rows(20 * number), topic="once")
+                sink.publish(batch, [stager.finish()])
+        found = Counter()
+        for queue, at in source.bounds(["once"]).items():
+            slices = source.slices([QueueRange(queue, at.minimum, at.maximum)])
+            for each in decode_slices(slices, ["body"]):
+                found.update(int(body) for body in each.column(0).to_pylist())
+        client.close()
+        assert proxy.cuts >= 10
+    assert found == counted(box, "once") == Counter(range(400))
+    assert counted(box, "repeated").keys() == set(range(400))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [7, pytest.param(3, marks=pytest.mark.heavy)])
+def test_spark_over_a_connection_that_is_cut_again_and_again(box, broker, stream, every):
+    with cutting(broker[1], every=every) as proxy:
+        cut = replace(box, address=proxy.address)
+        queries = []
+        cut.send(*map(str, range(200)))
+        for topic, delivery in (("once", "exactly-once"), ("repeated", "at-least-once")):
+            query = (
+                stream.spark.readStream.format("pyrocket")
+                .options(**cut.options, startingOffsets="earliest", maxOffsetsPerTrigger=50)
+                .schema("body STRING")
+                .load()
+                .writeStream.format("pyrocket")
+                .options(**cut.other(topic).options, delivery=delivery)
+                .option("checkpointLocation", str(stream.folder / topic))
+                .start()
+            )
+            queries.append(query)
+        for first in range(200, 600, 100):
+            cut.send(*map(str, range(first, first + 100)))
+            for query in queries:
+                query.processAllAvailable()
+        for query in queries:
+            query.stop()
+        disconnect()
+        assert proxy.cuts >= 10
+    sent = counted(box, "t")  # A lost reply sends rows again.
+    assert sent.keys() == set(range(600))
+    assert counted(box, "once") == sent
+    assert all(count >= sent[row] for row, count in counted(box, "repeated").items())
+    assert counted(box, "repeated").keys() == sent.keys()
+
+
+def threads_and_files(process):
+    """How many threads and open files a process has."""
+    folder = Path("/proc", str(process.pid))
+    return len([*(folder / "task").iterdir()]), len([*(folder / "fd").iterdir()])
+
+
+def test_half_open_slow_and_leaving_clients_leave_nothing_behind(box, broker):
+    """A client may send half a request, stop reading, or end a call; the others are served."""
+    process, address = broker
+    box = replace(box, address=address)
+    with box.client() as client:
+        sink = RemoteSink(client)
+        body = pa.record_batch({"body": [b"x" * 100_000] * 60})
+        for _ in range(5):
+            sink.append(body, topic="large")
+        source = RemoteSource(client)
+        large = [
+            QueueRange(queue, at.minimum, at.maximum)
+            for queue, at in source.bounds(["large"]).items()
+        ]
+        list(source.slices(large))
+        before = threads_and_files(process)
+        with ExitStack() as stack:
+            host, _, port = address.rpartition(":")
+            for sent in (b"", b"PRI * HTTP/2.0\r\n", b"GET /metrics HTTP/1.1\r\n\r\n", bytes(5000)):
+                half_open = socket.create_connection((host, int(port)))
+                stack.enter_context(half_open).sendall(sent)
+            for _ in range(10):
+                leaving = Client(Connection(address))
+                reads = RemoteSource(leaving).slices(large)
+                next(reads)
+                stack.callback(leaving.close)
+                reads.close()
+            slow = [RemoteSource(Client(Connection(address))).slices(large) for _ in range(5)]
+            for reads in slow:
+                next(reads)
+            began = time.monotonic()
+            assert sum(len(each) for each in source.slices(large)) == 300
+            assert sink.append(rows(0), topic="t").rows == 20
+            assert time.monotonic() - began < 20
+            for reads in slow:
+                assert 1 + sum(1 for _ in reads)
+                reads.close()
+        end = time.monotonic() + 30
+        while threads_and_files(process)[1] > before[1] + 6 and time.monotonic() < end:
+            time.sleep(0.2)
+        threads, files = threads_and_files(process)
+    assert files <= before[1] + 6
+    assert threads <= before[0] + 16
+
+
+def test_a_read_over_a_cut_connection_returns_each_row_once(box, broker):
+    served = replace(box, address=broker[1])
+    sent = [b"%03d" % number + os.urandom(20_000) for number in range(300)]
+    served.send(*sent, queue=0)
+    with cutting(broker[1], every=30, within=True) as proxy:
+        client = Client(Connection(proxy.address), Timeouts(total=60))
+        source = RemoteSource(client)
+        for _ in range(3):
+            each = QueueRange(MessageQueue("t", "broker-a", 0), 0, 300)
+            read = decode_slices(source.slices([each]), ["body"])
+            assert [body for batch in read for body in batch.column(0).to_pylist()] == sent
+        client.close()
+        assert proxy.cuts >= 3

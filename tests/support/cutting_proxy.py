@@ -1,0 +1,70 @@
+"""A TCP proxy before a broker that cuts connections after a request and before its reply."""
+
+import select
+import socket
+import threading
+from contextlib import contextmanager, suppress
+
+_CHUNK = 1 << 16
+
+
+class CuttingProxy:
+    """Forwards connections; every n-th reply is not forwarded: its connection is closed instead.
+
+    A reply is what the broker sends after something was sent to it, so its work may be done. With
+    `within`, connections are also closed within the replies of a stream.
+    """
+
+    def __init__(self, target, every, *, within=False):
+        host, _, port = target.rpartition(":")
+        self._target, self._every, self._within = (host, int(port)), every, within
+        self._lock, self._replies, self.cuts = threading.Lock(), 0, 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._forward, args=(client,), daemon=True).start()
+
+    def _forward(self, client):
+        with suppress(OSError), client, socket.create_connection(self._target) as broker:
+            asked = False
+            while True:
+                ready, _, _ = select.select([client, broker], [], [])
+                if client in ready:
+                    data = client.recv(_CHUNK)
+                    # Frames of HTTP/2 without a request in them, such as pings, are short.
+                    asked = asked or len(data) > 64
+                    broker.sendall(data)
+                if broker in ready:
+                    data = broker.recv(_CHUNK)
+                    if (asked or self._within) and self._is_cut():
+                        return
+                    asked = False
+                    client.sendall(data)
+                if not data:
+                    return
+
+    def _is_cut(self):
+        with self._lock:
+            self._replies += 1
+            cut = self._replies % self._every == 0
+            self.cuts += cut
+        return cut
+
+
+@contextmanager
+def cutting(target, every, *, within=False):
+    """Run a proxy before an address."""
+    proxy = CuttingProxy(target, every, within=within)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
