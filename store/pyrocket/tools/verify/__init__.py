@@ -1,13 +1,13 @@
-"""Checks of a store. They read it without taking a lock and never write.
+"""Checks a store without taking a lock and without writing.
 
 finding     one finding: code, severity, place, text and remedy
 report      all findings, and what was checked
 state       the shared state and the checkpoint, and whether the store changed during a check
 files       names and lengths of the files of the log and the queues
-log         the log: damage, a torn end, missing files
-queues      each record has its entry, and each entry its record
-keys        each key has its item in the key index, and each item its key
+log         the log: damaged ranges, a torn end, missing files
+queues      the records of the log against the entries of the queues
+keys        the keys of the log against the items of the key index
 delays      delayed messages: entries of level queues, the timer index
-metadata    JSON files, RocketMQ's and ours; topics and groups' offsets
-verify      all of it in one pass over the log
+metadata    JSON files of RocketMQ and pyrocket; topics, committed offsets
+verify      all checks, in one pass over the log
 """

@@ -1,8 +1,8 @@
-"""Delayed messages: queue entries of delay levels that the store does not know, and timers.
+"""Checks delayed messages: queue entries of unknown delay levels, and the timer index.
 
-A broker writes the due time into the entry of a message with a delay level, and keeps its levels
-nowhere. Such an entry cannot be derived from the log, so it is accepted as it is; entries of one
-level with different delays are noted.
+A broker writes the due time into the queue entry of a message with a delay level, but does not
+store its levels. Such an entry cannot be derived from the log, so it is accepted unchanged. If
+entries of one level have different delays, the check reports a note.
 """
 
 from collections import defaultdict
@@ -32,8 +32,8 @@ Progress = Callable[[], tuple[int, int]]
 class DelayCheck:
     """Accepts entries that cannot be derived from the log, and collects their delays.
 
-    levels_given: the caller named the levels, so every entry can be derived. levels_known: the
-    store has levels of its own, so at least entries of its own messages can.
+    levels_given: the caller gave the levels, so every entry can be derived. levels_known: the
+    store has levels of its own, so the entries of messages that pyrocket wrote can be derived.
     """
 
     def __init__(self, *, levels_given: bool, levels_known: bool) -> None:
@@ -41,7 +41,7 @@ class DelayCheck:
         self._delays = defaultdict[int, set[int]](set)
 
     def accept(self, run: RecordFields, part: QueuePart, found: Entries) -> QueuePart:
-        """Return the part with the due times that were found, where they cannot be derived."""
+        """Return the part; due times that cannot be derived are replaced by those found."""
         if self._given or part.topic != SCHEDULE_TOPIC:
             return part
         accepted = underivable(run, part.entries, found, ours_too=not self._known)
@@ -53,7 +53,7 @@ class DelayCheck:
         return part.keeping(found, accepted)
 
     def report(self, findings: Findings) -> None:
-        """Note the levels whose entries have different delays."""
+        """Report the levels whose entries have different delays."""
         for queue_id, delays in sorted(self._delays.items()):
             if len(delays) == 1:
                 continue
@@ -70,9 +70,9 @@ class DelayCheck:
 def check_timers(
     layout: Layout, findings: Findings, progress: Progress, *, state_is_valid: bool
 ) -> None:
-    """Compare the timer index with its tally, again if a delivery has changed them meanwhile.
+    """Compare the timer index with its tally; retry if a delivery changed them meanwhile.
 
-    A copy has no timer index before its first writer builds it from the timer queue.
+    A copy has no timer index until its first writer builds it from the timer queue.
     """
     if layout.timers.exists() and not layout.timers.is_dir():
         return  # A finding of `check_kinds`.

@@ -1,4 +1,4 @@
-"""Names and lengths of the files of the log and the queues, and foreign files among them."""
+"""Checks names and lengths of the files of the log and the queues, and finds foreign files."""
 
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ NOT_OF_A_STORE = "this is not a file of a store."
 
 
 class TolerantFileQueue(FileQueue):
-    """A file queue that ignores foreign files, and reads a short file as far as it goes."""
+    """A file queue that ignores foreign files and reads a short file up to its end."""
 
     def starts(self) -> list[int]:
         """Return the start offsets of the segments, ascending."""
@@ -43,12 +43,12 @@ class TolerantFileQueue(FileQueue):
     def _checked(self, start: int) -> tuple[int, int]:
         try:
             return super()._checked(start)
-        except StoreDamagedError as error:  # A link or a folder counts as missing.
+        except StoreDamagedError as error:  # Treat a link or a folder as missing.
             raise FileNotFoundError(error.message) from error
 
 
 def check_kinds(layout: Layout, findings: Findings) -> None:
-    """Find folders in the place of files, and files in the place of folders."""
+    """Report folders where a store has files, and files where it has folders."""
     for path in _files(layout):
         if path.is_dir():
             _report_kind(layout, path, "a folder; a store has a file there.", findings)
@@ -68,7 +68,7 @@ def _files(layout: Layout) -> tuple[Path, ...]:
 
 
 def _report_kind(layout: Layout, path: Path, what: str, findings: Findings) -> None:
-    # A repair needs these itself.
+    # The repair itself uses these files, so it cannot move them.
     needed = path in (layout.lock, layout.mutex, layout.turnstile, layout.scratch, layout.clock)
     fix = _BY_HAND if needed else _QUARANTINE
     findings.add("FOREIGN_FILE", Severity.ERROR, path, f"it is {what}", fix)
@@ -108,14 +108,14 @@ def check_queue_files(layout: Layout, file_bytes: int, findings: Findings) -> No
 
 
 def _segments(queue: FileQueue, starts: list[int]) -> Iterator[tuple[int, Path, int | None]]:
-    """Yield start and path of each segment, and after a gap the start of the one before."""
+    """Yield the start and path of each segment, and after a gap the previous segment's start."""
     for at, start in enumerate(starts):
         is_gap = at > 0 and start != starts[at - 1] + queue.file_bytes
         yield start, queue.folder / file_name(start), starts[at - 1] if is_gap else None
 
 
 def _queue_folders(layout: Layout, findings: Findings) -> Iterator[Path]:
-    """Yield the folders of queues; anything else there is a finding."""
+    """Yield the folders of queues; report anything else as foreign."""
     for topic in sorted(listed(layout.consume_queues)):
         if not topic.is_dir():
             _report_foreign(topic, findings)
@@ -135,7 +135,7 @@ def _check_names(queue: FileQueue, findings: Findings) -> None:
 
 
 def _size(path: Path, expected: int) -> int:
-    """Return a file's length; the expected one if the file has been deleted meanwhile."""
+    """Return a file's length, or `expected` if the file was deleted meanwhile."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -143,5 +143,5 @@ def _size(path: Path, expected: int) -> int:
 
 
 def _report_foreign(path: Path, findings: Findings) -> None:
-    if os.path.lexists(path):  # Else it was cleaned, or its topic deleted, since it was listed.
+    if os.path.lexists(path):  # Otherwise it was deleted after it was listed.
         findings.add("FOREIGN_FILE", Severity.ERROR, path, NOT_OF_A_STORE, _QUARANTINE)

@@ -1,4 +1,4 @@
-"""One finding of a check, and the list of all."""
+"""A finding of a check, and the list of findings."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """`file` is relative to the store, `position` a byte in it, or None for the whole file.
+    """`file` is relative to the store; `position` is a byte in it, or None for the entire file.
 
     `fix` is the remedy; it begins with "pyrocket repair" if a repair fixes the problem.
     """
@@ -45,7 +45,7 @@ class Finding:
 
 @dataclass
 class Findings:
-    """Collects findings. All are counted; the first `most` of each code are kept."""
+    """Collects findings: counts all, and stores the first `most` of each code."""
 
     root: Path
     most: int = KEPT_PER_CODE
@@ -74,10 +74,10 @@ def restore(file: str) -> str:
 
 
 def after(first: str, finding: Finding) -> Finding:
-    """Return the finding with `first` as the step before its repair.
+    """Return the finding with `first` as a step to take before the repair.
 
-    Queues that are rebuilt from a log with missing files would lack the same messages, and a store
-    without its tables cannot be opened.
+    Queues rebuilt from a log with missing files would lack the messages of those files, and a store
+    without valid tables cannot be opened.
     """
     if not finding.repairable or finding.code.startswith(_NEEDS_NO_LOG):
         return finding
@@ -85,5 +85,5 @@ def after(first: str, finding: Finding) -> Finding:
 
 
 def repair(does: str) -> str:
-    """Return the remedy for what `pyrocket repair` can fix."""
+    """Return the remedy for a problem that `pyrocket repair` fixes; `does`: how."""
     return f"{REPAIR} {does}"

@@ -1,7 +1,7 @@
-"""Log and key index agree: each key has its item, each item its key, and each chain its order.
+"""Compares the key index with the log: items, hash chains and headers.
 
-The items lie in the files in the order of the log, so both are read once, side by side. RocketMQ
-5.5 also indexes tags, under the key `T#tag`: such items are allowed, and not required.
+The index files contain the items in log order, so log and index are each read once, in parallel.
+RocketMQ 5.5 also indexes tags, with the key `T#tag`: such items are allowed but not required.
 """
 
 from bisect import bisect_left, bisect_right
@@ -48,7 +48,7 @@ _LEAVE = (
 _FOLLOWED = "it is not full, but another file follows it."
 _ITEM_PLACE = np.dtype([("file", "i8"), ("seconds", "i8")])
 _ANY_TIME = -1 << 40
-"""The `seconds` of a file's first item: it counts from the end of the file before it."""
+"""The `seconds` of a file's first item, which are relative to the end of the previous file."""
 
 _NO_PAIRS = np.zeros(0, np.dtype([("offset", np.int64), ("hash", np.int64)]))
 
@@ -56,11 +56,11 @@ Pairs = npt.NDArray[np.void]
 """Log offset and key hash of items."""
 
 ItemPlaces = npt.NDArray[np.void]
-"""For each item the number of its `file`, and its `seconds` after the file's begin."""
+"""For each item the number of its `file`, and its `seconds` since the file's begin time."""
 
 
 def report_geometry(findings: Findings, config: StoreConfig, *, given: bool) -> None:
-    """Report files with an unknown number of slots and items, or known only as `given` now."""
+    """Report index files whose slots and items are unknown, or known only from the options."""
     if given:
         what = "how many slots and items its files have is known only from the options given."
         fix = repair("writes that to pyrocket/store.json.")
@@ -74,9 +74,9 @@ def report_geometry(findings: Findings, config: StoreConfig, *, given: bool) -> 
 class KeyCheck:
     """Compares the key index with the log, run by run.
 
-    live: the last file may still grow. complete: the store was closed cleanly, so nothing waits to
-    be indexed; otherwise keys of the end of the log may be missing. lag: see
-    `index_lag_severity`; without any index, and none expected, keys are only counted.
+    live: the last file may still grow. complete: the store was closed cleanly, so all keys are
+    indexed; otherwise keys at the end of the log may be missing. lag: see
+    `index_lag_severity`; if there is no index and none is expected, messages are only counted.
     """
 
     def __init__(
@@ -131,9 +131,9 @@ class KeyCheck:
         return True
 
     def _header_error(self, file: IndexFileInfo, *, is_last: bool) -> str:
-        """Return what is wrong with a header, or an empty text.
+        """Describe the error in a header; empty if the header is valid.
 
-        A broker that is killed leaves a last file that readers and the next writer ignore.
+        A killed broker leaves a last file that readers and the next writer ignore.
         """
         if file.header.end_offset < self._end:
             return "it ends before the file before it does."
@@ -146,11 +146,11 @@ class KeyCheck:
 
     @property
     def _end(self) -> int:
-        """The log offset of the last record indexed; -1 without one."""
+        """The log offset of the last indexed record, or -1."""
         return self._ends[-1] if self._ends else -1
 
     def check_names(self) -> None:
-        """Find foreign files in the folder of the index."""
+        """Report foreign files in the folder of the index."""
         folder = self._layout.index
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             if not is_table_name(path.name) or not path.is_file():
@@ -158,7 +158,7 @@ class KeyCheck:
                 self._findings.add("FOREIGN_FILE", Severity.ERROR, path, NOT_OF_A_STORE, fix)
 
     def feed(self, run: RecordFields) -> None:
-        """Compare the keys of a run of whole records with the items."""
+        """Compare the keys of consecutive complete records with the items."""
         first, end = int(run.physical_offset[0]), self._end
         if not self._can_compare or (first > end and not self._complete):
             return
@@ -176,7 +176,7 @@ class KeyCheck:
         expected = expected[(wanted.offsets >= self._begin) & (wanted.offsets <= end)]
         found, places = self._take(int(run.physical_offset[-1]))
         of_run = (found["offset"] >= first) & (found["offset"] <= end)
-        # Keys of messages that were damaged after they were indexed may stay.
+        # The index may still have keys of messages that were damaged later.
         of_run &= ~_are_damaged(run, found)
         expected = expected[~_are_damaged(run, expected)]
         found, places = found[of_run], places[of_run]
@@ -185,7 +185,7 @@ class KeyCheck:
         self._late.update(_mistimed(run, found["offset"], places, self._files).tolist())
 
     def _compare(self, run: RecordFields, expected: Pairs, found: Pairs, files: Ints) -> None:
-        """Count missing and wrong items by the number of the file."""
+        """Count missing and wrong items per file number."""
         missing = expected[~np.isin(expected, found)]
         if not self._complete:
             missing = missing[missing["offset"] < self._end]
@@ -196,7 +196,7 @@ class KeyCheck:
         self._wrong.update(files[wrong].tolist())
 
     def report(self, log_end: int) -> None:
-        """Report what was counted."""
+        """Report the differences found."""
         for _ in self._blocks:
             pass
         if self._complete and self._keys_after and self._lag is not None:
@@ -246,7 +246,7 @@ class KeyCheck:
     def _items(self) -> Iterator[tuple[Pairs, ItemPlaces]]:
         """Yield the items of all files in blocks, and their places."""
         for number, name in enumerate(self._names):
-            # Files may be deleted by a cleaning meanwhile.
+            # Cleaning may delete files during the check.
             with suppress(FileNotFoundError), self._index.open(name) as file:
                 yield from self._items_of(number, name, file)
 
@@ -274,7 +274,7 @@ class KeyCheck:
 
 
 def _are_damaged(run: RecordFields, items: Pairs) -> Bools:
-    """Return which items point into placeholders, of which a long one may have several."""
+    """Return which items point into placeholders; several may point into a long placeholder."""
     row = np.searchsorted(run.physical_offset, items["offset"], side="right") - 1
     return (run.sys_flag & SYS_DAMAGED != 0)[row]
 
@@ -307,7 +307,7 @@ def _broken_links(items: npt.NDArray[np.void], first: int, heads: npt.NDArray[np
 
 
 def _wrong_slots(header: IndexHeader, filled: int) -> str:
-    """Return what is wrong with the slot count; RocketMQ up to 4.7.0 counted every item."""
+    """Describe a wrong slot count, or return ""; RocketMQ up to 4.7.0 counted every item."""
     if filled <= header.slot_count < header.count:
         return ""
     return f"its header counts {header.slot_count} used slots, but it has {filled}."
@@ -329,7 +329,7 @@ class _KeyTimes:
         self._wrong: dict[int, str] = {}
 
     def feed(self, run: RecordFields) -> None:
-        """Compare with the times of a run; each edge is compared once."""
+        """Compare with the store times of a run; each begin or end is compared once."""
         known, left = run.physical_offset, self._pending
         first = bisect_left(left, (int(known[0]),))
         last = bisect_right(left, (int(known[-1]) + 1,))
@@ -347,7 +347,7 @@ class _KeyTimes:
         self._pending[first:last] = unseen
 
     def wrong(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each file with a wrong time, and what is wrong."""
+        """Yield the name of each file with a wrong time, and a description."""
         for _, number, _, _ in self._pending:
             if not self._files[number].times_agree:
                 what = "the times in its header contradict its items."
@@ -357,7 +357,7 @@ class _KeyTimes:
 
 
 def _item_places(file: int, seconds: npt.ArrayLike, *, first: bool) -> ItemPlaces:
-    """Return the places of a block of items; `first`: it begins with the file's first item."""
+    """Return the places of a block of items; `first`: the block has the file's first item."""
     known = np.asarray(seconds, np.int64)
     places = np.empty(len(known), _ITEM_PLACE)
     places["file"], places["seconds"] = file, known
@@ -368,7 +368,7 @@ def _item_places(file: int, seconds: npt.ArrayLike, *, first: bool) -> ItemPlace
 def _mistimed(
     run: RecordFields, offsets: Ints, places: ItemPlaces, files: Sequence[IndexFileInfo]
 ) -> npt.NDArray[np.int64]:
-    """Return the files of the items at these log offsets whose times are not their records'."""
+    """Return the file numbers of the items whose times differ from those of their records."""
     rows = np.minimum(np.searchsorted(run.physical_offset, offsets), len(run) - 1)
     known = (run.physical_offset[rows] == offsets) & (places["seconds"] != _ANY_TIME)
     stored, wrong = run.store_timestamp[rows], np.zeros(len(places), bool)

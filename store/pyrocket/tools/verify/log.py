@@ -1,4 +1,4 @@
-"""Findings about the log: damaged ranges, a torn end, and missing files."""
+"""Reports damaged ranges, a torn end and missing files of the log."""
 
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout, file_name
@@ -27,7 +27,7 @@ def report_log(
 ) -> None:
     """Report damaged ranges and what follows the last record.
 
-    tail_checked: the bytes after the last record were read, too. clean: the store was closed
+    tail_checked: the bytes after the last record were also read. clean: the store was closed
     cleanly. files_missing: the log continues in files that are missing.
     """
     inside = [damaged for damaged in check.bad if files_missing or damaged.start < check.end]
@@ -58,7 +58,7 @@ def _report_tail(log: CommitLog, start: int, what: str, findings: Findings, *, c
 
 
 def report_end(layout: Layout, log: CommitLog, end: int, findings: Findings) -> None:
-    """Report a log that ends before bytes that were durable."""
+    """Report a log that ends before its last saved durable end."""
     durable = QueueEnds(layout).durable_end()
     if end < durable:
         what = f"the log ends at {end}, but it was durable until {durable}: {durable - end} bytes"
@@ -70,7 +70,7 @@ def report_end(layout: Layout, log: CommitLog, end: int, findings: Findings) -> 
 
 
 def missing_by_state(run: FileQueue, published: int) -> DamagedRange | None:
-    """Return the part of the log up to `published` whose last files are missing."""
+    """Return the range of the missing files at the end of the log, up to `published`, or None."""
     starts, last = run.starts(), run.start_of(published)
     if published == last or last in starts:
         return None
@@ -79,9 +79,9 @@ def missing_by_state(run: FileQueue, published: int) -> DamagedRange | None:
 
 
 def missing_by_queues(run: FileQueue, queues: QueueTable, end: int) -> DamagedRange | None:
-    """Return the part of the log after `end` whose files are missing, as queue entries show it.
+    """Return the range of missing log files after `end` to which queue entries point, or None.
 
-    Only valid after a clean shutdown: after a crash queues may be ahead of the log.
+    Only valid after a clean shutdown: after a crash, queues may be ahead of the log.
     """
     known = [queues.get(*key) for key in queues.on_disk()]
     starts = [start for queue in known if (start := missing_log_file(queue, run, end)) is not None]
@@ -97,7 +97,7 @@ def report_missing(run: FileQueue, missing: DamagedRange, findings: Findings) ->
 
 
 def report_begin(layout: Layout, run: FileQueue, findings: Findings) -> None:
-    """Note a log that begins later than at the last checkpoint: cleaned, or files were lost."""
+    """Report a log whose start offset has increased since the last checkpoint."""
     noted, starts = QueueEnds(layout).read(), run.starts()
     if noted is not None and starts and 0 <= noted.log_start < starts[0]:
         what = (
@@ -110,6 +110,6 @@ def report_begin(layout: Layout, run: FileQueue, findings: Findings) -> None:
 
 
 def position_in(run: FileQueue, offset: int) -> tuple[str, int]:
-    """Return the file of the log, relative to the store, and the byte in it of a log offset."""
+    """Return the file that contains a log offset, relative to the store, and the position in it."""
     start = run.start_of(offset)
     return f"commitlog/{file_name(start)}", offset - start

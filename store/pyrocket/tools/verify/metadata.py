@@ -1,7 +1,7 @@
-"""The JSON files, RocketMQ's and ours; the topics in the table, and groups' offsets.
+"""Checks the JSON files of RocketMQ and pyrocket, the topic table and committed offsets.
 
-Each file is parsed by the class that the store itself uses, so a file without findings is one that
-the store can use.
+Each file is parsed by the class that the store itself uses, so the store can read every file
+without findings.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ Key = tuple[str, int]
 def check_config(
     layout: Layout, findings: Findings, identity_error: StoreDamagedError | None
 ) -> None:
-    """Check all JSON files; `identity_error` is what is wrong with `store.json`."""
+    """Check all JSON files; `identity_error` is the error found in `store.json`, if any."""
     if _is_folder(layout.config("x").parent, findings):
         for path, table in _tables(layout).items():
             _check_table(path, table, findings)
@@ -89,7 +89,7 @@ def _is_folder(folder: Path, findings: Findings) -> bool:
 
 
 def _tables(layout: Layout) -> dict[Path, JsonTable[Any]]:
-    """Return all tables by path, those of which only the backup is left included."""
+    """Return all tables by path, including tables of which only the backup exists."""
     folder = layout.config("x").parent
     known: dict[str, JsonTable[Any]] = {
         "consumerOffset.json": GroupOffsets(layout).table,
@@ -129,8 +129,8 @@ def _check_table(path: Path, table: JsonTable[Any], findings: Findings) -> None:
 def missing_topics(layout: Layout, queues: Iterable[Key]) -> list[TopicConfig]:
     """Return the topics that the table lacks, or has with too few queues.
 
-    `queues` are those that hold messages. A topic that a broker has deleted is only restored from
-    `pyrocket/topics.json` or from messages if the table is missing, or its older backup is read.
+    `queues`: the queues with messages. If the table is missing or its backup is read, topics are
+    also restored from `pyrocket/topics.json` and from messages, even those a broker has deleted.
     Raises StoreDamagedError.
     """
     topics = Topics(layout, lambda: 0)
@@ -146,7 +146,7 @@ def missing_topics(layout: Layout, queues: Iterable[Key]) -> list[TopicConfig]:
 
 
 def report_deleted(layout: Layout, queues: Iterable[Key], findings: Findings) -> None:
-    """Note topics that have messages, and that a valid table lacks. Raises StoreDamagedError."""
+    """Report topics with messages that a valid table lacks. Raises StoreDamagedError."""
     topics = Topics(layout, lambda: 0)
     if topics.table.faults()[0]:
         return
@@ -161,7 +161,7 @@ def report_deleted(layout: Layout, queues: Iterable[Key], findings: Findings) ->
 
 
 def _queue_counts(queues: Iterable[Key]) -> dict[str, int]:
-    """Return the least number of queues of each topic, RocketMQ's system topics left out."""
+    """Return the minimum number of queues of each topic, except RocketMQ's system topics."""
     counts: dict[str, int] = {}
     for name, queue_id in sorted(queues):
         if name not in CLOSED_TO_SENDERS and not name.startswith(SYSTEM_PREFIX):
@@ -195,9 +195,9 @@ def check_offsets(
     end_of: Callable[[str, int], int],
     findings: Findings,
 ) -> None:
-    """Find offsets of groups, by (topic, group), beyond the ends of their queues.
+    """Report committed offsets, by (topic, group), beyond the ends of their queues.
 
-    An offset below the minimum is normal: cleaning moves the minimum.
+    An offset below the minimum is normal: cleaning raises the minimum.
     """
     for (name, group), offsets in sorted(committed.items()):
         if name not in topics or name in CLOSED_TO_SENDERS or name.startswith(SYSTEM_PREFIX):

@@ -1,9 +1,9 @@
-"""Log and queues agree: each record has its entry, and each entry its record.
+"""Compares the queues with the log: each record needs an entry, and each entry a record.
 
-Two messages of the log may have the same queue offset; only the later one is in the queue. That is
-normal for messages of a deleted topic of the same name: one that we deleted, or one that a broker
-deleted, since a broker starts again at old offsets. We never do, so otherwise the queue had been
-lost when the offset was assigned again.
+Two messages in the log may have the same queue offset; the queue has only the later message. That
+is normal if a topic of the same name was deleted before, by pyrocket or by a broker: a broker
+assigns old offsets again. pyrocket never does, so in all other cases the queue was lost before the
+offset was assigned a second time.
 """
 
 from collections import Counter
@@ -58,14 +58,14 @@ class _InLog:
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
     def note(self, code: str, at: int, count: int = 1) -> None:
-        """Count a fault at a queue offset (for LOG_…: at a log offset)."""
+        """Count an error at a queue offset (LOG_… codes: at a log offset)."""
         self.wrong[code] += count
         self.first_wrong.setdefault(code, at)
 
     def restart(self, offset: int) -> None:
-        """Start again at an older offset: a broker has deleted and created the topic.
+        """Continue at an older offset: a broker has deleted and recreated the topic.
 
-        If the offset is not before the first one, the queue had lost its end instead.
+        If the offset is later than the first offset, the queue had lost its end instead.
         """
         if offset > self.first:
             if "QUEUE_SUPERSEDED" not in self.wrong:
@@ -107,7 +107,7 @@ class QueueCheck:
         return {key: seen.next for key, seen in self._seen.items()}
 
     def feed(self, run: RecordFields) -> None:
-        """Compare a run of whole records with their entries."""
+        """Compare consecutive complete records with their entries."""
         for part in queue_parts(run, self._levels):
             first = int(part.offsets[0])
             seen = self._seen.setdefault((part.topic, part.queue_id), _InLog(first, first))
@@ -136,7 +136,7 @@ class QueueCheck:
         seen.extend(first, first + count)
 
     def _found(self, part: QueuePart, first: int) -> Entries:
-        """Return the entries from `first` on, as many as the part has; zeros for missing ones."""
+        """Return the part's number of entries from `first` on; missing entries are zero."""
         queue = self._queues.get(part.topic, part.queue_id)
         per_file = queue.run.file_bytes // ENTRY_BYTES
         found = np.zeros(len(part.entries), ENTRY)
@@ -149,7 +149,7 @@ class QueueCheck:
         return found
 
     def _compare(self, part: QueuePart, seen: _InLog, found: Entries, differs: Bools) -> None:
-        """Count the differences; messages of a deleted topic need no entries."""
+        """Count the differences; messages of a deleted topic may lack entries."""
         blank = (found["size"] == 0) | (found["size"] == PRE_BLANK_SIZE)
         differs &= ~blank | (part.offsets >= self._ended_at(part.topic, part.queue_id))
         missing = np.flatnonzero(differs & (found["size"] == 0))
@@ -163,7 +163,7 @@ class QueueCheck:
 
     def _difference(self, part: QueuePart, offset: int, found: np.void, entry: np.void) -> str:
         if (found["physical_offset"], found["size"]) == (entry["physical_offset"], entry["size"]):
-            # The entry of a damaged message keeps the tags code that the message had.
+            # The entry of a damaged message still has the original tags code.
             return "" if self._is_placeholder(int(entry["physical_offset"])) else "QUEUE_TAGS_WRONG"
         is_later = int(found["physical_offset"]) > int(entry["physical_offset"])
         if is_later and self._is_of(part, offset, found):
@@ -195,7 +195,7 @@ class QueueCheck:
         log_end: int,
         live: bool,
     ) -> None:
-        """Report what is wrong; in a `live` store entries beyond the log's end are new ones."""
+        """Report all errors; in a `live` store, entries beyond the log's end are valid."""
         self._delays.report(findings)
         for key, seen in self._seen.items():
             self._report_wrong(findings, key, seen)
@@ -238,7 +238,7 @@ class QueueCheck:
 def _report_superseded(
     findings: Findings, queue: ConsumeQueue, at: int, count: int, *, twice: bool
 ) -> None:
-    """Report `count` messages whose offsets, from `at` on, later messages have."""
+    """Report `count` messages whose offsets, from `at` on, were assigned again later."""
     file, position = entry_position(queue, at)
     if twice:
         what = f"{count} messages are in no queue: offsets from {at} on were assigned twice."
@@ -250,7 +250,7 @@ def _report_superseded(
 
 
 class _Unmatched:
-    """Entries of one queue without a whole record in the log."""
+    """Entries of one queue that point to no complete record of the log."""
 
     def __init__(
         self, damaged: Sequence[tuple[int, int]], log_start: int, log_end: int, *, live: bool
@@ -263,7 +263,7 @@ class _Unmatched:
         self._ahead: list[int] = []
 
     def collect(self, queue: ConsumeQueue, in_log: _InLog | None) -> None:
-        """Classify all entries before, between and after those of the log's records."""
+        """Classify the entries outside the offsets of the log's records."""
         per_file = queue.run.file_bytes // ENTRY_BYTES
         first, self._next = (in_log.first, in_log.next) if in_log else (0, 0)
         for start in queue.run.starts():
@@ -292,7 +292,7 @@ class _Unmatched:
                 self._stray.append(offset)
 
     def report(self, findings: Findings, queue: ConsumeQueue, log: FileQueue) -> None:
-        """Report what was collected."""
+        """Report the collected entries."""
         if self._lost:
             offset, position = self._lost[0]
             what = f"{len(self._lost)} messages cannot be read, the first at offset {offset}."
@@ -312,7 +312,7 @@ class _Unmatched:
 
 
 def entry_position(queue: ConsumeQueue, offset: int) -> tuple[str, int]:
-    """Return the file, relative to the store, and the byte in it of a queue's entry."""
+    """Return the file of a queue entry, relative to the store, and the position in it."""
     position = offset * ENTRY_BYTES
     start = queue.run.start_of(position)
     folder = f"consumequeue/{queue.topic}/{queue.queue_id}"

@@ -1,4 +1,4 @@
-"""The result of a check: its findings, and what was checked."""
+"""The result of a check: its findings, and statistics of the store."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ SIZES = "STORE_SIZES"
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a check. `counts` counts all findings by code; `findings` are those kept.
+    """The result of a check. `counts` has all findings by code, `findings` the stored ones.
 
     `queues_in_log`: topic and queue id of the queues that have messages in the log.
     `missing_topics`: topics that the topic table lacks.
@@ -34,7 +34,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there are only notes."""
+        """Whether all findings are notes."""
         return all(finding.severity is Severity.NOTE for finding in self.findings)
 
     @property
@@ -57,7 +57,7 @@ class Report:
 
     @property
     def prerequisite(self) -> str:
-        """What has to be done before a repair can read the log and open the store; or empty."""
+        """The step required before a repair can read the log and open the store, or empty."""
         if self.lacks_files:
             return "Restore the missing files of the log"
         if self.is_unidentified:

@@ -1,4 +1,4 @@
-"""The shared state and the checkpoint, and whether the store changes during a check."""
+"""Checks the shared state and the checkpoint, and detects changes during a check."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class Observed:
-    """A store at the start of a check. `state` is its shared state, or None if that is not valid.
+    """A store at the start of a check. `state` is its shared state, or None if invalid.
 
     clean: no writer has the store open, and the last one closed it cleanly.
     """
@@ -39,9 +39,9 @@ class Observed:
         return self.state is None or self.clean
 
     def has_changed(self) -> bool:
-        """Whether a writer has opened or recovered the store since, or files have changed.
+        """Whether a writer has opened or recovered the store since the start of the check.
 
-        Of a store at rest: also whether a writer has opened it, appended and closed it again.
+        For a store at rest, also detects a writer that opened it, appended and closed it again.
         """
         if self.state is None and valid_state(self._layout, self._identity) is not None:
             return True
@@ -74,7 +74,7 @@ def _map_state(layout: Layout) -> SharedState | None:
 
 
 def _ask(layout: Layout, question: Callable[[SharedState], _T], default: _T) -> _T:
-    """Return the answer of the shared state, valid or not; the default if there is none."""
+    """Return `question(state)` even for an invalid shared state; `default` if it is missing."""
     state = _map_state(layout)
     if state is None:
         return default
@@ -100,9 +100,9 @@ def check_state(layout: Layout, findings: Findings) -> None:
 def index_lag_severity(layout: Layout, identity: Identity) -> Severity | None:
     """Return the severity of a key index that ends before the log of a cleanly closed store.
 
-    WARNING: the index was complete, as it is after a broker, or after a writer with an index (the
-    shared state says so, and is trusted in a copy, too). NOTE: the last writer had no index, or
-    appended nothing. None: a snapshot, whose index is not complete by design.
+    WARNING: the index should be complete, because a broker or a writer with an index used the
+    store last; the shared state records this, in a copy too. NOTE: the last writer had no index, or
+    appended nothing. None: a snapshot, whose index is incomplete by design.
     """
     if not identity.store_id:
         return Severity.WARNING if any(layout.index.glob("*")) else None

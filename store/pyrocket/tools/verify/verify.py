@@ -1,7 +1,7 @@
-"""The check of a whole store: one pass over the log, without a lock, and nothing is written.
+"""Checks an entire store in one pass over the log, without a lock and without writing.
 
-Works on a store in use (what is published when the check begins is checked), on a copy, on a store
-that Java made and on a damaged one. Memory: one window of the log, and a little per queue.
+Works on copies, damaged stores, stores of RocketMQ brokers, and stores in use, where it checks the
+messages published before the check. Memory: one window of the log, and a little per queue.
 """
 
 from collections.abc import Callable, Mapping
@@ -63,7 +63,7 @@ from pyrocket.tools.verify.state import (
 _MAX_ATTEMPTS = 10
 
 Progress = Callable[[int, int, str], None]
-"""Called with the bytes of the log checked so far, the bytes in all, and the current file."""
+"""Called with the checked bytes of the log, the total bytes, and the current file."""
 
 
 @translating
@@ -74,10 +74,10 @@ def verify(
     most: int = KEPT_PER_CODE,
     config: StoreConfig | None = None,
 ) -> Report:
-    """Check everything in the directory; keep the first `most` findings of each code.
+    """Check everything in the directory; return the first `most` findings of each code.
 
-    `config` gives the slots and items of index files that nothing else describes, and the delay
-    levels of a broker. Raises OptionError (DELAY_LEVELS), StoreNotFoundError,
+    `config` gives the slots and items of index files if the store does not record them, and the
+    delay levels of a broker. Raises OptionError (DELAY_LEVELS), StoreNotFoundError,
     StorePermissionError, StoreUnavailableError.
     """
     layout = layout_of(path)
@@ -95,7 +95,7 @@ def verify(
         except FileNotFoundError as error:
             disturbed = error
             continue
-        # Files that are created or deleted during a check look like damage, and so do appends.
+        # Changes during a check (files created or deleted, appends) look like damage.
         if report.ok or not check.observed.has_changed():
             return report
     if report is None:
@@ -139,13 +139,13 @@ class _Check:
         self._missing: DamagedRange | None = None
 
     def run(self) -> Report:
-        """Check everything, and return what was found."""
+        """Check everything and return the report."""
         layout, findings = self._layout, self._findings
         checkpoint = read_checkpoint(layout)
         check_state(layout, findings)
         check_kinds(layout, findings)
         check_config(layout, findings, self._identity_error)
-        # Before the queues: they only grow.
+        # Read before the queues, whose ends only grow.
         committed = self._committed()
         check_log_files(self._run, findings)
         check_queue_files(layout, self._identity.config.queue_file_bytes, findings)
@@ -184,7 +184,7 @@ class _Check:
     def _check_topics(
         self, ends: Mapping[Key, int], committed: Mapping[tuple[str, str], Offsets]
     ) -> tuple[TopicConfig, ...]:
-        """Compare topics and groups with the queues, which end in the log at `ends`.
+        """Compare topics and groups with the queues; `ends`: their ends according to the log.
 
         Returns the topics that the table lacks.
         """
@@ -206,7 +206,7 @@ class _Check:
         return ()
 
     def _timer_cursors(self) -> tuple[int, int]:
-        """Return the cursors of the timer service, as last saved if no shared state is valid."""
+        """Return the timer cursors from the shared state, or the saved ones if it is invalid."""
         try:
             known = self._state.cursors() if self._state else read_cursors(self._layout)
         except StoreDamagedError:
@@ -260,7 +260,7 @@ class _Check:
         return log, queues
 
     def _report_log(self, log: LogCheck, published: int) -> int:
-        """Report what is wrong with the log; return where it ends, missing files included."""
+        """Report errors of the log; return its end offset, including missing files."""
         missing, findings = self._missing, self._findings
         report_log(
             log,
@@ -280,7 +280,7 @@ class _Check:
         return log.end
 
     def _bounds(self) -> tuple[int, int, int]:
-        """Return where the log begins, up to where it is dispatched, and its end at most."""
+        """Return the log's start offset, dispatched offset and maximum end offset."""
         starts = self._run.starts()
         start = starts[0] if starts else self._log.first_offset()
         if self._state is not None:
@@ -298,7 +298,7 @@ class _Check:
                 try:
                     known[key] = topics.ended_at(topic, queue_id)
                 except StoreDamagedError:
-                    # Any queue may have been deleted, so no entry can be called missing.
+                    # Any queue may have been deleted, so no entry is reported as missing.
                     known[key] = WHOLE_LOG
             return known[key]
 
@@ -317,7 +317,7 @@ def _unreadable(layout: Layout, error: StoreDamagedError) -> Report:
 
 
 def _with_links(layout: Layout, links: list[Path]) -> Report:
-    """Return the report of a store with links in it; their targets are not checked."""
+    """Return the report of a store that contains links; nothing else is checked."""
     findings = Findings(layout.root)
     for link in links:
         error = linked(link)
