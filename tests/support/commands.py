@@ -9,7 +9,7 @@ from pyrocket.tools.cli import main
 def run(*arguments, answer=None, **environment):
     """Run a command with text or bytes on standard input; return click's result."""
     texts = [str(each) for each in arguments]
-    return CliRunner().invoke(main, texts, input=answer, env=environment)
+    return CliRunner().invoke(main, texts, input=answer, env=environment, prog_name="pyrocket")
 
 
 def run_on(path, *arguments, **options):

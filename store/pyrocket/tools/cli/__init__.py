@@ -26,12 +26,16 @@ from pyrocket.tools.cli.frame import (
 
 GROUP = "pyrocket.commands"
 _OWN_COMMANDS = {
+    "aliases": "pyrocket.tools.cli.aliases:aliases",
+    "bench": "pyrocket.tools.cli.bench:bench",
     "broker": "pyrocket.tools.cli.broker:broker",
     "checkpoint": "pyspark_pyrocket.tools.checkpoints.commands:checkpoint",
     "clean": "pyrocket.tools.cli.clean:clean",
+    "completion": "pyrocket.tools.cli.completion:completion",
     "doctor": "pyspark_pyrocket.tools.doctor:doctor",
     "group": "pyrocket.tools.cli.group:group",
     "message": "pyrocket.tools.cli.message:message",
+    "offset": "pyrocket.tools.cli.group:offset",
     "repair": "pyrocket.tools.cli.repair:repair",
     "snapshot": "pyrocket.tools.cli.snapshot:snapshot",
     "store": "pyrocket.tools.cli.store:store",

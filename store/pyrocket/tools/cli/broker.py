@@ -3,7 +3,7 @@
 import importlib
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,11 @@ from pyrocket.metadata.broker_file import BrokerFile
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.tools.cli.frame import FOUND, OK, CommandGroup, as_json, exits, fail, show_json
 from pyrocket.tools.cli.logs import write_logs
+from pyrocket.tools.cli.place import GivenPlace, place_options
+from pyrocket.tools.session import Place, connect
+
+if TYPE_CHECKING:
+    from pyrocket.broker.running import RunningState
 
 
 class _BrokerCommands(CommandGroup):
@@ -82,14 +87,31 @@ def start(directory: str, config: str | None, **given: Any) -> int:
 
 
 @broker.command()
-@click.argument("directory", type=click.Path())
+@click.argument("directory", type=click.Path(), required=False)
+@place_options
 @as_json
 @exits
-def status(directory: str, as_json: bool) -> int:
-    """Show the broker that serves the store in DIRECTORY, and what it can do. Exits with 1 if none.
+def status(directory: str | None, place: GivenPlace, as_json: bool) -> int:
+    """Show the broker at --endpoint, or that of the store in DIRECTORY, and what it can do.
 
-    Runs on the broker's machine, and reads only.
+    Exits with 1 if no broker serves the store in DIRECTORY. Nothing is changed.
     """
+    where = Place(path=directory) if directory else place.target().place
+    return _remote_status(where, as_json) if where.endpoint else _local_status(where.path, as_json)
+
+
+def _remote_status(place: Place, as_json: bool) -> int:
+    from pyrocket.rpc.remote_source import RemoteSource
+
+    with connect(place) as session:
+        assert isinstance(session.source, RemoteSource)
+        state, hello = session.source.status(), session.hello
+    known = {"listen": place.endpoint.split(","), "release": hello.release, "uuid": hello.store}
+    _show_status({**known, "brokerName": hello.broker, **_state(state)}, as_json)
+    return OK
+
+
+def _local_status(directory: str, as_json: bool) -> int:
     from pyrocket.broker.running import running_state
 
     layout = layout_of(directory)
@@ -99,6 +121,17 @@ def status(directory: str, as_json: bool) -> int:
         "pid": found and found.pid,
         "listen": found.listen if found else [],
         "metrics": found.metrics if found else "",
+        **_state(state),
+    }
+    if found is None and not as_json:
+        click.echo(f"No broker serves {layout.root}.")
+    else:
+        _show_status(shown, as_json)
+    return OK if found else FOUND
+
+
+def _state(state: "RunningState") -> dict[str, Any]:
+    return {
         "writable": state.is_writable,
         "writeError": state.write_error,
         "diskFull": state.disk_full,
@@ -106,11 +139,11 @@ def status(directory: str, as_json: bool) -> int:
         "flushBehindBytes": state.published - state.flushed,
         "dispatchBehindBytes": state.published - state.dispatched,
     }
+
+
+def _show_status(shown: dict[str, Any], as_json: bool) -> None:
     if as_json:
         show_json(shown)
-    elif found is None:
-        click.echo(f"No broker serves {layout.root}.")
-    else:
-        for name, value in shown.items():
-            click.echo(f"{name:<20} {', '.join(value) if isinstance(value, list) else value}")
-    return OK if found else FOUND
+        return
+    for name, value in shown.items():
+        click.echo(f"{name:<20} {', '.join(value) if isinstance(value, list) else value}")

@@ -25,6 +25,7 @@ import click
 from pyrocket.arguments import local_path, parse_size
 from pyrocket.config import StoreConfig
 from pyrocket.errors import OptionError, PyrocketError
+from pyrocket.tools.cli.aliases import ALIASES
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -102,6 +103,10 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command named by the first argument. Raises UsageError."""
+        alias = args[0] if ctx.parent is None else f"{self.name} {args[0]}"
+        if alias in ALIASES:
+            words = ALIASES[alias].split()
+            args = [*(words if ctx.parent is None else words[1:]), *args[1:]]
         names, name = self.list_commands(ctx), args[0]
         if name not in names and not name.startswith("-") and not ctx.resilient_parsing:
             near = get_close_matches(name, names)

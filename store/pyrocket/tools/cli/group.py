@@ -1,17 +1,31 @@
-"""`pyrocket group`: consumer groups and their lag."""
+"""`pyrocket group` and `pyrocket offset`: consumer groups, their lag and their offsets."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyrocket.tools.cli.frame import OK, CommandGroup, as_json, exits, show_json
+from pyrocket.tools.cli.frame import (
+    FOUND,
+    OK,
+    CommandGroup,
+    agreed,
+    as_json,
+    dry_run,
+    exits,
+    show_json,
+)
 from pyrocket.tools.cli.place import GivenPlace, place_options
+from pyrocket.tools.cli.show import show_rows, show_table, time_ms
 from pyrocket.tools.summaries import QueueLag, TopicLag, sum_by_topic
+
+if TYPE_CHECKING:
+    from pyrocket.metadata.groups import GroupConfig
 
 
 @click.group(cls=CommandGroup)
 def group() -> None:
-    """List consumer groups and show their lag."""
+    """List, show, create, reset and delete consumer groups, and show their lag."""
 
 
 @group.command("list")
@@ -32,7 +46,7 @@ def list_groups(place: GivenPlace, as_json: bool) -> int:
         ]
         show_json({"groups": rows})
     else:
-        click.echo(group_table("", names, lags).text())
+        show_table(group_table("", names, lags))
     return OK
 
 
@@ -55,8 +69,184 @@ def lag(name: str, place: GivenPlace, as_json: bool) -> int:
     if as_json:
         show_json({"lag": [_document(one) for one in found]})
     else:
-        click.echo(lag_table("", found).text())
+        show_table(lag_table("", found))
     return OK
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@place_options
+@as_json
+@exits
+def show(name: str, place: GivenPlace, as_json: bool) -> int:
+    """Show the settings of GROUP, and its lag in each topic."""
+    from pyrocket.tools.notebook.tables import group_table
+
+    target = place.target()
+    found, lags = target.group(name), target.lag(name)
+    if as_json:
+        topics = [_sum_document(one) for one in sum_by_topic(lags)]
+        show_json({**_settings_document(found), "topics": topics})
+        return OK
+    for label, value in _settings_document(found).items():
+        click.echo(f"{label:<16} {value}")
+    click.echo()
+    show_table(group_table("", [], lags))
+    return OK
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@place_options
+@as_json
+@exits
+def create(name: str, place: GivenPlace, as_json: bool) -> int:
+    """Create GROUP with RocketMQ's defaults; one that exists stays as it is."""
+    created = place.target().create_group(name)
+    if as_json:
+        show_json({"group": name, "created": created})
+    else:
+        click.echo(f"Group {name} {'is created' if created else 'exists; nothing is changed'}.")
+    return OK
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@place_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@dry_run
+@as_json
+@exits
+def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool) -> int:
+    """Delete GROUP and its offsets in all topics.
+
+    Its retry and dead-letter topics stay. With --json it does not ask: without --yes nothing is
+    deleted.
+    """
+    target = place.target()
+    target.group(name)
+    topics = len(sum_by_topic(target.lag(name)))
+    asked = f"{name} with offsets in {topics} topics"
+    deleted = not dry_run and (yes or (not as_json and agreed(f"Delete {asked}?")))
+    if deleted:
+        target.delete_group(name)
+    if as_json:
+        show_json({"group": name, "topics": topics, "deleted": deleted, "dryRun": dry_run})
+    elif dry_run:
+        click.echo(f"Group {asked} would be deleted.")
+    elif deleted:
+        click.echo(f"Group {name} is deleted.")
+    return OK if deleted or dry_run else FOUND
+
+
+def _queue_offset(text: str) -> tuple[int, int]:
+    queue, _, offset = text.partition("=")
+    if not (queue.isdigit() and offset.isdigit()):
+        raise click.BadParameter(f"{text!r} is not QUEUE=OFFSET, such as 0=17.")
+    return int(queue), int(offset)
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@click.argument("topic")
+@place_options
+@click.option("--to", metavar="PLACE", help="earliest, latest, or a time, for all queues.")
+@click.option(
+    "--offset", "offsets", type=_queue_offset, multiple=True, metavar="QUEUE=OFFSET", help="Repeat."
+)
+@dry_run
+@as_json
+@exits
+def reset(
+    name: str,
+    topic: str,
+    place: GivenPlace,
+    to: str | None,
+    offsets: tuple[tuple[int, int], ...],
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Set where GROUP goes on in TOPIC: in all queues with --to, or in some with --offset.
+
+    A time is written as 2026-11-23T04:00:00Z or in epoch milliseconds. Stop the group's consumers
+    first: their later commits override the reset. A missing group is created.
+    """
+    from pyrocket.engine.group_admin import AtTime
+
+    if (to is None) == (not offsets):
+        raise click.UsageError("Give either --to or --offset.")
+    place_of: Any = dict(offsets)
+    if to is not None:
+        place_of = to if to in ("earliest", "latest") else AtTime(time_ms(to))
+    target = place.target()
+    before = target.committed(name, topic)
+    after = target.reset_offsets(topic, place_of)
+    if not dry_run:
+        after = target.reset(name, topic, place_of)
+    _show_reset(name, topic, before, {**before, **after}, dry_run=dry_run, as_json=as_json)
+    return OK
+
+
+@click.group(cls=CommandGroup)
+def offset() -> None:
+    """Show and reset the offsets of consumer groups."""
+
+
+offset.add_command(reset)
+
+
+@offset.command("show")
+@click.argument("name", metavar="GROUP")
+@click.argument("topic", default="", metavar="[TOPIC]")
+@place_options
+@as_json
+@exits
+def show_offsets(name: str, topic: str, place: GivenPlace, as_json: bool) -> int:
+    """Show the offsets of GROUP, in TOPIC or in all its topics, queue by queue."""
+    found = [one for one in place.target().lag(name) if topic in ("", one.topic)]
+    if as_json:
+        show_json({"offsets": [_offset_document(one) for one in found]})
+    else:
+        columns = ("topic", "queue", "minimum", "committed", "maximum")
+        rows = [(one.topic, one.queue_id, one.minimum, one.committed, one.maximum) for one in found]
+        show_rows(columns, rows)
+    return OK if found else FOUND
+
+
+def _show_reset(
+    name: str,
+    topic: str,
+    before: Mapping[int, int],
+    after: Mapping[int, int],
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    rows = [(queue, before.get(queue), offset) for queue, offset in sorted(after.items())]
+    if as_json:
+        changes = [{"queueId": row[0], "before": row[1], "after": row[2]} for row in rows]
+        show_json({"group": name, "topic": topic, "dryRun": dry_run, "offsets": changes})
+    else:
+        show_rows(("queue", "before", "would be" if dry_run else "after"), rows)
+
+
+def _settings_document(one: "GroupConfig") -> dict[str, Any]:
+    return {
+        "group": one.name,
+        "consumeEnabled": one.consume_enabled,
+        "retryQueues": one.retry_queues,
+        "retryMaxTimes": one.retry_max_times,
+    }
+
+
+def _offset_document(one: QueueLag) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "queueId": one.queue_id,
+        "minOffset": one.minimum,
+        "committedOffset": one.committed,
+        "maxOffset": one.maximum,
+    }
 
 
 def _sum_document(one: TopicLag) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from pyrocket.tools.cli.frame import (
     show_json,
 )
 from pyrocket.tools.cli.place import GivenPlace, place_options
-from pyrocket.tools.cli.show import message_document, message_line
+from pyrocket.tools.cli.show import message_document, message_line, time_ms
 
 
 @click.group(cls=CommandGroup)
@@ -29,7 +30,7 @@ def message() -> None:
     """Show messages, find them by key or id, and send messages."""
 
 
-@message.command()
+@click.command()
 @click.argument("topic")
 @place_options
 @click.option(
@@ -49,6 +50,40 @@ def tail(topic: str, place: GivenPlace, count: int, queue: int | None, as_json: 
         _show(_newest_of_cut(cut, topic, count, queue), as_json=as_json)
     else:
         _show(target.newest(topic, count, queue), as_json=as_json)
+    return OK
+
+
+_tail = copy(tail)
+_tail.hidden = True
+message.add_command(_tail)
+
+
+@message.command()
+@click.argument("topic")
+@place_options
+@click.option("--count", type=click.IntRange(1), default=10, show_default=True)
+@click.option("--queue", type=click.IntRange(0), help="Only messages of this queue.")
+@click.option("--offset", type=click.IntRange(0), help="From this offset of the queue on.")
+@click.option("--from", "since", metavar="TIME", help="Messages stored at or after this time.")
+@as_json
+@exits
+def show(
+    topic: str,
+    place: GivenPlace,
+    count: int,
+    queue: int | None,
+    offset: int | None,
+    since: str | None,
+    as_json: bool,
+) -> int:
+    """Show messages of TOPIC from the oldest, an offset or a time on, the oldest first.
+
+    `pyrocket topic tail` shows the newest.
+    """
+    if offset is not None and (queue is None or since is not None):
+        raise click.UsageError("Give --offset with --queue, and without --from.")
+    from_ms = None if since is None else time_ms(since)
+    _show(place.target().oldest(topic, count, queue, offset, from_ms), as_json=as_json)
     return OK
 
 
@@ -77,7 +112,7 @@ def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> lis
 )
 @as_json
 @exits
-def query(
+def find(
     topic: str, place: GivenPlace, key: str | None, msg_id: str | None, count: int, as_json: bool
 ) -> int:
     """Find messages of TOPIC by key or id, the newest last.
@@ -127,7 +162,7 @@ def _property(text: str) -> tuple[str, str]:
 @click.option("--create-topic", is_flag=True, help="Create the topic if it is missing.")
 @as_json
 @exits
-def produce(
+def send(
     topic: str,
     body: str | None,
     place: GivenPlace,

@@ -3,11 +3,15 @@
 import base64
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyrocket.errors import OptionError
 from pyrocket.message import StoredMessage
+
+if TYPE_CHECKING:
+    from pyrocket.tools.notebook.table import Table
 
 _BODY_CHARACTERS = 1000
 """Limit of a message body in the output for people; `--json` has the whole body."""
@@ -17,7 +21,27 @@ def show_rows(columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None
     """Print a table, one line per row: text is aligned left, numbers right."""
     from pyrocket.tools.notebook.table import Table
 
-    click.echo(Table("", columns, rows).text())
+    show_table(Table("", columns, rows))
+
+
+def show_table(table: "Table") -> None:
+    """Print a table: with rich's layout on a terminal, as plain lines elsewhere."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    from pyrocket.tools.notebook.table import shown
+
+    if not Console().is_terminal:
+        click.echo(table.text())
+        return
+    drawn = RichTable(box=box.SIMPLE_HEAD, header_style="bold")
+    for at, name in enumerate(table.columns):
+        drawn.add_column(Text(name), justify="right" if table.is_number(at) else "left")
+    for row in table.rows:
+        drawn.add_row(*(Text(shown(value)) for value in row))
+    Console().print(drawn)
 
 
 def message_line(one: StoredMessage) -> str:
@@ -59,6 +83,20 @@ def message_document(one: StoredMessage) -> dict[str, Any]:
         "reconsumeTimes": one.reconsume_times,
         **_body(one.body),
     }
+
+
+def time_ms(text: str) -> int:
+    """Parse a time, in ISO-8601 or as epoch milliseconds; without a zone it is local."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise OptionError(
+            f"{text!r} is not a time.",
+            remedy="Write 2026-11-23T04:00:00Z, or milliseconds since 1970.",
+            code="CLI_TIME",
+        ) from None
 
 
 def iso(time: datetime | None) -> str | None:

@@ -21,7 +21,7 @@ from pyrocket.tools.cli.frame import (
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.repair import repair
 from pyrocket.tools.cli.snapshot import snapshot
-from pyrocket.tools.cli.target import StoreInfo
+from pyrocket.tools.cli.target import StoreInfo, Target
 from pyrocket.tools.cli.verify import verify
 
 KEEPS_ALL = Retention(hours=None)
@@ -111,7 +111,7 @@ def _hours(text: str) -> float:
     return hours
 
 
-@store.command("set")
+@store.command("retention")
 @place_options
 @click.option(
     "--retention-hours",
@@ -133,21 +133,21 @@ def _hours(text: str) -> float:
 )
 @as_json
 @exits
-def set_(
+def retention(
     place: GivenPlace,
     hours: float | str | None,
     total_bytes: int | str | None,
     at_hours: tuple[int, ...] | None,
     as_json: bool,
 ) -> int:
-    """Set how long a store keeps messages. Options that are not given keep their values.
+    """Show how long a store keeps messages, or set it. What is not given keeps its value.
 
     Log files are deleted as a whole, and never the last one. All writers follow the setting, those
     that have the store open within ten seconds.
     """
-    if hours is None and total_bytes is None and at_hours is None:
-        raise click.UsageError("Give --retention-hours, --retention-bytes or --clean-time.")
     target = place.target()
+    if hours is None and total_bytes is None and at_hours is None:
+        return _show_retention(target, as_json=as_json)
     known = target.retention() or KEEPS_ALL
     wanted = replace(
         known,
@@ -159,6 +159,10 @@ def set_(
     if keeps_all and at_hours is not None:
         raise click.UsageError("--clean-time needs a limit: give --retention-hours, too.")
     target.set_retention(None if keeps_all else wanted)
+    return _show_retention(target, as_json=as_json)
+
+
+def _show_retention(target: Target, *, as_json: bool) -> int:
     found = target.retention()
     if as_json:
         show_json({"path": target.place.name, "retention": retention_document(found)})

@@ -7,7 +7,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pyrocket.config import Retention
-from pyrocket.message import Message, MessageQueue, SendResult, StoredMessage
+from pyrocket.errors import OffsetOutOfRangeError
+from pyrocket.message import Message, MessageQueue, QueueRange, SendResult, StoredMessage
 from pyrocket.tools.session import Place, Session, messages_of, open_session
 from pyrocket.tools.summaries import QueueLag, TopicInfo, lags_of, topic_of, topics_of
 
@@ -156,7 +157,7 @@ class Target:
         with self._open() as store:
             ranges = store.ranges(topic, queue_id)
             if offset is not None:
-                ranges = [replace(has, start=offset, end=max(has.end, offset)) for has in ranges]
+                ranges = [_from(has, offset) for has in ranges]
             elif from_ms is not None:
                 starts = store.source.offsets_at({has.queue: from_ms for has in ranges})
                 ranges = [replace(has, start=starts[has.queue]) for has in ranges]
@@ -266,6 +267,15 @@ class Target:
     def _open(self, *, write: bool = False, create: bool = False) -> Iterator[Session]:
         with open_session(self.place, write=write, create=create) as session:
             yield session
+
+
+def _from(has: QueueRange, offset: int) -> QueueRange:
+    if not has.start <= offset <= has.end:
+        raise OffsetOutOfRangeError(
+            f"{has.queue} has the offsets {has.start} to {has.end} (the next one), not {offset}.",
+            remedy="Give one of these.",
+        )
+    return replace(has, start=offset)
 
 
 _log_offset = attrgetter("physical_offset")

@@ -1,4 +1,4 @@
-"""`pyrocket topic`: list, show, create and delete topics."""
+"""`pyrocket topic`: list, show, create, alter, delete and tail topics."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,17 +14,19 @@ from pyrocket.tools.cli.frame import (
     advising,
     agreed,
     as_json,
+    dry_run,
     exits,
     show_json,
 )
+from pyrocket.tools.cli.message import tail
 from pyrocket.tools.cli.place import GivenPlace, place_options
-from pyrocket.tools.cli.show import iso, show_rows
+from pyrocket.tools.cli.show import iso, show_rows, show_table
 from pyrocket.tools.summaries import QueueInfo, TopicInfo
 
 
 @click.group(cls=CommandGroup)
 def topic() -> None:
-    """List, show, create and delete topics."""
+    """List, show, create, alter and delete topics, and show their newest messages."""
 
 
 @topic.command("list")
@@ -58,7 +60,7 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
     _show_topics([found], with_kind=True)
     if found.queues:
         click.echo()
-        click.echo(queue_table("", found).text())
+        show_table(queue_table("", found))
     return OK
 
 
@@ -100,13 +102,62 @@ def create(
     return OK
 
 
+_PERMISSIONS = {"none": 0, "w": 2, "r": 4, "rw": 6}
+_queue_count = click.IntRange(0, MAX_QUEUES)
+
+
+@topic.command()
+@click.argument("name")
+@place_options
+@click.option("--read-queues", type=_queue_count, help="The number of queues for consumers.")
+@click.option("--write-queues", type=_queue_count, help="The number of queues for producers.")
+@click.option("--perm", type=click.Choice([*_PERMISSIONS]), help="Who may use it: r, w, rw.")
+@click.option("--create-missing", is_flag=True, help="Create the topic if it is missing.")
+@as_json
+@exits
+def alter(
+    name: str,
+    place: GivenPlace,
+    read_queues: int | None,
+    write_queues: int | None,
+    perm: str | None,
+    create_missing: bool,
+    as_json: bool,
+) -> int:
+    """Change the queues or the permission of the topic NAME.
+
+    Messages in queues that are no read queues any more stay in the log; consumers do not see them.
+    """
+    target, changes = place.target(), (read_queues, write_queues, perm)
+    if changes == (None, None, None) and not create_missing:
+        raise click.UsageError("Give --read-queues, --write-queues or --perm.")
+    created = create_missing and all(one.name != name for one in target.topics())
+    if created:
+        target.create_topic(name, write_queues or read_queues or DEFAULT_QUEUES)
+    if changes != (None, None, None):
+        permission = None if perm is None else _PERMISSIONS[perm]
+        target.update_topic(
+            name, read_queues=read_queues, write_queues=write_queues, perm=permission
+        )
+    found = target.topic(name)
+    if as_json:
+        show_json({**_document(found), "created": created})
+    else:
+        _show_topics([found], with_kind=False)
+    return OK
+
+
+topic.add_command(tail)
+
+
 @topic.command()
 @click.argument("name")
 @place_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@dry_run
 @as_json
 @exits
-def delete(name: str, place: GivenPlace, yes: bool, as_json: bool) -> int:
+def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Delete the topic NAME, its queues and all groups' offsets in it.
 
     Its messages stay in the log until that is cleaned. A new topic of this name continues at the
@@ -114,6 +165,12 @@ def delete(name: str, place: GivenPlace, yes: bool, as_json: bool) -> int:
     """
     target = place.target()
     found = target.topic(name)
+    if dry_run:
+        if as_json:
+            show_json({**_document(found), "deleted": False, "dryRun": True})
+        else:
+            click.echo(f"Topic {name} with {found.messages:,} messages would be deleted.")
+        return OK
     deleted = yes or (not as_json and agreed(f"Delete {name} with {found.messages:,} messages?"))
     if deleted:
         target.delete_topic(name)

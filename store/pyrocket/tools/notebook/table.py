@@ -42,7 +42,7 @@ class Table:
 
         lines = [list(self.columns), *([shown(value) for value in row] for row in self.rows)]
         widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-        numbers = [self._is_number(at) for at in range(len(self.columns))]
+        numbers = [self.is_number(at) for at in range(len(self.columns))]
 
         def padded(at: int, text: str) -> str:
             room = " " * (widths[at] - cell_len(text))
@@ -65,9 +65,10 @@ class Table:
         )
 
     def _align(self, at: int) -> str:
-        return f' style="text-align:{"right" if self._is_number(at) else "left"}"'
+        return f' style="text-align:{"right" if self.is_number(at) else "left"}"'
 
-    def _is_number(self, at: int) -> bool:
+    def is_number(self, at: int) -> bool:
+        """Whether a column has numbers."""
         return any(isinstance(row[at], _NUMBERS) for row in self.rows)
 
 

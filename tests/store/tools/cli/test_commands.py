@@ -156,7 +156,7 @@ def test_version_of_an_uninstalled_checkout_shows_its_directory(monkeypatch):
         (["verfy"], "'verify'"),
         (["topics"], "'topic'"),
         (["topic", "lst"], "'list'"),
-        (["message", "prodce"], "'produce'"),
+        (["message", "snd"], "'send'"),
         (["store", "inof"], "'info'"),
         (["checkpoint", "shwo"], "'show'"),
     ],

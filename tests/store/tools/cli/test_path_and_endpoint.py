@@ -1,6 +1,7 @@
 """Each command of a group on a directory and at a broker: the same answers and errors."""
 
 import json
+import re
 import socket
 import time
 
@@ -10,6 +11,7 @@ from pyrocket.broker.access import read_access
 from pyrocket.errors import OptionError, TransportError
 from pyrocket.rpc.tls import Certificate
 from pyrocket.tools import notebook
+from pyrocket.tools.cli.aliases import ALIASES
 from support.broker import served
 from support.certificates import write_certificate
 from support.commands import run
@@ -82,7 +84,7 @@ def test_a_topic_is_created_and_deleted(cli, document):
 
 @pytest.mark.parametrize(
     "command",
-    ["topic show tt", "topic delete tt --yes", "message tail tt", "message query tt --key k"],
+    ["topic show tt", "topic delete tt --yes", "topic tail tt", "message find tt --key k"],
 )
 def test_a_wrong_topic_is_named_with_the_nearest(document, command):
     error = document(*command.split(), status=2)["error"]
@@ -90,33 +92,33 @@ def test_a_wrong_topic_is_named_with_the_nearest(document, command):
 
 
 def test_messages_are_found_by_key_and_id(cli, document):
-    found = document("message", "query", "t", "--key", "k-1")["messages"]
+    found = document("message", "find", "t", "--key", "k-1")["messages"]
     assert [one["body"] for one in found] == ["m1", "m3"]
-    newest = document("message", "query", "t", "--key", "k-0", "--count", 1)["messages"]
+    newest = document("message", "find", "t", "--key", "k-0", "--count", 1)["messages"]
     assert [one["body"] for one in newest] == ["m4"]
-    assert document("message", "query", "t", "--id", found[0]["msgId"])["messages"] == found[:1]
-    assert "keys=k-1  m1" in cli("message", "query", "t", "--key", "k-1").stdout
-    assert document("message", "query", "t", "--key", "none", status=1) == {"messages": []}
-    assert cli("message", "query", "t", "--key", "none").stderr == "No message found.\n"
+    assert document("message", "find", "t", "--id", found[0]["msgId"])["messages"] == found[:1]
+    assert "keys=k-1  m1" in cli("message", "find", "t", "--key", "k-1").stdout
+    assert document("message", "find", "t", "--key", "none", status=1) == {"messages": []}
+    assert cli("message", "find", "t", "--key", "none").stderr == "No message found.\n"
 
 
 def test_messages_are_sent_and_tailed(cli, document):
     document("topic", "create", "sent", "--queues", 1)
-    (first,) = document("message", "produce", "sent", "hello", "--tags", "T")["messages"]
+    (first,) = document("message", "send", "sent", "hello", "--tags", "T")["messages"]
     assert (first["queueId"], first["queueOffset"]) == (0, 0)
-    lines = cli("message", "produce", "sent", "--key", "k", answer=b"x\n\xff\n").stdout
+    lines = cli("message", "send", "sent", "--key", "k", answer=b"x\n\xff\n").stdout
     assert [line.split()[:2] for line in lines.splitlines()] == [
         ["queue=0", "offset=1"],
         ["queue=0", "offset=2"],
     ]
-    found = document("message", "tail", "sent", "--count", 3)["messages"]
+    found = document("topic", "tail", "sent", "--count", 3)["messages"]
     assert [one["body"] for one in found] == ["hello", "x", "/w=="]
     assert (found[0]["msgId"], found[0]["tags"]) == (first["msgId"], "T")
-    assert cli("message", "tail", "sent", "--queue", 0).stdout.count("\n") == 3
-    assert document("message", "tail", "sent", "--queue", 1, status=2)["error"]["code"]
-    refused = document("message", "produce", "snt", "x", status=2)["error"]
+    assert cli("topic", "tail", "sent", "--queue", 0).stdout.count("\n") == 3
+    assert document("topic", "tail", "sent", "--queue", 1, status=2)["error"]["code"]
+    refused = document("message", "send", "snt", "x", status=2)["error"]
     assert (refused["code"], "--create-topic" in refused["remedy"]) == ("TOPIC_NOT_FOUND", True)
-    assert cli("message", "produce", "made", "x", "--create-topic").exit_code == 0
+    assert cli("message", "send", "made", "x", "--create-topic").exit_code == 0
     for name in ("sent", "made"):
         document("topic", "delete", name, "--yes")
 
@@ -138,9 +140,9 @@ def test_a_store_is_described_set_and_cleaned(cli, document, where):
     assert found["uuid"]
     assert found["logEnd"] > found["logStart"]
     assert f"path               {where[1]}" in cli("store", "info").stdout
-    kept = document("store", "set", "--retention-hours", 48)["retention"]
+    kept = document("store", "retention", "--retention-hours", 48)["retention"]
     assert kept == {"hours": 48, "bytes": None, "cleanTime": [4]}
-    assert cli("store", "set", "--retention-hours", "none").stdout == "messages kept: all\n"
+    assert cli("store", "retention", "--retention-hours", "none").stdout == "messages kept: all\n"
     planned = document("store", "clean", "--hours", 1, "--dry-run")
     assert (planned["dryRun"], planned["logFiles"]) == (True, [])
     assert "0 log files" in cli("store", "clean", "--hours", 1).stdout
@@ -159,6 +161,121 @@ def test_notebook_tables(where):
         store.close()
 
 
+def test_a_topic_is_altered(cli, document):
+    document("topic", "create", "wide", "--queues", 1)
+    altered = document("topic", "alter", "wide", "--read-queues", 3, "--perm", "r")
+    assert (altered["readQueues"], altered["writeQueues"], altered["perm"]) == (3, 1, 4)
+    assert cli("topic", "alter", "wide", "--perm", "rw").stdout.splitlines()[1].split()[0] == "wide"
+    assert document("topic", "alter", "wide", status=2)["error"]["code"] == "USAGE"
+    planned = document("topic", "delete", "wide", "--dry-run")
+    assert (planned["deleted"], planned["dryRun"]) == (False, True)
+    assert cli("topic", "delete", "wide", "--dry-run").stdout.endswith("would be deleted.\n")
+    assert document("topic", "delete", "wide", "--yes")["deleted"]
+    error = document("topic", "alter", "wide", "--perm", "r", status=2)["error"]
+    assert error["code"] == "TOPIC_NOT_FOUND"
+
+
+def test_messages_are_shown_from_the_oldest_an_offset_or_a_time(cli, document):
+    def bodies(*arguments):
+        return [one["body"] for one in document("message", "show", "t", *arguments)["messages"]]
+
+    assert bodies() == ["m0", "m1", "m2", "m3", "m4"]
+    assert bodies("--count", 2) == ["m0", "m1"]
+    assert bodies("--queue", 0, "--offset", 1) == ["m2", "m4"]
+    assert bodies("--from", 0, "--queue", 1) == ["m1", "m3"]
+    assert bodies("--from", "2999-01-01T00:00:00Z") == []
+    assert cli("message", "show", "t").stdout.splitlines()[0].startswith("queue=0 offset=0 ")
+    assert document("message", "show", "t", "--offset", 1, status=2)["error"]["code"] == "USAGE"
+    wrong = document("message", "show", "t", "--from", "soon", status=2)["error"]
+    assert wrong["code"] == "CLI_TIME"
+    beyond = document("message", "show", "t", "--queue", 0, "--offset", 9, status=2)["error"]
+    assert beyond["code"] == "OFFSET_OUT_OF_RANGE"
+
+
+def test_a_group_is_created_shown_reset_and_deleted(cli, document):
+    assert document("group", "create", "etl") == {"group": "etl", "created": True}
+    assert cli("group", "create", "etl").stdout == "Group etl exists; nothing is changed.\n"
+    planned = document("group", "reset", "etl", "t", "--to", "latest", "--dry-run")
+    ends = [{"queueId": 0, "before": None, "after": 3}, {"queueId": 1, "before": None, "after": 2}]
+    assert (planned["dryRun"], planned["offsets"]) == (True, ends)
+    assert document("offset", "show", "etl", status=1) == {"offsets": []}
+    assert document("group", "reset", "etl", "t", "--to", "latest")["offsets"] == ends
+    assert document("offset", "reset", "etl", "t", "--offset", "0=1")["offsets"][0] == {
+        "queueId": 0,
+        "before": 3,
+        "after": 1,
+    }
+    shown = document("offset", "show", "etl", "t")["offsets"]
+    assert [one["committedOffset"] for one in shown] == [1, 2]
+    assert cli("offset", "show", "etl").stdout.splitlines()[1].split() == ["t", "0", "0", "1", "3"]
+    assert "would be" in cli("group", "reset", "etl", "t", "--to", 0, "--dry-run").stdout
+    found = document("group", "show", "etl")
+    assert (found["group"], found["topics"][0]["lag"]) == ("etl", 2)
+    assert "retryMaxTimes" in cli("group", "show", "etl").stdout
+    assert document("group", "delete", "etl", "--dry-run")["deleted"] is False
+    assert cli("group", "delete", "etl", answer="n\n").exit_code == 1
+    assert cli("group", "delete", "etl", "--yes").stdout == "Group etl is deleted.\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("group show bilin", "GROUP_NOT_FOUND"),
+        ("group delete bilin --yes", "GROUP_NOT_FOUND"),
+        ("group create a/b", "GROUP_ILLEGAL"),
+        ("offset show bilin", "GROUP_NOT_FOUND"),
+        ("group reset billing t", "USAGE"),
+        ("group reset billing t --to soon", "CLI_TIME"),
+        ("group reset billing t --offset 0", "USAGE"),
+        ("group reset billing t --offset 0=99", "OFFSET_OUT_OF_RANGE"),
+        ("group reset billing tt --to latest", "TOPIC_NOT_FOUND"),
+        ("broker status --path /none", "STORE_NOT_FOUND"),
+    ],
+)
+def test_wrong_uses_have_a_code(document, command, code, where):
+    if command.startswith("broker"):
+        assert json.loads(run(*command.split(), "--json").stdout)["error"]["code"] == code
+        return
+    assert document(*command.split(), status=2)["error"]["code"] == code
+
+
+def test_a_broker_shows_what_it_can_do(cli, document, where):
+    served_at = where[0] == "--endpoint"
+    found = document("broker", "status", status=0 if served_at else 1)
+    assert (found["writable"], found["diskFull"], found["dispatchBehindBytes"]) == (True, False, 0)
+    shown = cli("broker", "status").stdout
+    if served_at:
+        assert (found["listen"], found["brokerName"]) == ([where[1]], "broker-a")
+        assert "published" in shown
+    else:
+        assert shown.startswith("No broker serves")
+
+
+def test_rates_are_measured_beside_a_reference(cli, document):
+    found = document("bench", "--seconds", 0.1, "--body-bytes", 10)
+    assert all(found[name]["perSecond"] > 0 for name in ("reference", "send", "receive"))
+    lines = cli("bench", "--seconds", 0.1).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["what", "reference", "send", "receive"]
+    assert not any("bench" in one["topic"] for one in document("topic", "list")["topics"])
+    assert document("bench", "--seconds", 0, status=2)["error"]["code"] == "USAGE"
+
+
+@pytest.mark.parametrize(
+    ("alias", "first"),
+    [
+        ("topicList", "topics"),
+        ("topicStatus t", "topic"),
+        ("updateTopic t", "topic"),
+        ("queryMsgByKey t --key k-1", "messages"),
+        ("message query t --key k-1", "messages"),
+        ("consumerProgress billing", "lag"),
+        ("store set", "path"),
+    ],
+)
+def test_mqadmins_names_are_aliases(document, alias, first):
+    assert next(iter(document(*alias.split()))) == first
+
+
 @pytest.mark.parametrize(
     "command",
     ["store verify", "store repair", "store snapshot x", "verify", "repair", "snapshot", "clean"],
@@ -167,7 +284,7 @@ def test_what_needs_the_files_refuses_an_endpoint_by_name(command):
     done = run(*command.split(), "--endpoint", "localhost:1")
     assert done.exit_code == 2
     assert "on the broker's machine" in done.stderr
-    assert f"pyrocket {command.removesuffix(' x')}`" in done.stderr.replace("main", "pyrocket")
+    assert f"pyrocket {command.removesuffix(' x')}`" in done.stderr
 
 
 def test_an_endpoint_that_cannot_be_reached_is_named_within_seconds():
@@ -254,7 +371,7 @@ def test_rights_and_wrong_secrets_are_refused_by_name(secured):
     address, certificate, _ = secured
     options = ["--endpoint", address, "--tls", "--ca", certificate, "--json"]
     reader = {"PYROCKET_ACCESS_KEY": "reader", "PYROCKET_SECRET_KEY": "the reader's secret"}
-    assert run("message", "tail", "t", *options, **reader).exit_code == 0
+    assert run("topic", "tail", "t", *options, **reader).exit_code == 0
     refused = run("topic", "delete", "t", "--yes", *options, **reader)
     assert (refused.exit_code, "reader" in refused.stdout) == (2, True)
     wrong = run("topic", "list", *options, **{**reader, "PYROCKET_SECRET_KEY": "x"})
@@ -287,3 +404,33 @@ def test_a_secret_is_never_an_option_and_in_no_text():
     assert (given.exit_code, "No such option" in given.stderr) == (2, True)
     with pytest.raises(OptionError, match="secret-key-file"):
         notebook.at("localhost:1", secret_key_file="/none")
+
+
+def test_aliases_lead_to_commands_and_are_listed_in_one_place():
+    listed = json.loads(run("aliases", "--json").stdout)["aliases"]
+    assert listed == ALIASES
+    for alias, command in ALIASES.items():
+        shown = run(*alias.split(), "--help")
+        assert (shown.exit_code, command.split(" --")[0] in shown.stdout) == (0, True), alias
+    assert "updateTopic" in run("aliases").stdout
+    assert "updateTopic" not in run("--help").stdout
+    assert run("aliases", "--jsn").exit_code == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands(shell):
+    assert "_PYROCKET_COMPLETE" in run("completion", shell).stdout
+    words = {"COMP_WORDS": "pyrocket topic ", "COMP_CWORD": "2" if shell != "fish" else ""}
+    done = run(_PYROCKET_COMPLETE=f"{shell}_complete", **words)
+    assert {"alter", "create", "delete", "list", "show", "tail"} <= set(
+        re.findall(r"\w+", done.stdout)
+    )
+    assert run("completion", "csh").exit_code == 2
+
+
+def test_tables_are_drawn_on_a_terminal(tmp_path, monkeypatch):
+    with Store.open(tmp_path / "s", create=True) as store:
+        fill(store)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" in run("topic", "list", "--path", tmp_path / "s").stdout
+    assert "\x1b" in run("group", "lag", "--path", tmp_path / "s").stdout

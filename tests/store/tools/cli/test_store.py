@@ -84,15 +84,15 @@ def test_how_long_messages_are_kept_is_set_and_shown(sound):
     assert kept() is None
     assert "messages kept      all\n" in run("store", "info", "--path", sound).stdout
     given = ("--retention-hours", "72", "--retention-bytes", "10g", "--clean-time", "4,16")
-    done = run("store", "set", "--path", sound, *given)
+    done = run("store", "retention", "--path", sound, *given)
     assert done.stdout == (
         "messages kept: 72 hours, deleted at 04:00, 16:00 or as the disk fills up; "
         "at most 10.0 GiB of log\n"
     )
     assert kept() == {"hours": 72, "bytes": 10 << 30, "cleanTime": [4, 16]}
-    run("store", "set", "--path", sound, "--retention-hours", "none")
+    run("store", "retention", "--path", sound, "--retention-hours", "none")
     assert kept() == {"hours": None, "bytes": 10 << 30, "cleanTime": [4, 16]}
-    done = run("store", "set", "--path", sound, "--retention-bytes", "none", "--json")
+    done = run("store", "retention", "--path", sound, "--retention-bytes", "none", "--json")
     assert json.loads(done.stdout) == {"path": str(sound), "retention": None}
     assert kept() is None
 
@@ -100,7 +100,6 @@ def test_how_long_messages_are_kept_is_set_and_shown(sound):
 @pytest.mark.parametrize(
     "given",
     [
-        [],
         ["--clean-time", "4"],
         ["--retention-hours", "72", "--clean-time", "24"],
         ["--retention-hours", "-1"],
@@ -110,5 +109,5 @@ def test_how_long_messages_are_kept_is_set_and_shown(sound):
 )
 def test_a_retention_without_a_limit_is_refused(sound, given):
     before = snapshot(sound)
-    assert run("store", "set", "--path", sound, *given).exit_code == 2
+    assert run("store", "retention", "--path", sound, *given).exit_code == 2
     assert snapshot(sound) == before

@@ -1,0 +1,81 @@
+"""`pyrocket bench`: how fast a store or a broker takes and gives messages, beside a reference."""
+
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from pyrocket.message import Message
+from pyrocket.tools.cli.frame import OK, as_json, exits, show_json
+from pyrocket.tools.cli.place import GivenPlace, place_options
+from pyrocket.tools.cli.show import show_rows
+from pyrocket.tools.session import Session, open_session
+
+_MAX_CALLS = 100_000
+_MAX_SENT_BYTES = 1 << 30
+
+
+@click.command()
+@place_options
+@click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True)
+@click.option("--body-bytes", type=click.IntRange(1, 1 << 20), default=1024, show_default=True)
+@as_json
+@exits
+def bench(place: GivenPlace, seconds: float, body_bytes: int, as_json: bool) -> int:
+    """Send messages one by one and read them back, in a topic of its own, which is deleted.
+
+    The reference is what the machine can do without messages: at a broker calls that do nothing,
+    in a directory writes of as many bytes to a file. The messages stay in the log until it is
+    cleaned.
+    """
+    target, topic = place.target(), f"pyrocket-bench-{uuid.uuid4().hex}"
+    message = Message(topic=topic, body=b"x" * body_bytes)
+    with open_session(target.place, write=True) as store:
+        reference = _reference(store, message.body, seconds)
+        try:
+            most = min(_MAX_CALLS, _MAX_SENT_BYTES // body_bytes)
+            sent = _rate(lambda: store.sink.send(message, create=True), seconds, most)
+            received = _received(store, topic)
+        finally:
+            store.admin.delete_topic(topic)
+    rates = {"reference": reference, "send": sent, "receive": received}
+    if as_json:
+        rows = {name: {"perSecond": round(rate, 1)} for name, rate in rates.items()}
+        show_json({"bodyBytes": body_bytes, **rows})
+    else:
+        mib = body_bytes / 2**20
+        rows_shown = [
+            (name, round(rate), f"{rate * mib:,.1f}", f"{rate / reference:.2f}")
+            for name, rate in rates.items()
+        ]
+        show_rows(("what", "per second", "MiB/s", "of reference"), rows_shown)
+    return OK
+
+
+def _rate(once: Callable[[], object], seconds: float, most: int = _MAX_CALLS) -> float:
+    """Return how often `once` can be done in a second; it is done `most` times at most."""
+    begin, count = time.perf_counter(), 0
+    while (passed := time.perf_counter() - begin) < seconds and count < most:
+        once()
+        count += 1
+    return count / max(passed, 1e-9)
+
+
+def _reference(store: Session, body: bytes, seconds: float) -> float:
+    """Return how many calls of a broker, or writes in a directory, can be done in a second."""
+    if not Path(store.name).is_dir():
+        return _rate(store.source.identities, seconds)
+    with tempfile.TemporaryFile(dir=store.name) as file:
+        number = file.fileno()
+        return _rate(lambda: os.pwrite(number, body, 0), seconds)
+
+
+def _received(store: Session, topic: str) -> float:
+    """Return how many messages can be read in a second."""
+    begin = time.perf_counter()
+    count = sum(len(part) for part in store.source.slices(store.ranges(topic)))
+    return count / max(time.perf_counter() - begin, 1e-9)
