@@ -1,6 +1,8 @@
 """Requests that no client of ours sends: each gets a named code, and the server lives."""
 
+import os
 import random
+from pathlib import Path
 
 import grpc
 import pytest
@@ -9,6 +11,7 @@ from pyrocket.rpc.client import Connection
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.errors import METADATA_KEY
 from support.broker import served
+from support.broker_process import running
 
 CALLS = [method for method in service("pyrocket.v1.Broker").methods if method.name != "Watch"]
 VALID = {
@@ -76,3 +79,33 @@ def test_a_request_that_is_no_message_is_named(channel):
     error = outcome(channel, service("pyrocket.v1.Broker").methods_by_name["Bounds"], b"\xff" * 9)
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert "REQUEST_MALFORMED" in error.details()
+
+
+def footprint(process):
+    """Return the resident MiB, the threads and the open files of a process."""
+    folder = Path("/proc", str(process.pid))
+    pages = int((folder / "statm").read_text().split()[1])
+    counts = (len([*(folder / name).iterdir()]) for name in ("task", "fd"))
+    return pages * os.sysconf("SC_PAGE_SIZE") >> 20, *counts
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_malformed_requests_leave_nothing_behind(tmp_path):
+    """10,000 of them, after 2,000 that fill caches and pools."""
+    rng = random.Random(8)
+    with running(tmp_path / "store") as (process, found):
+        connection = Connection(found.listen[0])
+        for number in range(12_000):
+            if number == 2000:
+                before = footprint(process)
+            method = rng.choice(CALLS)
+            outcome(connection.channel, method, request_of(method, rng))
+        after = footprint(process)
+        assert process.poll() is None
+        topics = service("pyrocket.v1.Broker").methods_by_name["Topics"]
+        assert outcome(connection.channel, topics, b"") is None
+        connection.close()
+    assert after[0] <= before[0] + 32
+    assert after[1] <= before[1] + 4
+    assert after[2] <= before[2] + 4
