@@ -31,7 +31,7 @@ READS = [
         "a folder of other files",
         {"path": str(Path(__file__).parent)},
         None,
-        "not a store: it holds",
+        "not a store: it contains",
     ),
     ("a path of Windows", {"path": "C:\\store"}, None, "OPTION_INVALID.*Windows"),
     ("tags with a comma", {"tags": "a,b"}, None, r"OPTION_INVALID.*'a \|\| b'"),

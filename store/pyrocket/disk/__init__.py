@@ -1,5 +1,5 @@
-"""Files of a store: their names, fixed-size segments, locks, and the state that processes share.
+"""Files of a store: their names, fixed-size segments, locks, and the shared state.
 
-Nothing here knows a format. Every write to a store goes through `io`, every path comes from
-`layout`, and no symbolic link is followed (`tree`).
+This package is independent of file formats. All writes to a store use `io`, all paths come from
+`layout`, and symbolic links are not followed (`tree`).
 """

@@ -1,8 +1,8 @@
-"""A clock that all processes of one store share: `pyrocket/clock`, for tests.
+"""A clock for tests that all processes of a store share: `pyrocket/clock`.
 
-8 bytes in native order: the time in epoch milliseconds. It is mapped, and read and written by one
-aligned 8-byte access (`memoryview.cast`), of which no other process can see half. Without the file,
-as in every store outside of tests, the wall clock is used.
+The file has 8 bytes in native order: the time in epoch milliseconds. It is mapped, and read and
+written by one aligned 8-byte access (`memoryview.cast`), so that other processes never see a
+half-written time. Without the file, as in all stores outside of tests, the wall clock is used.
 """
 
 import logging
@@ -19,7 +19,7 @@ LOG = logging.getLogger("pyrocket")
 
 
 class ClockFile:
-    """The mapped time; calling it reads it. Raises FileNotFoundError, StoreDamagedError."""
+    """The mapped time; a call returns it. Raises FileNotFoundError, StoreDamagedError."""
 
     def __init__(self, path: Path, *, writable: bool = False) -> None:
         descriptor = io.open_file(path, os.O_RDWR if writable else os.O_RDONLY)
@@ -28,7 +28,7 @@ class ClockFile:
                 raise StoreDamagedError(
                     f"{path} is not a clock: it has {os.fstat(descriptor).st_size} bytes instead of"
                     f" {CLOCK_BYTES}.",
-                    remedy="Delete it: only tests have such a file.",
+                    remedy="Delete it: only tests need this file.",
                     code="CLOCK_DAMAGED",
                 )
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
@@ -46,14 +46,14 @@ class ClockFile:
 
 
 def clock_at(path: Path) -> Clock:
-    """Return the clock in the file `path`; the wall clock if it is missing."""
+    """Return the clock in the file `path`, or the wall clock if the file is missing."""
     try:
         clock = ClockFile(path)
     except FileNotFoundError:
         return system_clock
     LOG.warning(
-        "%s is a test's clock: this store uses its time, now %d, not the wall clock. Delete the"
-        " file if this is not a test.",
+        "%s is a clock for tests: this store uses its time, now %d, instead of the wall clock."
+        " Delete the file if this is not a test.",
         path,
         clock(),
     )

@@ -1,4 +1,4 @@
-"""Copies a store's files: hard links for files that never change, copies for the others."""
+"""Copies a store's files: as hard links if they never change, otherwise as copies."""
 
 import errno
 import os
@@ -18,10 +18,10 @@ _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES
 
 @dataclass
 class Copies:
-    """Creates links and copies, and counts them; `unlinkable` is why some are not links.
+    """Creates and counts links and copies; `unlinkable` is the reason why a link failed.
 
     Copies are durable at once, links after `sync_links`. `progress` is called with the number of
-    bytes of a file, holes included, that were copied since the last call, and its path.
+    bytes (including holes) that were copied since the last call, and the path of the source file.
     """
 
     copied_files: int = 0
@@ -31,7 +31,7 @@ class Copies:
     _links: list[Path] = field(default_factory=list)
 
     def link(self, source: Path, target: Path) -> None:
-        """Link a file that never changes; copy it where links are not possible."""
+        """Link a file that never changes, or copy it if links are not possible."""
         try:
             io.link(source, target)
         except OSError as error:
@@ -45,11 +45,11 @@ class Copies:
 
     @property
     def linked_files(self) -> int:
-        """Number of files that are hard-linked."""
+        """Number of hard-linked files."""
         return len(self._links)
 
     def sync_links(self) -> None:
-        """Make the linked files durable."""
+        """Flush the linked files."""
         for path in self._links:
             _sync(path)
 
@@ -85,7 +85,7 @@ class Copies:
 
 
 def _read(descriptor: int, path: Path, length: int, position: int) -> bytes:
-    """Read; an error names the file, as an error of opening it does."""
+    """Read bytes; add the file's name to an error."""
     try:
         return os.pread(descriptor, length, position)
     except OSError as error:
@@ -94,20 +94,20 @@ def _read(descriptor: int, path: Path, length: int, position: int) -> bytes:
 
 
 class SourceChangedError(Exception):
-    """Files of the source were created or deleted meanwhile."""
+    """Files of the source were created or deleted during the copy."""
 
 
 @contextmanager
 def telling_apart(source: Path, target: Path) -> Iterator[None]:
-    """Translate errors of the operating system by the directory they concern: source or target.
+    """Translate errors of the operating system: those of the source and those of the target.
 
-    Raises StoreUnavailableError, StorePermissionError, and SourceChangedError for a file of the
-    source that was deleted.
+    Raises StoreUnavailableError, StorePermissionError, and SourceChangedError if a file of the
+    source was deleted.
     """
     try:
         yield
     except StoreDamagedError as error:
-        # A file in the path of the target is not damage of the source.
+        # A file on the path of the target does not mean that the source is damaged.
         if isinstance(error.__cause__, OSError) and not _is_about(error.__cause__, source):
             raise _target_failed(error.__cause__, target) from error
         raise
@@ -127,7 +127,10 @@ def telling_apart(source: Path, target: Path) -> Iterator[None]:
 
 
 def _is_about(error: BaseException | None, source: Path) -> bool:
-    """Whether the error names a file below `source`; other failures of link() name the target."""
+    """Whether an error is about a file below `source`.
+
+    An error of link() has two file names; unless a file is missing, the target is the cause.
+    """
     if not isinstance(error, OSError) or not isinstance(error.filename, str | bytes | Path):
         return False
     if error.filename2 is not None and not isinstance(error, FileNotFoundError):

@@ -1,9 +1,9 @@
 """Fixed-size files that form one sequence of bytes: the CommitLog, or one ConsumeQueue.
 
-RocketMQ's MappedFileQueue. Each file is a segment whose name is its start offset; all have the same
-length and are sparse. Reads never change anything; writes create segments as needed. A new segment
-is completed in a scratch folder and renamed into place, so that no other process ever opens a short
-one.
+RocketMQ's MappedFileQueue. Each file is a segment whose name is its start offset. All segments have
+the same length and are sparse. Reads never change files; writes create segments as needed. A new
+segment is completed in a scratch folder and renamed into place, so that other processes never open
+a short segment.
 """
 
 import errno
@@ -27,19 +27,19 @@ from pyrocket.errors import RESTORE_FILE, PyrocketError, StoreDamagedError
 
 HUGE_PAGE_BYTES = 2 * 1024 * 1024
 KEPT_BYTES = 32 * 1024 * 1024
-"""Mapped at a time, if the file is as long. This is address space, which Spark may limit."""
+"""Maximum bytes mapped at a time. They take address space, which Spark may limit."""
 
 File = tuple[int, int]
 """Device and inode. No other file gets the inode while a mapping of this one exists."""
 
 
 class MappedWindow:
-    """The part of a segment that was mapped last, kept for the next window in it.
+    """The part of a segment that was mapped last, reused for the next window if possible.
 
-    A scan reads one window after the other. Windows that begin where a huge page does are mapped
-    2 MiB at a time by file systems that cache files in huge pages (ext4 and xfs on Linux), and a
-    window that is mapped already causes no page faults: a task that reads several queues finds
-    their messages in the same part of the log. Not safe to share between threads.
+    A scan reads one window after the other. File systems that cache files in huge pages (ext4 and
+    xfs on Linux) map windows 2 MiB at a time if these begin at a huge page. A window that is
+    already mapped causes no page faults: a task that reads several queues often finds their
+    messages in the same part of the log. Not safe to share between threads.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class MappedWindow:
     def get(self, descriptor: int, file: File, first: int, length: int) -> pa.Buffer:
         """Return `length` bytes of an open file from byte `first` on, mapped for reading.
 
-        They are valid as long as the buffer lives. Raises ValueError if the file is shorter.
+        The bytes are valid as long as the buffer lives. Raises ValueError if the file is shorter.
         """
         size = os.fstat(descriptor).st_size
         if first + length > size:
@@ -63,7 +63,7 @@ class MappedWindow:
         return self._mapped.slice(first - self._first, length)
 
     def drop(self) -> None:
-        """Forget the mapping; buffers that were returned stay valid."""
+        """Drop the mapping; buffers that were returned stay valid."""
         self._file, self._mapped = None, pa.py_buffer(b"")
 
     def _covers(self, file: File, first: int, end: int) -> bool:
@@ -73,7 +73,7 @@ class MappedWindow:
 
 
 def _map(descriptor: int, first: int, end: int, size: int) -> tuple[pa.Buffer, int]:
-    """Map a window around [first, end); return it and the byte at which it begins."""
+    """Map a window around [first, end); return it and its start position in the file."""
     aligned = first - first % HUGE_PAGE_BYTES
     if end <= aligned + KEPT_BYTES:
         try:
@@ -81,7 +81,7 @@ def _map(descriptor: int, first: int, end: int, size: int) -> tuple[pa.Buffer, i
         except OSError as error:
             if error.errno != errno.ENOMEM:
                 raise
-            # The bytes alone may still fit.
+            # There may still be enough address space for the requested bytes alone.
     return _map_range(descriptor, first - first % mmap.ALLOCATIONGRANULARITY, end)
 
 
@@ -110,8 +110,8 @@ class FileQueue:
     ) -> None:
         """`section` returns the number of this process's exclusive section, 0 outside of one.
 
-        A file is checked once in a section, not at each write. With `ignore_empty_tail`, last files
-        without a length count as missing, as after `remove_empty_tail`.
+        A file is checked once per section rather than at each write. With `ignore_empty_tail`,
+        empty files at the end are treated as missing, as after `remove_empty_tail`.
         """
         self.folder, self.file_bytes, self._scratch = folder, file_bytes, scratch
         self._writable, self._section = writable, section
@@ -126,7 +126,7 @@ class FileQueue:
     def starts(self) -> list[int]:
         """Return the start offsets of the files, ascending.
 
-        Raises StoreDamagedError (STORE_FOREIGN_FILE) for any other name.
+        Raises StoreDamagedError (STORE_FOREIGN_FILE) if the folder has a file of any other name.
         """
         try:
             names = os.listdir(self.folder)
@@ -138,7 +138,7 @@ class FileQueue:
                 raise StoreDamagedError(
                     f"{self.folder / name} is not a file of this folder, whose files have"
                     f" {self.file_bytes} bytes.",
-                    remedy="Move it away; RocketMQ refuses such a folder too.",
+                    remedy="Move it away; RocketMQ rejects such a folder, too.",
                     code="STORE_FOREIGN_FILE",
                 )
         starts = sorted(start for start in parsed.values() if start is not None)
@@ -147,25 +147,25 @@ class FileQueue:
         return starts
 
     def ignoring_empty_tail(self) -> "FileQueue":
-        """Return the same files for reading, as they are after `remove_empty_tail`."""
+        """Return a FileQueue for reading the same files, without empty files at the end."""
         return FileQueue(
             self.folder, self.file_bytes, self._scratch, writable=False, ignore_empty_tail=True
         )
 
     def remove_empty_tail(self) -> None:
-        """Delete last files that never got their length, as RocketMQ does from 5.1.3 on."""
+        """Delete empty files at the end of the queue, as RocketMQ has done since 5.1.3."""
         for start in reversed(self.starts()):
             if self._path(start).stat().st_size:
                 return
             self.remove(start)
 
     def check_lengths(self, remedy: str) -> None:
-        """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file has another length."""
+        """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file has the wrong length."""
         for start in self.starts():
             check_length(self._path(start), self.file_bytes, remedy)
 
     def check_whole(self) -> None:
-        """Raise StoreDamagedError if a file is missing between two others, or truncated."""
+        """Raise StoreDamagedError if a file is missing between two others or has a wrong length."""
         self.check_lengths(RESTORE_FILE)
         starts = self.starts()
         for at, start in enumerate(starts):
@@ -177,17 +177,20 @@ class FileQueue:
                 )
 
     def start_of(self, offset: int) -> int:
-        """Return where the file that holds `offset` begins."""
+        """Return the start offset of the file that contains `offset`."""
         return offset - offset % self.file_bytes
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes at `offset`, fewer at the end of the file."""
+        """Return `length` bytes at `offset`, or fewer at the end of the file."""
         start = self.start_of(offset)
         with self._lock:
             return os.pread(self._descriptor(start), length, offset - start)
 
     def filled(self, offset: int, length: int) -> int:
-        """Return how many of these bytes, within one file, precede its next hole."""
+        """Return the number of bytes from `offset` up to the next hole, at most `length`.
+
+        The bytes must be within one file.
+        """
         start = self.start_of(offset)
         with self._lock:
             return self._filled.length(self._descriptor(start), offset - start, length)
@@ -195,7 +198,7 @@ class FileQueue:
     def window(self, offset: int, length: int) -> tuple[pa.Buffer, int]:
         """Map `length` bytes (within one file) for reading; return them and their offset.
 
-        They are valid as long as the buffer lives. See `MappedWindow`.
+        The bytes are valid as long as the buffer lives. See `MappedWindow`.
         """
         start = self.start_of(offset)
         first = offset - start
@@ -213,13 +216,13 @@ class FileQueue:
             except ValueError as error:
                 raise StoreDamagedError(
                     f"{self.folder / file_name(start)} is shorter than {first + length} bytes.",
-                    remedy="Restore it from a backup: these files never change their length.",
+                    remedy="Restore it from a backup: the length of these files never changes.",
                 ) from error
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         """Write at `offset`, within one existing file. Raises FileNotFoundError.
 
-        A file with a second name, in a snapshot, is replaced by a copy first.
+        A file with a second hard link, in a snapshot, is first replaced by a copy.
         """
         start = self.start_of(offset)
         with self._lock:
@@ -233,7 +236,7 @@ class FileQueue:
             io.write_at(descriptor, data, offset - start)
 
     def write_or_create(self, offset: int, data: bytes | memoryview) -> None:
-        """Write at `offset`, within one file, which is created if missing."""
+        """Write at `offset`, within one file; create the file if it is missing."""
         try:
             self.write(offset, data)
         except FileNotFoundError:
@@ -241,12 +244,12 @@ class FileQueue:
             self.write(offset, data)
 
     def create(self, start: int, content: bytes = b"", at: int = 0) -> None:
-        """Create the file that begins at `start`, with `content` at byte `at`; it is durable."""
+        """Create the file that begins at `start` durably, with `content` at byte `at`."""
         io.make_directory(self.folder)
         self._install(start, [(at, content)])
 
     def _install(self, start: int, parts: Iterable[tuple[int, bytes]], time_ms: int = 0) -> None:
-        """Create or replace a file; `parts` are positions in it and bytes."""
+        """Create or replace a file; `parts` are positions in the file and bytes."""
         io.make_directory(self._scratch)
         try:
             io.install_file(
@@ -269,17 +272,17 @@ class FileQueue:
     def set_time(self, start: int, ms: int) -> None:
         """Set the modification time (epoch ms) of the file that begins at `start`.
 
-        RocketMQ uses it: 4.x to look up times, every version to delete expired files. A time that
-        is right to the second is not changed.
+        RocketMQ 4.x uses it for lookups by time, and all versions use it to delete expired files.
+        A time that is correct to the second is not changed.
         """
         path = self._path(start)
         if abs(path.stat().st_mtime_ns // 1_000_000 - ms) > _TIME_SLACK_MS:
             io.set_time(path, ms)
 
     def drop_cached(self) -> None:
-        """Drop cached pages after a failed fsync, so that reads show the disk. Raises SyncError.
+        """Drop cached pages after a failed fsync, so that reads return what is on disk.
 
-        The kernel may have marked pages as clean that never reached the disk.
+        The kernel may have marked pages as clean that never reached the disk. Raises SyncError.
         """
         for start in self.starts():
             self._sync_file(start)
@@ -290,7 +293,7 @@ class FileQueue:
                 os.close(descriptor)
 
     def zero(self, start: int, end: int) -> None:
-        """Make [start, end) read as zeros; holes stay holes."""
+        """Overwrite [start, end) with zeros, except holes."""
         for first in self.starts():
             at, high = max(start, first), min(end, first + self.file_bytes)
             while at < high:
@@ -309,9 +312,9 @@ class FileQueue:
         io.sync_directory(self.folder)
 
     def sync(self, start: int, end: int) -> None:
-        """Make the files that overlap [start, end) durable."""
+        """Flush the files that overlap [start, end)."""
         overlap = range(self.start_of(start), end, self.file_bytes)
-        # Of many files, the first may have been deleted long ago.
+        # If there are many files, list them: the first may have been deleted long ago.
         for first in overlap if len(overlap) <= _FEW else self.starts():
             if first in overlap:
                 self._sync_file(first)
@@ -320,14 +323,14 @@ class FileQueue:
         try:
             descriptor = io.open_file(f"{self.folder}/{file_name(start)}", os.O_RDONLY)
         except FileNotFoundError:
-            return  # Deleted by cleaning in the meantime.
+            return  # Cleaning deleted the file in the meantime.
         try:
             io.sync_or_fail(descriptor)
         finally:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Close all files; they are opened again when they are used."""
+        """Close all files. Files are opened again when they are used."""
         with self._lock:
             for start in list(self._open):
                 self._close(start)
@@ -338,11 +341,11 @@ class FileQueue:
         return self.folder / file_name(start)
 
     def _descriptor(self, start: int) -> int:
-        """Return an open descriptor of the file that begins at `start`; the lock is held."""
+        """Return an open descriptor of a file. The caller must hold the thread lock."""
         return self._checked(start)[0]
 
     def _close(self, start: int) -> None:
-        """Close the file that begins at `start`, if it is open."""
+        """Close a file if it is open."""
         self._checked_in.pop(start, None)
         known = self._open.pop(start, None)
         if known is not None:
@@ -350,7 +353,7 @@ class FileQueue:
             os.close(known[0])
 
     def _open_file(self, path: str) -> int:
-        """Open a file, for reading only if it cannot be written."""
+        """Open a file for reading, and also for writing if possible."""
         if self._writable:
             with suppress(PermissionError):
                 return io.open_file(path, os.O_RDWR)
@@ -360,10 +363,10 @@ class FileQueue:
 
     @naming_obstacles
     def _checked(self, start: int) -> tuple[int, int]:
-        """Return an open descriptor of the file, and its number of names. Needs the thread lock.
+        """Return a descriptor and the hard-link count of the file that is now at the path.
 
-        Another process may have deleted or replaced the file while a snapshot keeps the old one
-        alive: the file at the path counts.
+        Another process may have deleted or replaced an open file, which a snapshot may still link
+        to. The caller must hold the thread lock.
         """
         section, known = self._section(), self._open.get(start)
         checked_in, links = self._checked_in.get(start, (0, 0))
@@ -391,11 +394,12 @@ class FileQueue:
 
 
 def read_ranges(files: FileQueue, ranges: list[tuple[int, int]]) -> bytes:
-    """Return the bytes of many ranges (offset, length), joined; fewer where a file is short.
+    """Return the bytes of many ranges (offset, length), joined; fewer if a file is short.
 
-    For short ranges that lie far apart: a mapping would make the kernel read around each of them,
-    one page fault after the other. Here the kernel gets all ranges of a file first, so that a disk
-    reads many at a time. Ranges ascend and do not straddle files. Raises FileNotFoundError.
+    For short ranges that are far apart. With a mapping, the kernel would read ahead around each
+    range, one page fault after the other. Here it gets all ranges of a file in advance, so that a
+    disk can read many at a time. Ranges are ascending, each within one file. Raises
+    FileNotFoundError.
     """
     found: list[bytes] = []
     for start, some in groupby(ranges, lambda each: files.start_of(each[0])):

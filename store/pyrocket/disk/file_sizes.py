@@ -1,8 +1,8 @@
-"""The size of a store's segments, found from the files, for a store that does not record it.
+"""Infers the segment size of a store that does not record it, from its files.
 
-All segments of a queue or log have one size, each begins where the one before it ends, and its name
-is that offset. So both lengths and names show the size, and if some of them are wrong, most are
-not: the size with the fewest contradictions is taken. A single file shows only its length.
+All segments of a queue or log have the same size, and their names are consecutive start offsets. So
+lengths and names both show the size. If some of them are wrong, the size with the fewest
+contradictions is chosen. A single file shows only its length.
 """
 
 import os
@@ -23,7 +23,7 @@ _CANDIDATES, _FOLDERS = 8, 64
 
 
 def log_folders(layout: Layout) -> Iterator[Path]:
-    """Yield the one folder of the log."""
+    """Yield the folder of the log."""
     yield layout.commit_log
 
 
@@ -40,16 +40,16 @@ def _by_name(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
 
 
 def lengths_in(folder: Path) -> Lengths:
-    """Return the files of a folder, without foreign names."""
+    """Return the files of a folder, except those with other names."""
     return dict(sorted(_files(folder)))
 
 
 def usual_size(folders: Iterable[Path], preferred: int, *, is_size: Callable[[int], bool]) -> int:
-    """Return the size with the fewest contradictions; 0 without files, or if no size is valid.
+    """Return the size with the fewest contradictions; 0 without files or without a valid size.
 
-    Of several it is `preferred`, else the one that more files have, else the larger one, because a
-    file is more likely to be truncated than to have grown. Only the first 64 folders with files
-    are read: a reader should not open thousands of queues for this.
+    Among several, returns `preferred`, or else the size of the most files, or else the largest
+    size, because a file is more likely to be truncated than to have grown. Reads only the first 64
+    folders with files, because a reader should not open thousands of queues for this.
     """
     known = list(islice(filter(None, map(lengths_in, folders)), _FOLDERS))
     have = Counter(length for lengths in known for length in lengths.values())
@@ -63,9 +63,9 @@ def usual_size(folders: Iterable[Path], preferred: int, *, is_size: Callable[[in
 
 
 def other_size(folders: Iterable[Path], size: int, *, is_size: Callable[[int], bool]) -> int:
-    """Return the size that all files have, if that is certainly not `size`; else 0.
+    """Return the size of all files if it is known to differ from `size`; otherwise 0.
 
-    Stops at the first file that has `size`. A single file that is too short may be truncated.
+    Stops at the first file of length `size`. A single file that is too short may be truncated.
     """
     known = []
     for folder in folders:
@@ -83,7 +83,7 @@ def other_size(folders: Iterable[Path], size: int, *, is_size: Callable[[int], b
 
 
 def _faults(folders: Sequence[Lengths], size: int) -> int:
-    """Count files of other lengths, names that do not fit, and gaps."""
+    """Count files of other lengths, inconsistent names, and gaps."""
     return sum(
         sum(length != size for length in lengths.values())
         + sum(start % size != 0 for start in lengths)
@@ -93,7 +93,7 @@ def _faults(folders: Sequence[Lengths], size: int) -> int:
 
 
 def check_length(path: Path, size: int, remedy: str) -> None:
-    """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file has another length, or is no file."""
+    """Raise StoreDamagedError (STORE_FILE_LENGTH) unless `path` is a file of length `size`."""
     status = path.stat()
     if status.st_size != size or not stat.S_ISREG(status.st_mode):
         raise StoreDamagedError(
@@ -106,9 +106,9 @@ def check_length(path: Path, size: int, remedy: str) -> None:
 
 
 def check_lengths(folders: Iterable[Path], size: int, remedy: str) -> None:
-    """Raise as `check_length` does, except for empty last files of a folder.
+    """Raise the same error as `check_length`, but ignore empty files at the end of a folder.
 
-    Those never got their length; recovery deletes them.
+    Recovery deletes those.
     """
     for folder in folders:
         lengths = lengths_in(folder)
@@ -119,7 +119,7 @@ def check_lengths(folders: Iterable[Path], size: int, remedy: str) -> None:
 
 
 def _files(folder: Path) -> Iterator[tuple[int, int]]:
-    """Yield start offsets and lengths of files; other processes may delete some meanwhile."""
+    """Yield start offsets and lengths of files; other processes may delete files meanwhile."""
     for entry in _entries(folder):
         start = parse_file_name(entry.name)
         if start is None:

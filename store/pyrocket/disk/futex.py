@@ -1,9 +1,10 @@
 """An event that processes share through a 32-bit word in a mapped file: Linux's futex.
 
-A waiting process passes the sequence number that it has seen; if the event was notified since, it
-does not sleep. Two notifications at once may count as one, and a process that dies sends none, so
-a sleep lasts a few ms at most. Sleepers may be of 32 kinds, one bit each, so that a notification
-wakes only some of them. On other systems, and on a full disk, there is no event and sleepers poll.
+A waiting process passes the last sequence number that it read; if the event was notified since, it
+does not sleep. Concurrent notifications may be merged, and a process that dies sends none, so a
+process sleeps for a few ms at most. Waiting processes are of up to 32 kinds, one bit each, so that
+a notification can wake only some of them. On other systems and on a full disk there is no event,
+and waiting processes poll.
 """
 
 import ctypes
@@ -46,10 +47,10 @@ class SharedEvent:
     def wait(
         self, seen: int, pause: float, kind: int = ALL_KINDS, max_ns: int | None = None
     ) -> None:
-        """Sleep until notified for this kind, 5 ms at most; not at all if notified since `seen`.
+        """Sleep until this kind is notified, for at most 5 ms, or `max_ns` if that is less.
 
-        A kind is one bit of 32. `max_ns` shortens the longest sleep. Without futexes, sleep for
-        `pause` seconds.
+        Returns at once if the event was notified since `seen`. A kind is one of 32 bits. Without
+        futexes, sleeps for `pause` seconds.
         """
         if self._map is None:
             time.sleep(pause)
@@ -60,7 +61,7 @@ class SharedEvent:
         _futex(self._address, _WAIT_BITSET, seen, limit, kind)
 
     def notify(self, sleepers: int = _MAX, kinds: int = ALL_KINDS) -> None:
-        """Wake up to `sleepers` processes that wait for one of these kinds, the oldest first."""
+        """Wake up to `sleepers` processes waiting for one of these kinds, longest waiting first."""
         if self._map is not None:
             self._words[0] = self._words[0] + 1 & _MAX
             _futex(self._address, _WAKE_BITSET, sleepers, None, kinds)
@@ -74,11 +75,11 @@ class SharedEvent:
 
 
 def _mapped(descriptor: int) -> mmap.mmap | None:
-    """Map the word, which is created if missing; None where futexes are not available."""
+    """Map the word, creating it if it is missing; None if futexes are not available."""
     if _CALL_NUMBER is None:
         return None
     try:
-        # Never a hole: on a full disk, writing to a mapped hole kills the process.
+        # Not a hole: on a full disk, writing to a mapped hole kills the process.
         if os.fstat(descriptor).st_size < _WORD_BYTES:
             io.write_at(descriptor, bytes(_WORD_BYTES), 0)
         return mmap.mmap(descriptor, _WORD_BYTES)
@@ -87,7 +88,7 @@ def _mapped(descriptor: int) -> mmap.mmap | None:
 
 
 def _futex(address: int, operation: int, value: int, limit: object, kinds: int) -> None:
-    """Sleep or wake. The result does not matter: a woken process checks again."""
+    """Sleep or wake. The result is ignored, because a process checks the state after waking."""
     _call(_CALL_NUMBER, address, operation, value, limit, None, kinds)
 
 

@@ -1,4 +1,4 @@
-"""Holes in sparse files: where data begins, and how far a file has been written."""
+"""Finds data and holes in sparse files."""
 
 import errno
 import os
@@ -8,9 +8,9 @@ from pyrocket.disk import io
 
 
 def data_from(path: Path, offset: int) -> int:
-    """Return where data begins at or after `offset`; the file's length if there is none.
+    """Return the position of the first data at or after `offset`; the file's length without data.
 
-    Returns `offset` itself if the file system does not report holes.
+    Returns `offset` if the file system does not report holes.
     """
     descriptor = io.open_file(path, os.O_RDONLY)
     try:
@@ -24,17 +24,17 @@ def data_from(path: Path, offset: int) -> int:
 
 
 class HoleCache:
-    """Caches how far each file is free of holes: on tmpfs the system call is slow.
+    """Finds the next hole in files and caches it, because the system call is slow on tmpfs.
 
-    Touching a hole of a full tmpfs through a mapping raises SIGBUS. A cached answer stays right
-    because files are never emptied in place.
+    Accessing a hole of a full tmpfs through a mapping raises SIGBUS. Cached positions stay valid
+    because holes are never punched into files.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
 
     def length(self, descriptor: int, offset: int, length: int) -> int:
-        """Return how many bytes there are from `offset` to the next hole, at most `length`."""
+        """Return the number of bytes from `offset` up to the next hole, at most `length`."""
         status = os.fstat(descriptor)
         file = status.st_dev, status.st_ino
         first, last = self._known.get(file, (offset, offset))
@@ -47,7 +47,7 @@ class HoleCache:
 
 
 def _hole_from(descriptor: int, offset: int) -> int:
-    """Return where the next hole begins; the file's length if none is reported."""
+    """Return the start of the next hole; the file's length if none is reported."""
     try:
         return os.lseek(descriptor, offset, os.SEEK_HOLE)
     except OSError:

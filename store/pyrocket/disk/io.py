@@ -1,11 +1,11 @@
-"""The operations that change a disk, and nothing else: the seam where tests inject faults.
+"""File operations: all writes to a store use these functions, where tests inject faults.
 
-Every write to a store goes through these functions. Files are written with pwrite only: on a full
-disk, writing to the mapping of a sparse file kills the process, while pwrite returns ENOSPC. No
-symbolic link below a store's root is followed (`tree`), and only regular files are opened.
+Files are written with pwrite only: on a full disk, writing to the mapping of a sparse file kills
+the process, while pwrite returns ENOSPC. Symbolic links below a store's root are not followed
+(`tree`), and only regular files are opened.
 
-Small files are replaced whole (`replace_file`): a reader sees the old content or the new one, and
-so does recovery after a crash.
+Small files are replaced atomically (`replace_file`): readers, and recovery after a crash, see the
+old content or the new content.
 """
 
 import errno
@@ -23,15 +23,15 @@ from pyrocket.errors import StoreDamagedError
 _OF_FILES = stat.S_IRGRP | stat.S_IWGRP
 _OF_FOLDERS = stat.S_IRWXG | stat.S_ISGID
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK
-"""Without O_NONBLOCK opening a FIFO waits for its other end."""
+"""Without O_NONBLOCK, opening a FIFO waits for its other end."""
 
 
 @naming_obstacles
 def open_file(path: str | Path, flags: int) -> int:
-    """Open a regular file and return its descriptor; O_CREAT in `flags` creates it if missing.
+    """Open a regular file and return its descriptor; O_CREAT in `flags` creates a missing file.
 
-    Raises StorePermissionError, and StoreDamagedError (STORE_LINKED, STORE_FILE_KIND) for anything
-    but a regular file.
+    Raises StorePermissionError, and StoreDamagedError (STORE_LINKED, STORE_FILE_KIND) if the path
+    is not a regular file.
     """
     with entered(path) as (folder, name):
         descriptor = os.open(name, flags | _SAFELY, 0o666, dir_fd=folder)
@@ -56,16 +56,16 @@ def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
 
 
 class SyncError(OSError):
-    """An fsync failed: its pages may be lost, even if a second fsync succeeds."""
+    """An fsync failed: pages may be lost even if a second fsync succeeds."""
 
 
 def sync(descriptor: int) -> None:
-    """Make the file's data durable."""
+    """Flush the file's data."""
     os.fsync(descriptor)
 
 
 def sync_or_fail(descriptor: int) -> None:
-    """Make the file's data durable. Raises SyncError, after which the store counts as failed."""
+    """Flush the file's data. Raises SyncError, after which the store is marked as failed."""
     try:
         sync(descriptor)
     except OSError as error:
@@ -74,7 +74,7 @@ def sync_or_fail(descriptor: int) -> None:
 
 @naming_obstacles
 def sync_directory(path: Path) -> None:
-    """Make the names in a folder durable, after files in it were created, renamed or deleted."""
+    """Flush a folder after files in it were created, renamed or deleted."""
     descriptor = open_folder(path)
     try:
         os.fsync(descriptor)
@@ -94,7 +94,7 @@ def rename(source: Path, target: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file a second name on the same file system."""
+    """Create a hard link to a file on the same file system."""
     with entered(source) as (folder, name), entered(target) as (target_folder, target_name):
         try:
             if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
@@ -113,7 +113,7 @@ def link(source: Path, target: Path) -> None:
 
 @naming_obstacles
 def unlink(path: Path) -> None:
-    """Delete a file if it exists; of a link, the link itself."""
+    """Delete a file or a link, if it exists."""
     with suppress(FileNotFoundError), entered(path) as (folder, name):
         os.unlink(name, dir_fd=folder)
 
@@ -127,9 +127,10 @@ def remove_directory(path: Path) -> None:
 
 @naming_obstacles
 def clear_directory(path: Path) -> None:
-    """Delete everything in a folder, through descriptors: links themselves, never their targets.
+    """Delete everything in a folder; of links, only the links themselves.
 
-    The content of each folder in it is moved up first, so that depth and size do not matter.
+    Works through descriptors. The contents of subfolders are moved up first, so that the depth of
+    the tree does not matter.
     """
     top = open_folder(path)
     try:
@@ -147,7 +148,7 @@ def clear_directory(path: Path) -> None:
 
 
 def _empty(name: str, top: int) -> None:
-    """Move the content of a folder up into its parent `top`, and delete the folder."""
+    """Move the contents of a folder into its parent `top`, and delete the folder."""
     folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
     try:
         for inner in os.listdir(folder):
@@ -170,7 +171,7 @@ def set_length(descriptor: int, length: int) -> None:
 
 @naming_obstacles
 def set_time(path: Path, ms: int) -> None:
-    """Set a file's modification time, epoch ms; for another user's file, to the current time."""
+    """Set a file's modification time (epoch ms), or the current time for another user's file."""
     with entered(path) as (folder, name):
         try:
             times = ms * 1_000_000, ms * 1_000_000
@@ -194,7 +195,7 @@ def drop_cached(descriptor: int) -> None:
 
 @naming_obstacles
 def make_directory(path: Path) -> None:
-    """Create a folder and its parents durably, if missing."""
+    """Create a folder and its parents durably if they are missing."""
     if path.is_dir() or path == path.parent:
         return
     make_directory(path.parent)
@@ -217,9 +218,9 @@ def make_directory(path: Path) -> None:
 def _share_with_group(made: int, folder: int | str | Path) -> None:
     """Give the folder's group access to a new file or folder in it.
 
-    In a folder with the set-group-id bit the kernel gives new files the folder's group, but their
-    permissions depend on the umask: with 022 only the creator could write them. Permissions of
-    others are left to the umask.
+    In a folder with the set-group-id bit, new files have the folder's group, but their permissions
+    depend on the umask: with 022 only the creator could write them. The umask still determines the
+    permissions of others.
     """
     given = os.stat(folder).st_mode
     if not given & stat.S_ISGID:
@@ -233,13 +234,13 @@ def _share_with_group(made: int, folder: int | str | Path) -> None:
 
 SMALL_FILE_BYTES = 64 * 1024
 MAX_FILE_BYTES = 512 * 1024 * 1024
-"""For files that are read whole. A table of 10,000 topics has 2 MB, 10^6 group offsets 60 MB."""
+"""For files read at once. A table of 10,000 topics has 2 MB; one of 10^6 group offsets, 60 MB."""
 
 
 def replace_file(path: Path, data: bytes, scratch: Path, *, backup: bool = False) -> None:
-    """Replace the content of `path` by `data`, durably.
+    """Replace the content of `path` with `data`, durably.
 
-    With `backup` the old content is kept as `<name>.bak`, where RocketMQ looks for it.
+    With `backup`, the old content is saved as `<name>.bak`, as in RocketMQ.
     """
     make_directory(path.parent)
     make_directory(scratch)
@@ -258,12 +259,11 @@ def install_file(
     before_rename: Callable[[int], None] = lambda descriptor: None,
     fails_store: bool = False,
 ) -> None:
-    """Create the file at `path`, or replace it: durable and whole before it has that name.
+    """Create or replace the file at `path`; it is complete and durable before it gets its name.
 
-    `parts` are bytes and the positions that they are written to. The file gets at least `length`
-    bytes, what is not written being a hole, and the modification time `time_ms`, epoch ms, unless
-    that is 0. If this raises, nothing remains in `scratch`. With `fails_store` a failed fsync is a
-    SyncError.
+    `parts` are pairs of position and bytes. The file has at least `length` bytes; unwritten parts
+    are holes. Its modification time is `time_ms` (epoch ms) unless that is 0. If an error is
+    raised, no file remains in `scratch`. With `fails_store`, a failed fsync raises SyncError.
     """
     draft = scratch / f"{path.name}.{uuid.uuid4().hex}"
     descriptor = open_file(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR)
@@ -273,7 +273,7 @@ def install_file(
                 set_length(descriptor, length)
             for position, data in parts:
                 write_at(descriptor, data, position)
-            # Otherwise a power loss could leave the name with a file without its length.
+            # Otherwise a power loss could leave an incomplete file at `path`.
             (sync_or_fail if fails_store else sync)(descriptor)
             before_rename(descriptor)
         finally:
@@ -291,7 +291,7 @@ def read_or_none(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
     """Return the content of a file; None if it is missing.
 
     Raises StorePermissionError, and StoreDamagedError if it is not a file (STORE_LINKED,
-    STORE_FILE_KIND) or longer than `max_bytes`, holes included (STORE_FILE_SIZE).
+    STORE_FILE_KIND) or longer than `max_bytes`, including holes (STORE_FILE_SIZE).
     """
     try:
         descriptor = open_file(path, os.O_RDONLY)
@@ -309,7 +309,7 @@ def read_or_none(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
 
 
 def check_file_size(path: Path, length: int, max_bytes: int) -> None:
-    """Raise StoreDamagedError (STORE_FILE_SIZE) if a file is longer than its kind can be."""
+    """Raise StoreDamagedError (STORE_FILE_SIZE) if a file is longer than files of its kind."""
     if length > max_bytes:
         raise StoreDamagedError(
             f"{path} has {length} bytes; a file of its kind has at most {max_bytes}.",

@@ -1,4 +1,4 @@
-"""Every file and folder name of a store.
+"""The names of all files and folders of a store.
 
     abort  checkpoint  lock                       RocketMQ's
     commitlog/<20 digits>                         start offset of the file
@@ -6,26 +6,26 @@
     index/<17 digits>                             local time of the file's creation
     config/*.json, *.json.bak                     RocketMQ's
     pyrocket/store.json                           identity and sizes
-    pyrocket/topics.json                          topic ids, and where deleted topics ended
-    pyrocket/epochs.json                          where recoveries have truncated the log
-    pyrocket/checkpoint                           a copy of ours
+    pyrocket/topics.json                          topic ids, and queue ends of deleted topics
+    pyrocket/epochs.json                          offsets at which recoveries truncated the log
+    pyrocket/checkpoint                           our copy of the checkpoint
     pyrocket/cursors.json                         the services' cursors
-    pyrocket/retention.json                       how long messages are kept
+    pyrocket/retention.json                       retention of messages
     pyrocket/broker.json                          the process that serves the store, while it runs
-    pyrocket/sink.json                            what sinks have published
+    pyrocket/sink.json                            batches published by sinks
     pyrocket/sink/<32 hex digits>                 batches of a query without rows
-    pyrocket/sink/unclean.json                    when the machine last stopped with it in use
+    pyrocket/sink/unclean.json                    when the machine last stopped during use
     config/timercheck  timerlog/  timerwheel      RocketMQ 5's, for timers
-    pyrocket/handed.json                          which timers those are
+    pyrocket/handed.json                          timers handed over to a RocketMQ 5 broker
     pyrocket/timers/<20 digits>                   timers, by the hour of their due time
     pyrocket/staging/<32 hex digits>/             rows of a query that are not published yet
     pyrocket/state                                the shared state
     pyrocket/keys                                 keys that are not in the key index yet
     pyrocket/mutex  turnstile  flush              locks, each with an event for waiting processes
-    pyrocket/clock                                a test's clock, 8 bytes; only in tests
+    pyrocket/clock                                a clock, 8 bytes; only in tests
     pyrocket/tmp/                                 incomplete files
 
-Java ignores `pyrocket/`. RocketMQ refuses a log or queue folder with any other name in it.
+RocketMQ ignores `pyrocket/`, and rejects log and queue folders that contain other names.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def file_name(start: int) -> str:
 
 
 def parse_file_name(name: str) -> int | None:
-    """Return the start offset that a file name denotes, or None for a foreign name."""
+    """Return the start offset in a file name, or None for any other name."""
     return int(name) if len(name) == _DIGITS and name.isascii() and name.isdigit() else None
 
 
@@ -72,7 +72,7 @@ class Layout:
 
     @cached_property
     def checkpoint(self) -> Path:
-        """RocketMQ's checkpoint: up to which store times files were durable."""
+        """RocketMQ's checkpoint: the store times up to which files were durable."""
         return self.root / "checkpoint"
 
     @cached_property
@@ -113,7 +113,7 @@ class Layout:
 
     @cached_property
     def own_checkpoint(self) -> Path:
-        """Our copy of the checkpoint: a Java broker that is refused rewrites the other one."""
+        """Our copy of the checkpoint. A RocketMQ broker that our lock rejects rewrites its own."""
         return self.own / "checkpoint"
 
     @cached_property
@@ -123,17 +123,17 @@ class Layout:
 
     @cached_property
     def identity(self) -> Path:
-        """Uuid, broker name and sizes."""
+        """The store's uuid, broker name and file sizes."""
         return self.own / "store.json"
 
     @cached_property
     def topic_ids(self) -> Path:
-        """Ids of topics and where deleted ones ended."""
+        """Ids of topics, and queue ends of deleted topics."""
         return self.own / "topics.json"
 
     @cached_property
     def epochs(self) -> Path:
-        """Where recoveries have truncated the log."""
+        """The log offsets at which recoveries have truncated the log."""
         return self.own / "epochs.json"
 
     @cached_property
@@ -143,7 +143,7 @@ class Layout:
 
     @cached_property
     def retention(self) -> Path:
-        """How long messages are kept."""
+        """The retention of messages."""
         return self.own / "retention.json"
 
     @cached_property
@@ -153,17 +153,17 @@ class Layout:
 
     @cached_property
     def sink_ledger(self) -> Path:
-        """The last batch that each query has published whole."""
+        """The last batch that each query has published completely."""
         return self.own / "sink.json"
 
     @cached_property
     def pop(self) -> Path:
-        """Which messages consumer groups have received and acked."""
+        """The messages that consumer groups have received and acked."""
         return self.own / "pop.json"
 
     @cached_property
     def sink_notes(self) -> Path:
-        """Folder of notes of batches without rows."""
+        """Folder of records of batches without rows."""
         return self.own / "sink"
 
     @cached_property
@@ -193,7 +193,7 @@ class Layout:
 
     @cached_property
     def handed(self) -> Path:
-        """Which timers were handed over to a RocketMQ 5 broker."""
+        """The timers that were handed over to a RocketMQ 5 broker."""
         return self.own / "handed.json"
 
     @cached_property
@@ -203,7 +203,7 @@ class Layout:
 
     @cached_property
     def queue_ends(self) -> Path:
-        """Where the queues ended when the store was last closed cleanly."""
+        """The ends of the queues at the last clean shutdown."""
         return self.own / "ends.json"
 
     @cached_property
@@ -213,7 +213,7 @@ class Layout:
 
     @cached_property
     def pending_keys(self) -> Path:
-        """Keys of messages that are in no index file yet."""
+        """Keys of messages that are not in the key index yet."""
         return self.own / "keys"
 
     @cached_property
@@ -223,7 +223,7 @@ class Layout:
 
     @cached_property
     def turnstile(self) -> Path:
-        """Locked by the next in line for the mutex."""
+        """Locked by the next process to lock the mutex."""
         return self.own / "turnstile"
 
     @cached_property
@@ -233,12 +233,12 @@ class Layout:
 
     @cached_property
     def clock(self) -> Path:
-        """A test's clock, which replaces the wall clock."""
+        """A clock for tests, which replaces the wall clock."""
         return self.own / "clock"
 
     @cached_property
     def scratch(self) -> Path:
-        """Incomplete files, on the same file system as their later places."""
+        """Folder of incomplete files, on the same file system as their final paths."""
         return self.own / "tmp"
 
     @property

@@ -1,11 +1,12 @@
-"""File locks: a writer session's lock while a store is open, the write lock for each append.
+"""File locks: the lock that a writer session holds, and the write lock for each append.
 
 These are open-file-description locks: the kernel releases them when the process dies, and they
 conflict with the JVM's locks in both directions. A forked child would share its parent's locks and
-keep them after the parent's death, so it closes them at once. The write lock is taken through a
-turnstile (lock the turnstile, lock the mutex, unlock the turnstile); without it one busy writer
-would starve all others. A waiting process sleeps on a shared event in the lock's file (`futex`)
-until the lock is released.
+keep them after the parent's death, so it closes them at once.
+
+The write lock is taken through a turnstile (lock the turnstile, lock the mutex, unlock the
+turnstile); otherwise one busy writer would starve all others. A waiting process sleeps on a shared
+event in the lock's file (`futex`) until the lock is released.
 """
 
 import fcntl
@@ -26,7 +27,7 @@ from pyrocket.errors import StoreDamagedError, StoreFailedError, StoreLockedErro
 _FLOCK = struct.Struct("hhqqi4x")
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.00005, 0.002
 _SHORT_SECTION = 0.02
-"""Seconds in which most exclusive sections end: until then the next process in line polls often."""
+"""Most exclusive sections end within this time (s), during which the next process polls often."""
 
 _open_locks: "weakref.WeakSet[FileLock]" = weakref.WeakSet()
 
@@ -46,7 +47,7 @@ class FileLock:
         _open_locks.add(self)
 
     def try_lock(self, *, shared: bool = False) -> bool:
-        """Take the lock, or change its kind; False if another process holds a conflicting one."""
+        """Take the lock or change its kind; False if another process holds a conflicting lock."""
         return self._set(fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
 
     def unlock(self) -> None:
@@ -73,7 +74,7 @@ class FileLock:
 
 
 class EventLock(FileLock):
-    """A lock that wakes the processes waiting for it when it is released, through its `event`."""
+    """A lock whose `event` wakes waiting processes when the lock is released."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -81,7 +82,7 @@ class EventLock(FileLock):
         self.event = SharedEvent(self._descriptor)
 
     def sequence(self) -> int:
-        """Return the number to pass to `wait`; call it before trying the lock."""
+        """Return the number to pass to `wait`. Must be called before trying the lock."""
         return self.event.sequence()
 
     def wait(self, seen: int, pause: float, kind: int = ALL_KINDS) -> None:
@@ -89,12 +90,12 @@ class EventLock(FileLock):
         self.event.wait(seen, pause, kind)
 
     def release(self) -> None:
-        """Release the lock and wake the process that has waited longest."""
+        """Release the lock and wake the process that has been waiting longest."""
         self.unlock()
         self.event.notify(1)
 
     def hand_over(self, next_one: int, others: int) -> None:
-        """Release the lock; wake one sleeper of the kind `next_one`, then all of kind `others`."""
+        """Release the lock; wake one process of kind `next_one`, then all of kind `others`."""
         self.unlock()
         self.event.notify(1, next_one)
         self.event.notify(kinds=others)
@@ -115,14 +116,14 @@ def _set_flock(descriptor: int, kind: int) -> None:
     fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
 
 
-# BSD kernels, macOS among them, let flock and the JVM's record locks conflict; Linux does not.
+# flock conflicts with the JVM's record locks on BSD kernels, including macOS, but not on Linux.
 _set_lock = _set_ofd_lock if sys.platform == "linux" else _set_flock
 
 
 def is_locked(path: Path) -> bool | None:
-    """Return whether a process holds a lock on byte 0 of a file; None if that cannot be determined.
+    """Return whether a process holds a lock on byte 0 of a file; None if this cannot be determined.
 
-    Takes no lock: Linux answers the query on a read-only descriptor.
+    Does not take a lock: Linux allows the query on a read-only descriptor.
     """
     if sys.platform != "linux":
         return None
@@ -139,7 +140,7 @@ def is_locked(path: Path) -> bool | None:
 
 
 def lock_identity(path: Path) -> tuple[int, int] | None:
-    """Return a lock file's modification time in ns and its inode: a Java broker changes them."""
+    """Return a lock file's modification time (ns) and inode, which a RocketMQ broker changes."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -148,9 +149,9 @@ def lock_identity(path: Path) -> tuple[int, int] | None:
 
 
 class WriteLock:
-    """RocketMQ's PutMessageLock, for processes and their threads: one holder at a time, in order.
+    """RocketMQ's PutMessageLock for processes and threads: a fair, exclusive lock.
 
-    `holder` returns the pid of the last process that held it, for errors.
+    `holder` returns the pid of the last process that held the lock, for errors.
     """
 
     def __init__(self, mutex: Path, turnstile: Path, holder: Callable[[], int]) -> None:
@@ -166,7 +167,7 @@ class WriteLock:
 
     @property
     def elapsed_ns(self) -> int:
-        """How long this process has held the lock."""
+        """Time since this process took the lock."""
         return time.monotonic_ns() - self._began
 
     @property
@@ -176,7 +177,7 @@ class WriteLock:
 
     @contextmanager
     def hold(self, timeout_ms: int) -> Iterator[None]:
-        """Hold the lock. Raises StoreLockedError (LOCK_TIMEOUT), which names the holder."""
+        """Hold the lock. Raises StoreLockedError (LOCK_TIMEOUT) with the pid of the holder."""
         deadline = time.monotonic() + timeout_ms / 1000
         if not self._threads.acquire(timeout=timeout_ms / 1000):
             raise self._late(timeout_ms)
@@ -202,7 +203,7 @@ class WriteLock:
         self._turnstile.close()
 
     def _wait(self, lock: EventLock, deadline: float, timeout_ms: int, longest: float) -> None:
-        """Take a lock; without shared events the next in line polls often, others less and less."""
+        """Take a lock. Without shared events, the next process polls often, others less often."""
         patient_from = time.monotonic() + _SHORT_SECTION
         pause, seen = _SHORTEST_WAIT, lock.sequence()
         while not lock.try_lock():
@@ -217,7 +218,7 @@ class WriteLock:
         return StoreLockedError(
             f"the write lock of {self._mutex.path.parent.parent} was not free within"
             f" {timeout_ms} ms; process {self._holder()} took it last.",
-            remedy="See what that process is doing; lock_timeout_ms sets how long to wait.",
+            remedy="See what that process is doing, or raise lock_timeout_ms.",
             code="LOCK_TIMEOUT",
         )
 

@@ -1,4 +1,4 @@
-"""The machine: this boot, its clocks, and what its file systems can carry and hold."""
+"""The machine: its boot id, its clocks, and the types and usage of its file systems."""
 
 import functools
 import os
@@ -16,31 +16,31 @@ from pyrocket.errors import UnsupportedError
 
 @dataclass(frozen=True)
 class DiskUsage:
-    """Bytes used, and all bytes that users can have."""
+    """Used bytes, and total bytes available to users."""
 
     used_bytes: int
     total_bytes: int
 
     @property
     def ratio(self) -> float:
-        """The used share, 0 to 1."""
+        """The used share, from 0 to 1."""
         return self.used_bytes / (self.total_bytes or 1)
 
     def excess_over(self, ratio: float) -> int:
-        """Return how many bytes must be freed to reach a ratio; 0 or less if none."""
+        """Return the number of bytes to free to reach a ratio; 0 or less if none."""
         return self.used_bytes - int(ratio * self.total_bytes)
 
 
 def disk_usage(folders: Iterable[Path]) -> DiskUsage:
-    """Return the usage of the fullest file system among those of the folders.
+    """Return the usage of the fullest file system of the folders.
 
-    Counts as df and RocketMQ do: space reserved for root is neither used nor free.
+    As for df and RocketMQ, space reserved for root is neither used nor free.
     """
     return max((_usage(folder) for folder in folders), key=lambda usage: usage.ratio)
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the bytes that users can still write on the folder's file system."""
+    """Return the number of bytes available to users on the folder's file system."""
     blocks = os.statvfs(folder)
     return blocks.f_bavail * blocks.f_frsize
 
@@ -51,7 +51,7 @@ def _usage(folder: Path) -> DiskUsage:
     return DiskUsage(used * blocks.f_frsize, (used + blocks.f_bavail) * blocks.f_frsize)
 
 
-# Continues while the machine sleeps, if the system has such a clock.
+# Prefers a clock that continues while the machine sleeps.
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _NETWORK = ("nfs", "cifs", "smb", "afs", "9p", "sshfs")
 _CLUSTER = (
@@ -65,14 +65,14 @@ _OBJECTS = (
 _SHARED = _NETWORK + _CLUSTER + _OBJECTS
 """Prefixes of the types of file systems that several machines can mount.
 
-9p is how virtual machines, WSL included, see their host's folders. Containers are not machines:
-their file systems, such as overlay, virtiofs or a volume, are local.
+Virtual machines, including WSL, mount their host's folders with 9p. File systems of containers,
+such as overlay, virtiofs or a volume, are local.
 """
 
 
 @functools.cache
 def boot_id() -> bytes:
-    """Return 16 bytes that change with every boot, after which the page cache is empty."""
+    """Return 16 bytes that change with every boot. After a boot the page cache is empty."""
     if sys.platform == "darwin":
         name = subprocess.run(
             ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"],
@@ -86,30 +86,30 @@ def boot_id() -> bytes:
 
 
 class BootTime(NamedTuple):
-    """A time that all processes of the machine order alike, whatever its wall clock says.
+    """A time that is comparable between all processes of the machine, unlike the wall clock.
 
-    boot: the boot's id in hex; "" if the time is unknown. ns: nanoseconds since that boot.
+    boot: the boot id in hex; "" if the time is unknown. ns: nanoseconds since that boot.
     """
 
     boot: str
     ns: int
 
     def before(self, other: "BootTime") -> bool:
-        """Whether this was certainly earlier; times of different boots cannot be compared."""
+        """Whether this is known to be earlier; times of different boots cannot be compared."""
         return bool(self.boot) and self.boot == other.boot and self.ns < other.ns
 
 
 def boot_time() -> BootTime:
-    """Return the current time since boot."""
+    """Return the current time."""
     return BootTime(boot_id().hex(), time.clock_gettime_ns(_SINCE_BOOT))
 
 
 def refuse_network_file_system(path: Path) -> None:
-    """Raise UnsupportedError if writers on several machines could meet under `path`."""
+    """Raise UnsupportedError if several machines could write to the file system of `path`."""
     kind = _file_system(path)
     if kind.removeprefix("fuse.").startswith(_SHARED):
         raise UnsupportedError(
-            f"{path} lies on a network file system ({kind}), where processes on two machines share"
+            f"{path} is on a network file system ({kind}), where processes on two machines share"
             " neither locks nor memory.",
             remedy="Keep the store on a local disk.",
             code="UNSUPPORTED_FILE_SYSTEM",
@@ -117,7 +117,7 @@ def refuse_network_file_system(path: Path) -> None:
 
 
 def _file_system(path: Path) -> str:
-    """Return the type of the mount that holds `path`; empty if unknown."""
+    """Return the file system type of `path`; "" if it is unknown."""
     try:
         table = Path("/proc/self/mountinfo").read_text()
     except OSError:
@@ -126,7 +126,7 @@ def _file_system(path: Path) -> str:
 
 
 def _kind_of(device: int, table: str) -> str:
-    """Return the type of a device's mount, by a table in the format of proc_pid_mountinfo(5)."""
+    """Return a device's file system type from a table in the format of proc_pid_mountinfo(5)."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in table.splitlines():
         fields = line.split()

@@ -1,9 +1,9 @@
 """Translates errors of the operating system into errors of pyrocket, with a remedy.
 
-`translating_os_errors` is for the boundary of an operation on a store: no OSError leaves it;
-`translating` wraps a public function in one. `naming_obstacles` is for single operations below the
-boundary, whose callers handle some errors themselves, such as a missing file: it translates only
-those that no caller handles.
+`translating_os_errors` is for the boundary of an operation on a store: it translates all OSErrors.
+`translating` does the same for reads by a public function. `naming_obstacles` is for operations
+below the boundary whose callers handle some errors, such as a missing file: it translates only
+errors that callers do not handle.
 """
 
 import errno
@@ -33,8 +33,8 @@ NOT_WRITTEN = "{root} could not be written: {error}. Nothing was lost."
 WRITE_FAILED = "a write to {root} failed: {error}. Nothing of it is visible."
 
 _PLACE = (
-    "Check that path: a file is missing, or another one is in its place; restore it, or move the"
-    " other one away"
+    "Check that path: a file is missing, or another file is in its place; restore the file, or move"
+    " the other one away"
 )
 _FIRST = {
     errno.ENOSPC: "Free space",
@@ -45,7 +45,7 @@ _FIRST = {
     errno.ENFILE: "Allow the machine more open files",
     errno.ENOMEM: (
         "Give the process more address space: spark.executor.pyspark.memory and `ulimit -v` limit"
-        " that, and Python with pyarrow takes 1.4 GiB of it before it reads anything"
+        " it, and Python with pyarrow uses 1.4 GiB before it reads anything"
     ),
     errno.ENAMETOOLONG: "Use a shorter path for the store, or a shorter name",
     **dict.fromkeys((errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR), _PLACE),
@@ -54,8 +54,8 @@ _WRONG_KINDS = (
     *(errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EMLINK),
     *(errno.ENXIO, errno.EOPNOTSUPP),
 )
-"""The error of opening a folder; a link that is not followed, on Linux, macOS and other BSDs; a
-FIFO or a device without its other end, or a socket."""
+"""Errors of opening a folder, a link that is not followed (on Linux, macOS and other BSDs), a FIFO
+or device without its other end, or a socket."""
 
 _KINDS = {
     stat.S_IFDIR: "folder",
@@ -75,11 +75,11 @@ def translating_os_errors(
     code: str = "WRITE_FAILED",
     through: tuple[type[OSError], ...] = (),
 ) -> Iterator[None]:
-    """Translate any OSError. `then` is what to do once the cause is repaired.
+    """Translate any OSError. `then` is what to do after repairing the cause.
 
-    `what` is the message, with {root} and {error} in it. Errors of the types `through` pass.
-    Raises StorePermissionError, StoreDamagedError (STORE_LINKED, STORE_FILE_KIND), and
-    StoreUnavailableError with `code` for all others:
+    `what` is the message, with {root} and {error} in it. Errors of the types in `through` are not
+    translated. Raises StorePermissionError, StoreDamagedError (STORE_LINKED, STORE_FILE_KIND), and
+    StoreUnavailableError with `code` for all other errors:
 
         with translating_os_errors(layout.root, "try again"):
             io.write_at(descriptor, data, 0)
@@ -104,9 +104,9 @@ def translated(
 
 
 def translating(operation: Callable[P, R]) -> Callable[P, R]:
-    """Make a public function, or the generator it returns, raise READ_FAILED instead of OSError.
+    """Make a public function, or the generator that it returns, raise READ_FAILED for an OSError.
 
-    Errors of writing have been translated before they get here.
+    Errors of writing have already been translated.
     """
 
     @functools.wraps(operation)
@@ -144,12 +144,12 @@ def _translating(generator: Iterator[Any]) -> Iterator[Any]:
 def _read_failed(error: OSError) -> PyrocketError:
     if isinstance(error, StorePermissionError):
         return error
-    what = "the operating system refused to read: {error}."
+    what = "the operating system failed to read: {error}."
     return translated(error, "", "try again", what=what, code="READ_FAILED")
 
 
 def naming_obstacles(operation: Callable[P, R]) -> Callable[P, R]:
-    """Make an operation raise what `obstacle` returns for its OSErrors; others pass unchanged."""
+    """Make an operation raise the error that `obstacle` returns for an OSError, if any."""
 
     @functools.wraps(operation)
     def named(*arguments: P.args, **options: P.kwargs) -> R:
@@ -165,10 +165,10 @@ def naming_obstacles(operation: Callable[P, R]) -> Callable[P, R]:
 
 
 def obstacle(error: OSError) -> PyrocketError | None:
-    """Return the error that names what prevents access to a file; None for other errors.
+    """Return the error that describes what prevents access to a file; None for other errors.
 
-    That is a missing permission (StorePermissionError), a link (StoreDamagedError, STORE_LINKED),
-    or a folder in place of a file or the reverse (STORE_FILE_KIND).
+    It describes a missing permission (StorePermissionError), a link (StoreDamagedError,
+    STORE_LINKED), or a folder in place of a file or vice versa (STORE_FILE_KIND).
     """
     if isinstance(error, StorePermissionError):
         return error
@@ -180,23 +180,23 @@ def obstacle(error: OSError) -> PyrocketError | None:
 
 
 def linked(path: str | Path) -> StoreDamagedError:
-    """Return the error that names a symbolic link in a store."""
+    """Return the error for a symbolic link in a store."""
     return StoreDamagedError(
         f"{path} is a symbolic link. In a store only the folders commitlog, consumequeue and index"
         " may be links, if link and target belong to the store's owner.",
-        remedy="Find out who created it. Delete it, or move its target into its place.",
+        remedy="Find out who created it. Delete it, or replace it with its target.",
         code="STORE_LINKED",
     )
 
 
 def os_error_remedy(error: OSError, then: str) -> str:
-    """Return what to do about an error before `then`, such as "try again"."""
+    """Return the remedy for an error, followed by `then`, such as "try again"."""
     first = _FIRST.get(error.errno or 0, "Free space or repair the disk")
     return f"{first}, then {then}."
 
 
 def wrong_kind(path: str | Path) -> StoreDamagedError:
-    """Return the error for a link, or another kind of file than expected, at `path` or above it."""
+    """Return the error for a link or an unexpected kind of file at `path` or in its parents."""
     path = Path(os.path.abspath(path))
     place = next((each for each in reversed(path.parents) if not os.path.isdir(each)), path)
     if os.path.islink(place):
@@ -212,7 +212,7 @@ def wrong_kind(path: str | Path) -> StoreDamagedError:
 
 
 def permission_denied(error: PermissionError) -> StorePermissionError:
-    """Return the error that names the user, the file or folder, and its owner."""
+    """Return an error with the user, the file or folder, and its owner."""
     who = f"user {_name(pwd.getpwuid, os.geteuid())}"
     remedy = (
         "Run as the store's owner, or share the store with a group of both: chgrp -R GROUP STORE;"
@@ -225,7 +225,7 @@ def permission_denied(error: PermissionError) -> StorePermissionError:
 
 
 def _in_the_way(path: Path) -> Path:
-    """Return the first folder on the path that this user may not enter, else the path itself."""
+    """Return the first folder on the path that this user may not enter, or the path itself."""
     for folder in reversed(path.parents):
         if not os.access(folder, os.X_OK, effective_ids=_EFFECTIVE):
             return folder
@@ -245,7 +245,7 @@ def _owned(path: Path) -> str:
 
 
 def _name(look_up: Callable[[int], tuple[object, ...]], number: int) -> str:
-    """Return the name of a user or group; its number if it has none, as in a container."""
+    """Return the name of a user or group, or its id if it has no name, as in a container."""
     try:
         return str(look_up(number)[0])
     except KeyError:

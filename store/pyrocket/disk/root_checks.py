@@ -1,7 +1,7 @@
-"""Checks of a store's directory before a writer changes anything in it.
+"""Checks a store's directory before a writer changes it.
 
-A new store is not created inside another store or among foreign files; the fixed names of a store
-may not be links, devices or huge files.
+A new store must not be created inside another store or in a folder with other files. The fixed
+names of a store must not be links, devices or huge files.
 """
 
 import stat
@@ -19,27 +19,27 @@ _STORE_NAMES = frozenset(
     ["abort", "checkpoint", "lock", "commitlog", "consumequeue", "index", "config", "pyrocket"]
 )
 _MAX_NAMES = 1000
-"""Names that are checked: a folder of files may have millions."""
+"""Maximum number of names that are checked: a folder may have millions of files."""
 
 _OWN_DIRECTORY = (
-    "A store has a directory of its own: check the path, or name an empty or new directory for a "
+    "A store needs a directory of its own: check the path, or use an empty or new directory for a "
     "new store."
 )
 
 
 def refuse_inside_store(root: Path) -> None:
-    """Raise StoreNotFoundError (STORE_PATH) if `root` lies in the directory of a store."""
+    """Raise StoreNotFoundError (STORE_PATH) if `root` is inside the directory of a store."""
     for parent in root.parents:
         if Layout(parent).looks_like_a_store:
             raise StoreNotFoundError(
-                f"{root} lies inside the store {parent}.",
-                remedy=f"Name {parent}, or a directory outside of it.",
+                f"{root} is inside the store {parent}.",
+                remedy=f"Use {parent}, or a directory outside of it.",
                 code="STORE_PATH",
             )
 
 
 def refuse_foreign(root: Path) -> None:
-    """Raise StoreNotFoundError (STORE_DIRECTORY_NOT_EMPTY) if `root` holds other files."""
+    """Raise StoreNotFoundError (STORE_DIRECTORY_NOT_EMPTY) if `root` contains other files."""
     if not root.is_dir():
         return
     names = {entry.name for entry in islice(root.iterdir(), _MAX_NAMES)}
@@ -47,21 +47,23 @@ def refuse_foreign(root: Path) -> None:
         return
     what, remedy = _described(root, names)
     raise StoreNotFoundError(
-        f"{root} is not a store: it holds {what}.", remedy=remedy, code="STORE_DIRECTORY_NOT_EMPTY"
+        f"{root} is not a store: it contains {what}.",
+        remedy=remedy,
+        code="STORE_DIRECTORY_NOT_EMPTY",
     )
 
 
 def _described(root: Path, names: Collection[str]) -> tuple[str, str]:
-    """Return what a folder with these names holds, and the remedy."""
+    """Return a description of a folder with these names, and the remedy."""
     stores = [name for name in sorted(names) if Layout(root / name).looks_like_a_store]
     if stores:
-        return f"the store {stores[0]!r}", f"Name {root / stores[0]}."
+        return f"the store {stores[0]!r}", f"Use {root / stores[0]}."
     if "_delta_log" in names:
         return "a Delta table", f"Read it with format('delta'). {_OWN_DIRECTORY}"
     if any(name.endswith(".parquet") for name in names):
         return "Parquet files", f"Read them with format('parquet'). {_OWN_DIRECTORY}"
     if {"offsets", "commits"} <= {*names}:
-        return "the checkpoint of a stream", f"Give it as 'checkpointLocation'. {_OWN_DIRECTORY}"
+        return "the checkpoint of a stream", f"Use it as 'checkpointLocation'. {_OWN_DIRECTORY}"
     if "_SUCCESS" in names or "_spark_metadata" in names:
         return "files written by Spark", _OWN_DIRECTORY
     if any("=" in name for name in names):
@@ -72,9 +74,9 @@ def _described(root: Path, names: Collection[str]) -> tuple[str, str]:
 
 @naming_obstacles
 def check_fixed_names(layout: Layout) -> None:
-    """Raise StoreDamagedError if a link, a device or a huge file has the name of a store's file.
+    """Raise StoreDamagedError if a link, device or huge file is in place of a store's file.
 
-    The codes are STORE_LINKED, STORE_FILE_KIND and STORE_FILE_SIZE. Names of the log, the queues
+    The codes are STORE_LINKED, STORE_FILE_KIND and STORE_FILE_SIZE. Files of the log, the queues
     and the key index are checked when they are opened.
     """
     for link in links_of(layout.root, everywhere=False):

@@ -1,47 +1,47 @@
-"""The state that all processes of a store share: one small mapped file, `pyrocket/state`.
+"""The state shared by all processes of a store: one small mapped file, `pyrocket/state`.
 
     field name          meaning
     0     format        STATE_FORMAT; _RECOVERING while a recovery changes the files
-    1     published     end of the valid log: bytes after it do not exist for readers
-    2     dispatched    how far the queues are complete: what readers see
+    1     published     end of the valid log: readers ignore all bytes after it
+    2     dispatched    log offset up to which the queues are complete and readers see messages
     3     reserved      end of what an append in progress may have written
-    4     flushed       how far the log is durable
-    5     indexed       how far the key index is complete
+    4     flushed       log offset up to which the log is durable
+    5     indexed       log offset up to which the key index is complete
     6     structure     changes when topics or files are created or deleted
     7     store_time    last store timestamp, ms
     8,9   boot          the boot in which the state is valid
     10    device        of the file system
-    11    inode         of this file: a copy of the directory has another
+    11    inode         of this file: differs in a copy of the directory
     12,13 store         uuid of the store
-    14    lock_mtime    of `lock`, ns: a Java broker that ran since has changed it
+    14    lock_mtime    of `lock`, ns: changes when a RocketMQ broker starts
     15    lock_inode    of `lock`
     16    holder        pid of the process that took the write lock last
     17    failed        1 after a failed write or fsync: no writes before a recovery
-    18    checkpointed  how far log and queues are durable by the checkpoint
+    18    checkpointed  log offset up to which the checkpoint covers log and queues
     19    checkpoint_time  when the checkpoint was written, ms
-    20    appends       appends published since the file was created
-    21    flushed_appends  how many of them the last flush covered
-    22    group         how many the last flush covered, or came too late for it
-    23    sync_ns       how long its fsync took
-    24    rested        published, at the last clean shutdown; 0 since the first append after it
+    20    appends       number of appends published since the file was created
+    21    flushed_appends  number of these appends that the last flush covered
+    22    group         appends that the last flush covered or that were published during it
+    23    sync_ns       duration of its fsync
+    24    rested        `published` at the last clean shutdown; 0 from the next append on
     25    key_file      name of the newest index file that we created, as a number
     26    key_file_inode  its inode
-    27    next_due      the earliest time at which a service has work, ms; NEVER for none
+    27    next_due      the earliest time at which a service has work, ms; NEVER without work
     28    timer_queue_offset  queue offset up to which timers are in the index
     29,30 timer_read_time, timer_read_offset  the last timer delivered: due time, queue offset
     31,32 half, op      queue offsets up to which half and op messages are processed
-    33    intent_end    published, once the updates that follow are to be applied; 0 for none
-    34    intent_count  how many; then (field, value) for each, up to 16
-    128…  level         from level 1 on: the queue offset up to which it is delivered
-    192   append_ns     how long the last exclusive section that appended took, per batch
-    193   syncing       how far the fsync that began last makes the log durable: see `Flusher`
-    194   wanted        the number of appends that the next fsync waits for; 0 for none
-    200   rest_sum      checksum of the fields that a clean shutdown fixes; 0 since the first append
+    33    intent_end    apply the intent once `published` reaches this log offset; 0 without intent
+    34    intent_count  number of updates, followed by a (field, value) pair for each, up to 16
+    128…  level         for each delay level from 1 on: queue offset up to which it is delivered
+    192   append_ns     duration of the last exclusive section that appended, per batch
+    193   syncing       log offset up to which the last fsync to begin makes the log durable
+    194   wanted        number of appends that the next fsync waits for; 0 for none
+    200   rest_sum      checksum of the fields saved by a clean shutdown; 0 from the next append on
     511   written_by    format and release of the validating process: 4 numbers of 16 bits
 
-Native byte order, 8 bytes each. The state outlives a boot only after a clean shutdown. It is a
-cache: the log is the truth. Each field is read and written by one aligned 8-byte access
-(`memoryview.cast`), of which no other process can see half.
+Each field has 8 bytes in native byte order. The state stays valid after a reboot only if the store
+was shut down cleanly. It is a cache: the log is the truth. Each field is read and written by one
+aligned 8-byte access (`memoryview.cast`), so that other processes never see a half-written field.
 """
 
 import mmap
@@ -78,13 +78,13 @@ _OF_FLUSHES = APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, APPEND_NS, SYNCING, WANT
 REST_SUM, _SUMMED = 200, 1 << 32
 _WRITTEN_BY = 511
 _AT_REST = slice(1, 5), slice(7, 8), slice(17, 19), slice(24, 25), slice(28, 34), slice(128, 192)
-"""Fields that change only after `mark_dirty`: none of the key index, the lock and due times."""
+"""Fields that change only after `mark_dirty`: not those of the key index, lock and due times."""
 
 NEVER = 2**62
-"""NEXT_DUE if no service has work."""
+"""Value of NEXT_DUE if no service has work."""
 
 CURSORS = (TIMER_QUEUE_OFFSET, TIMER_READ_TIME, TIMER_READ_OFFSET, HALF_CURSOR, OP_CURSOR)
-"""The services' cursors, besides those of the delay levels."""
+"""The services' cursors, except those of the delay levels."""
 
 _PLACE_FIELDS = (_BOOT, _BOOT + 1, _DEVICE, _INODE)
 
@@ -115,9 +115,9 @@ class SharedState:
         self._check_version(path)
 
     def _check_version(self, path: Path) -> None:
-        """Raise UnsupportedError (STORE_NEWER) if two fields agree on a later release's format.
+        """Raise UnsupportedError (STORE_NEWER) if two fields have the format of a later release.
 
-        One of them alone may be a flipped bit: such a state is invalid, and is rebuilt.
+        If only one of them has, a bit may have flipped: the state is invalid and is rebuilt.
         """
         version, *release = _split(self._fields[_WRITTEN_BY])
         if version and self._fields[0] == _FORMATS + version:
@@ -129,7 +129,7 @@ class SharedState:
 
     @classmethod
     def open_readable(cls, path: Path) -> "SharedState | None":
-        """Map the state for reading; None if it is missing or damaged."""
+        """Map the state for reading; None if it is missing or corrupt."""
         try:
             page = cls(path, writable=False)
         except FileNotFoundError:
@@ -141,9 +141,10 @@ class SharedState:
 
     @staticmethod
     def create(path: Path, scratch: Path) -> None:
-        """Create the file, all its bytes allocated, if it is missing. Needs the write lock.
+        """Create the file if it is missing, with all bytes allocated. Needs the write lock.
 
-        Two files, one renamed over the other, would be two states of one log.
+        Without the lock, one process could replace the file of another, and one log would have two
+        states.
         """
         if not path.exists() or path.stat().st_size < PAGE_BYTES:
             replace_file(path, bytes(PAGE_BYTES), scratch)
@@ -166,7 +167,10 @@ class SharedState:
         return {field: fields[field] for field in (*CURSORS, *levels) if fields[field]}
 
     def record_intent(self, end: int, moves: Mapping[int, int]) -> None:
-        """Have fields set, all or none, if `published` reaches `end`: see `apply_intent`."""
+        """Record field updates to be applied atomically once `published` reaches `end`.
+
+        See `apply_intent`.
+        """
         if len(moves) > MAX_MOVES:
             raise ValueError(f"{len(moves)} fields are too many for one intent")
         for index, (field, value) in enumerate(moves.items()):
@@ -176,9 +180,9 @@ class SharedState:
         self._fields[_INTENT_END] = end
 
     def apply_intent(self) -> None:
-        """Apply the intent if the append that it belongs to is published; drop it otherwise.
+        """Apply the recorded updates if their append is published; otherwise drop them.
 
-        Repeating this is harmless: no other process sets these fields before it is done.
+        Idempotent, because no other process sets these fields before this is done.
         """
         end = self._fields[_INTENT_END]
         if end and self._fields[PUBLISHED] >= end:
@@ -187,31 +191,31 @@ class SharedState:
         self._fields[_INTENT_END] = 0
 
     def lower_due(self, due_ms: int) -> None:
-        """Note that a service has work at this time (epoch ms). Needs the write lock."""
+        """Lower NEXT_DUE to this time (epoch ms) if it is later. Needs the write lock."""
         if due_ms < self._fields[NEXT_DUE]:
             self._fields[NEXT_DUE] = due_ms
 
     def is_valid(self, store: bytes, lock: tuple[int, int]) -> bool:
-        """Whether the state was validated in this boot, for this store, and no broker ran since."""
+        """Whether the state is valid: for this boot and store, with no broker started since."""
         return bool(self._fields[0] == STATE_FORMAT) and self._seal(store, lock) == [
             self._fields[at] for at in self._seal_fields()
         ]
 
     def mark_clean(self) -> None:
-        """Mark the state as that of a clean shutdown, durably: it stays valid in later boots."""
+        """Mark the state clean, durably, so that it stays valid after a reboot."""
         self._fields[RESTED] = self._fields[PUBLISHED]
         self._fields[REST_SUM] = self._sum()
         self._map.flush()
 
     def mark_dirty(self) -> None:
-        """Mark the state dirty: the last clean shutdown no longer describes it."""
+        """Mark the state dirty, before it changes after a clean shutdown."""
         self._fields[REST_SUM] = 0
         self._fields[RESTED] = 0
 
     def is_sound(self) -> bool:
-        """Whether a clean state fits its checksum; True if it is dirty.
+        """Whether a clean state matches its checksum; True for a dirty state.
 
-        Nothing else reveals damage to a file of plain numbers.
+        Without the checksum, damage to a file of plain numbers would stay undetected.
         """
         while expected := self._fields[REST_SUM]:
             if self._sum() == expected:
@@ -224,7 +228,7 @@ class SharedState:
         return zlib.crc32(b"".join(self._fields[part].tobytes() for part in _AT_REST)) | _SUMMED
 
     def is_clean(self, store: bytes, lock: tuple[int, int]) -> bool:
-        """Whether the state is that of a clean shutdown, and no writer or broker ran since."""
+        """Whether the state is clean: no writer or broker has run since a clean shutdown."""
         fields = self._fields
         seal = dict(zip(self._seal_fields(), self._seal(store, lock), strict=True))
         return (
@@ -236,14 +240,14 @@ class SharedState:
         )
 
     def was_interrupted(self) -> bool:
-        """Whether the machine stopped while this store, not one it was copied from, was in use."""
+        """Whether the machine stopped while this store was in use; False for a copy of a store."""
         fields = self._fields
         inode = _signed(self._identity[1])
         of_other_boot = fields[_BOOT : _BOOT + 2].tolist() != _halves(boot_id())
         return fields[0] != 0 and fields[RESTED] == 0 and fields[_INODE] == inode and of_other_boot
 
     def is_file_at(self, path: Path) -> bool:
-        """Whether this is still the file at `path`: the directory may have been replaced."""
+        """Whether the mapped file is still at `path`: the directory may have been replaced."""
         try:
             status = os.stat(path)
         except FileNotFoundError:
@@ -259,9 +263,9 @@ class SharedState:
         self._fields[0] = STATE_FORMAT
 
     def invalidate(self, lock: tuple[int, int] | None = None) -> None:
-        """Mark the state invalid while this process recovers; if it dies, the next one recovers.
+        """Mark the state invalid during a recovery. If this process dies, the next one recovers.
 
-        `lock` is the identity of the lock file that it holds.
+        `lock` is the identity of the lock file that this process holds.
         """
         self._fields[0] = 0
         self._fields[REST_SUM] = self._fields[_INTENT_END] = 0
@@ -271,18 +275,19 @@ class SharedState:
         self._fields[0] = _RECOVERING
 
     def reset_flush_counters(self) -> None:
-        """Reset the statistics of flushes. No other process may be writing."""
+        """Reset the statistics of flushes. No other process may have the store open for writing."""
         for field in _OF_FLUSHES:
             self._fields[field] = 0
 
     def abandon_recovery(self) -> None:
-        """Leave the state invalid: the recovery has failed."""
+        """Leave the state invalid after a failed recovery."""
         self._fields[0] = 0
 
     def is_recovering(self, lock: tuple[int, int] | None = None) -> bool:
         """Whether a recovery began in this boot and has not finished.
 
-        False if the lock file's identity is now another one, `lock`: a Java broker ran since.
+        False if `lock`, the current identity of the lock file, has changed since: a RocketMQ broker
+        has started.
         """
         if self._fields[0] != _RECOVERING:
             return False

@@ -1,14 +1,15 @@
 """The directory tree of a store, walked without following symbolic links.
 
-A user who may write into the directory could link one of its names elsewhere and have the next
-writer overwrite or delete a file that only that writer may change. So a path below a store's root
-is opened one folder at a time, each relative to the descriptor of its parent (openat), and a link
-is refused by name (STORE_LINKED). The path of the store itself may contain links. So may its
-folders commitlog, consumequeue and index, which RocketMQ can be configured to keep on another disk
-(`storePathCommitLog`, `storePathConsumeQueue`, `storePathIndex`), if the link and its target are
-owned by the store's owner.
+A user with write access to the directory could replace a file with a link, and so make the next
+writer overwrite or delete a file that only that writer may change. Therefore a path below a store's
+root is opened one folder at a time, each relative to the descriptor of its parent (openat), and
+links are rejected with an error that names them (STORE_LINKED).
 
-No descriptor of a folder is kept open: that would be one more open file for each store.
+The path of the store itself may contain links. The folders commitlog, consumequeue and index may be
+links if link and target are owned by the store's owner, because RocketMQ can be configured to keep
+them on another disk (`storePathCommitLog`, `storePathConsumeQueue`, `storePathIndex`).
+
+Descriptors of folders are not kept open, which would take one more descriptor per store.
 """
 
 import errno
@@ -21,7 +22,7 @@ from pyrocket.disk.os_errors import linked
 from pyrocket.errors import StoreDamagedError
 
 _PASS = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
-"""Flags for a folder on the path, which is not listed."""
+"""Flags for opening a folder on the path without listing it."""
 
 _LIST = os.O_DIRECTORY | os.O_CLOEXEC | os.O_RDONLY
 _LINK_ERRORS = errno.ENOTDIR, errno.ELOOP, errno.EMLINK
@@ -32,16 +33,16 @@ _roots: set[str] = set()
 
 
 def protect(root: Path) -> None:
-    """Walk paths below this root of a store as described here from now on."""
+    """Protect paths below the root of a store, as described above, from now on."""
     _roots.add(os.fspath(root))
 
 
 @contextmanager
 def entered(path: str | Path) -> Iterator[tuple[int | None, str]]:
-    """Yield a descriptor of the folder that holds `path`, and the name of `path` in it.
+    """Yield a descriptor of the parent folder of `path`, and the name of `path` in it.
 
-    Yields None and the path itself if it is not below a store's root, or directly in it. An OSError
-    raised inside gets the whole path.
+    Yields None and the path itself if the path is directly in a store's root or not below one. An
+    OSError raised in the context gets the full path.
     """
     path = os.fspath(path)
     at = _root_length(path)
@@ -61,7 +62,7 @@ def entered(path: str | Path) -> Iterator[tuple[int | None, str]]:
 
 
 def open_folder(path: str | Path) -> int:
-    """Return a descriptor of a folder, to list or sync it."""
+    """Return a descriptor of a folder, for listing or syncing it."""
     path = os.fspath(path)
     at = _root_length(path)
     if at < 0 or path in _roots:
@@ -70,10 +71,10 @@ def open_folder(path: str | Path) -> int:
 
 
 def links_of(root: Path, *, everywhere: bool) -> Iterator[Path]:
-    """Yield the forbidden links in a store; follows none.
+    """Yield the forbidden links in a store, without following links.
 
-    Searches the small folders: the fixed names at the top, and all of `config`, `pyrocket` and
-    `timerlog`; with `everywhere` the log, the queues and the key index as well.
+    Searches the fixed names at the top, and the folders `config`, `pyrocket` and `timerlog`; with
+    `everywhere` also the log, the queues and the key index.
     """
     for name in _FIXED + _MAY_BE_LINKS:
         path = root / name
@@ -84,7 +85,7 @@ def links_of(root: Path, *, everywhere: bool) -> Iterator[Path]:
 
 
 def _is_refused(folder: Path) -> bool:
-    """Whether a folder at the top is a link that the store's owner does not own."""
+    """Whether a folder at the top is a forbidden link."""
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             os.close(open_folder(folder))
@@ -107,7 +108,7 @@ def _links_below(top: Path) -> Iterator[Path]:
 
 @contextmanager
 def listed(folder: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """Yield the entries of `os.scandir` for a folder. Their `path` attributes are only names."""
+    """Yield the entries of `os.scandir` for a folder. Their `path` attribute is only the name."""
     descriptor = open_folder(folder)
     try:
         with os.scandir(descriptor) as entries:
@@ -117,7 +118,7 @@ def listed(folder: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
 
 
 def _root_length(path: str) -> int:
-    """Return the length of the root of the store that holds `path`; -1 outside of stores."""
+    """Return the length of the path of the store that contains `path`; -1 outside of stores."""
     at = len(path)
     while at > 0:
         if path[:at] in _roots:
@@ -127,7 +128,7 @@ def _root_length(path: str) -> int:
 
 
 def _walk(path: str, at: int, flags: int) -> int:
-    """Return a descriptor of the folder `path`, opened with `flags`, below the root path[:at]."""
+    """Open the folder `path` below the root path[:at] with `flags`; return its descriptor."""
     first, *parts = path[at + 1 :].split("/")
     at += 1 + len(first)
     descriptor = _open_first(path[:at], flags if not parts else _PASS)
@@ -148,7 +149,7 @@ def _walk(path: str, at: int, flags: int) -> int:
 
 
 def _open_first(path: str, flags: int) -> int:
-    """Open a folder at the top of a store, which may be a link that the owner made."""
+    """Open a folder at the top of a store, which may be a link created by the owner."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW)
     except OSError as error:
@@ -157,7 +158,7 @@ def _open_first(path: str, flags: int) -> int:
     root, _, name = path.rpartition("/")
     owner = os.stat(root).st_uid
     before, target, after = os.lstat(path), os.readlink(path), os.lstat(path)
-    # A link's target never changes: it was read from the link that was checked.
+    # A link's target never changes, so `target` is that of the checked link.
     is_owners = _identity(before) == _identity(after) and before.st_uid == owner
     if name not in _MAY_BE_LINKS or not is_owners:
         raise linked(path)

@@ -49,7 +49,7 @@ def test_a_path_inside_a_store_is_named_with_the_store(tmp_path, inside, how):
     error = refused(tmp_path / "s" / inside, **how)
     assert error.code == "STORE_PATH"
     assert f"inside the store {tmp_path / 's'}" in error.message
-    assert f"Name {tmp_path / 's'}," in error.remedy
+    assert f"Use {tmp_path / 's'}," in error.remedy
 
 
 @pytest.mark.parametrize("how", [{"read_only": True}, {}, {"create": True}])
@@ -57,7 +57,7 @@ def test_the_folder_above_a_store_names_the_store(tmp_path, how):
     Store.open(tmp_path / "s", create=True).close()
     error = refused(tmp_path, **how)
     assert error.code == "STORE_DIRECTORY_NOT_EMPTY"
-    assert error.remedy == f"Name {tmp_path / 's'}."
+    assert error.remedy == f"Use {tmp_path / 's'}."
 
 
 def test_unknown_folder_is_refused_as_a_wrong_path(tmp_path):
