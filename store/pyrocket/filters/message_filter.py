@@ -1,4 +1,4 @@
-"""Which messages a reader wants: tags, a SQL condition, or both.
+"""Filters messages by tags, a SQL condition, or both.
 
 The tag expression `A || B` selects messages whose tags are exactly A or exactly B. Source:
 `FilterAPI.buildSubscriptionData`; `DefaultMQPushConsumerImpl` for the exact comparison.
@@ -28,17 +28,17 @@ _JAVA_BLANKS = "".join(map(chr, range(33)))
 
 
 def parse_tags(expression: str) -> frozenset[str] | None:
-    """Return the wanted tags; None for `*` or an empty expression, which select all messages.
+    """Parse a tag expression; None for `*` or an empty expression, which select all messages.
 
-    Blanks around tags and empty pieces don't count. Raises InvalidInputError (TAGS_INVALID) if
-    no tag is left.
+    Ignores blanks around tags, and empty tags. Raises InvalidInputError (TAGS_INVALID) if no tag
+    remains.
     """
     if expression in ("", "*"):
         return None
     tags = frozenset(tag.strip(_JAVA_BLANKS) for tag in expression.split("||")) - {""}
     if not tags:
         raise InvalidInputError(
-            f"the tag expression {expression!r} names no tag.",
+            f"the tag expression {expression!r} contains no tag.",
             remedy="Write tags separated by ||, as in 'paid || shipped', or * for all messages.",
             code="TAGS_INVALID",
         )
@@ -54,7 +54,7 @@ Bools = npt.NDArray[np.bool_]
 class MessageFilter:
     """Selects messages whose tag is one of `tags` and for which `condition` is true.
 
-    None selects all. `sql` is the text of the condition.
+    None selects all messages. `sql` is the text of the condition.
     """
 
     tags: frozenset[str] | None = None
@@ -63,7 +63,7 @@ class MessageFilter:
 
     @classmethod
     def parse(cls, *, tags: str = "", sql: str = "") -> "MessageFilter":
-        """Parse a tag expression such as `A || B` and a SQL expression; empty ones select all.
+        """Parse a tag expression such as `A || B` and a SQL expression; "" selects all messages.
 
         Raises InvalidInputError (TAGS_INVALID, SQL_INVALID).
         """
@@ -76,9 +76,9 @@ class MessageFilter:
 
     @cached_property
     def codes(self) -> Ints | None:
-        """The tags codes that a wanted message can have, ascending; None for any.
+        """The possible tags codes of selected messages, ascending; None for any.
 
-        They are hashes of the tags in the expression, or of those that the condition requires.
+        They are hashes of the tags in the expression, or of the tags that the condition requires.
         """
         texts = self.tags
         if self.condition is not None:
@@ -88,29 +88,29 @@ class MessageFilter:
         return None if texts is None else np.unique(np.array([*map(java_hash, texts)], np.int64))
 
     def narrows(self, topic: str) -> bool:
-        """Whether queue entries of this topic show that some messages are not wanted.
+        """Whether tags codes can exclude messages of this topic.
 
-        Entries of delayed messages have due times instead of hashes.
+        Queue entries of delayed messages have due times instead of tags codes.
         """
         return self.codes is not None and topic != SCHEDULE_TOPIC
 
     def may_match(self, topic: str, tags_codes: Ints) -> Bools:
-        """Return which messages of a topic can match, by the tags codes of their queue entries.
+        """Return a mask of the messages that may match, by the tags codes of their queue entries.
 
-        A code that is not a hash is an address in RocketMQ's extended queue; it may match.
+        A code that is not a hash is an address in RocketMQ's extended queue, and may match.
         """
         if self.codes is None or not self.narrows(topic):
             return np.ones(len(tags_codes), bool)
         return np.isin(tags_codes, self.codes) | (tags_codes < _NO_HASH_BELOW)
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Whether one message with these properties is wanted."""
+        """Whether a message with these properties is selected."""
         if self.tags is not None and properties.get(TAGS) not in self.tags:
             return False
         return self.condition is None or sql_message.matches(self.condition, properties)
 
     def matching(self, properties: PropertyColumns, count: int) -> Bools:
-        """Return which of `count` messages with these properties are wanted."""
+        """Return a mask of the selected messages among `count` messages with these properties."""
         wanted = np.ones(count, bool)
         if self.tags is not None:
             known = pa.array(sorted(self.tags), pa.string())
@@ -125,7 +125,8 @@ class MessageFilter:
 class ScanTally:
     """Counts of a scan: queue entries examined, records read for them, messages selected.
 
-    If the scan raises, exactly `entries` entries from its start were returned or not wanted.
+    If the scan raises an error, exactly `entries` entries from its start were returned or filtered
+    out.
     """
 
     entries: int = 0
@@ -133,7 +134,7 @@ class ScanTally:
     messages: int = 0
 
     def add(self, other: "ScanTally") -> None:
-        """Add what another scan did."""
+        """Add the counts of another scan."""
         self.entries += other.entries
         self.records += other.records
         self.messages += other.messages

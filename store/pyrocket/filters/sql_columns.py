@@ -1,8 +1,8 @@
 """Evaluates a SQL expression for many messages, column by column.
 
-A condition is a column of codes: false, true, unknown or wrong. See `sql_message`, which does the
-same with one message and names the sources of the rules. Where RocketMQ would not evaluate the
-right side of AND or OR, a wrong right side has no effect here either.
+A condition is a column of codes: false, true, unknown or wrong. `sql_message` does the same for one
+message and lists the sources of the rules. Wherever RocketMQ would not evaluate the right side of
+AND or OR, a wrong right side has no effect.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ _FALSE, _TRUE, _UNKNOWN, _WRONG = range(4)
 _AND = np.array([[0, 0, 0, 0], [0, 1, 2, 3], [0, 2, 2, 3], [3, 3, 3, 3]], np.int8)
 _OR = np.array([[0, 1, 2, 3], [1, 1, 1, 1], [2, 1, 2, 3], [3, 3, 3, 3]], np.int8)
 _NOT = np.array([1, 0, 2, 3], np.int8)
-"""The code of a condition, by the codes of its parts, the left one first."""
+"""The code of a condition by the codes of its parts, the left part first."""
 
 Codes = npt.NDArray[np.int8]
 Bools = npt.NDArray[np.bool_]
@@ -45,7 +45,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class _Operand:
-    """One side of a comparison: null, wrong, or a value in each row; all values have one type."""
+    """One side of a comparison. Each row is null, wrong, or a value; all values have one type."""
 
     null: Bools
     wrong: Bools
@@ -53,7 +53,10 @@ class _Operand:
 
 
 def matching(condition: Node, column: Callable[[str], pa.StringArray], count: int) -> Bools:
-    """Return the rows (of `count`) for which the condition is true; `column` returns a property."""
+    """Return a mask of the `count` rows for which the condition is true.
+
+    `column` returns the column of a property.
+    """
     return _Rows(column, count).codes(condition) == _TRUE
 
 
@@ -140,7 +143,7 @@ class _Rows:
         holds |= greater if order in (">", ">=") else ~greater & ~same
         codes = np.where(bad, _WRONG, holds).astype(np.int8)
         codes[right.null], codes[right.wrong] = _UNKNOWN, _WRONG
-        # RocketMQ does not evaluate the right side if the left one is null.
+        # RocketMQ does not evaluate the right side if the left side is null.
         codes[left.null], codes[left.wrong] = _UNKNOWN, _WRONG
         return codes
 
@@ -173,7 +176,7 @@ class _Rows:
         return self._fill(_FALSE)
 
     def _signs(self, left: _Operand, right: _Operand) -> tuple[Bools, Bools, Bools]:
-        """Return where left is greater, where both are equal, and where one is not a number."""
+        """Return masks of rows: left is greater, both are equal, one side is not a number."""
         a, b = left.value, right.value
         none = np.zeros(self._count, bool)
         if a is None or b is None:

@@ -32,11 +32,11 @@ _Value: TypeAlias = bool | str | Number | None
 
 
 class _WrongError(Exception):
-    """Java's evaluation would throw an exception."""
+    """RocketMQ's evaluation would throw an exception."""
 
 
 def matches(condition: Node, properties: Properties) -> bool:
-    """Whether the condition is true; unknown and wrong ones are not."""
+    """Whether the condition is true, neither unknown nor wrong."""
     return verdict(condition, properties) == "T"
 
 
@@ -95,7 +95,7 @@ def _text_test(node: Node, properties: Properties) -> bool | None:
 
 
 def _decide(parts: tuple[Node, ...], properties: Properties, *, stop: bool) -> bool | None:
-    """Return `stop` at the first part with that code; later parts are not evaluated."""
+    """Return `stop` if a part has this value; parts after it are not evaluated."""
     unknown = False
     for part in parts:
         value = _value(part, properties)
@@ -160,7 +160,7 @@ def _equal_truth(left: _Value, right: _Value) -> bool:
     if isinstance(left, str):
         return (left.lower() == "true") == right
     if isinstance(right, str):
-        raise _WrongError  # Java casts the truth value to a text.
+        raise _WrongError  # RocketMQ fails to cast the truth value to a text.
     return False
 
 

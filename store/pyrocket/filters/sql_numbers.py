@@ -1,9 +1,10 @@
-"""Texts parsed as numbers by Java's rules, one at a time or as columns.
+"""Parses texts as numbers by Java's rules, one at a time or as columns.
 
-`Integer.valueOf`, `Long.valueOf` and `Double.valueOf` differ from Python and from Arrow: no blanks
-around whole numbers, no underscores, but a plus sign, a type suffix after a double (`1.5f`), NaN
-and Infinity in exactly this case, and hexadecimal doubles. Doubles are compared as by
-`Double.compare`: -0.0 is less than 0.0, NaN is greater than all others and equal to itself.
+`Integer.valueOf`, `Long.valueOf` and `Double.valueOf` differ from Python and from Arrow. They
+reject blanks around integers, and underscores. They accept a plus sign, a type suffix after a
+double (`1.5f`), NaN and Infinity in exactly this spelling, and hexadecimal doubles. Doubles are
+compared as by `Double.compare`: -0.0 is less than 0.0, and NaN is equal to itself and greater than
+all other numbers.
 """
 
 import math
@@ -29,21 +30,21 @@ _DOUBLE = re.compile(
     re.VERBOSE,
 )
 _PLAIN_BYTES = np.isin(np.arange(256), np.frombuffer(b"-.0123456789", np.uint8))
-"""If a column has no other bytes, Java parses what Arrow parses, to the same number."""
+"""If a column has no other bytes, Java accepts all texts that Arrow accepts, as equal numbers."""
 
 _PLAIN = {
     "double": r"^-?[0-9]{1,30}(\.[0-9]{1,30})?$",
     "int": r"^-?[0-9]{1,18}$",
     "long": r"^-?[0-9]{1,18}$",
 }
-"""The texts that Arrow and Java parse alike; in practice nearly all numbers."""
+"""Texts that Arrow and Java parse alike: in practice nearly all numbers."""
 
 Keys = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
 def read_number(text: str, kind: Kind) -> int | float | None:
-    """Return the number, or None where Java throws NumberFormatException."""
+    """Return the number, or None if Java throws NumberFormatException."""
     return _read_double(text) if kind == "double" else _read_whole(text, _LIMITS[kind])
 
 
@@ -55,7 +56,10 @@ def _read_whole(text: str, limit: int) -> int | None:
 
 
 def _basic_digits(text: str) -> bool:
-    """Java reads UTF-16 units, so it accepts digits of all scripts within the basic plane."""
+    """Whether Java accepts the digits: those of all scripts, but only in the basic plane.
+
+    Java reads UTF-16 code units.
+    """
     return text.isascii() or max(text) <= "\uffff"
 
 
@@ -74,14 +78,14 @@ def _read_double(text: str) -> float | None:
 
 
 def order_key(value: int | float) -> tuple[bool, int | float, float]:
-    """Return a key that sorts whole numbers, or doubles, as Java does."""
+    """Return a key that sorts integers, or doubles, in Java's order."""
     if math.isnan(value):
         return True, 0, 0
     return False, value, math.copysign(1, value)
 
 
 def compare_numbers(left: Number, right: Number) -> int:
-    """Return -1, 0 or 1; if one of them is a double, both are compared as doubles."""
+    """Return -1, 0 or 1; if one number is a double, both are compared as doubles."""
     a, b = left.value, right.value
     if "double" in (left.kind, right.kind):
         a, b = float(a), float(b)
@@ -89,10 +93,10 @@ def compare_numbers(left: Number, right: Number) -> int:
 
 
 def column_keys(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
-    """Return each text's number and whether it has one (shapes: the array's).
+    """Return the number of each text and whether the text is a number (shapes: the array's).
 
-    Doubles come as integers that are ordered as Java orders the doubles. Positions of nulls hold
-    arbitrary values.
+    Doubles are returned as integers with the order of `Double.compare`. Elements of nulls are
+    arbitrary.
     """
     try:
         if _PLAIN_BYTES[text_bytes(texts)].all():
@@ -108,7 +112,7 @@ def column_keys(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
 
 
 def _cast(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
-    """Do the same with Arrow's parser. Raises pyarrow.ArrowInvalid if it cannot parse a text."""
+    """Return the same with Arrow's parser. Raises pyarrow.ArrowInvalid."""
     if kind == "double":
         values = texts.cast(pa.float64()).fill_null(0).to_numpy()
         return double_keys(values), np.ones(len(texts), bool)
@@ -135,7 +139,7 @@ def _read_odd(
 
 
 def number_key(number: Number, kind: Kind) -> int:
-    """Return the sort key of a number in a column of this kind."""
+    """Return the key of a number for comparison with a column of this kind."""
     if kind != "double":
         return int(number.value)
     return int(double_keys(np.array([number.value], np.float64))[0])
@@ -143,7 +147,7 @@ def number_key(number: Number, kind: Kind) -> int:
 
 def double_keys(values: npt.NDArray[np.float64]) -> Keys:
     """Return integers in the order of `Double.compare`."""
-    # Of the many bit patterns of NaN a positive one.
+    # NaN has many bit patterns; use a positive one.
     plain = np.where(np.isnan(values), np.nan, values)
     bits = np.abs(plain).view(np.int64)
     return np.where(np.signbit(plain), ~bits, bits)

@@ -8,8 +8,8 @@
     unary       (+ | - | NOT) unary | value | ( condition )
 
 NOT binds more tightly than a comparison: `NOT a = 'x'` compares `NOT a` with 'x'. Source:
-`SelectorParser.jj` of 5.x, whose grammar holds that of 4.9, and `ComparisonExpression`. RocketMQ
-stops reading at the first token that does not fit; this parser raises an error.
+`SelectorParser.jj` of 5.x, whose grammar includes that of 4.9, and `ComparisonExpression`. At the
+first unexpected token RocketMQ ignores the rest of the expression; this parser raises an error.
 """
 
 import math
@@ -61,7 +61,7 @@ _TOKEN = re.compile(
 
 _HINTS = {
     '"': "Write texts in single quotes.",
-    "'": "A quoted text is not closed; a quote inside a text is written twice.",
+    "'": "Close the quoted text; write a quote inside a text twice.",
     "!": "Write <> for not equal, and NOT (...) for the opposite.",
     "`": "Write names of properties without quotes.",
 }
@@ -69,7 +69,7 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class Token:
-    """A token; `at` is its first character, from 0. After the last one, `kind` is "end"."""
+    """A token; `at` is the index of its first character. The last token has the kind "end"."""
 
     kind: str
     text: str
@@ -77,7 +77,7 @@ class Token:
 
 
 def tokens(sql: str) -> Iterator[Token]:
-    """Yield the tokens and the end. Raises InvalidInputError (SQL_INVALID)."""
+    """Yield the tokens, then the end token. Raises InvalidInputError (SQL_INVALID)."""
     at = 0
     while at < len(sql):
         found = _TOKEN.match(sql, at)
@@ -93,7 +93,7 @@ def tokens(sql: str) -> Iterator[Token]:
 
 
 def sql_error(sql: str, at: int, reason: str, hint: str = "") -> InvalidInputError:
-    """Return the error for an expression that is invalid at this character, from 0."""
+    """Return the error for an expression that is invalid at the character with index `at`."""
     return InvalidInputError(
         f"the SQL filter {sql!r} is invalid at character {at + 1}: {reason}.",
         remedy=hint or "Write a condition on properties, such as: region = 'EU' AND price > 10.",
@@ -109,7 +109,7 @@ _NEGATABLE = (*_SEARCHES, "BETWEEN", "IN")
 
 
 def parse_sql(sql: str) -> Node:
-    """Return the condition. Raises InvalidInputError (SQL_INVALID) naming the character."""
+    """Parse a condition. Raises InvalidInputError (SQL_INVALID) with the invalid character."""
     return _Parser(sql).whole()
 
 
@@ -128,7 +128,7 @@ class _Parser:
         hint = ""
         if token.text.upper() in ("LIKE", "REGEXP", "RLIKE"):
             hint = "RocketMQ has CONTAINS, STARTSWITH and ENDSWITH instead."
-        raise self._error(token, f"nothing was expected before {_shown(token)}", hint)
+        raise self._error(token, f"the expression was expected to end, not {_shown(token)}", hint)
 
     @property
     def _next(self) -> Token:
@@ -152,7 +152,7 @@ class _Parser:
         return sql_error(self._sql, token.at, reason, hint)
 
     def _deeper(self, rule: Callable[[], Node]) -> Node:
-        """Parse by a rule that may recurse into itself."""
+        """Parse a rule that may be recursive."""
         self._depth += 1
         if self._depth > _DEEPEST:
             raise self._error(self._next, f"it is nested more than {_DEEPEST} levels deep")
@@ -161,7 +161,7 @@ class _Parser:
         return node
 
     def _test_of_test(self, token: Token) -> None:
-        """Count levels that `_deeper` does not: `a = b = c …` adds one each time, too."""
+        """Count levels of `a = b = c …`, which `_deeper` does not count."""
         self._tests += 1
         if self._tests > _DEEPEST:
             raise self._error(token, f"it has more than {_DEEPEST} comparisons")
@@ -171,7 +171,7 @@ class _Parser:
             return node
         if isinstance(node, Property):
             return Cast(node)
-        raise self._error(token, "a condition was expected, and this is a value")
+        raise self._error(token, "a condition was expected, not a value")
 
     def _condition(self) -> Node:
         return self._chain("OR", self._and, Or)
@@ -230,11 +230,11 @@ class _Parser:
                 return left
 
     def _negatable(self) -> bool:
-        """Whether a test follows that may come after NOT."""
+        """Whether the next tokens are a test that allows NOT before it."""
         if self._next.kind != "keyword":
             return False
         if self._next.text == "NOT":
-            # The token after it decides, and the end token always follows.
+            # The token after NOT decides; at least the end token follows it.
             after = self._tokens[self._at + 1]
             return after.kind == "keyword" and after.text in _NEGATABLE
         return self._next.text in _NEGATABLE
@@ -250,7 +250,7 @@ class _Parser:
         for side in (left, right):
             constant = is_constant(side) and not isinstance(side, Number)
             if constant or isinstance(side, CONDITIONS):
-                raise self._error(sign, "only numbers and properties have an order")
+                raise self._error(sign, "only numbers and properties can be ordered")
         return Compare(order, left, right)
 
     def _between(self, left: Node, word: Token, *, negated: bool) -> Node:
@@ -264,7 +264,7 @@ class _Parser:
         if isinstance(low, Number) and isinstance(high, Number):
             wrong = compare_numbers(low, high) > 0
             if wrong and is_constant(low) and is_constant(high):
-                raise self._error(word, f"nothing is between {low.value} and {high.value}")
+                raise self._error(word, f"no number is between {low.value} and {high.value}")
         return And(both)
 
     def _in(self, left: Node, word: Token, *, negated: bool) -> Node:
@@ -323,8 +323,9 @@ class _Parser:
         if not value:
             raise self._error(
                 token,
-                "RocketMQ refuses zero with a decimal point",
-                "Write a number just above it, as in 1E-9; a plain 0 reads whole numbers only.",
+                "RocketMQ rejects zero with a decimal point",
+                "Write a number just above zero, such as 1E-9; with 0, texts are parsed as"
+                " integers.",
             )
         return Number(value, "double")
 

@@ -1,15 +1,15 @@
-"""The tree of a SQL expression, made of values that can be sent to other processes.
+"""The tree of a SQL expression, whose nodes can be sent to other processes.
 
 A node is either a value (a property's text, a literal) or a condition. A condition is true, false,
-unknown, or wrong: RocketMQ's evaluation ends with an exception there, and parts not evaluated by
-then do not matter. Source: RocketMQ's `filter.expression`.
+unknown, or wrong. A condition is wrong if RocketMQ's evaluation throws an exception; the rest of
+the expression is then not evaluated. Source: RocketMQ's `filter.expression`.
 """
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal["int", "long", "double"]
-"""Java's type of a number; a text that is compared with it is parsed as that type."""
+"""Java's type of a number. A text that is compared with the number is parsed as this type."""
 
 Order: TypeAlias = Literal["<", "<=", ">", ">="]
 
@@ -33,7 +33,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number; one with a minus (`signed`) is not a constant for RocketMQ."""
+    """A number. A number with a minus (`signed`) is not a constant in RocketMQ."""
 
     value: int | float
     kind: Kind
@@ -49,14 +49,14 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """The negative of an operand that is not a number: null, unless its condition is wrong."""
+    """The negative of an operand that is not a number: null, unless the operand is wrong."""
 
     of: "Node | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Compares two numbers; texts are parsed as numbers."""
+    """A comparison of two numbers; texts are parsed as numbers."""
 
     order: Order
     left: "Node"
@@ -65,7 +65,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """Two values are equal; `IS NULL` is this with NULL on the right."""
+    """Two values are equal. `IS NULL` is represented as `Equal` with NULL on the right."""
 
     left: "Node"
     right: "Node"
@@ -73,14 +73,14 @@ class Equal:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A property in place of a condition: it is a text, and so never true."""
+    """A property in place of a condition: it is a text, and therefore never true."""
 
     of: Property
 
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """A property is one of the texts, or none of them."""
+    """A property is one of the texts, or none of them if `negated`."""
 
     of: Property
     texts: frozenset[str]
@@ -89,7 +89,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A text contains, begins with or ends with another, or does not."""
+    """A text contains, begins with or ends with another text, or does not if `negated`."""
 
     how: How
     left: "Node"
@@ -99,21 +99,21 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite of a condition."""
+    """The negation of a condition."""
 
     of: "Node"
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All conditions are true; evaluated from the left up to the first false one."""
+    """All conditions are true; evaluated from left to right up to the first false condition."""
 
     parts: "tuple[Node, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One of the conditions is true; evaluated from the left up to the first true one."""
+    """A condition is true; evaluated from left to right up to the first true condition."""
 
     parts: "tuple[Node, ...]"
 
@@ -124,19 +124,16 @@ Node: TypeAlias = Condition | Value
 
 CONDITIONS = (Truth, Compare, Equal, Cast, In, Search, Not, And, Or)
 CONSTANTS = (Text, Truth)
-"""Besides numbers without a sign; see `Number`."""
+"""Numbers without a minus are constants, too: see `Number`."""
 
 
 def is_constant(node: Node) -> bool:
-    """Whether RocketMQ checks this operand when it parses, not when it evaluates."""
+    """Whether RocketMQ checks this operand when parsing rather than when evaluating."""
     return isinstance(node, CONSTANTS) or (isinstance(node, Number) and not node.signed)
 
 
 def texts_wanted(node: Node, name: str) -> frozenset[str] | None:
-    """Return the texts one of which a property must have for the condition to be true.
-
-    None if the condition does not require one.
-    """
+    """Return the texts that the property may have if the condition is true; None for any."""
     if isinstance(node, Equal) and Property(name) in (node.left, node.right):
         other = node.right if node.left == Property(name) else node.left
         return frozenset([other.value]) if isinstance(other, Text) else None

@@ -160,7 +160,7 @@ def test_negative_zero_is_less_than_zero():
         ('a = "x"', 5, "single quotes"),
         ("a = 'x", 5, "not closed"),
         ("a LIKE 'x'", 3, "CONTAINS"),
-        ("a > 5 b", 7, "nothing was expected"),
+        ("a > 5 b", 7, "expected to end"),
         ("a and between 2 and 10", 7, "keyword BETWEEN"),
         ("a BETWEEN 10 AND 0", 3, "between 10 and 0"),
         ("a BETWEEN 'a' AND 'b'", 3, "order"),
