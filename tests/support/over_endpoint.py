@@ -7,7 +7,7 @@ truncated and restored stores run with `path` only: they cut and replace the fil
 QUICK = frozenset(
     {
         "test_every_column_arrives_in_its_type",
-        "test_the_first_action_fixes_the_messages_of_a_frame",
+        "test_the_first_action_determines_the_messages_of_a_dataframe",
         "test_restarted_query_reads_every_message_exactly_once",
         "test_running_query_discovers_new_queues_and_topics",
         "test_a_stream_copies_a_topic_to_another",
