@@ -61,7 +61,7 @@ _TOKEN = re.compile(
 
 _HINTS = {
     '"': "Write texts in single quotes.",
-    "'": "Close the quoted text; write a quote inside a text twice.",
+    "'": "The quoted text is not closed; write a quote inside a text twice.",
     "!": "Write <> for not equal, and NOT (...) for the opposite.",
     "`": "Write names of properties without quotes.",
 }
