@@ -36,8 +36,8 @@ _RETENTION_HOURS = Option(
     (SINK,),
     WHOLE,
     "For a store that this write creates: messages older than this many hours are deleted, in "
-    "whole log files. Stored in the directory and applied by every writer; `pyrocket store set` "
-    "changes it.",
+    "whole log files. Stored in the directory and applied by every writer; `pyrocket store "
+    "retention` changes it.",
     default="all is kept",
 )
 _RETENTION_BYTES = Option(
@@ -106,8 +106,8 @@ class RetentionOptions:
                 raise OptionError(
                     f"Option {name!r} is {text!r}, but {_describe(kept)} in the store at {path}: "
                     "the option only applies to a store that the write creates.",
-                    remedy=f"Remove it, or run: pyrocket store set --path {shlex.quote(path)} "
-                    + " ".join(line),
+                    remedy="Remove it, or run: pyrocket store retention --path"
+                    f" {shlex.quote(path)} " + " ".join(line),
                     code="RETENTION_DIFFERS",
                 )
 

@@ -144,7 +144,7 @@ class Cleaner:
                 f"the file system of {self._layout.commit_log} has {free} free; to append,"
                 f" {files}{rows} have to fit.",
                 remedy="Free some space: `pyrocket clean` removes the oldest messages, `pyrocket"
-                " store set` sets how long to keep them.",
+                " store retention` sets how long to keep them.",
                 code="DISK_FULL",
             )
 
@@ -158,7 +158,8 @@ class Cleaner:
             _warned.add(root)
             _log.warning(
                 "the file system of %s is %.0f %% full (%s free), and the store keeps all"
-                " messages until it is cleaned: `pyrocket store set` sets how long to keep them",
+                " messages until it is cleaned: `pyrocket store retention` sets how long to keep"
+                " them",
                 *(root, 100 * usage.ratio, format_size(usage.total_bytes - usage.used_bytes)),
             )
 

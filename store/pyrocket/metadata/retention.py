@@ -33,8 +33,8 @@ class RetentionFile:
         except (*PARSE_ERRORS, OptionError) as error:
             raise StoreDamagedError(
                 f"{self._path} cannot be read: {describe_error(error)}.",
-                remedy="Remove it, and set the retention again with `pyrocket store set`: without"
-                " the file all messages are kept.",
+                remedy="Remove it, and set the retention again with `pyrocket store retention`:"
+                " without the file all messages are kept.",
             ) from error
 
     def keep(self, retention: Retention | None) -> None:

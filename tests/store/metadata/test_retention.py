@@ -125,7 +125,7 @@ def test_an_unreadable_retention_file_is_reported_and_nothing_is_deleted(path, c
     filled(path, clock, retention=KEPT).close()
     count = len(log_files(path))
     (path / "pyrocket" / "retention.json").write_text(text)
-    with pytest.raises(StoreDamagedError, match=r"retention\.json cannot be read.*store set"):
+    with pytest.raises(StoreDamagedError, match=r"retention\.json cannot be read.*store retention"):
         Store.open(path, config=SMALL, clock=clock)
     assert "CONFIG_BROKEN" in {found.code for found in verify(path).findings}
     (path / "pyrocket" / "retention.json").unlink()
@@ -177,7 +177,7 @@ def test_a_store_without_a_retention_warns_once_above_ninety_percent(
             store.append(message(b"x", queue_id=0))
         (warned,) = [r for r in caplog.records if r.levelno == logging.WARNING]
         assert "92 % full (80.0 GiB free)" in warned.getMessage()
-        assert "pyrocket store set" in warned.getMessage()
+        assert "pyrocket store retention" in warned.getMessage()
 
 
 def test_with_a_retention_the_disk_usage_ratios_apply(path, clock, monkeypatch):
