@@ -99,6 +99,15 @@ class Report:
                 return
         pytest.fail(f"{name}: {pair.ratio:.2f} of the reference; the aim is {aim}")
 
+    def rate_share(self, name, measured, amount, unit, aim):
+        """Print rates as `rate` does; fail where the aim is missed, as `share` does."""
+        for _ in range(2):
+            pair = measured()
+            self.rate(name, pair, amount, unit, f"≥ {aim:.0%}")
+            if self._quiet or pair.ratio >= aim * TOLERATED:
+                return
+        pytest.fail(f"{name}: {pair.ratio:.2f} of the reference; the aim is {aim}")
+
     def line(self, text):
         if not self._quiet:
             with self._capsys.disabled():

@@ -1,0 +1,41 @@
+"""A broker that sends prebuilt blocks: what gRPC and the client cost, whatever the broker does.
+
+python -m bench.bare_broker DIR     serves a store until it is killed, and prints the address
+
+The first reply to each request is kept and sent again for the same request.
+"""
+
+import asyncio
+import sys
+
+from pyrocket import Store
+from pyrocket.broker.broker import Broker
+from pyrocket.rpc.server import Server
+
+
+class BareServer(Server):
+    def __init__(self, broker):
+        super().__init__(broker)
+        self._kept = {}
+
+    async def _replies(self, call, request, context):
+        if call.name != "Slices":
+            return await super()._replies(call, request, context)
+        if request not in self._kept:
+            self._kept[request] = [*call.answer(**call.arguments(request))]
+        for block in self._kept[request]:
+            await context.write(block)
+        return None
+
+
+async def serve(path):
+    server = BareServer(Broker(Store.open(path)))
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    sys.stdout.write(f"127.0.0.1:{port}\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1]))

@@ -1,0 +1,269 @@
+"""A broker beside the directory that it serves: broker and client share the same cores."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+
+import psutil
+import pytest
+from bench.ceiling import to_nowhere
+from bench.data import batch, fill
+from bench.pairs import ROUNDS, Pair, cpu_seconds, measure, touch
+from bench.test_sink import QUEUES, store_at
+from pyrocket import Client, Connection, RemoteSink, SinkBatch, Store
+from support import broker_process
+from support.transports import disconnect
+
+TASKS = 2
+TESTS = Path(__file__).resolve().parent.parent
+
+
+def cpu_of(pid):
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
+
+
+@contextmanager
+def bare_broker(path):
+    """Serve a store's blocks as `bench.bare_broker` does; the value is the address."""
+    paths = os.pathsep.join([os.environ["PYTHONPATH"], str(TESTS)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.bare_broker", str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@dataclass
+class Timed:
+    """Runs a function, and keeps the seconds of each run: wall time, CPU of all, of the broker."""
+
+    function: object
+    broker: int
+    runs: list = field(default_factory=list)
+
+    def __call__(self):
+        before = time.perf_counter(), cpu_seconds(), cpu_of(self.broker)
+        self.function()
+        after = time.perf_counter(), cpu_seconds(), cpu_of(self.broker)
+        self.runs.append([end - start for start, end in zip(before, after, strict=True)])
+
+    def costs(self, gigabytes):
+        """Return CPU seconds per GB of the broker and of all others."""
+        broker = median(run[2] for run in self.runs) / gigabytes
+        return broker, median(run[1] for run in self.runs) / gigabytes - broker
+
+
+def compare(ours, reference, rounds):
+    """Return the pair in wall time, and in CPU time."""
+    ours.runs.clear()
+    reference.runs.clear()
+    measure(ours, reference, rounds, warm_up=int(rounds > 1))
+
+    def pair(column):
+        mine, other = ([run[column] for run in each.runs[-rounds:]] for each in (ours, reference))
+        ratios = [b / max(a, 1e-9) for a, b in zip(mine, other, strict=True)]
+        return Pair(median(mine), median(other), median(ratios))
+
+    return pair(0), pair(1)
+
+
+LARGE = pytest.mark.bench
+READS = [
+    ("small", 1024, None),
+    *(
+        pytest.param("large", size, schema, marks=LARGE)
+        for size in (1024, 100)
+        for schema in ("body BINARY, queueOffset BIGINT", None)
+    ),
+]
+
+
+@pytest.mark.parametrize(("large", "body_bytes", "schema"), READS, indirect=["large"])
+def test_fetch_into_spark_beside_path(spark, fast_disk, large, report, body_bytes, schema):
+    rows, rounds = (300_000_000 // body_bytes if large else 2_000), ROUNDS if large else 1
+    with Store.open(fast_disk / "store", create=True) as store:
+        fill(store, "T", rows, body_bytes, queues=TASKS)
+        gigabytes = store.position().published / 1e9
+    shutil.copytree(fast_disk / "store", fast_disk / "bare")
+
+    def reading(**target):
+        reader = spark.read.format("pyrocket").options(topic="T", **target)
+        return (reader.schema(schema) if schema else reader).load()
+
+    columns = "body, queueOffset" if schema else "all default columns"
+    name = f"Spark batch read over endpoint, {body_bytes} B, {columns}"
+    with (
+        broker_process.running(fast_disk / "store") as (process, found),
+        bare_broker(fast_disk / "bare") as bare,
+    ):
+        frames = [
+            reading(endpoint=found.listen[0]),
+            reading(path=str(fast_disk / "store")),
+            reading(endpoint=bare),
+        ]
+        ours, path, prebuilt = (
+            Timed(lambda frame=frame: to_nowhere(frame), process.pid) for frame in frames
+        )
+
+        def beside(reference, what):
+            wall, cpu = compare(ours, reference, rounds)
+            report.line(f"{name}, beside {what}: {wall.ratio:.2f} of its speed")
+            return cpu
+
+        aim = 0.5 if body_bytes == 1024 and schema else 0.6
+        report.share(f"{name}, beside path", lambda: beside(path, "path"), rows, aim)
+        broker, client = ours.costs(gigabytes)
+        report.line(f"{name}: {broker:.2f} s of CPU per GB at the broker, {client:.2f} in Spark")
+        report.share(
+            f"{name}, beside prebuilt blocks",
+            lambda: beside(prebuilt, "prebuilt blocks"),
+            rows,
+            0.85,
+        )
+    disconnect()
+
+
+@contextmanager
+def two_stores(folder, some, batches):
+    """Yield a store, a sink to the broker of another one, and the broker's process.
+
+    Both have the pages of their logs in memory, so that the code is measured.
+    """
+    for name in ("local", "served"):
+        with store_at(folder / name) as store:
+            store.append_batch(some.slice(0, 1), topic="T")
+        (log,) = (folder / name / "commitlog").iterdir()
+        touch(log, min(1 << 30, batches * some.num_rows * 1300))
+    with (
+        Store.open(folder / "local") as local,
+        broker_process.running(folder / "served") as (process, found),
+    ):
+        client = Client(Connection(found.listen[0]))
+        yield local, RemoteSink(client), process.pid
+        client.close()
+
+
+@pytest.mark.parametrize("rich", [False, True], ids=["bodies", "rich"])
+def test_bulk_append_beside_path(fast_disk, large, report, rich):
+    """Batches of 5 MB, one after the other, from one thread."""
+    rows, times, rounds = (5000, 8, ROUNDS) if large else (50, 2, 1)
+    some = batch(rows, 1024, rich=rich)
+    with two_stores(fast_disk, some, times * (rounds + 2)) as (local, sink, pid):
+
+        def appending(append):
+            def run():
+                for number in range(times):
+                    append(some, topic="T", first_queue=number)
+
+            return Timed(run, pid)
+
+        ours, path = appending(sink.append), appending(local.append_batch)
+        _report_writes(report, "bulk append", rich, ours, path, rounds, rows * times, 0.5)
+
+
+@pytest.mark.parametrize("rich", [False, True], ids=["bodies", "rich"])
+def test_exactly_once_write_beside_path(fast_disk, large, report, rich):
+    """Batches of 40 MB, each staged by one task and published."""
+    rows, times, rounds = (5000, 8, ROUNDS) if large else (50, 2, 1)
+    some = batch(rows, 1024, rich=rich)
+    with two_stores(fast_disk, some, times * (2 * rounds + 4)) as (local, sink, pid):
+
+        def writing(to):
+            def run():
+                one = SinkBatch(identity="bench", target="T", batch=len(timed.runs) + done[0])
+                with to.stage(one, partition=0, attempt=0) as stager:
+                    for number in range(times):
+                        stager.append(some, topic="T", first_queue=number)
+                    staged = stager.finish()
+                to.publish(one, [staged])
+                assert staged.rows == rows * times
+
+            done = [0]
+            timed = Timed(run, pid)
+            timed.done = done
+            return timed
+
+        ours, path = writing(sink), writing(local.sink)
+        _report_writes(report, "exactly-once", rich, ours, path, rounds, rows * times, 0.6)
+
+
+def _report_writes(report, what, rich, ours, path, rounds, rows, aim):
+    name = f"{what} over endpoint, 1 KiB, {'tags, keys, properties' if rich else 'bodies'}"
+
+    def wall():
+        for timed in (ours, path):
+            if hasattr(timed, "done"):
+                timed.done[0] += len(timed.runs)
+        pair, cpu = compare(ours, path, rounds)
+        report.line(f"{name}: {cpu.ratio:.2f} of the CPU time of path")
+        return pair
+
+    report.rate_share(f"{name}, beside path", wall, rows / 1e6, "M rows", aim)
+    broker, client = ours.costs(rows * 1150 / 1e9)
+    report.line(f"{name}: {broker:.2f} s of CPU per GB at the broker, {client:.2f} at the client")
+
+
+def test_idle_query_and_its_broker(spark, tmp_path, large, report):
+    """Together they need at most 1 % of a core, and a message is seen soon."""
+    seconds, times = (20, 20) if large else (0.2, 2)
+    with broker_process.running(tmp_path / "store") as (process, found):
+        sink = RemoteSink(Client(Connection(found.listen[0])))
+        sink.prepare("T", queues=QUEUES)
+        before = {each.pid for each in psutil.Process().children(recursive=True)}
+        reader = spark.readStream.format("pyrocket").option("topic", "T")
+        frame = reader.option("endpoint", found.listen[0]).load()
+        query = frame.writeStream.format("noop")
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        query.processAllAvailable()
+        runner = next(
+            each.pid
+            for each in psutil.Process().children(recursive=True)
+            if each.pid not in before and "source_runner" in " ".join(each.cmdline())
+        )
+        pids = (process.pid, runner)
+        used = [cpu_of(pid) for pid in pids]
+        time.sleep(seconds)
+        shares = [100 * (cpu_of(pid) - was) / seconds for pid, was in zip(pids, used, strict=True)]
+        report.line(
+            f"idle query over endpoint, default trigger, {seconds} s: broker {shares[0]:.1f} %,"
+            f" source runner {shares[1]:.1f} % of a core (aim: ≤ 1 % together)"
+        )
+        report.line(f"append → seen by the idle query: {_seen(sink, query, times)}")
+        query.stop()
+    disconnect()
+
+
+def _seen(sink, query, times):
+    """Return how long after an append the micro-batch begins that reads its message."""
+    delays = []
+    while len(delays) < times:
+        time.sleep(0.3)
+        sink.append(batch(1, 10, rich=False), topic="T")
+        at = time.time()
+        found = []
+        while len(found) <= len(delays):
+            time.sleep(0.01)
+            found = [one for one in query.recentProgress if one.numInputRows]
+        delays.append(1000 * (_epoch_s(found[-1].timestamp) - at))
+    return (
+        f"median {median(delays):.0f} ms, at most {max(delays):.0f} ms after its reply"
+        " (aim: ≤ 50 ms)"
+    )
+
+
+def _epoch_s(text):
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
