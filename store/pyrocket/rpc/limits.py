@@ -23,7 +23,7 @@ class Budget:
         self._connection_bytes, self._total_bytes = connection_bytes, total_bytes
         self._held: Counter[str] = Counter()
         self._freed = asyncio.Condition()
-        self.total = 0
+        self.total = self.passed = 0
 
     @asynccontextmanager
     async def hold(self, peer: str, size: int) -> AsyncIterator[None]:
@@ -58,6 +58,7 @@ class Budget:
     def _take(self, peer: str, size: int) -> None:
         self._held[peer] += size
         self.total += size
+        self.passed += size
 
     async def _give(self, peer: str, size: int) -> None:
         self.total -= size

@@ -1,6 +1,7 @@
 """A broker as a process: it opens its store, listens, and stops cleanly on SIGTERM and SIGINT."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -74,6 +75,10 @@ def serve(directory: str, settings: Settings) -> None:
 
 
 def _run(main: Callable[[LoopWatch], Coroutine[Any, Any, None]]) -> None:
+    # What the imports have made is not looked at again by each full garbage collection, which would
+    # hold the event loop.
+    gc.collect()
+    gc.freeze()
     watch = LoopWatch()
     loop = asyncio.SelectorEventLoop(watch)
     try:

@@ -14,12 +14,13 @@ from pyrocket.config import MAX_BODY_BYTES, Retention, StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.errors import MessageError, TopicNotFoundError
 from pyrocket.formats.send_columns import check_send_batch
+from pyrocket.formats.wire_block import BLOCK_BYTES
 from pyrocket.message import AppendResult, Message, SendResult, SendStatus
 from pyrocket.metadata.topics import TopicConfig, check_topic_name
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.remote_source import RemoteSource
-from pyrocket.rpc.upload import BLOCK_BYTES, BrokerStaging, blocks_of
+from pyrocket.rpc.upload import BrokerStaging, blocks_of
 from pyrocket.services.sink.batch import FAIL, Published, SinkBatch, Staged
 from pyrocket.services.sink.staging import Stager
 

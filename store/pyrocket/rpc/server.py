@@ -17,7 +17,7 @@ from pyrocket.broker.settings import Settings
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import BrokerBusyError, InvalidInputError, PyrocketError
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.rpc.allocator import keep_blocks
+from pyrocket.rpc.allocator import keep_blocks, release_blocks
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.errors import status_of
 from pyrocket.rpc.gate import Gate
@@ -55,6 +55,9 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     ]
 
 
+_RELEASE_S = 5
+"""So often the broker looks whether it is idle; then it returns memory to the system."""
+
 _WRITE_THREADS = 8
 """Calls that may wait for the write lock or the disk; reads have threads of their own."""
 
@@ -77,6 +80,7 @@ class Server:
         self._stopping = asyncio.Event()
         self._settings = settings
         self._feed = VersionFeed(broker.version)
+        self._releasing: asyncio.Future[None] | None = None
         self.parked = self.stalled = 0
         self.observe: Callable[[str, str, float], None] = lambda call, status, seconds: None
         self.budget = Budget(settings.connection_bytes, settings.total_bytes)
@@ -109,11 +113,23 @@ class Server:
     async def start(self) -> None:
         """Begin to answer."""
         await self._server.start()
+        self._releasing = asyncio.ensure_future(self._release())
+
+    async def _release(self) -> None:
+        """Return the memory of requests and replies to the system when there are none."""
+        released = 0
+        while True:
+            await asyncio.sleep(_RELEASE_S)
+            if self.budget.passed != released and not self.budget.total:
+                released = self.budget.passed
+                await self.run(release_blocks)
 
     async def stop(self, seconds: float = 30) -> None:
         """Refuse new calls, let those that run end for so long, then cancel them."""
         self._stopping.set()
         await self._feed.stop()
+        if self._releasing is not None:
+            self._releasing.cancel()
         self._messaging.stop()
         await self._server.stop(seconds)
         self._pool.shutdown()

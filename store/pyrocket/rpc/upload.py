@@ -11,11 +11,6 @@ from pyrocket.rpc.client import Client
 from pyrocket.services.sink.batch import SinkBatch, Staged
 from pyrocket.services.sink.staging import staged_name
 
-BLOCK_BYTES = 2 << 20
-"""Records of about this many bytes travel together: while one block is sent, the next is filled.
-
-In smaller ones the broker needs much longer for the same records."""
-
 
 class BrokerStaging:
     """A store behind a broker as the place to stage rows in."""
