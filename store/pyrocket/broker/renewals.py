@@ -74,9 +74,10 @@ class Renewals:
         now = time.monotonic()
         with self._lock:
             due = [one for one in self._by_handle.values() if one.until - now < _AHEAD_S]
-        kept = [one for one in due if self._lives(one.client) and now - one.began < _LONGEST_S]
-        self._release(one for one in due if one not in kept)
-        for one in kept:
+        for one in due:
+            if now - one.began >= _LONGEST_S or not self._lives(one.client):
+                self._release([one])
+                continue
             step = _STEPS_MS[min(one.renewed, len(_STEPS_MS) - 1)]
             if self._extend(one, step):
                 one.until, one.renewed = now + step / 1000, one.renewed + 1

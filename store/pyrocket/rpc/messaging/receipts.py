@@ -6,7 +6,7 @@ from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import Acked
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.rpc.messaging.caller import Caller
-from pyrocket.rpc.messaging.codes import RefusedError, refusal_of, status
+from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.interface import ms_of, new
 from pyrocket.rpc.messaging.pending_reply import PendingReply
 from pyrocket.rpc.messaging.receiving import check_invisible
@@ -45,22 +45,8 @@ class Receipts:
         reply = new("ForwardMessageToDeadLetterQueueResponse", status=status("OK"))
         return PendingReply(acked.stored, lambda stored: reply)
 
-    def change_invisible_duration(self, request: Any, caller: Caller) -> Any:
-        """Set when a message becomes visible, and return its new handle.
-
-        An error has the old handle: some clients replace theirs whatever the status is.
-        """
-        try:
-            return self._change(request, caller)
-        except Exception as error:
-            refusal = refusal_of(error)
-            return new(
-                "ChangeInvisibleDurationResponse",
-                status=status(refusal.code, refusal.text),
-                receipt_handle=request.receipt_handle,
-            )
-
-    def _change(self, request: Any, caller: Caller) -> PendingReply:
+    def change_invisible_duration(self, request: Any, caller: Caller) -> PendingReply:
+        """Set when a message becomes visible, and return its new handle."""
         topic, group = _place(request, caller, "ChangeInvisibleDuration")
         handle, ms = request.receipt_handle, ms_of(request.invisible_duration)
         check_invisible(ms)

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import Received, nothing_to_store
@@ -127,7 +128,7 @@ class MessagingService:
                 code = "OK"
             except Exception as error:
                 refusal = self._refusal(error)
-                reply = new(f"{name}Response", status=status(refusal.code, refusal.text))
+                reply = _refused(name, request, refusal)
                 code = refusal.code
             self._serving.observe(name, code, time.monotonic() - began)
             return bytes(reply.SerializeToString())
@@ -292,3 +293,15 @@ class MessagingService:
         refusal = self._refusal(error)
         command = new("TelemetryCommand", status=status(refusal.code, refusal.text))
         await self._serving.send(context, command.SerializeToString())
+
+
+def _refused(name: str, request: bytes, refusal: RefusedError) -> Any:
+    """Return the reply of a call that is refused.
+
+    That of ChangeInvisibleDuration has the old handle: some clients replace theirs in any case.
+    """
+    reply = new(f"{name}Response", status=status(refusal.code, refusal.text))
+    if name == "ChangeInvisibleDuration":
+        with suppress(DecodeError):
+            reply.receipt_handle = new(f"{name}Request").FromString(request).receipt_handle
+    return reply

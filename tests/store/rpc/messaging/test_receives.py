@@ -206,6 +206,22 @@ def test_a_refused_change_has_the_old_handle(stub, seconds, code):
     assert (code_of(reply), reply.receipt_handle) == ("ILLEGAL_CONSUMER_GROUP", "wrong")
 
 
+def test_a_change_that_cannot_be_stored_has_the_old_handle(store, stub, monkeypatch):
+    from pyrocket.broker.pop.pop import Pop
+    from pyrocket.errors import BrokerBusyError
+
+    stub.send(b"1", topic="busy")
+    _, (message,) = receive(stub, "busy")
+
+    def refuse(*_):
+        raise BrokerBusyError("full.")
+
+    monkeypatch.setattr(Pop, "change_invisible", refuse)
+    reply = change(stub, "busy", handle(message), seconds=1)
+    assert code_of(reply) == "TOO_MANY_REQUESTS"
+    assert reply.receipt_handle == handle(message)
+
+
 def forward(stub, topic, handle):
     return stub.code(
         "ForwardMessageToDeadLetterQueue",

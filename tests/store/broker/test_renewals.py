@@ -1,0 +1,67 @@
+"""Messages that the broker keeps invisible for its clients."""
+
+from types import SimpleNamespace
+
+import pytest
+from pyrocket.broker import renewals
+from pyrocket.broker.renewals import Renewals
+
+
+class Popped:
+    """Records what is extended; `lost` handles are invalid."""
+
+    def __init__(self):
+        self.extended, self.lost = [], set()
+
+    def extend(self, group, topic, handles, ms):
+        self.extended.append((*handles, ms))
+        return SimpleNamespace(valid=tuple(one not in self.lost for one in handles))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = SimpleNamespace(s=1000.0)
+    monkeypatch.setattr(renewals.time, "monotonic", lambda: now.s)
+    return now
+
+
+@pytest.fixture
+def pop():
+    return Popped()
+
+
+def test_a_message_is_kept_longer_each_time_and_for_three_hours_at_most(clock, pop):
+    kept = Renewals(pop, lambda client: True)
+    kept.add("g", "t", "client", [("h", 1)])
+    assert kept.attempt("h") == 1
+    while len(kept):
+        kept.renew()
+        clock.s += 5
+    assert [ms for _, ms in pop.extended] == [
+        *(60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000, 3_600_000, 3_600_000),
+        1000,
+    ]
+
+
+def test_a_message_of_a_client_that_is_gone_becomes_visible(clock, pop):
+    kept = Renewals(pop, lambda client: client != "gone")
+    kept.add("g", "t", "gone", [("a", 1)])
+    kept.add("g", "t", "here", [("b", 1)])
+    clock.s += 55
+    kept.renew()
+    assert sorted(pop.extended) == [("a", 1000), ("b", 60_000)]
+    kept.release("here")
+    assert pop.extended[-1] == ("b", 1000)
+    assert not len(kept)
+
+
+def test_what_is_acked_or_visible_is_not_renewed(clock, pop):
+    kept = Renewals(pop, lambda client: True)
+    kept.add("g", "t", "client", [("acked", 1), ("visible", 2)])
+    kept.remove(["acked", "unknown"])
+    pop.lost.add("visible")
+    clock.s += 55
+    kept.renew()
+    kept.renew()
+    assert pop.extended == [("visible", 60_000)]
+    assert kept.attempt("visible") == 0
