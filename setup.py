@@ -87,6 +87,7 @@ setup(
             "checkpoint = pyspark_pyrocket.tools.checkpoints.commands:checkpoint",
             "clean = pyrocket.tools.cli.clean:clean",
             "completion = pyrocket.tools.cli.completion:completion",
+            "dlq = pyrocket.tools.cli.dlq:dlq",
             "doctor = pyspark_pyrocket.tools.doctor:doctor",
             "group = pyrocket.tools.cli.group:group",
             "message = pyrocket.tools.cli.message:message",

@@ -15,7 +15,7 @@ from pyrocket.tools.cli.aliases import ALIASES
 from support.broker import served
 from support.certificates import write_certificate
 from support.commands import run
-from support.stores import SMALL
+from support.stores import SMALL, append_as_broker
 
 
 def fill(store):
@@ -25,6 +25,11 @@ def fill(store):
         keys = [f"k-{number % 2}"]
         store.append(Message(topic="t", body=b"m%d" % number, queue_id=queue, keys=keys))
     store.groups.commit("billing", "t", {0: 1})
+    store.topics.create("%DLQ%billing", read_queues=1, write_queues=1)
+    for body in (b"dead", b"deader"):
+        own = {"DLQ_ORIGIN_TOPIC": "u", "RETRY_TOPIC": "u", "TAGS": "T", "mine": "1"}
+        own["UNIQ_KEY"] = body.hex().ljust(32, "0")
+        append_as_broker(store, "%DLQ%billing", own, 0, body=body)
 
 
 @pytest.fixture(scope="module", params=["path", "endpoint"])
@@ -132,6 +137,29 @@ def test_groups_and_their_lag(cli, document):
     assert cli("group", "lag").stdout.splitlines()[0].split()[:3] == ["group", "topic", "queue"]
     error = document("group", "lag", "bilin", status=2)["error"]
     assert (error["code"], "'billing'" in error["remedy"]) == ("GROUP_NOT_FOUND", True)
+
+
+def test_dead_letters_are_listed_and_sent_again(cli, document):
+    document("topic", "create", "u", "--queues", 1)
+    first, second = document("dlq", "list", "billing")["messages"]
+    assert (first["body"], first["originTopic"]) == ("dead", "u")
+    assert cli("dlq", "list", "billing", "--count", 1).stdout.startswith("topic=u id=")
+    planned = document("dlq", "resend", "billing", "--all", "--dry-run")["messages"]
+    assert [one["newMsgId"] for one in planned] == [None, None]
+    assert document("topic", "tail", "u")["messages"] == []
+    (sent,) = document("dlq", "resend", "billing", "--id", second["msgId"])["messages"]
+    (found,) = document("topic", "tail", "u")["messages"]
+    assert (found["body"], found["tags"], found["msgId"]) == ("deader", "T", sent["newMsgId"])
+    assert found["properties"] == {"mine": "1"}
+    assert "would be sent" in cli("dlq", "resend", "billing", "--all", "--dry-run").stdout
+    assert document("dlq", "resend", "billing", status=2)["error"]["code"] == "USAGE"
+    missing = document("dlq", "resend", "billing", "--id", "X", status=2)["error"]
+    assert missing["code"] == "MESSAGE_NOT_FOUND"
+    assert document("dlq", "list", "bilin", status=2)["error"]["code"] == "GROUP_NOT_FOUND"
+    document("group", "create", "alive")
+    assert document("dlq", "list", "alive", status=1)["messages"] == []
+    for arguments in (("topic", "delete", "u"), ("group", "delete", "alive")):
+        document(*arguments, "--yes")
 
 
 def test_a_store_is_described_set_and_cleaned(cli, document, where):
