@@ -151,7 +151,7 @@ class Programs:
                 sent.append(body)
                 for message in consumer.receive(32, 15) or []:
                     consumer.ack(message)
-                    seen.append(message.body.decode())
+                    seen.append([message.body.decode(), message.delivery_attempt])
             except Exception:
                 errors += 1
                 time.sleep(0.1)
@@ -159,8 +159,8 @@ class Programs:
         def drained():
             for message in consumer.receive(32, 15) or []:
                 consumer.ack(message)
-                seen.append(message.body.decode())
-            return set(sent) <= set(seen)
+                seen.append([message.body.decode(), message.delivery_attempt])
+            return set(sent) <= {body for body, _ in seen}
 
         self.until(drained)
         producer.shutdown()
