@@ -143,25 +143,29 @@ class Programs:
     def both(self):
         """Send and receive while the broker may fail: what was sent, and what was received."""
         producer, consumer = self.producer(), self.simple("both")
-        sent, seen, errors, end = [], [], 0, time.monotonic() + self.options["seconds"]
-        while time.monotonic() < end:
+        sent, seen, errors = [], [], 0
+
+        def step(sends):
+            nonlocal errors
             body = f"{len(sent)}"
             try:
-                producer.send(self.message(body))
-                sent.append(body)
+                if sends:
+                    producer.send(self.message(body))
+                    sent.append(body)
                 for message in consumer.receive(32, 15) or []:
-                    consumer.ack(message)
                     seen.append([message.body.decode(), message.delivery_attempt])
+                    consumer.ack(message)
             except Exception:
                 errors += 1
                 time.sleep(0.1)
 
         def drained():
-            for message in consumer.receive(32, 15) or []:
-                consumer.ack(message)
-                seen.append([message.body.decode(), message.delivery_attempt])
+            step(sends=False)
             return set(sent) <= {body for body, _ in seen}
 
+        end = time.monotonic() + self.options["seconds"]
+        while time.monotonic() < end:
+            step(sends=True)
         self.until(drained)
         producer.shutdown()
         consumer.shutdown()
