@@ -174,13 +174,26 @@ def open_session(place: Place, *, write: bool = False, create: bool = False) -> 
 
 def connect(place: Place) -> Session:
     """Return a session at a broker. Raises TransportError within seconds, OptionError."""
-    from pyrocket.rpc.client import Client, Timeouts
-    from pyrocket.rpc.connection import Connection, Credentials
-    from pyrocket.rpc.remote_admin import RemoteAdmin
-    from pyrocket.rpc.remote_sink import RemoteSink
-    from pyrocket.rpc.remote_source import RemoteSource
-
     addresses = [part.strip() for part in place.endpoint.split(",")]
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not (host and port.isascii() and port.isdigit()):
+            raise OptionError(
+                f"{address!r} is not the address of a broker.",
+                remedy="Write host:port, as in localhost:8081 or [::1]:8081; several with commas.",
+            )
+    try:
+        from pyrocket.rpc.client import Client, Timeouts
+        from pyrocket.rpc.connection import Connection, Credentials
+        from pyrocket.rpc.remote_admin import RemoteAdmin
+        from pyrocket.rpc.remote_sink import RemoteSink
+        from pyrocket.rpc.remote_source import RemoteSource
+    except ModuleNotFoundError as error:
+        raise OptionError(
+            f"a broker is reached with {error.name}, which is not installed.",
+            remedy="Run: pip install '.[endpoint]' in the checkout of pyrocket.",
+        ) from error
+
     secret = place.secret_key
     if place.secret_key_file:
         secret = _content("secret-key-file", place.secret_key_file).decode().strip()

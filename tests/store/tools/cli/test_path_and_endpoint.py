@@ -3,6 +3,8 @@
 import json
 import re
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -327,6 +329,20 @@ def test_an_endpoint_that_cannot_be_reached_is_named_within_seconds():
     assert error["remedy"]
     with pytest.raises(TransportError, match=address):
         notebook.at(address)
+
+
+@pytest.mark.parametrize("address", ["nohost", "host:", ":1", "a:1,b", "host:x"])
+def test_an_address_without_host_or_port_is_refused(address):
+    done = run("topic", "list", "--endpoint", address)
+    assert (done.exit_code, "Write host:port" in done.stderr) == (2, True)
+
+
+def test_an_endpoint_without_grpcio_names_the_install_command():
+    code = "import sys; sys.modules['grpc'] = None; from pyrocket.tools.cli import main; main()"
+    command = [sys.executable, "-c", code, "topic", "list", "--endpoint", "localhost:1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "pip install '.[endpoint]'" in done.stderr) == (2, True)
+    assert "Traceback" not in done.stderr
 
 
 def test_a_missing_store_and_no_store_are_named(tmp_path, monkeypatch):

@@ -197,7 +197,7 @@ def test_wrong_usage_exits_with_two(arguments):
     assert "Usage" in done.stderr
     error = document(*arguments, status=2)["error"]
     assert (error["code"], bool(error["message"])) == ("USAGE", True)
-    assert error["remedy"] == f"See `{main.name} {arguments[0]} --help`."
+    assert error["remedy"] == f"See `pyrocket {arguments[0]} --help`."
 
 
 def test_a_store_in_use_is_verified_but_not_repaired(sound):
