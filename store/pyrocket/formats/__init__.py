@@ -1,6 +1,6 @@
-"""Bytes to values and Arrow columns, and back: pure, without files and without a clock.
+"""Encodes and decodes bytes, values and Arrow columns: pure functions, without files or a clock.
 
-A module that describes bytes on disk begins with their table; no other room knows an offset inside
-a record. Formats follow Apache RocketMQ 4.9.8 (`CommitLog`, `ConsumeQueue`, `MessageDecoder`) and
-are big-endian, unless a table says otherwise.
+A module for bytes on disk begins with a table of them; no other package knows positions inside a
+record. Formats follow Apache RocketMQ 4.9.8 (`CommitLog`, `ConsumeQueue`, `MessageDecoder`) and are
+big-endian unless stated otherwise.
 """

@@ -1,4 +1,4 @@
-"""Runs of bytes in a buffer as Arrow arrays, in one pass and without touching the gaps."""
+"""Converts runs of bytes in a buffer to Arrow arrays in one pass, without reading the gaps."""
 
 import sys
 from functools import cache
@@ -23,27 +23,30 @@ _INLINE_BYTES = 12
 """Values of up to this many bytes are stored in the view itself."""
 
 _EVENS = 1 << 15
-"""At least this many indices are cached: slices of a scan have fewer rows."""
+"""Minimum number of cached indices: slices of a scan have fewer rows."""
 
 
 def gather(data: npt.NDArray[np.uint8], positions: Ints, kind: str) -> npt.NDArray[np.generic]:
-    """Return the value of numpy type `kind` at each byte position, aligned or not."""
+    """Return the values of numpy type `kind` at byte positions, aligned or not."""
     dtype = np.dtype(kind)
     every = np.ndarray((max(len(data) - dtype.itemsize + 1, 0),), dtype, data, strides=(1,))
     return every[positions]
 
 
 def runs_equal(data: npt.NDArray[np.uint8], starts: Ints, word: bytes) -> npt.NDArray[np.bool_]:
-    """Return whether each run data[starts[i]:][:len(word)] is `word`; all must be inside `data`."""
+    """Return a mask: whether each run data[starts[i]:][:len(word)] is `word`.
+
+    All runs must be inside `data`.
+    """
     return begin_with(gather(data, starts, f"V{len(word)}"), word)
 
 
 def begin_with(runs: npt.NDArray[np.generic], word: bytes) -> npt.NDArray[np.bool_]:
-    """Return whether each of the runs, gathered with one length, begins with `word`."""
+    """Return a mask: whether each run begins with `word`; runs are gathered with one length."""
     if not word:
         return np.ones(len(runs), bool)
     width = next((width for width in (8, 4, 2) if len(word) >= width), 1)
-    # The last step overlaps the one before if the width does not divide the length.
+    # The last step overlaps the previous one if the width does not divide the length.
     steps = sorted({*range(0, len(word) - width + 1, width), len(word) - width})
     # Comparing a few integers is much faster than comparing all bytes.
     wanted = [int.from_bytes(word[step : step + width], sys.byteorder) for step in steps]
@@ -62,12 +65,12 @@ def part_of(runs: npt.NDArray[np.generic], at: int, kind: str) -> npt.NDArray[np
 def binary_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:
     """Return the runs [starts[i], ends[i]) of `buffer` as binary, copied once.
 
-    They must be inside the buffer, ascend and not overlap: Arrow aborts the process if offsets
-    decrease, so callers first check what they have read from disk.
+    The runs must be inside the buffer, ascending and not overlapping. Arrow aborts the process if
+    offsets decrease, so callers must first check data from disk.
 
     Long runs are copied from an array of views, for which Arrow allocates exactly their bytes. A
-    view of up to 12 bytes holds them itself, so if one run is that short, all are copied as in
-    `text_runs`.
+    view of up to 12 bytes contains the bytes itself, so if one run is that short, all runs are
+    copied as in `text_runs`.
     """
     lengths = ends - starts
     if not len(starts) or lengths.min() <= _INLINE_BYTES:
@@ -82,9 +85,9 @@ def binary_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:
 
 
 def text_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.StringArray:
-    """Return runs of a buffer of well-formed UTF-8 as strings, with the rules of `binary_runs`.
+    """Return runs of a buffer of well-formed UTF-8 as strings; see `binary_runs` for the rules.
 
-    For short runs close to each other this takes less time than views.
+    For short runs close to each other, this is faster than views.
     """
     return _every_second(buffer, starts, ends, _TEXT)
 
@@ -92,8 +95,8 @@ def text_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.StringArray:
 def _every_second(buffer: pa.Buffer, starts: Ints, ends: Ints, kind: pa.DataType) -> pa.Array:
     """Return the runs as every second element of an array in which runs and gaps alternate.
 
-    That array needs no copy. Arrow allocates the mean of runs and gaps for each run, and doubles
-    that if it is too little.
+    This array is created without a copy. Arrow allocates the mean length of runs and gaps for each
+    run, and doubles that if it is not enough.
     """
     count = len(starts)
     if count == 0:
@@ -125,7 +128,7 @@ def to_text(values: pa.BinaryArray) -> pa.StringArray:
 
 
 def is_utf8(data: bytes) -> bool:
-    """Return whether the bytes are well-formed."""
+    """Whether the bytes are well-formed UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -134,7 +137,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def text_bytes(text: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the data bytes of a string or binary array; for a slice, only its own."""
+    """Return the data bytes of a string or binary array, without those outside of a slice."""
     data = text.buffers()[2]
     if len(text) == 0 or data is None:
         return np.zeros(0, np.uint8)
@@ -154,7 +157,7 @@ def crc32_of_runs(data: pa.Buffer, starts: Ints, ends: Ints) -> npt.NDArray[np.i
 
 
 def crc32_of_values(values: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the CRC-32 of each value of a string or binary array; of a null, of no bytes."""
+    """Return the CRC-32 of each value of a string or binary array; that of b"" for a null."""
     if values.buffers()[2] is None:
         return np.zeros(len(values), np.int64)
     bounds = run_offsets(values)

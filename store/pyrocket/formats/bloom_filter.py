@@ -1,4 +1,4 @@
-"""The bits of RocketMQ's Bloom filter that a subscription has in `consumerFilter.json`.
+"""Computes the bits of a subscription in RocketMQ's Bloom filter, for `consumerFilter.json`.
 
 The bits of a group and topic are derived from the Murmur3 hash of `group#topic`. The filter is for
 32 subscriptions with an error rate of 20 %: 112 bits, 3 hashes. A broker ignores the file if a bit
@@ -11,7 +11,7 @@ _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 
 def bit_positions(group: str, topic: str) -> list[int]:
-    """Return the bits of one subscription."""
+    """Return the positions of the bits of a subscription."""
     hashed = murmur3(f"{group}#{topic}".encode())
     low, high = _int32(hashed), _int32(hashed >> 32)
     sums = (_int32(low + n * high) for n in range(1, HASHES + 1))

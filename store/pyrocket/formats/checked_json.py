@@ -1,10 +1,11 @@
-"""Our own small files: JSON with a version, and a checksum, which RocketMQ's files lack.
+"""Our own small files: JSON with a version and, unlike RocketMQ's files, a checksum.
 
     {"crc32": 1421215926, "content": {"release": "0.1.0", "timed": 7, "version": 1}}
 
-A flipped bit in a number is still JSON, and a cursor that is too large would lose messages. The
-checksum is of `content` with sorted keys and one space after `,` and `:`. The earliest files are
-the content alone. A content that is not an object has version 1 (`pyrocket.versions`).
+JSON with a flipped bit in a number is still valid, and a cursor that is too large would lose
+messages. The checksum covers `content` with sorted keys and one space after `,` and `:`. The
+earliest files consist of the content only. Content that is not an object has version 1
+(`pyrocket.versions`).
 """
 
 import json
@@ -23,9 +24,10 @@ _END_BYTES = 64
 
 
 def encode_own(path: Path, content: Any) -> bytes:
-    """Return the bytes of the file `path` with this content.
+    """Encode the content of the file `path`.
 
-    An object also gets version and release. All keys are text, as numbers would sort differently.
+    Adds version and release to an object. All keys must be text, because numbers would sort
+    differently.
     """
     if isinstance(content, dict):
         content = {**content, _RELEASE: RELEASE, _VERSION: VERSIONS[path.name]}
@@ -34,9 +36,9 @@ def encode_own(path: Path, content: Any) -> bytes:
 
 
 def decode_own(path: Path, data: bytes) -> Any:
-    """Return the content of the file `path`, without version and release.
+    """Decode the content of the file `path`, without version and release.
 
-    Raises ValueError if it is damaged, UnsupportedError (STORE_NEWER).
+    Raises ValueError if it is corrupt, UnsupportedError (STORE_NEWER).
     """
     content = _checked(data)
     if isinstance(content, dict):
@@ -47,7 +49,7 @@ def decode_own(path: Path, data: bytes) -> Any:
 def check_own_version(path: Path, data: bytes) -> None:
     """Raise UnsupportedError (STORE_NEWER) if the file has a later version.
 
-    A file without a version, or whose last field is a known one, is not decoded.
+    Does not decode a file that has no version or ends with a known version.
     """
     if b'"version"' not in data:
         return
@@ -57,13 +59,13 @@ def check_own_version(path: Path, data: bytes) -> None:
     try:
         decode_own(path, data)
     except ValueError:
-        return  # Damaged: reading the file raises an error, if it is ever read.
+        return  # The file is corrupt; reading it will raise an error.
 
 
 def _checked(data: bytes) -> Any:
     head = _HEAD.match(data)
     try:
-        # As we write it, the checksum is that of the content's text.
+        # In files that we write, the checksum is that of the content's text.
         if head and data[-1:] == b"}" and int(head[1]) == crc32(data[head.end() : -1]):
             return json.loads(data[head.end() : -1].decode())
         known = json.loads(data.decode())
@@ -72,7 +74,7 @@ def _checked(data: bytes) -> Any:
     if not isinstance(known, dict) or not {_CRC, _CONTENT} & known.keys():
         return known
     if known.keys() != {_CRC, _CONTENT} or known[_CRC] != _sum(known[_CONTENT]):
-        raise ValueError("it does not fit its checksum")
+        raise ValueError("it does not match its checksum")
     return known[_CONTENT]
 
 

@@ -1,4 +1,4 @@
-"""The file `checkpoint`: up to which store times log, queues and index were durable.
+"""The file `checkpoint`: the store times up to which log, queues and index were durable.
 
     offset  size  field
     0       8     physicMsgTimestamp   store time of the last log record that is durable, ms
@@ -16,14 +16,14 @@ _CLOCK_SLACK_MS = 3000
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Store times in epoch milliseconds; 0 if nothing is known to be durable."""
+    """Store times in epoch milliseconds; 0 without durable data."""
 
     log_timestamp: int = 0
     queue_timestamp: int = 0
     index_timestamp: int = 0
 
     def least(self, other: "Checkpoint") -> "Checkpoint":
-        """Return the smaller of each time: what both checkpoints guarantee."""
+        """Return the minimum of each time, which both checkpoints guarantee."""
         return Checkpoint(
             min(self.log_timestamp, other.log_timestamp),
             min(self.queue_timestamp, other.queue_timestamp),
@@ -32,12 +32,12 @@ class Checkpoint:
 
     @property
     def safe_timestamp(self) -> int:
-        """Log and queues are durable up to this store time."""
+        """The store time up to which log and queues are durable."""
         return max(0, min(self.log_timestamp, self.queue_timestamp) - _CLOCK_SLACK_MS)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Return the content of the file."""
+    """Encode the content of the file."""
     words = (checkpoint.log_timestamp, checkpoint.queue_timestamp, checkpoint.index_timestamp)
     return b"".join(word.to_bytes(8, "big", signed=True) for word in words).ljust(
         CHECKPOINT_BYTES, b"\0"
@@ -45,7 +45,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """Return the times; a short file counts as zeros."""
+    """Decode the content of the file; missing bytes are read as zeros."""
     padded = data.ljust(24, b"\0")
     return Checkpoint(
         *(int.from_bytes(padded[at : at + 8], "big", signed=True) for at in (0, 8, 16))

@@ -1,7 +1,8 @@
-"""Compressed bodies: deflated by senders, stored as received, inflated by readers.
+"""Compressed bodies: compressed by senders, stored as received, decompressed by readers.
 
-sysFlag 0x001 marks a compressed body, and bits 0x700 the method: none or 0x300 zlib (RFC 1950),
-0x100 an LZ4 frame, 0x200 Zstandard. We write zlib at level 5, as RocketMQ's clients do from 4.9.4.
+sysFlag 0x001 marks a compressed body. The bits 0x700 are the method: 0 or 0x300 for zlib (RFC
+1950), 0x100 for an LZ4 frame, 0x200 for Zstandard. We write zlib at level 5, as RocketMQ's clients
+have done since 4.9.4.
 """
 
 import zlib
@@ -23,11 +24,11 @@ from pyrocket.formats.record import (
 try:
     _inflater: Any = import_module("zlib_ng.zlib_ng")  # Up to five times as fast.
 except ImportError:
-    # Missing in a checkout or zip: zlib is slower and gives the same bytes.
+    # Missing in a checkout or zip: zlib is slower and returns the same bytes.
     _inflater = zlib
 
 MAX_INFLATED_BYTES = 128 * 1024 * 1024
-"""Brokers can be configured for bodies over 4 MiB, but a damaged one must not fill the memory."""
+"""Brokers can be configured for bodies over 4 MiB, but a corrupt body must not fill the memory."""
 
 _PIECE_BYTES = 1024 * 1024
 
@@ -37,12 +38,12 @@ _CODECS = {SYS_LZ4: "lz4", SYS_ZSTD: "zstd"}
 
 
 def deflate(body: bytes) -> bytes:
-    """Return the body as a compressing client sends it."""
+    """Compress a body as a client does."""
     return zlib.compress(body, COMPRESS_LEVEL)
 
 
 def inflate(body: bytes, sys_flag: int) -> bytes:
-    """Return the plain body of a record with this sysFlag. Raises StoreDamagedError."""
+    """Return the decompressed body of a record with this sysFlag. Raises StoreDamagedError."""
     if lacks_flag(body, sys_flag):
         raise StoreDamagedError(LACKS_FLAG)
     if not sys_flag & SYS_COMPRESSED:
@@ -60,7 +61,7 @@ def inflate(body: bytes, sys_flag: int) -> bytes:
 
 
 def inflates(body: bytes, sys_flag: int) -> bool:
-    """Return whether the body can be inflated completely."""
+    """Whether the body can be decompressed completely."""
     try:
         inflate(body, sys_flag)
     except StoreDamagedError:
@@ -69,10 +70,10 @@ def inflates(body: bytes, sys_flag: int) -> bool:
 
 
 def lacks_flag(body: bytes, sys_flag: int) -> bool:
-    """Return whether a compressed body's sysFlag has the method, but not the flag for compression.
+    """Whether a compressed body's sysFlag has a compression method, but not the compressed flag.
 
-    bodyCRC does not cover the sysFlag. From 4.9.4 on senders set both or neither; before, they set
-    no method, and a lost flag cannot be detected.
+    bodyCRC does not cover the sysFlag. Since 4.9.4 senders set both or neither. Earlier senders did
+    not set the method, so a lost flag cannot be detected.
     """
     if sys_flag & SYS_COMPRESSED or not sys_flag & SYS_COMPRESSION_MASK:
         return False
@@ -80,9 +81,9 @@ def lacks_flag(body: bytes, sys_flag: int) -> bool:
 
 
 def _read_stream(body: bytes, codec: str) -> bytes:
-    """Return the plain body, truncated after MAX_INFLATED_BYTES.
+    """Return the decompressed body, truncated after MAX_INFLATED_BYTES.
 
-    Reads into buffers: the memory of a failed `read` is never freed.
+    Reads into buffers, because the memory of a failed `read` is never freed.
     """
     pieces, left = [], MAX_INFLATED_BYTES + 1
     with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:

@@ -1,14 +1,14 @@
-"""The content of a batch as two numbers: its bytes, and the sum of its rows' checksums.
+"""Summarizes the content of a batch in two numbers: its size, and the sum of its rows' checksums.
 
-A replayed micro-batch is compared with what was published by these numbers, so they cover what the
-query produces and nothing else:
+These numbers show whether a replayed micro-batch equals the published one. So they cover exactly
+what the query produces:
 
-- covered: body, tags, keys, properties, sharding key, flag, the queue that a row names, its delay
-  as given, and its topic where a column names it;
-- not covered: what differs in an exact replay. The message id, the born time and host, the queue
-  that was chosen for a row, whether a due time has passed meanwhile, how a body was compressed.
+- covered: body, tags, keys, properties, sharding key, flag, the queue given in a row, its delay
+  column as given, and its topic if a column contains it;
+- not covered: values that differ in an exact replay. These are the message id, the born time and
+  host, the queue chosen for a row, whether a due time has passed, and the compression of a body.
 
-A sum over rows does not depend on the order of the rows or on their split over tasks and queues,
+The sum does not depend on the order of the rows or on their distribution over tasks and queues,
 which Spark may change from run to run.
 """
 
@@ -27,11 +27,11 @@ _MASK = 2**63 - 1
 _BINARY = pa.binary()
 _SHIFT = np.uint64(32)
 _FACTORS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
-"""Odd, with about as many ones as zeros: they spread 32 bits over 64."""
+"""Odd numbers with about as many ones as zeros in binary, which spread 32 bits over 64."""
 
 
 class ContentSum(NamedTuple):
-    """bytes: of bodies and attributes. sum: of one number for each row, modulo 2⁶³."""
+    """bytes: size of bodies and attributes. sum: sum of one number per row, modulo 2⁶³."""
 
     bytes: int = 0
     sum: int = 0
@@ -44,11 +44,11 @@ class ContentSum(NamedTuple):
 def content_sum(
     columns: SendColumns, topics: pa.StringArray | None = None
 ) -> tuple[ContentSum, SendColumns]:
-    """Return the sum of the rows, and the columns with the bodies' checksums computed for it.
+    """Return the sum of the rows, and the columns with the checksums of bodies added.
 
-    `topics` is the column that names each row's topic, if there is one. A row's number combines two
-    CRC-32, of its body and of its attributes, which are written as in a properties block, `name
-    \\x01 value \\x02`; one that is null is left out.
+    `topics` is the topic column, if any. The number of a row combines two CRC-32, of its body and
+    of its attributes. Attributes are encoded as in a properties block, `name \\x01 value \\x02`,
+    without nulls.
     """
     crcs = crc32_of_values(columns.body)
     rows, size = crcs.astype(np.uint64), len(text_bytes(columns.body))

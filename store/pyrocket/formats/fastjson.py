@@ -1,10 +1,10 @@
-"""RocketMQ's JSON: what fastjson 1.x pretty-prints, integer keys without quotes.
+"""RocketMQ's JSON: the pretty-printed output of fastjson 1.x, with unquoted integer keys.
 
-Python's parser refuses such keys, so they are quoted before parsing; fastjson reads quoted and
-unquoted keys alike. Output: one TAB per level, `"key":value`, bean fields sorted by name, no
-newline at the end. Maps with integer keys and lists of plain values go on one line; such a map
-still ends with a line break: `{0:5,1:7⏎}`. Source: `RemotingSerializable.toJson(pretty)`,
-fastjson's `MapSerializer` and `CollectionCodec`.
+Python's parser rejects unquoted keys, so they are quoted before parsing; fastjson accepts both.
+Output: one TAB per level, `"key":value`, bean fields sorted by name, no newline at the end. Maps
+with integer keys and lists of plain values are on one line, but such a map ends with a line break:
+`{0:5,1:7⏎}`. Source: `RemotingSerializable.toJson(pretty)`, fastjson's `MapSerializer` and
+`CollectionCodec`.
 """
 
 import json
@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 
 PARSE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
-"""The errors of parsing a text that is not JSON, or not a table."""
+"""The errors of parsing a text that is not JSON or not a table."""
 
 
 def describe_error(error: Exception) -> str:
-    """Return a readable description of an error of `PARSE_ERRORS`."""
+    """Return a human-readable description of one of the `PARSE_ERRORS`."""
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start} is not UTF-8"
     if isinstance(error, json.JSONDecodeError):
@@ -29,15 +29,15 @@ def describe_error(error: Exception) -> str:
     return str(error)
 
 
-# An unterminated string extends to the end of the file: starting again at each of its quotes would
-# take quadratic time.
+# An unterminated string extends to the end of the file; a retry at each of its quotes would take
+# quadratic time.
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|(?<=[{,\s])(-?\d+)(?=\s*:)', re.DOTALL)
 
 
 def loads(text: str) -> Any:
-    """Parse; integer keys are returned as strings of digits. Raises ValueError.
+    """Parse a text; integer keys are returned as strings of digits. Raises ValueError.
 
-    Only tables with integer keys are not JSON; they take seven times as long.
+    A text with integer keys, which is not JSON, takes seven times as long.
     """
     try:
         try:
@@ -58,15 +58,15 @@ def int_keys(table: Mapping[str, Any]) -> dict[int, int]:
 
 
 def text_keys(table: Mapping[int, Any]) -> dict[str, Any]:
-    """Return a map with its keys as text."""
+    """Return the map with its keys as text."""
     return {str(key): value for key, value in table.items()}
 
 
 def java_long(value: Any) -> int:
-    """Return an integer of 64 bits. Raises ValueError, TypeError, OverflowError."""
+    """Return a value as a 64-bit integer. Raises ValueError, TypeError, OverflowError."""
     number = int(value)
     if not -(2**63) <= number < 2**63:
-        raise OverflowError(f"{number} is not a number of 64 bits")
+        raise OverflowError(f"{number} exceeds 64 bits")
     return number
 
 
@@ -74,7 +74,7 @@ _PLAIN = {str, int, float, bool, type(None)}
 
 
 def dumps(value: Any, level: int = 0) -> str:
-    """Return the text; dict keys that are ints are written without quotes."""
+    """Return the text of a value; integer keys are not quoted."""
     if isinstance(value, dict):
         return _map(value, level)
     if isinstance(value, list):
@@ -92,7 +92,7 @@ def _map(value: dict[Any, Any], level: int) -> str:
 
 
 def _is_flat(value: Any) -> bool:
-    """Whether a value is a bean of plain values, such as one topic's."""
+    """Whether a value is a bean of plain values, such as the entry of a topic."""
     return (
         type(value) is dict
         and set(map(type, value)) == {str}
@@ -101,10 +101,10 @@ def _is_flat(value: Any) -> bool:
 
 
 def _table(value: dict[str, dict[str, Any]], level: int) -> str:
-    """Return the text of a map of flat beans, of which there may be ten thousand.
+    """Return the text of a map of flat beans, possibly ten thousand.
 
-    The C encoder, ten times as fast, writes all of it with separators that contain line breaks.
-    Line breaks in strings are escaped, so those of separators show where beans begin and end.
+    The C encoder, which is ten times as fast, writes everything with separators that contain line
+    breaks. Line breaks in strings are escaped, so line breaks show where beans begin and end.
     """
     bean, inner = _line(level + 1), _line(level + 2)
     text = json.JSONEncoder(ensure_ascii=False, separators=(f",{inner}", ":\n")).encode(value)

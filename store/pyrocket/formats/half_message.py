@@ -2,9 +2,9 @@
 
 A half message is stored in the half topic, without transaction bits. Its properties are its
 destination (REAL_TOPIC, REAL_QID), the producer group to check with (PGROUP) and the number of
-checks (TRANSACTION_CHECK_TIMES). Each check re-appends it as a copy. An op message has the tag `d`,
-and its body lists queue offsets of half messages that are resolved: one in decimal, as 4.x writes
-and reads it, or several, each followed by a comma, since 5.1. Source: `TransactionalMessageBridge`,
+checks (TRANSACTION_CHECK_TIMES). Each check re-appends it as a copy. An op message has the tag `d`.
+Its body has the queue offsets of resolved half messages: one decimal number, as 4.x writes and
+reads it, or since 5.1 several, each followed by a comma. Source: `TransactionalMessageBridge`,
 `TransactionalMessageServiceImpl`.
 """
 
@@ -31,7 +31,7 @@ from pyrocket.formats.record_decode import Record
 from pyrocket.formats.record_fields import RecordFields
 
 OP_TAGS = "d"
-"""The tag of an op message: the half messages that it lists are resolved."""
+"""The tag of an op message that lists resolved half messages."""
 
 _NAMES = (
     *(UNIQ_KEY, PGROUP, REAL_TOPIC, REAL_QID, TRANSACTION_CHECK_TIMES),
@@ -44,11 +44,11 @@ _DELAYS = (DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 class HalfMessage:
     """A half message: location, destination, and the group to check with. Times are epoch ms.
 
-    group, transaction_id (its UNIQ_KEY), topic: "" where the record names none. queue_id: of the
-    topic; -1 where the record names none. checks: how often it was re-appended for a check; None
-    for never, -1 if the value is not a number. immune_s: for how long after its born time it is not
-    checked; None if not set, -1 if not a number. prepared: the queue offset of its first copy, if
-    it was re-appended while it was immune. content: checksum and length of the body as stored.
+    group, transaction_id (UNIQ_KEY), topic: "" if the record has none. queue_id: of the topic; -1
+    if the record has none. checks: number of times it was re-appended for a check; None for never,
+    -1 if the value is not a number. immune_s: seconds after its born time without checks; None if
+    not set, -1 if not a number. prepared: queue offset of its first copy, if it was re-appended
+    during this time. content: checksum and length of the stored body.
     """
 
     queue_offset: int
@@ -67,7 +67,7 @@ class HalfMessage:
 
     @property
     def identity(self) -> tuple[str, int, tuple[int, int]] | None:
-        """A key that all copies of a half message share; None if it has no id."""
+        """A key that is the same for all copies of a half message; None without an id."""
         if not self.transaction_id:
             return None
         return self.transaction_id, self.born_timestamp, self.content
@@ -130,9 +130,9 @@ def _half(
 
 
 def read_ops(run: RecordFields) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield each op message's queue offset, and the queue offsets of the half messages it names.
+    """Yield the queue offset of each op message, and of the half messages that it lists.
 
-    One with other tags, or an invalid one, names none.
+    An op message that is invalid or has other tags lists none.
     """
     tags = PropertyColumns(run.properties()).column(TAGS).to_pylist()
     bodies = run.bodies().to_pylist()
@@ -147,7 +147,7 @@ def _named(body: bytes) -> tuple[int, ...]:
 
 
 def parse_java_long(text: str | None) -> int | None:
-    """Return the result of Java's `Long.parseLong`, -1 where that fails, None for None."""
+    """Return the result of Java's `Long.parseLong`, -1 if it fails, None for None."""
     if text is None:
         return None
     digits = text[1:] if text[:1] in ("-", "+") else text
@@ -157,14 +157,14 @@ def parse_java_long(text: str | None) -> int | None:
 
 
 def wants_delay(properties: Mapping[str, str]) -> bool:
-    """Whether a message with these properties is delivered later, once it is committed."""
+    """Whether a message with these properties is delivered with a delay after it is committed."""
     return any(name in properties for name in _DELAYS)
 
 
 def change_properties(
     block: bytes, changes: Mapping[str, str], without: tuple[str, ...] = ()
 ) -> bytes:
-    """Return a properties block with some names set and others removed; the rest is unchanged."""
+    """Return a properties block with `changes` set and the names `without` removed."""
     removed = tuple(f"{name}\x01".encode() for name in (*changes, *without))
     kept = [one for one in block.split(b"\x02") if one and not one.startswith(removed)]
     new = [f"{name}\x01{value}".encode() for name, value in changes.items()]

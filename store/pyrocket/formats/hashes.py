@@ -1,8 +1,8 @@
-"""Hashes of text: Java's String.hashCode and 64-bit FNV-1a, of one string or of a column.
+"""Hashes of text: Java's String.hashCode and 64-bit FNV-1a, for one string or a column.
 
-String.hashCode is what RocketMQ hashes tags and index keys with, and what it chooses a queue by:
-h = 31·h + unit over UTF-16 code units, in 32-bit two's complement. Source: `java.lang.String`.
-FNV-1a is h = (h xor byte)·prime over the UTF-8 bytes.
+RocketMQ uses String.hashCode for tags and index keys, and to choose a queue: h = 31·h + unit over
+UTF-16 code units, in 32-bit two's complement. Source: `java.lang.String`. FNV-1a is
+h = (h xor byte)·prime over the UTF-8 bytes.
 """
 
 import sys
@@ -21,7 +21,7 @@ from pyrocket.formats.property_columns import PropertyColumns
 
 _UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 _CHUNK = 1 << 16
-"""Number of code units hashed at a time, except in longer strings: tables stay in cache."""
+"""Number of code units hashed at a time, unless a string is longer, so tables stay in cache."""
 
 _SHORT = 512
 
@@ -38,7 +38,7 @@ def _units(text: str) -> memoryview:
 
 
 def queue_for_key(key: str, queues: int) -> int:
-    """Return RocketMQ's SelectMessageQueueByHash: abs(hash % queues), Java's remainder."""
+    """Return RocketMQ's SelectMessageQueueByHash: abs(hash % queues) with Java's remainder."""
     return abs(java_hash(key)) % queues
 
 
@@ -53,7 +53,7 @@ def java_hash_column(
 ) -> npt.NDArray[np.int32]:
     """Return the hash of each string (shape: the array's); a null is hashed as the empty string.
 
-    `before` is the hash of a prefix of each of them. `chunk` is the number of code units
+    `before` is the hash of a common prefix of the strings. `chunk` is the number of code units
     hashed at a time.
     """
     if len(strings) == 0:
@@ -74,9 +74,9 @@ def java_hash_column(
 def _to_utf16(
     data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int64]]:
-    """Return the code units of UTF-8 text and the runs' offsets in them, without a loop."""
+    """Return the code units of UTF-8 text and the offsets of the runs, without a loop."""
     units = np.frombuffer(data.tobytes().decode("utf-8").encode("utf-16-le"), "<u2")
-    # A character has one unit at its first byte and a second one if it takes four bytes.
+    # A character has one unit at its first byte, and a second unit if it has four bytes.
     units_at = ((data & 0xC0) != 0x80).astype(np.int64) + (data >= 0xF0)
     before = np.concatenate(([0], np.cumsum(units_at)))
     return units, before[offsets]
@@ -102,8 +102,8 @@ def _hash_chunk(
 ) -> npt.NDArray[np.uint32]:
     """Return the hashes of consecutive runs from 0 on, modulo 2³².
 
-    31 is odd and so has an inverse w: unit·31^(end-1-i) is 31^(end-1) times unit·w^i, and the sum
-    of those is a difference of one running sum over all runs.
+    31 is odd and therefore has an inverse w. unit·31^(end-1-i) is 31^(end-1) times unit·w^i, and
+    the sum of unit·w^i over a run is a difference of one running sum over all runs.
     """
     longest = max(_CHUNK, len(units))
     powers = _powers(longest)
@@ -112,7 +112,7 @@ def _hash_chunk(
     np.cumsum(terms, dtype=np.uint32, out=running[1:])
     ends = offsets[1:]
     sums = running[ends] - running[offsets[:-1]]
-    # The sum of an empty run is 0, whatever it is multiplied with.
+    # The sum of an empty run is 0, so the factor does not matter.
     hashes: npt.NDArray[np.uint32] = sums * powers[ends - 1]
     if before:
         hashes += powers[np.diff(offsets)] * np.uint32(before & 0xFFFFFFFF)
@@ -165,7 +165,7 @@ def fnv1a_column(texts: pa.StringArray) -> Hashes:
         return hashes
     data, offsets = text_bytes(texts), run_offsets(texts).astype(np.int64)
     lengths = np.diff(offsets)
-    # The longest first: those that still have a byte at some place are always the leading ones.
+    # Longest first, so that the texts that have a byte at a given position are the leading ones.
     order = np.argsort(-lengths, kind="stable")
     starts, falling = (offsets[:-1] - offsets[0])[order], -lengths[order]
     for at in range(int(lengths.max())):

@@ -1,22 +1,22 @@
-"""The hash table of one index file: key → messages in the log.
+"""Index files: each is a hash table from keys to messages in the log.
 
     offset      size  field
     0           8     beginTimestamp   store time of the first item, ms
     8           8     endTimestamp     store time of the last item, ms
     16          8     beginPhyOffset   log offset of the first item
     24          8     endPhyOffset     log offset of the last item
-    32          4     hashSlotCount    slots that are not empty
-    36          4     indexCount       number of the next item; the first is 1, a new file may say 0
-    40          4·S   slots            number of the newest item of a slot, 0 where it is empty
-    40+4S       20·N  items            item 0 is never used: N - 1 fit
+    32          4     hashSlotCount    number of non-empty slots
+    36          4     indexCount       number of the next item, from 1; 0 is possible in a new file
+    40          4·S   slots            number of the newest item of a slot, 0 in an empty slot
+    40+4S       20·N  items            item 0 is never used, so N - 1 items fit
 
-    item 0      4     keyHash          abs(String.hashCode(topic#key)), 0 where that stays negative
+    item 0      4     keyHash          abs(String.hashCode(topic#key)), 0 if that is negative
     item 4      8     phyOffset        log offset of the message
-    item 12     4     timeDiff         whole seconds from beginTimestamp to its store time
-    item 16     4     prevIndex        the item before it in the chain of its slot, 0 at the end
+    item 12     4     timeDiff         seconds from beginTimestamp to its store time, rounded down
+    item 16     4     prevIndex        the previous item in the chain of its slot, 0 at the end
 
-An item belongs in slot keyHash % S. S and N come from the configuration and are not in the file;
-all files have their full length. A file's name is the local time of its creation,
+An item belongs to slot keyHash % S. S and N are configured, but not stored in the file. All files
+have their full length. The name of a file is the local time of its creation,
 yyyyMMddHHmmssSSS.
 Source: `IndexHeader`, `IndexFile`, `IndexService`, `UtilAll.timeMillisToHumanString`.
 """
@@ -71,7 +71,7 @@ class Geometry:
 
     @property
     def file_bytes(self) -> int:
-        """Length of every file."""
+        """The length of each file."""
         return self.item_position(self.items)
 
     def slot_position(self, slot: int) -> int:
@@ -84,14 +84,14 @@ class Geometry:
 
     @staticmethod
     def guess(file_bytes: int) -> "Geometry | None":
-        """Return the geometry of this length with RocketMQ's four items a slot, or None."""
+        """Return the geometry for this file length and RocketMQ's four items per slot, or None."""
         slots, rest = divmod(file_bytes - HEADER_BYTES, SLOT_BYTES + 4 * ITEM_BYTES)
         return None if rest or slots < 1 else Geometry(slots, 4 * slots)
 
 
 @dataclass(frozen=True)
 class IndexHeader:
-    """The first bytes of a file; times in epoch ms, `count` is the number of the next item."""
+    """The header of a file. Times are epoch ms; `count` is the number of the next item."""
 
     begin_timestamp: int = 0
     end_timestamp: int = 0
@@ -101,12 +101,12 @@ class IndexHeader:
     count: int = 0
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Encode the header."""
         return np.array(tuple(vars(self).values()), HEADER).tobytes()
 
     @staticmethod
     def decode(data: bytes) -> "IndexHeader":
-        """Return the header that `data` begins with; a count of 0 is read as 1, as in Java."""
+        """Decode the header at the start of `data`; a count of 0 becomes 1, as in RocketMQ."""
         header = IndexHeader(*np.frombuffer(data, HEADER, 1)[0].tolist())
         return header if header.count else replace(header, count=1)
 
@@ -120,14 +120,14 @@ def key_hash(topic: str, key: str) -> int:
 def key_hashes(
     topics: pa.StringArray | pa.StringScalar, keys: pa.StringArray
 ) -> npt.NDArray[np.int32]:
-    """Return the keyHash of each key; `topics` is one topic, or one for each key. No nulls."""
+    """Return the keyHash of each key; `topics` is one topic, or a topic per key. No nulls."""
     if isinstance(topics, pa.StringScalar):
         return _absolute(java_hash_column(keys, java_hash(f"{topics.as_py()}#")))
     return _absolute(java_hash_column(pc.binary_join_element_wise(topics, keys, "#")))
 
 
 def _absolute(hashes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    # The least integer has no absolute value: it stays negative, in numpy as in Java.
+    # The minimum integer has no absolute value and stays negative, in numpy as in Java.
     return np.maximum(np.abs(hashes), 0)
 
 
@@ -139,7 +139,7 @@ def seconds_after(begin_timestamp: int, times: Ints) -> npt.NDArray[np.int64]:
 
 
 def build_items(hashes: Ints, offsets: Ints, seconds: Ints, previous: Ints) -> npt.NDArray[np.void]:
-    """Return items for writing (shape: that of the arguments)."""
+    """Return items for writing, with the shape of the arguments."""
     items = np.empty(len(hashes), ITEM)
     items["key_hash"], items["physical_offset"] = hashes, offsets
     items["seconds"], items["previous"] = seconds, previous
@@ -153,10 +153,10 @@ def table_name(created_ms: int) -> str:
 
 
 def is_table_name(name: str) -> bool:
-    """Whether a file of that name is an index file."""
+    """Whether a file with this name is an index file."""
     return len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()
 
 
 def name_after(name: str) -> str:
-    """Return the next name in order, for two files created in one millisecond."""
+    """Return the next possible name, for a second file created in the same millisecond."""
     return f"{int(name) + 1:0{_NAME_DIGITS}d}"

@@ -1,12 +1,12 @@
 """Files of a RocketMQ 5 broker's timers: `config/timercheck` and `timerlog/<20 digits>`.
 
-`timercheck` has the broker's progress. 4096 bytes, big-endian. Source: `TimerCheckpoint`.
+`timercheck` has the broker's progress: 4096 bytes, big-endian. Source: `TimerCheckpoint`.
 
     offset  size  field
-    0       8     lastReadTimeMs          slots before it are delivered
+    0       8     lastReadTimeMs          slots before this time are delivered
     8       8     lastTimerLogFlushPos
-    16      8     lastTimerQueueOffset    the timers before it are in the wheel, or delivered
-    24      8     masterTimerQueueOffset  the same, of a master
+    16      8     lastTimerQueueOffset    timers before this offset are in the wheel or delivered
+    24      8     masterTimerQueueOffset  the same for the master
     32      24    DataVersion: state version, timestamp, counter
 
 The timer log consists of units of 52 bytes, big-endian. Source: `TimerLog`,
@@ -14,19 +14,19 @@ The timer log consists of units of 52 bytes, big-endian. Source: `TimerLog`,
 
     offset  size  field
     0       4     size            52
-    4       8     prevPosition    of the unit before in the same slot, -1 for the first
+    4       8     prevPosition    of the previous unit in the same slot, -1 for the first unit
     12      4     magic           1; 2: re-appended at the slot's time, not delivered; 4: never
-                                  delivered, cancels the message named in its properties, if any
+                                  delivered, cancels the message given in its properties, if any
     16      8     writeTime       epoch ms
-    24      4     delay           slot's time less writeTime, ms
+    24      4     delay           slot's time minus writeTime, ms
     28      8     physicalOffset
     36      4     recordSize
     40      4     topicHash       for statistics; 0
     44      8     reserved
 
-Its files have one size, 100 MiB by default; where no further unit fits, a blank unit fills the
-file: bytes left (4), 0 (8), BLANK_MAGIC (4). The wheel itself, `timerwheel`, holds the last unit of
-each slot; a broker rebuilds a missing one from the log.
+All its files have the same size, 100 MiB by default. If no further unit fits, a blank unit ends the
+file: remaining bytes (4), 0 (8), BLANK_MAGIC (4). The wheel itself, `timerwheel`, has the position
+of the last unit of each slot; a broker rebuilds a missing wheel from the log.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ TIMER_CHECK_BYTES = 4096
 
 @dataclass(frozen=True)
 class TimerCheck:
-    """Timers below `queue_offset` whose slots begin before `read_ms` (epoch) are delivered."""
+    """Timers before `queue_offset` in slots that begin before `read_ms` (epoch) are delivered."""
 
     read_ms: int = 0
     log_position: int = 0
@@ -58,7 +58,7 @@ def encode_timer_check(check: TimerCheck) -> bytes:
 
 
 def decode_timer_check(data: bytes) -> TimerCheck:
-    """Return the content of the file; a short one counts as zeros."""
+    """Decode the content of the file; missing bytes are read as zeros."""
     padded = data.ljust(32, b"\0")
     read_ms, position, own, master = (
         int.from_bytes(padded[at : at + 8], "big", signed=True) for at in (0, 8, 16, 24)
@@ -67,9 +67,9 @@ def decode_timer_check(data: bytes) -> TimerCheck:
 
 
 def delivered_by(check: TimerCheck, entries: TimerEntries) -> npt.NDArray[np.bool_]:
-    """Return which timers a broker with this checkpoint has certainly delivered.
+    """Return a mask of the timers that a broker with this checkpoint has delivered for certain.
 
-    Of those due exactly at `read_ms` it has only delivered the ones it rounded down.
+    Of the timers due exactly at `read_ms`, it has only delivered those that it rounded down.
     """
     known = entries["queue_offset"] < check.queue_offset
     return np.asarray(known & (entries["due"] < check.read_ms))
@@ -94,16 +94,16 @@ _DEFAULT, _ROLL, _DELETE = 1, 2, 4
 _BLANK_BYTES = 16
 _BLANK_MAGIC = (0xBBCCDDEE ^ 1880681586 + 8) & 0xFFFFFFFF
 ROLL_MS = 2 * 24 * 3_600_000
-"""Timers due later than this are re-appended after about as long: timerRollWindowSlot."""
+"""Timers with a longer delay are re-appended after about this time: timerRollWindowSlot."""
 
 HOLDS_MS = ROLL_MS // 2 - 3_600_000
-"""For this long after writing, the slots of all units are in the future."""
+"""Duration after writing during which the slots of all units are in the future."""
 
 Units = npt.NDArray[np.void]
 
 
 def units_of(entries: TimerEntries, now_ms: int) -> Units:
-    """Return the units of timers, in the order of their queue offsets; `previous` is not set.
+    """Return the units of timers in queue order, without `previous`.
 
     Overdue timers are put into the current slot.
     """
@@ -122,7 +122,7 @@ def units_of(entries: TimerEntries, now_ms: int) -> Units:
 
 
 def marker_of(last: Entries, before_ms: int) -> Units:
-    """Return a final unit that causes no delivery, whatever its message is.
+    """Return a final unit that never delivers its message.
 
     A broker continues in the queue after the message of the last unit. The unit's slot is in the
     past, but a broker starts at the oldest overdue slot and may still process it. Source:
@@ -136,7 +136,7 @@ def marker_of(last: Entries, before_ms: int) -> Units:
 
 
 def slot_times(units: Units) -> Ints:
-    """Return the slot of each unit, epoch ms."""
+    """Return the time of each unit's slot, epoch ms."""
     return units["write_time"].astype(np.int64) + units["delay"]
 
 
@@ -148,7 +148,7 @@ def positions(count: int, file_bytes: int) -> Ints:
 
 
 def units_per_file(file_bytes: int) -> int:
-    """Return how many units fit into a file, leaving room for a blank after each."""
+    """Return the number of units that fit into a file, with room for a blank unit after each."""
     return (file_bytes - UNIT_BYTES - _BLANK_BYTES) // UNIT_BYTES + 1
 
 

@@ -2,7 +2,7 @@
 
 offset id   upper-case hex of the store host's address (4 or 16 bytes), its port (i32) and the
             physical offset (i64): 32 or 56 characters. `MessageDecoder.createMessageId`.
-UNIQ_KEY    made by the sender: see `engine.message_encoder`.
+UNIQ_KEY    created by the sender: see `engine.message_encoder`.
 """
 
 import numpy as np
@@ -16,13 +16,13 @@ _OFFSET_ID_LENGTHS = (32, 56)
 
 
 def offset_message_id(host: bytes, port: int, physical_offset: int) -> str:
-    """Return the broker's id of the record at `physical_offset`."""
+    """Return the offset id of the record at `physical_offset`."""
     tail = port.to_bytes(4, "big", signed=True) + physical_offset.to_bytes(8, "big", signed=True)
     return (host + tail).hex().upper()
 
 
 def parse_offset_message_id(text: str) -> tuple[bytes, int, int] | None:
-    """Return host, port and physical offset of a broker's id; None for any other text."""
+    """Return host, port and physical offset of an offset id; None for any other text."""
     if len(text) not in _OFFSET_ID_LENGTHS or not _HEX_DIGITS.issuperset(text):
         return None
     data = bytes.fromhex(text)

@@ -1,6 +1,6 @@
-"""The keys of messages to be appended, as the hashes that the key index will hold.
+"""The keys of messages to be appended, as hashes for the key index.
 
-For each message its UNIQ_KEY first, then the words of its KEYS, separated by one space. Source:
+The keys of a message are its UNIQ_KEY, then the words of its KEYS, separated by a space. Source:
 `IndexService.buildIndex`.
 """
 
@@ -19,7 +19,7 @@ _SPACE = 32
 
 @dataclass(frozen=True)
 class MessageKeys:
-    """The keys of a batch in RocketMQ's order: the row of each, from 0, and its keyHash."""
+    """The keys of a batch in RocketMQ's order: the row (from 0) and the keyHash of each key."""
 
     rows: Ints
     hashes: Ints
@@ -29,7 +29,7 @@ class MessageKeys:
 
 
 def keys_of_message(topic: str, unique_id: str, words: Sequence[str]) -> MessageKeys:
-    """Return the keys of one message; empty words do not count."""
+    """Return the keys of one message, without empty words."""
     hashes = [key_hash(topic, word) for word in (unique_id, *words) if word]
     return MessageKeys(np.zeros(len(hashes), np.int64), np.array(hashes, np.int64))
 
@@ -37,13 +37,13 @@ def keys_of_message(topic: str, unique_id: str, words: Sequence[str]) -> Message
 def keys_of_batch(
     topic: str, unique_ids: pa.StringArray, keys: pa.StringArray | None
 ) -> MessageKeys:
-    """Return the keys of messages of one topic; `keys` are joined by spaces, null for none."""
+    """Return the keys of messages of one topic; `keys` are separated by spaces, or null."""
     name = pa.scalar(topic, pa.string())
     ids = key_hashes(name, unique_ids)
     words, word_rows = _words(keys) if keys is not None else (None, _NO_ROWS)
     if words is None or not len(words):
         return MessageKeys(np.arange(len(ids)), ids)
-    # A word follows the words before it, and the ids up to its own message's.
+    # A word comes after all earlier words, and after the ids up to that of its own message.
     at = np.arange(len(word_rows)) + word_rows + 1
     rows, hashes = np.empty(len(ids) + len(at), np.int64), np.empty(len(ids) + len(at), np.int32)
     is_id = np.ones(len(rows), bool)
@@ -57,7 +57,7 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 
 def _words(keys: pa.StringArray) -> tuple[pa.StringArray, Ints]:
-    """Return all words that are not empty, and the row of each."""
+    """Return all non-empty words, and the row of each."""
     if not (text_bytes(keys) == _SPACE).any():
         filled = np.diff(run_offsets(keys)) > 0
         if keys.null_count:  # A null may hide bytes.

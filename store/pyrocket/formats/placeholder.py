@@ -1,15 +1,15 @@
-"""A record that repair writes over damaged bytes, so that the log can be walked again.
+"""Placeholders: records that repair writes over damaged bytes, so that the log is readable again.
 
-It is a valid record of the same length, with topic, queue and queue offset of the lost message, so
-that every scanner, a Java broker's included, continues after it and queues stay complete. A bit of
-sysFlag that RocketMQ does not use marks it: our readers raise an error in place of the message.
-Consumers of a Java broker get it as a message, with the property PYROCKET_DAMAGED if there is room.
-If the lost message is unknown, the topic is DAMAGED_TOPIC and the record is marked as rolled back,
-so that it gets no queue entry.
+A placeholder is a valid record of the same length, with topic, queue and queue offset of the lost
+message. So all readers, including a RocketMQ broker, continue after it, and queues stay complete.
+It is marked by a bit of sysFlag that RocketMQ does not use: our readers raise an error instead of
+returning the message. Consumers of a RocketMQ broker receive it as a message, with the property
+PYROCKET_DAMAGED if there is room. If the lost message is unknown, the topic is DAMAGED_TOPIC, and
+the record is marked as rolled back, so that it gets no queue entry.
 
     offset  size  field
-    0       88    the header; its body are the bytes that were there before
-    88      n     those bytes, unchanged
+    0       88    header
+    88      n     body: the damaged bytes, unchanged
             …     topic, properties
 """
 
@@ -34,7 +34,7 @@ _CRC_ROOM = crc_tails(np.zeros(1, np.int64)).tobytes()
 
 @dataclass(frozen=True)
 class LostMessage:
-    """Which message was lost."""
+    """The topic, queue and offset of a lost message."""
 
     topic: str
     queue_id: int
@@ -42,14 +42,14 @@ class LostMessage:
 
 
 def min_bytes(lost: LostMessage | None) -> int:
-    """Return the minimum length of a placeholder for a message; None is an unknown one."""
+    """Return the minimum length of a placeholder; `lost` is None if the message is unknown."""
     return FIXED_BYTES + len((lost.topic if lost else DAMAGED_TOPIC).encode())
 
 
 def encode_placeholder(
     damaged: bytes, offset: int, lost: LostMessage | None, store_timestamp: int
 ) -> bytes:
-    """Return the placeholder for damaged bytes at a log offset, at least `min_bytes` of them."""
+    """Return the placeholder for `damaged` bytes (at least `min_bytes`) at a log offset."""
     room = len(damaged) - min_bytes(lost)
     properties = next(known for known in (_MARK + _CRC_ROOM, _CRC_ROOM, b"") if len(known) <= room)
     place = lost or LostMessage(DAMAGED_TOPIC, 0, 0)

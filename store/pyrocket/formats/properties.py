@@ -2,10 +2,10 @@
 
     name \\x01 value \\x02 name \\x01 value \\x02 …
 
-UTF-8, any order; versions 4.9.1 to 5.1.4 leave out the last \\x02 and every reader accepts both.
-Reading follows `MessageDecoder.string2messageProperties` of 4.9.1 and later: the text up to the
-next \\x02 counts if it has at least one character before its first \\x01 and one after it; a
-value may hold further \\x01; of a repeated name the last one counts. We write the last \\x02.
+UTF-8, in any order. Versions 4.9.1 to 5.1.4 omit the last \\x02, and all readers accept both. We
+write the last \\x02. Reading follows `MessageDecoder.string2messageProperties` of 4.9.1 and later:
+the text up to the next \\x02 is a property if it has at least one character before its first \\x01
+and one after it. A value may contain \\x01. If a name is repeated, the last value is used.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ DELAY = "DELAY"
 """Delay level in decimal."""
 
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
-"""Due time in epoch milliseconds, as the sender set it."""
+"""Due time in epoch milliseconds, set by the sender."""
 
 TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
@@ -39,7 +39,7 @@ TIMER_DELAY_MS = "TIMER_DELAY_MS"
 TIMER_DELAY_MS, TIMER_DELIVER_MS."""
 
 TIMER_OUT_MS = "TIMER_OUT_MS"
-"""Due time in epoch milliseconds of a message in the timer topic, as the broker set it."""
+"""Due time in epoch milliseconds of a message in the timer topic, set by the broker."""
 
 TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
 """On a message in the timer topic: cancels the message with this unique id."""
@@ -50,12 +50,12 @@ TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 
 RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
-"""On a message in a retry or dead-letter topic: the topic that it was sent to, and the broker's id
-of its first record."""
+"""On a message in a retry or dead-letter topic: its original topic, and the offset message id of
+its first record."""
 
 DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
-"""On a dead letter, since RocketMQ 5: its topic and id, as consumers know them."""
+"""On a dead letter, since RocketMQ 5: the topic and id that consumers see."""
 
 TRAN_MSG = "TRAN_MSG"
 """`true` on a half message."""
@@ -72,10 +72,10 @@ CRC32 = "__CRC32#"
 """Checksum of the whole record: see `record_crc`."""
 
 NULL_BODY_PROPERTY = "pyrocketNull"
-"""`body` on a message of 0 bytes whose body is null, such as a tombstone of Kafka."""
+"""`body` on a message with an empty body that represents null, such as a Kafka tombstone."""
 
 KEY_ENCODING_PROPERTY = "pyrocketKey"
-"""`base64` on a message whose KEYS are one binary key in base64; missing KEYS are an empty key."""
+"""`base64` on a message whose KEYS are one binary key in base64; without KEYS, the key is empty."""
 
 RESERVED_PROPERTIES = frozenset(
     [
@@ -140,16 +140,16 @@ RESERVED_PROPERTIES = frozenset(
         CRC32,
     ]
 )
-"""Names that brokers and clients use (5.x `MessageConst` is a superset of 4.x's)."""
+"""Names used by brokers and clients (`MessageConst` of 5.x, a superset of 4.x's)."""
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """Return the block; names and values are not checked: see `find_illegal_property`."""
+    """Encode a block without checking names and values: see `find_illegal_property`."""
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
 
 
 def decode_properties(block: bytes) -> dict[str, str]:
-    """Return name → value; malformed UTF-8 becomes U+FFFD, as in Java."""
+    """Decode a block as name → value. Malformed UTF-8 becomes U+FFFD, as in Java."""
     found: dict[str, str] = {}
     for entry in block.split(b"\x02"):
         name, separator, value = entry.partition(b"\x01")
@@ -164,7 +164,7 @@ def find_illegal_property(properties: Mapping[str, str]) -> str | None:
         if name in RESERVED_PROPERTIES:
             return f"property name {name!r} is reserved by RocketMQ"
         if not name or not value:
-            return f"property {name!r} has an empty name or value, which readers drop"
+            return f"property {name!r} has an empty name or value, which readers ignore"
         if {"\x01", "\x02"} & {*name, *value}:
-            return f"property {name!r} holds \\x01 or \\x02, the separators of the format"
+            return f"property {name!r} contains \\x01 or \\x02, the separators of the format"
     return None

@@ -1,7 +1,7 @@
-"""The properties blocks of many records as columns, with no loop over records or properties.
+"""Parses the properties blocks of many records to columns, without a loop over records.
 
-The blocks of a batch lie one after the other in one buffer. Each separator is found in one pass;
-the separators cut the buffer into (row, name, value) entries by the rules of `properties`.
+The blocks of a batch are adjacent in one buffer. All separators are found in one pass. They divide
+the buffer into (row, name, value) entries by the rules of `properties`.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class PropertyColumns:
 
     def __init__(self, blocks: pa.BinaryArray) -> None:
         self._count = len(blocks)
-        # Text cut at ASCII separators is text: one check covers all names and values.
+        # Text divided at ASCII separators is valid text, so one check covers all names and values.
         blocks = to_text(blocks)
         self._buffer = blocks.buffers()[2] or pa.py_buffer(b"")
         offsets = np.frombuffer(blocks.buffers()[1], np.int32, self._count + 1, blocks.offset * 4)
@@ -42,19 +42,19 @@ class PropertyColumns:
 
     @cached_property
     def _closed(self) -> Ints:
-        """Where the values with a separator after them end."""
+        """The ends of the values that are followed by a separator."""
         first = int(self._row_starts[0]) if self._count else 0
         return np.flatnonzero(self._data[first:] == VALUE_END) + first
 
     @cached_property
     def _alike(self) -> dict[str, tuple[Ints, Ints]] | None:
-        """Where values begin and end in each record, by name, if all have the first one's names.
+        """By name, the starts and ends of values in each record, if all records have equal names.
 
         Messages of one producer usually have the same names in the same order. Then only the ends
         of values must be found, and comparing names is much cheaper than collecting them.
         """
         width, rest = divmod(len(self._closed), max(self._count, 1))
-        # If a record's last value ends with the record, it has as many values as the first.
+        # A record has `width` values if its last value ends with the record.
         if rest or not width or (self._closed[width - 1 :: width] != self._row_ends - 1).any():
             return None
         found: dict[str, tuple[Ints, Ints]] = {}
@@ -64,7 +64,7 @@ class PropertyColumns:
             name, mark, _ = self._data[starts[0] : ends[0]].tobytes().partition(_NAME_END)
             word = name + mark
             values = starts + len(word)
-            # A property counts if it has a name and a value.
+            # A property is valid if it has a name and a value.
             if not (name and mark and (values < ends).all()):
                 return None
             if not runs_equal(self._data, starts, word).all():
@@ -74,7 +74,7 @@ class PropertyColumns:
 
     @cached_property
     def _entries(self) -> tuple[Ints, Ints, Ints]:
-        """Where name begin, name end and value end of all valid entries lie."""
+        """The name starts, name ends and value ends of all valid entries."""
         first = int(self._row_starts[0]) if self._count else 0
         marks = np.flatnonzero(self._data[first:] <= VALUE_END) + first
         starts: Ints
@@ -93,10 +93,10 @@ class PropertyColumns:
         return starts, name_ends, ends
 
     def _is_regular(self, marks: Ints) -> bool:
-        """Whether names and values alternate, and a separator ends each record."""
+        """Whether names and values alternate, and each record ends with a separator."""
         if len(marks) % 2:
             return False
-        # Compared in pairs, which halves the work.
+        # Comparing pairs halves the work.
         kinds = self._data[marks].view(">u2")
         if not (kinds == NAME_END << 8 | VALUE_END).all():
             return False
@@ -104,19 +104,19 @@ class PropertyColumns:
 
     @cached_property
     def _rows(self) -> Ints:
-        """The record of each entry."""
+        """The row of each entry."""
         _, _, ends = self._entries
         before = np.searchsorted(ends, self._row_ends, side="right")
         return np.repeat(np.arange(self._count), np.diff(before, prepend=0))
 
     def _cut(self, data: npt.NDArray[np.uint8], first: int) -> tuple[Ints, Ints]:
-        """Return where the entries end (before their separator) and start."""
+        """Return the ends (before the separator) and the starts of the entries."""
         ends = np.flatnonzero(data[first:] == VALUE_END) + first
         filled = self._row_ends[self._row_ends > self._row_starts]
         unclosed = filled[data[filled - 1] != VALUE_END]
         step = np.ones(len(ends), np.int64)
         if len(unclosed):
-            # A row's end also ends an entry, without a separator: the next one starts right there.
+            # The end of a row also ends an entry, without a separator; the next entry starts there.
             ends = np.concatenate((ends, unclosed))
             step = np.concatenate((step, np.zeros(len(unclosed), np.int64)))
             order = np.lexsort((step, ends))
@@ -128,7 +128,7 @@ class PropertyColumns:
 
     @cached_property
     def _coded(self) -> tuple[npt.NDArray[np.int32], list[str]]:
-        """Each entry's name as a code, and the names by code."""
+        """The name of each entry as a code, and the names by code."""
         starts, name_ends, _ = self._entries
         encoded = text_runs(self._buffer, starts, name_ends).dictionary_encode()
         return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
@@ -139,7 +139,7 @@ class PropertyColumns:
         return set(self._coded[1] if self._alike is None else self._alike)
 
     def column(self, name: str) -> pa.StringArray:
-        """Return the property of each record: null if it has none, the last one if several."""
+        """Return the property of each record: null if missing, the last value if repeated."""
         if self._alike is not None:
             if name not in self._alike:
                 return pa.nulls(self._count, pa.string())
@@ -157,7 +157,7 @@ class PropertyColumns:
         return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), text)
 
     def as_map(self, *, reserved: bool) -> pa.MapArray:
-        """Return RocketMQ's reserved properties, or the user's, as name → value of each record."""
+        """Return the reserved properties, or the user properties, as name → value per record."""
         if self._alike is not None:
             return self._map_of_alike(self._alike, reserved)
         codes, names = self._coded
@@ -171,7 +171,7 @@ class PropertyColumns:
         return pa.MapArray.from_arrays(bounds, keys, values)
 
     def _map_of_alike(self, alike: dict[str, tuple[Ints, Ints]], reserved: bool) -> pa.MapArray:
-        """Return the same if all records have the same names: only values are copied."""
+        """Return the same if all records have the same names; copies only the values."""
         kept = [name for name in alike if (name in RESERVED_PROPERTIES) is reserved]
         offsets = np.arange(self._count + 1, dtype=np.int32) * np.int32(len(kept))
         starts, ends = (_row_by_row([alike[name][at] for name in kept]) for at in (0, 1))
@@ -179,7 +179,7 @@ class PropertyColumns:
         return pa.MapArray.from_arrays(pa.array(offsets), keys, values)
 
     def _drop_repeated(self, entries: Ints) -> Ints:
-        """Keep the last entry of each (record, name): a map has a name once."""
+        """Return the last entry of each (record, name), because names in a map are unique."""
         codes, names = self._coded
         if len(entries) < 2:
             return entries
@@ -200,12 +200,12 @@ def _in_turn(names: list[str], count: int) -> pa.StringArray:
 
 
 def _row_by_row(columns: list[Ints]) -> Ints:
-    """Return the first elements of all columns, then the second ones, and so on."""
+    """Return the first element of each column, then the second element of each, and so on."""
     return columns[0] if len(columns) == 1 else np.array(columns, np.int64).T.ravel()
 
 
 def _first_after(marks: Ints, starts: Ints, ends: Ints) -> Ints:
-    """Return the first mark at or after each start, or the entry's end if there is none in it."""
+    """Return the first mark at or after each start; the entry's end if it contains no mark."""
     if len(marks) == len(starts) and ((marks >= starts) & (marks < ends)).all():
         return marks
     padded = np.append(marks, np.iinfo(np.int64).max)
@@ -217,7 +217,7 @@ _QUEUE_ID = "^[0-9]{1,9}$"
 
 @dataclass(frozen=True)
 class RealPlaces:
-    """For each message the index of its real topic in `names`, and its real queue; -1 for none."""
+    """For each message, the index of its real topic in `names` and its real queue; -1 for none."""
 
     names: list[str]
     codes: npt.NDArray[np.int32]
@@ -234,6 +234,6 @@ def real_places(properties: PropertyColumns) -> RealPlaces:
 
 
 def numbers(text: pa.StringArray, pattern: str) -> Ints:
-    """Return as integers the texts that match `pattern`; -1 for the others."""
+    """Parse texts that match `pattern` as integers; -1 for other texts."""
     number = pc.if_else(pc.match_substring_regex(text, pattern), text, pa.scalar("-1"))
     return pc.fill_null(number, "-1").cast(pa.int64()).to_numpy()

@@ -1,12 +1,12 @@
-"""Publish records: messages of SINK_TOPIC, queue 0, one for each batch that was published whole.
+"""Publish records: messages in queue 0 of SINK_TOPIC, one for each completely published batch.
 
-Each is found by its KEYS, the key of its query. The body is JSON. A record with the tag BEGIN
-starts a batch; exactly `rows` records follow, up to `end`. One with the tag FENCE says that another
-run of the query found the batch published.
+They are found by their KEYS, the key of the query. The body is JSON. A record with the tag BEGIN
+starts a batch; exactly `rows` records follow, up to `end`. A record with the tag FENCE means that
+another run of the query found the batch published.
 
-Records of version 2 have a content sum (`formats.content_sum`), and batches without rows are noted
-beside the ledger. Records of version 1 do not name their version; their `content` is a sum of
-stored bodies, and the first ones lack `boot` and `began`.
+Records of version 2 have a content sum (`formats.content_sum`); batches without rows are saved in
+files. Records of version 1 do not contain a version; their `content` is a sum of stored bodies, and
+the earliest records lack `boot` and `began`.
 """
 
 import json
@@ -28,19 +28,19 @@ _PLACES = ("start", "end")
 _ADDED: dict[str, str | int] = {"version": 1, "boot": "", "began": 0, "content_bytes": 0}
 
 RECORD_VERSION = 2
-"""Since this version records have a content sum."""
+"""Records have a content sum since this version."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkRecord:
-    """One batch, or the start of a run.
+    """A batch, or the start of a run.
 
-    key: the query's, with `identity` and `target` as plain text beside it.
-    batch, run: see `SinkBatch`. rows, bytes: of the batch's records.
-    boot, began: when work on it began, in nanoseconds after that boot; "" and 0 if unknown.
-    content_bytes, content: a `ContentSum` of its rows, since version 2.
+    key: the key of the query; identity, target: the same in plain text.
+    batch, run: see `SinkBatch`. rows, bytes: number and size of the batch's records.
+    boot, began: boot id, and time since boot (ns) at which the batch began; "" and 0 if unknown.
+    content_bytes, content: the `ContentSum` of the rows, since version 2.
     start, end: the batch's range in the log, including this record.
-    offset, time_ms: this record's log offset and store time, as read from the log.
+    offset, time_ms: log offset and store time of this record, as read from the log.
     """
 
     kind: str
@@ -63,19 +63,19 @@ class SinkRecord:
 
     @property
     def name(self) -> str:
-        """The query, as error messages name it."""
+        """The description of the query in error messages."""
         target = f" into {self.target!r}" if self.target else ""
         return f"the query {self.identity!r}{target}"
 
     def at(self, start: int, end: int) -> "SinkRecord":
-        """Return the record for a batch at this range of the log; its length does not change."""
+        """Return the record for a batch at this range of the log, with the same length."""
         return replace(self, start=start, end=end)
 
 
 def encode_sink_record(record: SinkRecord, born_ms: int) -> EncodedBatch:
     """Return the encoded message, without offsets and store time."""
     content = {name: value for name, value in asdict(record).items() if name in _IN_BODY}
-    # Of fixed width: where a batch ends depends on the length of this record.
+    # Fixed width, because the end of a batch depends on the length of this record.
     content |= {name: f"{content[name]:0{_DIGITS}d}" for name in _PLACES}
     properties = {KEYS: record.key, TAGS: record.kind}
     data = encode_record(
@@ -96,7 +96,7 @@ _IN_BODY = [name for name in SinkRecord.__dataclass_fields__ if name not in ("of
 
 
 def decode_sink_records(records: RecordFields) -> Iterator[SinkRecord]:
-    """Yield the decoded records of a checked run of SINK_TOPIC. Raises StoreDamagedError."""
+    """Decode the records of a checked run of SINK_TOPIC. Raises StoreDamagedError."""
     places = zip(
         records.bodies().to_pylist(),
         records.physical_offset.tolist(),

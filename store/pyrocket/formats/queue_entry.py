@@ -1,11 +1,11 @@
-"""ConsumeQueue entries: where a message of one queue lies in the log.
+"""ConsumeQueue entries: the location of each message of a queue in the log.
 
     offset  size  field
     0       8     physicalOffset   position of the record in the log
     8       4     size             bytes of the record; 0 marks the end of the queue
     12      8     tagsCode         String.hashCode(TAGS) sign-extended, 0 without tags
 
-Entry q of a queue is at byte 20·q of its files together. In a queue that does not begin at 0,
+Entry q of a queue is at byte 20·q of its concatenated files. If a queue does not begin at 0,
 pre-blank entries (0, 0x7FFFFFFF, 0) fill its first file up to the first entry. Source:
 `ConsumeQueue.putMessagePositionInfo`, `fillPreBlank`.
 """
@@ -34,7 +34,7 @@ Entries = npt.NDArray[np.void]
 
 
 def build_entries(physical_offsets: Ints, sizes: Ints, tags_codes: Ints) -> Entries:
-    """Return entries for writing (shape: that of the arguments)."""
+    """Return entries for writing, with the shape of the arguments."""
     entries = np.empty(len(physical_offsets), ENTRY)
     entries["physical_offset"] = physical_offsets
     entries["size"] = sizes
@@ -43,7 +43,7 @@ def build_entries(physical_offsets: Ints, sizes: Ints, tags_codes: Ints) -> Entr
 
 
 def iter_entries(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield the whole entries in `data`: for a few this is faster than `parse_entries`."""
+    """Yield the entries in `data`; for a few entries this is faster than `parse_entries`."""
     return _ENTRY.iter_unpack(data)
 
 
@@ -55,5 +55,5 @@ def pre_blank(count: int) -> bytes:
 
 
 def parse_entries(data: bytes) -> Entries:
-    """Return the whole entries in `data`, without a copy."""
+    """Return the complete entries in `data`, without a copy."""
     return np.frombuffer(data, ENTRY, count=len(data) // ENTRY_BYTES)

@@ -1,7 +1,7 @@
-"""Receipt handles: what a consumer gives back to ack a message, signed with a key of the store.
+"""Receipt handles, which consumers send to ack messages; signed with a key of the store.
 
-A handle is valid over restarts. It names the queue, the offset, the attempt and the pop of one
-delivery; group and topic are signed, too, so it is valid for them only.
+A handle stays valid after a restart. It contains the queue, the offset, the attempt and the pop of
+one delivery. Group and topic are signed, too, so it is valid only for them.
 """
 
 import hmac
@@ -18,7 +18,7 @@ _SIGNATURE_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """One delivery. source: 0 if the queue is of the topic itself, else which retry topic it is."""
+    """One delivery. source: 0 for the topic itself, otherwise the number of a retry topic."""
 
     source: int
     queue_id: int
@@ -66,5 +66,5 @@ def new_key() -> bytes:
 
 
 def new_pop() -> int:
-    """Return what identifies a delivery: a random number other than 0."""
+    """Return a random id for a delivery, not 0."""
     return secrets.randbelow(2**32 - 1) + 1

@@ -1,7 +1,7 @@
 """One CommitLog record.
 
     offset  size  field                       for IPv4 hosts; an IPv6 host takes 20 bytes, not 8
-    0       4     totalSize                   this field included
+    0       4     totalSize                   including this field
     4       4     magic                       v1 0xDAA320A7, v2 0xDAA320AB
     8       4     bodyCRC                     crc32 of the body as stored, top bit cleared
     12      4     queueId
@@ -19,7 +19,7 @@
     88+n    1+t   topic                       v1: u8 length (signed in Java: at most 127); v2: i16
     89+n+t  2+p   properties                  i16 length, see `properties`
 
-A file ends with a blank record: i32 bytes left in the file, i32 magic 0xCBD43194, anything.
+A file ends with a blank record: i32 remaining bytes of the file, i32 magic 0xCBD43194, padding.
 Source: `CommitLog.checkMessageAndReturnSize`, `MessageDecoder.decode`.
 """
 
@@ -56,7 +56,7 @@ FIXED_BYTES = 91
 """totalSize less body, topic and properties (v1, IPv4 hosts)."""
 
 BLANK_BYTES = 8
-"""Always left free after a record, so that a blank record fits."""
+"""Bytes always left after a record, so that a blank record fits."""
 
 V6_BYTES = 16
 HOST_V6_EXTRA = 12
@@ -77,7 +77,7 @@ assert PREFIX.size + 2 * HOST_V4.size + LONG.size + SUFFIX.size == HEADER_BYTES
 
 @dataclass(frozen=True)
 class RecordHeader:
-    """The first two fields of a record: enough to walk the log."""
+    """The first two fields of a record, which are enough to walk the log."""
 
     size: int
     magic: int
@@ -94,7 +94,7 @@ class RecordHeader:
 
 
 def read_header(data: bytes | memoryview, position: int = 0) -> RecordHeader:
-    """Return the header at `position`, whatever begins there."""
+    """Return the header at `position`, which may be invalid."""
     return RecordHeader(*_HEAD.unpack_from(data, position))
 
 
@@ -129,7 +129,7 @@ def encode_record(
     reconsume_times: int = 0,
     prepared_transaction_offset: int = 0,
 ) -> bytes:
-    """Return a v1 record; `body` as stored, `properties` encoded; host sizes set their sysFlag."""
+    """Encode a v1 record of a stored body and encoded properties; sets the flags of IPv6 hosts."""
     name = topic.encode()
     sys_flag |= SYS_BORN_HOST_V6 if len(born_host[0]) == V6_BYTES else 0
     sys_flag |= SYS_STORE_HOST_V6 if len(store_host[0]) == V6_BYTES else 0
@@ -196,15 +196,15 @@ assert HEADER.itemsize == HEADER_BYTES
 
 
 def offset_of(field: str) -> int:
-    """Return where a field begins."""
+    """Return the position of a field in the header."""
     return int(HEADER.fields[field][1]) if HEADER.fields else 0
 
 
 def follow(view: memoryview, position: int) -> tuple[list[int], int]:
-    """Return where the consecutive whole records from `position` on begin, and where they end.
+    """Return the start positions of the complete records from `position` on, and the last end.
 
-    Only sizes and magic numbers are checked. This is a plain loop over two fields per record: there
-    is no other way to find records, so it does nothing else.
+    Checks only sizes and magic numbers. Records can only be found one after the other, so this is a
+    minimal loop over two fields per record.
     """
     starts: list[int] = []
     add, unpack, last = starts.append, _HEAD.unpack_from, len(view) - BLANK_BYTES
@@ -220,9 +220,9 @@ def follow(view: memoryview, position: int) -> tuple[list[int], int]:
 
 
 def find_record(data: bytes | memoryview, base: int) -> int:
-    """Return the position of the first record in `data`, whose byte 0 is log byte `base`; else -1.
+    """Return the position of the first record in `data`, or -1. `base` is the log offset of `data`.
 
-    A record is recognized by its magic number and by its physical offset.
+    A record is recognized by its magic number and its physical offset.
     """
     found = [_find(bytes(data), base, magic) for magic in (MAGIC_V1, MAGIC_V2)]
     return min((at for at in found if at >= 0), default=-1)

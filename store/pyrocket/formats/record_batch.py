@@ -1,7 +1,7 @@
-"""Arrow columns as CommitLog records: the one encoder of every batch append.
+"""Encodes Arrow columns as CommitLog records, for all batch appends.
 
-The records are joined in one pass over all columns, with zeros for what is known only under the
-write lock: queue offset, physical offset and store time. `EncodedBatch.place` writes those in
+The records are joined in one pass over all columns. Fields that are only known under the write lock
+(queue offset, physical offset and store time) are zeros, which `EncodedBatch.place` replaces in
 place, without a copy. `with_crc_room` leaves room for a checksum of each whole record.
 """
 
@@ -39,25 +39,25 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.send_columns import SendColumns
 
 ENCODE_BYTES = 32 * 1024 * 1024
-"""Records of about this many bytes are joined at a time, so that offsets stay far below 2³¹."""
+"""Approximate size of the records that are joined at once, so that offsets stay below 2³¹."""
 
 _HOST = STORE_HOST[0] + STORE_HOST[1].to_bytes(4, "big")
 
 _SORTED_IN_MS = 5000
 
 _HEAD_BYTES = 8
-"""Size and magic: for every reader a record without them is the end of the log."""
+"""Size and magic. For readers, the log ends at a record without them."""
 
 
 @dataclass(frozen=True)
 class EncodedBatch:
-    """Encoded records of one topic that still lack offsets and store time.
+    """Encoded records of one topic, without offsets and store time.
 
     `bounds` (n + 1) are the records' offsets in `data`; rows of one queue are adjacent, in order.
-    `keys` is None if they were not extracted. With `born_v6` some have IPv6 born hosts. Records
-    with delay levels have `delays`, from store time to due time, in ms; for records with due times
-    of their own, `due` is the earliest, in epoch ms. With `crc_room` some have room for a checksum
-    of the whole record.
+    `keys` is None if keys were not extracted. With `born_v6`, some records have IPv6 born hosts.
+    `delays` are the times (ms) from store time to due time of records with delay levels. `due` is
+    the earliest due time (epoch ms) of records with a due time of their own. With `crc_room`, some
+    records have room for a checksum of the whole record.
     """
 
     topic: str
@@ -76,15 +76,15 @@ class EncodedBatch:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Bytes of each record."""
+        """The sizes of the records in bytes."""
         return self.bounds[1:] - self.bounds[:-1]
 
     def load(self) -> "EncodedBatch":
-        """Return this batch: it is in memory already."""
+        """Return this batch, which is already in memory."""
         return self
 
     def withhold_head(self) -> bytes:
-        """Set size and magic of the first record to zero, and return their bytes."""
+        """Set size and magic of the first record to zero; return their bytes."""
         head = ctypes.string_at(self.data.address, _HEAD_BYTES)
         ctypes.memset(self.data.address, 0, _HEAD_BYTES)
         return head
@@ -98,13 +98,14 @@ class EncodedBatch:
     def writable(self) -> npt.NDArray[np.uint8]:
         """Return the bytes of `data` for writing in place.
 
-        That is legal while the batch is being encoded and placed: its buffer is not shared yet.
+        Writing is legal while the batch is encoded and placed, because its buffer is not shared
+        yet.
         """
         raw = (ctypes.c_ubyte * self.data.size).from_address(self.data.address)
         return np.frombuffer(raw, np.uint8)
 
     def headers(self) -> npt.NDArray[np.void]:
-        """Return a header view at each byte of `data`, for writing in place."""
+        """Return a header view at each byte of `data` for writing in place."""
         data = self.writable()
         return np.ndarray((len(data) - HEADER_BYTES + 1,), HEADER, data, strides=(1,))
 
@@ -123,10 +124,10 @@ class EncodedBatch:
             write_crcs(self.writable(), self.bounds)
 
     def earliest_due(self, store_timestamp: int) -> int | None:
-        """Return when a service has work with these records if stored at that time, or None.
+        """Return the time (epoch ms) at which a service must process these records, or None.
 
-        That is when the first one is due, or earlier for timers, which are indexed in bulk ahead
-        of their due times.
+        That is the first due time, or earlier for timers, which are indexed in bulk before they are
+        due. `store_timestamp` is the records' store time.
         """
         if self.delays is not None:
             return store_timestamp + int(self.delays.min())
@@ -134,7 +135,7 @@ class EncodedBatch:
 
 
 class Chunk(Protocol):
-    """An EncodedBatch, or one whose records are read when they are needed."""
+    """An EncodedBatch, or a batch whose records are read on demand."""
 
     @property
     def topic(self) -> str:
@@ -142,38 +143,38 @@ class Chunk(Protocol):
 
     @property
     def sizes(self) -> Ints:
-        """Bytes of each record."""
+        """The sizes of the records in bytes."""
 
     @property
     def queue_ids(self) -> npt.NDArray[np.int32]:
-        """The queue of each; those of one queue lie together."""
+        """The queue ids of the records; records of one queue are adjacent."""
 
     @property
     def tags_codes(self) -> Ints:
-        """The tags codes of their queue entries."""
+        """The tags codes of the records' queue entries."""
 
     @property
     def crc_room(self) -> bool:
-        """Whether its records have room for checksums of their own."""
+        """Whether some records have room for a checksum of the whole record."""
 
     @property
     def delays(self) -> Ints | None:
-        """If given, the tags code is the store time plus this many ms."""
+        """If not None, the tags codes are the store time plus these times (ms)."""
 
     @property
     def keys(self) -> MessageKeys | None:
-        """Their keys for the key index; None if they were not extracted."""
+        """The keys for the key index; None if keys were not extracted."""
 
     def __len__(self) -> int:
         """Return the number of records."""
 
     def load(self) -> EncodedBatch:
-        """Return the records; they are valid until the next ones are loaded."""
+        """Return the records, which are valid until the next batch is loaded."""
 
 
 @dataclass(frozen=True)
 class Appended:
-    """Where the records of one batch were stored, in the batch's order."""
+    """The offsets at which the records of a batch were stored, in the batch's order."""
 
     batch: Chunk
     physical_offsets: Ints
@@ -183,7 +184,7 @@ class Appended:
 def batch_of_records(
     topic: str, queue_id: int, records: Sequence[bytes], tags: str, keys: MessageKeys
 ) -> EncodedBatch:
-    """Return a batch of encoded records of one queue that have the same tags, "" for none."""
+    """Return a batch of encoded records of one queue with the same tags ("" for none)."""
     return EncodedBatch(
         topic=topic,
         data=pa.py_buffer(bytearray(b"".join(records))),
@@ -205,7 +206,7 @@ def encode_batch(
     dues: Ints | None = None,
     max_bytes: int = ENCODE_BYTES,
 ) -> Iterator[EncodedBatch]:
-    """Yield the rows as records, in batches of about `max_bytes`. Raises MessageError.
+    """Encode the rows as batches of about `max_bytes`. Raises MessageError.
 
     `delays` and `dues` have one element per row: see `EncodedBatch`.
     """
@@ -281,7 +282,7 @@ def _tags_codes(rows: SendColumns) -> Ints:
 
 
 def _checksums(rows: SendColumns, body: pa.BinaryArray, sys_flags: Ints) -> Ints:
-    """Return the CRC-32 of the bodies as stored; known CRCs are those of plain bodies."""
+    """Return the CRC-32 of the stored bodies; known checksums are those of uncompressed bodies."""
     if rows.body_crc is None:
         return crc32_of_values(body)
     crcs = rows.body_crc.to_numpy()
@@ -293,9 +294,9 @@ def _checksums(rows: SendColumns, body: pa.BinaryArray, sys_flags: Ints) -> Ints
 
 
 def _compress(body: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int32]]:
-    """Return the bodies as stored, and the sysFlag of each.
+    """Return the bodies to be stored, and the sysFlag of each.
 
-    A body that does not get shorter is not deflated.
+    A body that would not get shorter is not compressed.
     """
     lengths = pc.binary_length(body).to_numpy()
     chosen = lengths >= COMPRESS_BODY_FROM_BYTES
@@ -309,7 +310,7 @@ def _compress(body: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int3
 
 
 def _join_properties(columns: SendColumns, unique_ids: pa.StringArray) -> pa.BinaryArray:
-    """Return the properties blocks of all rows, each with its last \\x02."""
+    """Return the properties blocks of all rows, each ending with \\x02."""
     named = ((KEYS, columns.keys), (TAGS, columns.tags), (SHARDING_KEY, columns.sharding_key))
     pieces = [pc.binary_join_element_wise(f"{UNIQ_KEY}\x01", unique_ids, "\x02", "")]
     pieces += [
@@ -342,7 +343,7 @@ _ENDINGS = pa.array([b"", _ROOM, b"\x02" + _ROOM], pa.binary())
 def with_crc_room(batch: EncodedBatch, file_bytes: int) -> EncodedBatch:
     """Return the records with room for a checksum, except those that would become too long.
 
-    `file_bytes` is the size of the log's files.
+    `file_bytes` is the size of the log files.
     """
     run = RecordFields(batch.data, 0, batch.bounds[:-1], batch.sizes)
     lengths, last = run.properties_length, run.data[batch.bounds[1:] - 1]

@@ -1,9 +1,9 @@
-"""A slice of raw records as Arrow columns: the one decoder of every read.
+"""Decodes a slice of raw records to Arrow columns, for all reads.
 
 A slice is a run of log bytes and the ConsumeQueue entries of one queue that point into it. Only the
 requested columns are built, without a loop over records, except for checksums and compressed
-bodies. A few bytes of log may inflate to a thousand times as many. So one call inflates a bounded
-part, and holds at most twice that and the body that exceeds it.
+bodies. Bodies may inflate to a thousand times their size. So one call inflates a limited part, and
+uses at most twice this limit and the body that exceeds it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,16 +39,16 @@ from pyrocket.message import MessageQueue
 
 
 def plain_bodies(fields: RecordFields, most: int) -> pa.BinaryArray:
-    """Return the plain bodies of the first records, up to the one that makes them `most` bytes.
+    """Return decompressed bodies of the first records, until they have `most` bytes together.
 
-    Without compressed bodies, those of all records. Raises StoreDamagedError.
+    Returns all bodies if none is compressed. Raises StoreDamagedError.
     """
     compressed = (fields.sys_flag & SYS_COMPRESSED) != 0
     rows = np.flatnonzero(compressed)
     if not len(rows):
         _check_flags(fields)
         return fields.bodies()
-    # More would exceed the limit anyway: senders do not compress shorter bodies.
+    # More bodies would exceed the limit anyway: senders do not compress shorter bodies.
     some = rows[: max(most // COMPRESS_BODY_FROM_BYTES, 1)]
     others = np.cumsum(np.where(compressed, 0, fields.body_length))
     plain = _inflate_some(fields, some, most - others[some])
@@ -61,9 +61,9 @@ def plain_bodies(fields: RecordFields, most: int) -> pa.BinaryArray:
 
 
 def _inflate_some(fields: RecordFields, rows: Ints, room: Ints) -> list[bytes]:
-    """Return the plain bodies of `rows`, up to the first that has no room.
+    """Return the decompressed bodies of `rows`, up to the first row without room.
 
-    A row has room if the bodies before it have fewer bytes than its `room`.
+    A row has room if the previous bodies have fewer bytes than its `room`.
     """
     data = memoryview(fields.buffer)
     starts = fields.body_start[rows]
@@ -96,7 +96,7 @@ def _put_in(fields: RecordFields, rows: Ints, plain: list[bytes]) -> pa.BinaryAr
 
 
 def _between(fields: RecordFields, rows: Ints, plain: list[bytes]) -> Iterator[bytes | memoryview]:
-    """Yield the pieces of the data of all bodies: `plain`, and the bytes between those."""
+    """Yield the data of all bodies in pieces: `plain`, and the bytes between them."""
     others = np.ones(len(fields), bool)
     others[rows] = False
     data = text_bytes(fields.part(others).bodies()).data
@@ -110,7 +110,7 @@ def _between(fields: RecordFields, rows: Ints, plain: list[bytes]) -> Iterator[b
 
 
 def _check_flags(fields: RecordFields) -> None:
-    """Raise StoreDamagedError at a body that is compressed without the compressed flag."""
+    """Raise StoreDamagedError if a body is compressed, but not flagged as compressed."""
     flags = fields.sys_flag
     doubtful = ((flags & SYS_COMPRESSION_MASK) != 0) & ((flags & SYS_COMPRESSED) == 0)
     if not doubtful.any():
@@ -124,11 +124,11 @@ def _check_flags(fields: RecordFields) -> None:
 
 
 _CONSTANTS = 1 << 14
-"""A constant column is cached for at least as many rows as a slice of a scan has."""
+"""Minimum number of rows of cached constant columns: slices of a scan have fewer rows."""
 
 PLAIN_BYTES = 4 * 1024 * 1024
-"""A batch ends with the body at which inflated bodies reach this size; slices are bounded by stored
-bytes."""
+"""A batch ends with the body at which decompressed bodies reach this size; slices are limited by
+stored bytes."""
 
 _BODIES = frozenset(("body", "bodyText"))
 
@@ -161,28 +161,28 @@ SCAN_COLUMNS: dict[str, pa.DataType] = {
     "storeSize": pa.int32(),
     "preparedTransactionOffset": pa.int64(),
 }
-"""Every column that a scan can return, with its Arrow type.
+"""All columns that a scan can return, with their Arrow types.
 
-`nullBody` is whether an empty body stands for null, `keyEncoding` how KEYS are encoded: see
+`nullBody`: whether an empty body represents null. `keyEncoding`: the encoding of KEYS. See
 `formats.properties`.
 """
 
 
 def check_columns(columns: Sequence[str], known: Iterable[str] = SCAN_COLUMNS) -> None:
-    """Raise SchemaError (COLUMN_UNKNOWN) unless there is a column, and all are known."""
+    """Raise SchemaError (COLUMN_UNKNOWN) if there is no column or an unknown column."""
     check_texts(columns=columns)
     known = list(known)
     unknown = [name for name in columns if name not in known]
     if unknown or not columns:
         raise SchemaError(
-            f"these messages have no column {unknown[0]!r}." if unknown else "no column is named.",
+            f"these messages have no column {unknown[0]!r}." if unknown else "there is no column.",
             remedy=f"They have {', '.join(known)}.",
             code="COLUMN_UNKNOWN",
         )
 
 
 SEVERAL_QUEUES = -1
-"""Instead of a queue id: each record names its own."""
+"""Queue id of a slice with records of several queues."""
 
 
 def build_columns(
@@ -190,7 +190,7 @@ def build_columns(
 ) -> pa.RecordBatch:
     """Return the columns of checked records of a queue, or of SEVERAL_QUEUES of a topic.
 
-    If bodies inflate to more than PLAIN_BYTES, the batch has the first records only. Raises
+    If bodies inflate to more than PLAIN_BYTES, the batch has only the first records. Raises
     StoreDamagedError, and SchemaError for a `bodyText` that is not UTF-8.
     """
     decoder = _Decoder(fields, queue)
@@ -204,7 +204,7 @@ def build_columns(
 
 
 class _Decoder:
-    """What several columns of one slice share, computed on first use."""
+    """Builds columns of one slice; values that several columns need are computed on first use."""
 
     bodies: pa.BinaryArray
 
@@ -216,7 +216,7 @@ class _Decoder:
         return PropertyColumns(self.fields.properties())
 
     def inflate(self) -> None:
-        """Inflate the bodies; keep only the first records if that takes too much memory."""
+        """Inflate the bodies; keep only the first records if the bodies are too large."""
         self.bodies = plain_bodies(self.fields, PLAIN_BYTES)
         if len(self.bodies) < len(self.fields):
             self.fields = self.fields.head(len(self.bodies))
@@ -231,7 +231,7 @@ class _Decoder:
             raise self._invalid_text() from None
 
     def null_bodies(self) -> pa.BooleanArray:
-        """Return which empty bodies stand for null; reads properties only if there are any."""
+        """Return which empty bodies represent null; reads properties only if there are any."""
         empty = self.fields.body_length == 0
         if not empty.any():
             return pa.array(empty)
@@ -264,7 +264,7 @@ class _Decoder:
         return pc.coalesce(ids, self._offset_ids())
 
     def _offset_ids(self) -> pa.StringArray:
-        """Store host, port and physical offset in hex, built separately for IPv4 and IPv6."""
+        """Return host, port and physical offset in hex; IPv4 and IPv6 are built separately."""
         fields = self.fields
         is_v6 = (fields.sys_flag & SYS_STORE_HOST_V6) != 0
         host = fields.starts + (64 + fields.after_born_host)
@@ -280,7 +280,7 @@ class _Decoder:
         return pa.concat_arrays(made).take(pa.array(order))
 
     def hosts(self, offset: int, after: int | np.ndarray, bit: int) -> pa.StringArray:
-        """`address:port` of each record; hosts are few, so each text is made once."""
+        """Return `address:port` of each record; each distinct text is built once."""
         starts = self.fields.starts + (offset + after)
         is_v6 = (self.fields.sys_flag & bit) != 0
         raw = np.zeros((len(starts), 21), np.uint8)
@@ -309,7 +309,7 @@ def _host_of(raw: bytes) -> str:
 
 
 def _split_keys(text: pa.StringArray) -> pa.ListArray:
-    """Split at spaces; empty parts are dropped, missing KEYS are an empty list."""
+    """Split at spaces; drop empty parts. Missing KEYS become an empty list."""
     if not (text_bytes(text) == ord(" ")).any():
         if not text.null_count:
             return pa.ListArray.from_arrays(

@@ -1,7 +1,7 @@
-"""Copies stored records as new ones, to deliver, commit or re-append them.
+"""Copies stored records as new records, to deliver, commit or re-append messages.
 
-Body, flag, born time, both hosts and reconsumeTimes stay; topic, queue, offsets, store time and
-what the caller changes are new. Source: `ScheduleMessageService.messageTimeup`,
+Body, flag, born time, both hosts and reconsumeTimes are copied. Topic, queue, offsets, store time
+and the changes requested by the caller are new. Source: `ScheduleMessageService.messageTimeup`,
 `EndTransactionProcessor.endMessageTransaction`.
 """
 
@@ -25,12 +25,12 @@ from pyrocket.formats.record_fields import RecordFields
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What differs in the copies; arrays have one element per copy, None changes nothing.
+    """Changes in the copies. Arrays have one element per copy; None changes nothing.
 
-    transaction: the transaction bits of sysFlag, 0 or SYS_COMMIT, for each or for all.
+    transaction: the transaction bits of sysFlag, 0 or SYS_COMMIT, per copy or for all copies.
     prepared: preparedTransactionOffset.
     properties: encoded blocks.
-    forget: whether flag and reconsumeTimes become 0, as when RocketMQ re-appends half messages.
+    forget: set flag and reconsumeTimes to 0, as RocketMQ does when it re-appends half messages.
     """
 
     transaction: int | Ints = 0
@@ -46,7 +46,7 @@ def copy_records(
     queue_ids: npt.NDArray[np.int32],
     changes: Changes | None = None,
 ) -> EncodedBatch:
-    """Return the records `rows` (ascending) of a checked run as new records of one topic.
+    """Copy the records `rows` (ascending) of a checked run to new records of one topic.
 
     `queue_ids` has one element per row; rows of one queue should be adjacent.
     """

@@ -1,11 +1,11 @@
 """RocketMQ 5's checksum over a whole record, which is the last of its properties.
 
-    __CRC32# \\x01  10 digits  \\x02      20 bytes, the last of the record
+    __CRC32# \\x01  10 digits  \\x02      the last 20 bytes of the record
 
-The digits are a decimal number with its last digit first: CRC-32, without the top bit, of all bytes
-of the record before these 20. bodyCRC covers the body alone; this one covers header, topic and
-properties, too. Source: `CommitLog.checkMessageAndReturnSize` and `MessageDecoder.createCrc32` of
-5.x, where the broker's `enabledAppendPropCRC` asks for it.
+The digits are a decimal number, last digit first: the CRC-32, without the top bit, of all bytes
+before the last 20. bodyCRC covers only the body; this checksum also covers header, topic and
+properties. Source: `CommitLog.checkMessageAndReturnSize` and `MessageDecoder.createCrc32` of 5.x,
+where brokers enable it with `enabledAppendPropCRC`.
 """
 
 import re
@@ -37,7 +37,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def crc_tails(crcs: Ints) -> Bytes:
-    """Return the property of each checksum, (n, 20) bytes."""
+    """Return the checksums as properties: (n, 20) bytes."""
     tails = np.empty((len(crcs), CRC_BYTES), np.uint8)
     tails[:, : len(_NAME)] = np.frombuffer(_NAME, np.uint8)
     tails[:, len(_NAME) : -1] = crcs[:, None] // _POWERS % _BASE + ord("0")
@@ -46,9 +46,9 @@ def crc_tails(crcs: Ints) -> Bytes:
 
 
 def write_crcs(data: Bytes, bounds: Ints) -> None:
-    """Write the checksums of those records that have room for one and are otherwise complete.
+    """Write the checksums of the records that have room for one.
 
-    `bounds` (n + 1) are the records' offsets in `data`.
+    The records must be complete otherwise. `bounds` (n + 1) are their positions in `data`.
     """
     every = np.ndarray((len(data) - CRC_BYTES + 1,), f"V{CRC_BYTES}", data, strides=(1,))
     tails = bounds[1:] - CRC_BYTES
@@ -58,12 +58,12 @@ def write_crcs(data: Bytes, bounds: Ints) -> None:
 
 
 def check_crcs(run: RecordFields) -> None:
-    """Check the checksums of bodies, and of whole records where there are any.
+    """Check the checksums of bodies, and those of whole records if present.
 
-    The structure must have been checked. In the ranges of `run.sealed` each record with room for a
-    checksum must have the right one. Elsewhere a checksum counts if the store host is ours: a
-    broker that moves a message to another queue without writing checksums itself keeps the one of
-    the original. Raises StoreDamagedError.
+    The structure must have been checked before. In the ranges of `run.sealed`, each record with
+    room for a checksum must have a correct one. In other ranges, checksums are only checked if the
+    store host is ours: a broker that does not write checksums may move a message to another queue
+    with the checksum of the original. Raises StoreDamagedError.
     """
     start = run.body_start
     bodies = _crcs(run.buffer, start, start + run.body_length)
@@ -72,7 +72,7 @@ def check_crcs(run: RecordFields) -> None:
 
 
 def _sealed_hold(run: RecordFields) -> Bools:
-    """Return whether each record that must have a checksum has the right one."""
+    """Return a mask: False for records that must have a correct checksum and do not."""
     sealed = run.sealed()
     holds = np.ones(len(run), bool)
     if not sealed.ranges:
@@ -88,15 +88,15 @@ def _sealed_hold(run: RecordFields) -> Bools:
 
 
 def _are_apart(run: RecordFields, rows: Ints) -> Bools:
-    """Return whether the last 20 bytes of the properties follow a separator, or nothing."""
+    """Return a mask: whether the last 20 bytes of the properties are a separate property."""
     before = run.data[run.starts[rows] + run.sizes[rows] - CRC_BYTES - 1]
     return (before == VALUE_END) | (run.properties_length[rows] == CRC_BYTES)
 
 
 def has_room(sizes: Ints, properties_lengths: Ints, file_bytes: int) -> Bools:
-    """Return whether records have room for a checksum, used or not.
+    """Return a mask: whether records have room for a checksum, used or not.
 
-    The limits are those of `with_crc_room`: the log file's size, and the longest properties.
+    The limits are those of `with_crc_room`: the size of log files and of properties.
     """
     more = CRC_BYTES + 1
     return (sizes + more <= file_bytes - BLANK_BYTES) & (
@@ -105,7 +105,7 @@ def has_room(sizes: Ints, properties_lengths: Ints, file_bytes: int) -> Bools:
 
 
 def _whole_hold(run: RecordFields) -> Bools:
-    """Return whether each record fits its own checksum; True for records without one of ours."""
+    """Return a mask: False for records that do not match their own checksum, written by us."""
     ends = run.starts + run.sizes
     tails = gather(run.data, ends - CRC_BYTES, f"V{CRC_BYTES}")
     found = tails.view(np.uint8).reshape(-1, CRC_BYTES)
@@ -126,7 +126,7 @@ def _whole_hold(run: RecordFields) -> Bools:
 
 
 def _are_shaped(tails: Bytes) -> Bools:
-    """Return whether the bytes after each name look like those of a checksum."""
+    """Return a mask: whether the bytes after each name have the format of a checksum."""
     shaped = (tails[:, len(_NAME) - 1] == NAME_END) & (tails[:, -1] == VALUE_END)
     if shaped.any():
         shaped &= (tails[:, len(_NAME) : -1] - np.uint8(ord("0")) < _BASE).all(1)
@@ -134,17 +134,17 @@ def _are_shaped(tails: Bytes) -> Bools:
 
 
 def crc_is_right(record: bytes | memoryview, properties_length: int) -> bool:
-    """Whether a record ends with the right checksum."""
+    """Whether a record ends with a correct checksum."""
     content = record[:-CRC_BYTES]
     apart = properties_length == CRC_BYTES or content[-1] == VALUE_END
     return apart and bytes(record[-CRC_BYTES:]) == _property(content)
 
 
 def crc_holds(record: bytes | memoryview, properties_length: int) -> bool:
-    """Whether a record is undamaged as far as its checksum shows, if it has one.
+    """Whether a record matches its checksum, or has none.
 
-    A checksum is recognized by its name after a separator; if one of these is damaged, by its
-    digits, which are hardly right by chance.
+    A checksum is recognized by its name after a separator. If the name or the separator is corrupt,
+    it is recognized by its digits, which are hardly ever correct by chance.
     """
     tail = bytes(record[-CRC_BYTES:])
     if not tail.startswith(_NAME[:-1]) and not _SHAPE.fullmatch(tail):
@@ -169,14 +169,14 @@ def _crcs(data: pa.Buffer, starts: Ints, ends: Ints) -> Ints:
 
 
 def without_crc(properties: pa.BinaryArray) -> pa.BinaryArray:
-    """Return properties blocks without checksums, as a checksum is valid for one record only."""
+    """Return properties blocks without checksums, which are valid for one record only."""
     if not pc.any(pc.match_substring(properties, _NAME)).as_py():
         return properties
     return pc.replace_substring_regex(properties, _STALE.encode(), rb"\1")
 
 
 def crc_lengths(properties: pa.BinaryArray) -> Ints:
-    """Return how many bytes shorter each block is without its checksum."""
+    """Return the length of the checksum in each block, 0 without one."""
     lengths = pc.binary_length(properties).to_numpy()
     shorter = without_crc(properties)
     return lengths - pc.binary_length(shorter).to_numpy()

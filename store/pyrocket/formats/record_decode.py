@@ -1,4 +1,4 @@
-"""Decodes one CommitLog record; `record` has the table."""
+"""Decodes one CommitLog record; see the table in `record`."""
 
 import struct
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ _BYTE = struct.Struct(">B")
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A decoded record; body and properties as stored."""
+    """A decoded record, with body and properties as stored."""
 
     size: int
     magic: int
@@ -58,7 +58,7 @@ class Record:
     properties: bytes
 
     def to_message(self) -> StoredMessage:
-        """Return the message as a consumer sees it: body inflated, properties parsed, with its id.
+        """Return the message for consumers, with inflated body, parsed properties and its id.
 
         Raises RecordDamagedError for a placeholder of a damaged message.
         """
@@ -89,20 +89,20 @@ class Record:
 def decode_record(
     data: bytes | memoryview, *, verify_crc: bool = True, sealed: SealedRanges = NOT_SEALED
 ) -> Record:
-    """Decode the record that `data` begins with; `data` may be longer.
+    """Decode the record at the start of `data`, which may be longer.
 
-    Raises StoreDamagedError if it is not a whole, consistent v1 or v2 record.
+    Raises StoreDamagedError if it is not a complete, consistent v1 or v2 record.
     """
     try:
         record, end = _decode(bytes(data))
     except struct.error as error:
         raise StoreDamagedError(
-            f"not a whole record: it ends after {len(data)} bytes, before all of its fields."
+            f"incomplete record: it ends after {len(data)} bytes, before the end of its fields."
         ) from error
     except UnicodeDecodeError as error:
-        raise StoreDamagedError("not a whole record: its topic is not UTF-8.") from error
+        raise StoreDamagedError("invalid record: its topic is not UTF-8.") from error
     except IndexError as error:
-        raise StoreDamagedError(f"not a whole record: {error}.") from error
+        raise StoreDamagedError(f"incomplete record: {error}.") from error
     if record.magic not in (MAGIC_V1, MAGIC_V2):
         raise StoreDamagedError(f"not a record: magic 0x{record.magic:08X}.")
     if end != record.size or record.size > len(data):
@@ -115,7 +115,7 @@ def decode_record(
 
 
 def _holds(record: Record, data: bytes | memoryview, sealed: SealedRanges) -> bool:
-    """Whether a record fits its own checksum: see `record_crc.check_crcs`."""
+    """Whether a record matches its own checksum: see `record_crc.check_crcs`."""
     length = len(record.properties)
     if sealed.cover(np.array([record.physical_offset])).all():
         if crc_is_right(data, length):
@@ -177,7 +177,7 @@ def _read_run(data: bytes, position: int, length: int) -> tuple[bytes, int]:
 
 
 def read_store_timestamp(data: bytes) -> int:
-    """Return the store time of the record that `data` begins with; 0 if there is none."""
+    """Return the store time of the record at the start of `data`; 0 without a record."""
     if len(data) < FIXED_BYTES or not read_header(data).is_message:
         return 0
     sys_flag = int.from_bytes(data[36:40], "big", signed=True)

@@ -1,8 +1,8 @@
-"""The fields of many records at once: gathered from raw log bytes and checked.
+"""Gathers the fields of many records from raw log bytes, and checks them.
 
-Nothing read from disk is trusted: `check_structure` proves for all records at once that the lengths
-in each record add up, before any is used as a position (Arrow aborts the process if offsets
-decrease, numpy wraps negative ones).
+Data from disk is not trusted. Before a length is used as a position, `check_structure` verifies for
+all records at once that the lengths in each record add up. (Arrow aborts the process if offsets
+decrease; numpy wraps negative offsets.)
 """
 
 from functools import cached_property
@@ -35,12 +35,12 @@ Bools = npt.NDArray[np.bool_]
 
 
 class RecordFields:
-    """Records that start at `starts` (ascending) in `buffer`, whose byte 0 is log byte `base`.
+    """Records that begin at the ascending positions `starts` in `buffer`.
 
-    If they were copied together, `base` is an array: log offset minus position in the buffer, for
-    each record. `sizes` are those of an index or of a walk of the log. All arrays have one element
-    per record. `sealed` returns the ranges in which records must have a checksum of the whole
-    record.
+    `base` is the log offset of the buffer. If the records were copied into the buffer, it is an
+    array: log offset minus position in the buffer, for each record. `sizes` are from an index or a
+    walk of the log. All arrays have one element per record. `sealed` returns the ranges in which
+    records must have a checksum of the whole record.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class RecordFields:
         self.data = np.frombuffer(buffer, np.uint8)
 
     def head(self, count: int) -> "RecordFields":
-        """Return the first records."""
+        """Return the first `count` records."""
         return self.part(slice(count))
 
     def part(self, rows: slice | Bools | Ints) -> "RecordFields":
-        """Return some of the records, in the same buffer."""
+        """Return the records in these rows, in the same buffer."""
         base = self.base if isinstance(self.base, int) else self.base[rows]
         return RecordFields(self.buffer, base, self.starts[rows], self.sizes[rows], self.sealed)
 
@@ -69,12 +69,12 @@ class RecordFields:
 
     @cached_property
     def _headers(self) -> npt.NDArray[np.void]:
-        """All headers, gathered in one pass: each further pass would cost cache misses."""
+        """All headers, gathered in one pass, because each pass causes cache misses."""
         raw = gather(self.data, self.starts, f"V{HEADER_BYTES}")
         return raw.view(HEADER)
 
     def field(self, name: str, after: int | Ints = 0) -> Ints:
-        """Return a field of each header; `after` is how far IPv6 hosts have shifted it."""
+        """Return a field of each header; `after` is its shift due to IPv6 hosts, in bytes."""
         column = self._headers[name]
         if not isinstance(after, int):
             column = gather(self.data, self.starts + offset_of(name) + after, column.dtype.str)
@@ -82,37 +82,37 @@ class RecordFields:
 
     @cached_property
     def physical_offset(self) -> Ints:
-        """Positions in the log."""
+        """The positions in the log."""
         return self.starts + self.base
 
     @cached_property
     def magic(self) -> Ints:
-        """Record versions."""
+        """The magic numbers, which are record versions."""
         return self.field("magic")
 
     @cached_property
     def queue_id(self) -> Ints:
-        """Queues."""
+        """The queue ids."""
         return self.field("queue_id")
 
     @cached_property
     def queue_offset(self) -> Ints:
-        """Positions in the queues."""
+        """The positions in the queues."""
         return self.field("queue_offset")
 
     @cached_property
     def sys_flag(self) -> Ints:
-        """System flags."""
+        """The system flags."""
         return self.field("sys_flag")
 
     @cached_property
     def after_born_host(self) -> int | Ints:
-        """How far the fields after bornHost are shifted by IPv6."""
+        """The shift of fields after bornHost due to IPv6, in bytes."""
         return self._extra(SYS_BORN_HOST_V6)
 
     @cached_property
     def after_hosts(self) -> int | Ints:
-        """How far the fields after both hosts are shifted by IPv6."""
+        """The shift of fields after both hosts due to IPv6, in bytes."""
         return self.after_born_host + self._extra(SYS_STORE_HOST_V6)
 
     def has_store_host(self, host: bytes) -> Bools:
@@ -127,33 +127,33 @@ class RecordFields:
 
     @cached_property
     def store_timestamp(self) -> Ints:
-        """Epoch milliseconds."""
+        """The store times in epoch milliseconds."""
         return self.field("store_timestamp", self.after_born_host)
 
     @cached_property
     def body_start(self) -> Ints:
-        """Where the bodies begin in the buffer."""
+        """The start positions of the bodies in the buffer."""
         return self.starts + (HEADER_BYTES + self.after_hosts)
 
     @cached_property
     def body_length(self) -> Ints:
-        """Bytes of the bodies as stored."""
+        """The lengths of the stored bodies."""
         return self.field("body_length", self.after_hosts)
 
     @cached_property
     def _topic_prefix(self) -> int | Ints:
-        """Bytes of the topic's length: 1, or 2 in v2."""
+        """The size of the topic's length field: 1, or 2 in v2."""
         is_v2 = self.magic == MAGIC_V2
         return 1 + is_v2.astype(np.int64) if is_v2.any() else 1
 
     @cached_property
     def topic_start(self) -> Ints:
-        """Where the topics begin in the buffer."""
+        """The start positions of the topics in the buffer."""
         return self.body_start + self.body_length + self._topic_prefix
 
     @cached_property
     def topic_length(self) -> int | Ints:
-        """Bytes of the topics."""
+        """The lengths of the topics."""
         at = self.topic_start - 1
         length = self.data[at].astype(np.int64)
         if not isinstance(self._topic_prefix, int):
@@ -163,12 +163,12 @@ class RecordFields:
 
     @cached_property
     def properties_start(self) -> Ints:
-        """Where the properties begin in the buffer."""
+        """The start positions of the properties in the buffer."""
         return self.topic_start + self.topic_length + 2
 
     @cached_property
     def properties_length(self) -> Ints:
-        """Bytes of the properties."""
+        """The lengths of the properties."""
         return gather(self.data, self.properties_start - 2, ">i2").astype(np.int64)
 
     def topics(self) -> pa.BinaryArray:
@@ -194,21 +194,21 @@ class RecordFields:
         return PropertyColumns(self._properties)
 
     def bodies(self) -> pa.BinaryArray:
-        """Return the bodies as stored."""
+        """Return the stored bodies."""
         return binary_runs(self.buffer, self.body_start, self.body_start + self.body_length)
 
     def check_structure(self) -> None:
-        """Check that each record is whole, at its physical offset, and that its lengths add up."""
+        """Check that each record is complete, is at its physical offset, and has valid lengths."""
         room = self._check_up_to_body()
         self.demand((self.topic_length > 0) & (self.topic_length <= room), "its topic does not fit")
         self.demand(self.properties_length == room - self.topic_length, _SUM)
 
     def check_run(self, topic: str, queue_id: int, first_offset: int) -> None:
-        """Check the same, and that the records are consecutive ones of this queue."""
+        """Check the structure, and that the records are consecutive records of this queue."""
         self.check_places(topic, queue_id, np.arange(first_offset, first_offset + len(self)))
 
     def check_places(self, topic: str, queue_id: int | Ints, queue_offsets: Ints) -> None:
-        """Check the same, and that the records are those at these offsets of this queue."""
+        """Check the structure, and that the records are at these offsets of this queue."""
         room = self._check_up_to_body()
         self._demand_of_index(self.queue_id == queue_id, f"it is not of queue {queue_id}")
         placed = self.queue_offset == queue_offsets
@@ -217,14 +217,14 @@ class RecordFields:
         self.demand(self.sys_flag & SYS_DAMAGED == 0, PLACEHOLDER, RESTORE_DAMAGED)
 
     def _check_up_to_body(self) -> Ints:
-        """Return how many bytes each record has for its topic and properties."""
+        """Check the records up to the body; return the room for topic and properties, in bytes."""
         demand = self._demand_of_index
         demand(self.sizes >= FIXED_BYTES, "the index gives it an impossible size")
         # A sum could wrap around; this difference cannot.
         inside = (self.starts >= 0) & (self.starts <= len(self.data) - self.sizes)
-        demand(inside, "it runs out of the file")
+        demand(inside, "it extends beyond the file")
         apart = self.starts[1:] >= self.starts[:-1] + self.sizes[:-1]
-        demand(np.append(apart, True), "it overlaps the next")
+        demand(np.append(apart, True), "it overlaps the next record")
         demand(self.field("size") == self.sizes, "its size differs from the index")
         known = self.magic == MAGIC_V1
         if not known.all():
@@ -239,9 +239,9 @@ class RecordFields:
         return room - length
 
     def _check_tail(self, name: bytes, room: Ints) -> None:
-        """Check that this topic follows the bodies, and properties that end the record.
+        """Check that each body is followed by this topic and by properties that end the record.
 
-        The topic, its length and the length of the properties are gathered in one pass.
+        Gathers the topic, its length and the length of the properties in one pass.
         """
         foreign = f"it is not of topic {name.decode()!r}"
         self._demand_of_index(room >= len(name), foreign)
@@ -258,7 +258,7 @@ class RecordFields:
         self.demand(self.properties_length == room - len(name), _SUM)
 
     def _demand_of_index(self, holds: Bools, reason: str) -> None:
-        """Demand a condition that can also fail because the index entry is damaged."""
+        """Check a condition that can also fail because the index entry is corrupt."""
         self.demand(holds, reason, VERIFY_FIRST)
 
     def demand(self, holds: Bools, reason: str, remedy: str = _RESTORE) -> None:

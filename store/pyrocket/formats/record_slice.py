@@ -1,8 +1,8 @@
-"""Slices, the undecoded messages that every read yields, and the one loop that decodes them.
+"""Slices: the undecoded messages that all reads yield, and the loop that decodes them.
 
 A read is a generator of slices: of a range of a queue (`index.queues.scanner`), of ranges of many
-queues (`scan_many`), of single messages anywhere in the log (`message_locations`). A slice has a
-few MiB of checked records at most; it is decoded and released before the next one is read.
+queues (`scan_many`), or of single messages in the log (`message_locations`). A slice has at most a
+few MiB of checked records. It is decoded and released before the next slice is read.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,19 +19,19 @@ from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.message import MessageQueue
 
 _MIN_ROWS, _MIN_BYTES = 4096, 1 << 20
-"""A batch that reaches either limit is yielded; smaller ones are joined first."""
+"""Batches are joined until they reach one of these limits."""
 
 
 @dataclass(frozen=True)
 class RecordSlice:
-    """Checked records of one queue, or of several, in the order of the log.
+    """Checked records of one or several queues, in log order.
 
     Attributes:
-        queue: Topic, broker and queue of the records; SEVERAL_QUEUES as queue id if each record
-            names its own.
-        records: The records, not decoded.
-        tags_codes: Those of the queue entries; empty if the records were read without entries.
-        order: Of several queues: the rows in the order in which they were asked for.
+        queue: Topic, broker and queue of the records; the queue id is SEVERAL_QUEUES if it differs
+            between records.
+        records: The undecoded records.
+        tags_codes: From the queue entries; empty if the records were read without entries.
+        order: For several queues: the rows in the requested order.
     """
 
     queue: MessageQueue
@@ -53,23 +53,23 @@ class RecordSlice:
         return int(self.records.queue_offset[-1]) + 1
 
     def part(self, rows: slice | Bools | Ints) -> "RecordSlice":
-        """Return some of the messages of a slice without `order`; they share its buffer."""
+        """Return the messages in these rows of a slice without `order`; shares the buffer."""
         codes = self.tags_codes[rows] if len(self.tags_codes) else self.tags_codes
         return replace(self, records=self.records.part(rows), tags_codes=codes)
 
     def decode(
         self, columns: Sequence[str], *, verify_crc: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns, in several batches if bodies inflate to a lot.
+        """Yield the columns (of `pyrocket.SCAN_COLUMNS`), in several batches if bodies are large.
 
-        Columns: `pyrocket.SCAN_COLUMNS`. Raises StoreDamagedError, SchemaError.
+        Raises StoreDamagedError, SchemaError.
         """
         return decode_slices([self], columns, verify_crc=verify_crc)
 
     def decode_in_order(
         self, columns: Sequence[str], *, verify_crc: bool = False
     ) -> pa.RecordBatch | None:
-        """Return the columns as one batch in `order`; None if bodies inflate to a lot."""
+        """Return the columns as one batch in `order`; None if inflated bodies are too large."""
         check_columns(columns)
         batch = self.build(columns, verify_crc=verify_crc)
         if batch.num_rows < len(self):
@@ -77,12 +77,12 @@ class RecordSlice:
         return batch if self.order is None else batch.take(pa.array(self.order))
 
     def build(self, columns: Sequence[str], *, verify_crc: bool = False) -> pa.RecordBatch:
-        """Return the columns; of the first messages only if bodies inflate to a lot."""
+        """Return the columns, or those of the first messages if inflated bodies are too large."""
         return build_columns(self.records, self.queue, columns, verify_crc=verify_crc)
 
 
 def empty_slice(queue: MessageQueue) -> RecordSlice:
-    """Return a slice without messages, with an order."""
+    """Return a slice without messages, with an empty `order`."""
     none = np.zeros(0, np.int64)
     return RecordSlice(queue, RecordFields(pa.py_buffer(b""), 0, none, none), order=none)
 
@@ -94,11 +94,11 @@ def decode_slices(
     verify_crc: bool = False,
     join: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Return the slices as batches of columns, in their order; the columns are checked at once.
+    """Decode slices to batches of columns (of `pyrocket.SCAN_COLUMNS`), in order.
 
-    With `join`, small batches are joined: a filter may leave few messages of each slice. Columns:
-    `pyrocket.SCAN_COLUMNS`. Raises what the slices raise, StoreDamagedError, and SchemaError for a
-    `bodyText` that is not UTF-8.
+    Checks the columns immediately. With `join`, small batches are joined, because a filter may
+    select few messages of each slice. Raises the errors of the slices, StoreDamagedError, and
+    SchemaError for a `bodyText` that is not UTF-8.
     """
     check_columns(columns)
     build = partial(RecordSlice.build, columns=columns, verify_crc=verify_crc)
@@ -109,9 +109,9 @@ def decode_slices(
 def decode_with(
     build: Callable[[RecordSlice], pa.RecordBatch], slices: Iterable[RecordSlice]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that `build` makes of the slices, until it has had all their messages.
+    """Yield the batches that `build` returns for the slices.
 
-    If bodies inflate to a lot, `build` returns the first messages only, and is called for the rest.
+    If `build` returns only the first messages of a slice, it is called again for the rest.
     """
     for part in slices:
         while len(part):
@@ -131,7 +131,7 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 yield from _as_one(few)
                 few, rows, size = [], 0, 0
     except PyrocketError:
-        # A reader that continues after the loss must not miss the messages before it.
+        # A reader that continues after the error must not miss the messages before it.
         yield from _as_one(few)
         raise
     yield from _as_one(few)

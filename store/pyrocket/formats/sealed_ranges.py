@@ -14,16 +14,16 @@ OPEN_END = 2**63 - 1
 
 @dataclass(frozen=True)
 class SealedRanges:
-    """Half-open ranges of log offsets, ascending; `file_bytes` is the size of the log's files.
+    """Half-open ranges of log offsets, ascending; `file_bytes` is the size of the log files.
 
-    A record without a checksum in one of them is damaged, unless it had no room for one.
+    A record in a range that has room for a checksum but lacks it is corrupt.
     """
 
     ranges: tuple[tuple[int, int], ...] = ()
     file_bytes: int = 0
 
     def cover(self, offsets: Ints) -> npt.NDArray[np.bool_]:
-        """Return whether each log offset lies in a range."""
+        """Return a mask: whether each log offset is in a range."""
         covered = np.zeros(len(offsets), bool)
         for start, end in self.ranges:
             covered |= (offsets >= start) & (offsets < end)
@@ -35,7 +35,7 @@ class SealedRanges:
         return bool(self.ranges) and self.ranges[-1][1] == OPEN_END
 
     def at(self, log_end: int, *, sealing: bool) -> "SealedRanges":
-        """Return the ranges for a log that continues at `log_end`, with checksums if `sealing`."""
+        """Return the ranges for a log that ends at `log_end`; `sealing` opens a range there."""
         kept = [(start, min(end, log_end)) for start, end in self.ranges if start < log_end]
         if sealing and kept and kept[-1][1] == log_end:
             kept[-1] = (kept[-1][0], OPEN_END)

@@ -1,23 +1,23 @@
-"""The columns of a batch to append, and the checks that it can be stored and read back.
+"""The columns of a batch to append, and checks that the batch can be stored and read back.
 
     body         binary | string, required, no nulls, at most 4 MiB
-    topic        string, unless the caller names the topic
+    topic        string, unless the caller gives the topic
     tags         string
-    keys         list<string> | string (one key); no spaces; no null and no empty one in a list
-    properties   map<string, string>; names that RocketMQ does not reserve, values not empty
-    queueId      int32 | int64; null: chosen by shardingKey, else spread over the queues
+    keys         list<string> | string (one key); without spaces, nulls and empty strings in a list
+    properties   map<string, string>; names that RocketMQ does not reserve, non-empty values
+    queueId      int32 | int64; null: chosen by shardingKey, otherwise spread evenly
     shardingKey  string; equal keys are sent to one queue, in order
     flag         int32
 
 A row may also have a delivery time, in at most one of these columns:
 
     delayLevel        int32, from 1 on; 0 or null: deliver at once
-    delay             string such as `10m` or `2h30m`, from the append on; null or empty: at once
+    delay             string such as `10m` or `2h30m`, after the append; null or empty: at once
     deliverTimestamp  timestamp of any unit, UTC if it has no zone; null: at once
 
 Text is UTF-8 without \\x01 and \\x02. Empty tags, an empty shardingKey, and keys that are an empty
-string or list count as missing: a property cannot hold them. Everything is checked before anything
-is written; errors name the row, counted from 0.
+string or list are treated as missing, because properties cannot be empty. All rows are checked
+before anything is written; errors contain the row, counted from 0.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ Rows = npt.NDArray[np.integer[Any]]
 def refuse(
     bad: pa.BooleanArray, code: str, describe: Callable[[int], str], rows: Rows | None = None
 ) -> None:
-    """Raise MessageError about the first true element of `bad`; `rows` maps elements to rows."""
+    """Raise MessageError for the first true element of `bad`; `rows` maps elements to rows."""
     at = pc.index(bad, True).as_py()
     if at < 0:
         return
@@ -56,9 +56,9 @@ _TICKS_PER_MS = {"us": 1000, "ns": 1_000_000}
 
 @dataclass(frozen=True)
 class SendDelays:
-    """Checked columns as int64, null where a row has no value; an absent column is None.
+    """Checked columns as int64, with nulls for missing values; an absent column is None.
 
-    `delay` and `deliver_at` are milliseconds, the latter since the epoch, rounded up.
+    `delay` is in ms, `deliver_at` in epoch ms, rounded up.
     """
 
     level: pa.Int64Array | None
@@ -67,7 +67,7 @@ class SendDelays:
 
 
 def read_delays(columns: Mapping[str, pa.Array]) -> SendDelays:
-    """Return the checked delay columns. Raises MessageError naming the row."""
+    """Return the checked delay columns. Raises MessageError with the invalid row."""
     level, delay = columns.get("delayLevel"), columns.get("delay")
     deliver_at = columns.get("deliverTimestamp")
     read = SendDelays(
@@ -95,7 +95,7 @@ def _check_levels(level: pa.Array) -> pa.Int64Array:
     refuse(
         pc.less(level, 0),
         "MESSAGE_ILLEGAL",
-        lambda row: f"has the delay level {level[row]}; levels count from 1",
+        lambda row: f"has the delay level {level[row]}; levels start at 1",
     )
     return pc.if_else(pc.equal(level, 0), _NONE, level.cast(pa.int64()))
 
@@ -117,7 +117,7 @@ def _parse_all(text: pa.StringArray) -> pa.Int64Array:
 
 
 def _to_ms(moment: pa.TimestampArray) -> pa.Int64Array:
-    """Return epoch milliseconds from 0 on, rounded up, so that no message is early."""
+    """Return epoch milliseconds, at least 0, rounded up so that messages are never early."""
     ticks = pc.max_element_wise(moment.cast(pa.int64()), 0, skip_nulls=False)
     unit = moment.type.unit
     if unit == "s":
@@ -141,13 +141,13 @@ SEND_COLUMNS: dict[str, tuple[pa.DataType, ...]] = {
     "delay": (pa.string(),),
     "deliverTimestamp": (pa.timestamp("us", "UTC"),),
 }
-"""Every column that an append accepts, with its Arrow types (a timestamp may have any unit)."""
+"""All columns that an append accepts, with their Arrow types (timestamps may have any unit)."""
 
 _SEPARATORS, _SPACE = (1, 2), (32,)
 
 
 def check_send_schema(schema: pa.Schema) -> None:
-    """Raise SchemaError unless `schema` has a body, and only columns of SEND_COLUMNS, once each."""
+    """Raise SchemaError unless `schema` has a body and only distinct columns of SEND_COLUMNS."""
     if "body" not in schema.names:
         raise SchemaError(
             f"there is no `body` column among {schema.names}.",
@@ -159,7 +159,7 @@ def check_send_schema(schema: pa.Schema) -> None:
         if kinds is None:
             raise SchemaError(
                 f"an append has no column {field.name!r}.",
-                remedy=f"It takes {', '.join(SEND_COLUMNS)}.",
+                remedy=f"Its columns are {', '.join(SEND_COLUMNS)}.",
                 code="COLUMN_UNKNOWN",
             )
         if schema.names.count(field.name) > 1:
@@ -179,7 +179,7 @@ def check_send_schema(schema: pa.Schema) -> None:
 def _is_kind(given: pa.DataType, kind: pa.DataType) -> bool:
     """Whether the types are the same, except for names and nullability inside lists and maps.
 
-    A timestamp is one in any unit and zone.
+    Timestamps of any unit and zone are the same.
     """
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(kind):
         return True
@@ -192,11 +192,10 @@ def _is_kind(given: pa.DataType, kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class SendColumns:
-    """The checked columns of a batch, each in one type; an absent column is None.
+    """The checked columns of a batch, with one type per column; an absent column is None.
 
-    `keys` are joined by spaces; `properties` are encoded blocks of the user's properties.
-    `delay` and `deliver_at` are in milliseconds, the latter since the epoch. `body_crc` has the
-    CRC-32 of each body where that is known already.
+    `keys` are separated by spaces; `properties` are encoded blocks of user properties. `delay` is
+    in ms, `deliver_at` in epoch ms. `body_crc` has the CRC-32 of each body if already known.
     """
 
     body: pa.BinaryArray
@@ -228,12 +227,13 @@ class SendColumns:
 
 
 def check_send_batch(batch: pa.RecordBatch, max_body_bytes: int = MAX_BODY_BYTES) -> SendColumns:
-    """Return the batch's columns. Raises SchemaError, or MessageError naming the row."""
+    """Return the checked columns. Raises SchemaError, or MessageError with the invalid row."""
     if not isinstance(batch, pa.RecordBatch):
         raise SchemaError(
             f"a batch to append is a pyarrow.RecordBatch, not {_full_name(type(batch))}.",
-            remedy="Of a pyarrow.Table append each of `table.combine_chunks().to_batches()`; of a"
-            " pandas.DataFrame `pyarrow.RecordBatch.from_pandas(frame, preserve_index=False)`.",
+            remedy="For a pyarrow.Table, append each of `table.combine_chunks().to_batches()`; for"
+            " a pandas.DataFrame, append"
+            " `pyarrow.RecordBatch.from_pandas(frame, preserve_index=False)`.",
             code="NOT_A_BATCH",
         )
     check_send_schema(batch.schema)
@@ -292,12 +292,12 @@ def _join_keys(keys: pa.Array | None) -> pa.StringArray | None:
 
 
 def _null_if_empty(text: pa.StringArray) -> pa.StringArray:
-    """Make empty values null: a reader cannot distinguish them."""
+    """Replace empty values with null, because readers cannot distinguish them."""
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
 
 
 def _encode_properties(properties: pa.MapArray | None) -> pa.StringArray | None:
-    """Return each row's encoded block; a null map counts as empty."""
+    """Return the encoded block of each row; a null map is empty."""
     if properties is None:
         return None
     names, values, offsets = _map_entries(properties)
@@ -316,7 +316,7 @@ def _encode_properties(properties: pa.MapArray | None) -> pa.StringArray | None:
 
 
 def _map_entries(properties: pa.MapArray) -> tuple[pa.StringArray, pa.StringArray, np.ndarray]:
-    """Return names, values and the rows' offsets into them, without entries of null rows."""
+    """Return the names and values of all rows that are not null, and the rows' offsets in them."""
     offsets = properties.offsets.to_numpy()
     counts = np.diff(offsets)
     first, total = int(offsets[0]), int(offsets[-1] - offsets[0])
@@ -337,7 +337,7 @@ def _refuse_names(names: pa.StringArray, rows: Rows) -> None:
         refuse(
             pa.array(bad).take(distinct.indices),
             "PROPERTY_RESERVED",
-            lambda at: f"has the property {names[at]}: the name is empty or RocketMQ's own",
+            lambda at: f"has the property {names[at]}: the name is empty or reserved by RocketMQ",
             rows,
         )
 
@@ -345,7 +345,7 @@ def _refuse_names(names: pa.StringArray, rows: Rows) -> None:
 def _refuse_bytes(
     text: pa.StringArray, illegal: tuple[int, ...], what: str, rows: Rows | None = None
 ) -> None:
-    """Refuse strings that are malformed or contain one of the bytes; usually none does."""
+    """Reject strings that are malformed or contain one of the `illegal` bytes."""
     data = text_bytes(text)
     if data.max(initial=0) >= 0x80:
         _refuse_malformed(text, what, rows)
@@ -364,7 +364,7 @@ def _refuse_bytes(
 
 
 def _refuse_malformed(text: pa.StringArray, what: str, rows: Rows | None) -> None:
-    """Refuse strings that are not UTF-8: Spark makes strings of any bytes, readers do not."""
+    """Reject strings that are not UTF-8: Spark accepts any bytes in strings, readers do not."""
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:

@@ -3,12 +3,11 @@
     name       blocks and all columns, in order; then the index and its length, 8 bytes
     name.1 …   further blocks: segments of about SEGMENT_BYTES
 
-A block holds records as they are appended to the log. Its columns are consecutive arrays: tags
-codes and, if there are any, delays (8 bytes a row); sizes and queue ids (4 bytes a row); row and
-hash of each key (4 bytes each). The index is JSON, a list with one entry for each block. Its CRC-32
-is the checksum of everything, since it contains those of the parts: a CRC-32 of the columns, and
-the sum of the records' bytes as 64-bit words, which is very cheap and reveals lost bytes. Each part
-begins at a multiple of 8.
+A block has records as they are appended to the log. Its columns are consecutive arrays: tags codes
+and, if present, delays (8 bytes per row); sizes and queue ids (4 bytes per row); row and hash of
+each key (4 bytes each). The index is JSON, a list with one entry per block. It contains a CRC-32 of
+the columns, and the sum of the records' bytes as 64-bit words, which is fast to compute and reveals
+lost bytes. So the CRC-32 of the index covers the entire file. Each part begins at a multiple of 8.
 """
 
 import json
@@ -25,7 +24,7 @@ from pyrocket.formats.message_keys import MessageKeys
 from pyrocket.formats.record_batch import EncodedBatch
 
 SEGMENT_BYTES = 32 * 1024 * 1024
-"""From this size on the next block begins a new segment: segments are deleted once read."""
+"""After this size the next block begins a new segment. Segments are deleted after being read."""
 
 INDEX_LENGTH_BYTES = 8
 _ALIGNMENT = 8
@@ -35,11 +34,10 @@ _WORD_MASK = 2**64 - 1
 
 @dataclass(frozen=True)
 class BlockIndex:
-    """The index entry of a block: where its parts begin, and what they hold.
+    """The index entry of a block: the positions and contents of its parts.
 
-    keys: how many; -1 if they were not extracted. due: see `EncodedBatch`.
-    segment: the segment with its records; 0 is the file with the index.
-    crc_room: whether the records have room for checksums of whole records.
+    keys: number of keys; -1 if keys were not extracted. due, crc_room: see `EncodedBatch`.
+    segment: the segment with the records; 0 is the file with the index.
     """
 
     topic: str
@@ -57,7 +55,7 @@ class BlockIndex:
 
     @property
     def columns_bytes(self) -> int:
-        """Bytes of the columns."""
+        """The size of the columns in bytes."""
         a_row = 2 * _INT + _LONG * (2 if self.delayed else 1)
         return a_row * self.rows + 2 * _INT * max(self.keys, 0)
 
@@ -79,14 +77,14 @@ class BlockColumns:
 
     @cached_property
     def bounds(self) -> Ints:
-        """The records' offsets in the block, and its end."""
+        """The positions of the records in the block, and its end."""
         bounds = np.zeros(len(self) + 1, np.int64)
         np.cumsum(self.sizes, out=bounds[1:])
         return bounds
 
 
 def encode_columns(batch: EncodedBatch) -> bytes:
-    """Return the columns of a batch."""
+    """Encode the columns of a batch."""
     parts = [batch.tags_codes.astype("<i8")]
     if batch.delays is not None:
         parts.append(batch.delays.astype("<i8"))
@@ -117,7 +115,7 @@ def index_block(
 
 
 def decode_columns(block: BlockIndex, data: bytes) -> BlockColumns | None:
-    """Return the columns of a block; None if the bytes do not fit its checksum."""
+    """Decode the columns of a block; None if the bytes do not match the checksum."""
     if len(data) != block.columns_bytes or crc32(data) != block.columns_crc:
         return None
     rows, longs = block.rows, 2 if block.delayed else 1
@@ -139,7 +137,7 @@ def decode_columns(block: BlockIndex, data: bytes) -> BlockColumns | None:
 
 
 def aligned(position: int) -> int:
-    """Return the next position at which a part may begin."""
+    """Return the first position from `position` on at which a part may begin."""
     return position + -position % _ALIGNMENT
 
 
@@ -157,7 +155,7 @@ def encode_index(blocks: Sequence[BlockIndex]) -> tuple[bytes, int]:
 
 
 def decode_index(data: bytes, checksum: int) -> list[BlockIndex] | None:
-    """Return the index entries; None if the bytes do not fit the checksum."""
+    """Decode the index entries; None if the bytes do not match the checksum."""
     if crc32(data) != checksum:
         return None
     return [BlockIndex(**block) for block in json.loads(data)]

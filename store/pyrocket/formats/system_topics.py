@@ -5,10 +5,10 @@ Source: `TopicValidator` (5.x; 4.9 has them in `TopicConfigManager`, `ScheduleMe
 """
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-"""Delayed messages; those of level n are in queue n - 1."""
+"""Delayed messages; messages of level n are in queue n - 1."""
 
 SCHEDULE_QUEUES = 18
-"""Its queues in the topic table, however many levels there are."""
+"""Its number of queues in the topic table, independent of the number of levels."""
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 """Messages with a due time of their own, all in queue 0."""
@@ -17,10 +17,10 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 """Half messages, all in queue 0."""
 
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-"""Op messages: each lists half messages that are resolved."""
+"""Op messages: each lists resolved half messages."""
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
-"""The consumer group whose offsets are how far the half and op topics have been processed."""
+"""The consumer group whose offsets show the progress in the half and op topics."""
 
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 """Half messages that reached the maximum number of checks."""
@@ -29,7 +29,7 @@ SINK_TOPIC = "rmq_sys_pyrocket_sink"
 """Ours: one message for each published batch of a sink."""
 
 POP_TOPIC = "rmq_sys_pyrocket_pop"
-"""Ours: what consumer groups have received and acked, one message for each change."""
+"""Ours: the messages that consumer groups have received and acked, one record for each change."""
 
 DAMAGED_TOPIC = "rmq_sys_damaged"
 """Ours: placeholders that repair wrote over damaged bytes of unknown messages."""
@@ -45,12 +45,12 @@ CLOSED_TO_SENDERS = frozenset(
         "TBW102",
     ]
 )
-"""Topics that users can neither create nor send to, besides those with `SYSTEM_PREFIX`."""
+"""Topics that users can neither create nor send to, in addition to those with `SYSTEM_PREFIX`."""
 
 SYSTEM_PREFIX = "rmq_sys_"
 
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
-"""Before a consumer group's name: its retry topic, and its dead-letter topic."""
+"""Prefixes of a consumer group's name in the names of its retry and dead-letter topics."""
 
 MADE_BY_BROKERS = frozenset(
     [
@@ -60,8 +60,8 @@ MADE_BY_BROKERS = frozenset(
         "RMQ_SYS_TRACE_TOPIC",
     ]
 )
-"""Topics that a broker creates when it starts, besides those closed to senders and those named
-after itself and its cluster; users may send to them."""
+"""Topics that a broker creates when it starts, and to which users may send. It also creates those
+closed to senders, and topics named after itself and its cluster."""
 
 REPLY_SUFFIX = "_REPLY_TOPIC"
-"""After the cluster's name: the topic for replies to requests."""
+"""Suffix of the cluster's name in the name of the topic for replies to requests."""

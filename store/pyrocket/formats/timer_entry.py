@@ -5,13 +5,13 @@
     16  physicalOffset (8)
     24  key (8)              hash of its topic and unique id: `_keys`
     32  size (4)
-    36  copies (4)           which copy of the message it is, 0 for the first; -1: a cancellation
-    40  check (8)            of all fields before it; zeros and torn entries do not match
+    36  copies (4)           number of the copy, 0 for the original; -1 for a cancellation
+    40  check (8)            check of all preceding fields; zeros and torn entries do not match
 
-A message may be re-appended while it waits: RocketMQ does so every two days (TIMER_ROLL_TIMES),
-this store before it deletes old log files. Then the last copy counts. A cancellation
-(TIMER_DEL_UNIQKEY) applies to the message with its key in the same slot: the second up to and
-including whose end messages are due.
+A pending message may be re-appended: RocketMQ does this every two days (TIMER_ROLL_TIMES), this
+store before it deletes old log files. Then only the last copy is delivered. A cancellation
+(TIMER_DEL_UNIQKEY) applies to the message with the same key in the same slot. A slot is a second;
+it contains the messages due after its start, up to and including its end.
 """
 
 import numpy as np
@@ -59,7 +59,7 @@ _LAST_FACTOR = np.uint64(0xFF51AFD7ED558CCD)
 
 
 def timer_entries(records: RecordFields, queue_offsets: Ints) -> TimerEntries:
-    """Return the entries of checked records of the timer topic, with their checks set."""
+    """Return the entries of checked records of the timer topic, including their checks."""
     columns = PropertyColumns(records.properties())
     entries = np.zeros(len(records), TIMER_ENTRY)
     entries["due"] = due_times(columns)
@@ -74,12 +74,12 @@ def timer_entries(records: RecordFields, queue_offsets: Ints) -> TimerEntries:
 
 
 def due_times(columns: PropertyColumns) -> Ints:
-    """Return when messages with these properties are due, epoch ms, at least 1.
+    """Return the due times of messages with these properties, epoch ms, at least 1.
 
-    A RocketMQ broker rounds TIMER_OUT_MS down to the second before, or to the one before that if
-    the time is a whole second, and delivers when that second is over. TIMER_DELIVER_MS is exact if
-    TIMER_OUT_MS was derived from it. A message with neither is due at once. Source:
-    `HookUtils.transformTimerMessage`, `TimerMessageStore.dequeue`.
+    A RocketMQ broker rounds TIMER_OUT_MS down to the start of its second (of the previous second,
+    if the time has no fraction) and delivers the message at the end of this second.
+    TIMER_DELIVER_MS is exact if TIMER_OUT_MS was derived from it. A message with neither is due at
+    once. Source: `HookUtils.transformTimerMessage`, `TimerMessageStore.dequeue`.
     """
     out = np.maximum(numbers(columns.column(TIMER_OUT_MS), _TIME), 0)
     wanted = numbers(columns.column(TIMER_DELIVER_MS), _TIME)
@@ -92,12 +92,12 @@ def due_times(columns: PropertyColumns) -> Ints:
 
 
 def slots(dues: Ints) -> Ints:
-    """Return the second of each due time: RocketMQ delivers and cancels by it."""
+    """Return the slot of each due time, a second by which RocketMQ delivers and cancels."""
     return (dues - 1) // SLOT_MS
 
 
 def slot_start(due_ms: int) -> int:
-    """Return the start of the slot of a due time, which is not part of the slot itself."""
+    """Return the start of the slot of a due time. The start itself is not part of the slot."""
     return (due_ms - 1) // SLOT_MS * SLOT_MS
 
 
@@ -115,8 +115,8 @@ def marks(entries: TimerEntries) -> Hashes:
 def delete_keys(topics: pa.StringArray, ids: pa.StringArray) -> pa.StringArray:
     """Return the keys for cancelling messages: topic, `+` and unique id; null if one is missing.
 
-    Source: `TimerMessageStore.buildDeleteKey`. RocketMQ 5.0 to 5.2, and 5.5 by default, leave out
-    the topic: then it is that of the cancellation.
+    Source: `TimerMessageStore.buildDeleteKey`. RocketMQ 5.0 to 5.2, and 5.5 by default, omit the
+    topic; then the topic of the cancellation is used.
     """
     return pc.if_else(
         pc.match_substring(ids, "+"), ids, pc.binary_join_element_wise(topics, ids, "+")
@@ -141,7 +141,7 @@ def _checks(entries: TimerEntries) -> Hashes:
 
 
 def check_of(*parts: Ints | Hashes) -> Hashes:
-    """Return a check of each row of four columns; zeros have no valid check."""
+    """Return a check of each row of four columns. A row of zeros never has a valid check."""
     check = np.full(len(parts[0]), 0x70795F72_6F636B65, np.uint64)
     for part, factor in zip(parts, _FACTORS, strict=True):
         check = _mixed(check ^ part.astype(np.uint64) * np.uint64(factor))
@@ -149,15 +149,15 @@ def check_of(*parts: Ints | Hashes) -> Hashes:
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """Return the values with every bit depending on all of them (as in MurmurHash3)."""
+    """Mix the bits of each value, as in MurmurHash3."""
     values = (values ^ values >> np.uint64(33)) * _LAST_FACTOR
     return np.asarray(values ^ values >> np.uint64(33))
 
 
 def _keys(records: RecordFields, columns: PropertyColumns, cancelled: pa.StringArray) -> Hashes:
-    """Return hashes of the messages' keys; a cancellation has the hash of the message it cancels.
+    """Return hashes of the messages' keys. A cancellation has the hash of the message it cancels.
 
-    A message without a unique id is identified by its born time and body checksum.
+    Messages without a unique id are identified by born time and body checksum.
     """
     ids = pc.coalesce(cancelled, columns.column(UNIQ_KEY))
     names = delete_keys(columns.column(REAL_TOPIC), ids)

@@ -1,11 +1,11 @@
-"""How many timers each bucket holds: consecutive rows of 40 bytes, little-endian.
+"""The number of timers in each bucket: consecutive rows of 40 bytes, little-endian.
 
- 0  timed (8)   indexed up to this queue offset
- 8  start (8)   the bucket's name; -1: a mark, which ends the rows of one update
-16  count (8)   entries added to it; of a mark: the number of rows before it
-24  sum (8)     of their checks, modulo 2^64; of a mark: of the checks of all rows before
-                it that are not marks
-32  check (8)   of all fields before it
+ 0  timed (8)   timers are indexed up to this queue offset
+ 8  start (8)   the bucket's name; -1 for a mark, which ends the rows of one update
+16  count (8)   entries added to the bucket; in a mark, the number of rows before it
+24  sum (8)     sum of the entries' checks, modulo 2^64; in a mark, sum of the checks of all
+                rows before it, except marks
+32  check (8)   check of all preceding fields
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ TallyRows = npt.NDArray[np.void]
 
 
 def tally_rows(timed: int, hours: dict[int, tuple[int, int]]) -> TallyRows:
-    """Return rows for counts and sums by bucket, and a mark; `sealed` makes them valid."""
+    """Return rows with the counts and sums by bucket, and a mark; `sealed` sets their checks."""
     rows = np.zeros(len(hours) + 1, TALLY)
     rows["timed"], rows["start"][:-1] = timed, list(hours)
     rows["count"][:-1] = [count for count, _ in hours.values()]
@@ -33,7 +33,7 @@ def tally_rows(timed: int, hours: dict[int, tuple[int, int]]) -> TallyRows:
 
 
 def sealed(rows: TallyRows, first: int = 0) -> TallyRows:
-    """Return all rows of a file, those from `first` on with their marks and checks set."""
+    """Return all rows of a file, with the marks and checks set from row `first` on."""
     rows = rows.copy()
     marks = rows["start"] == MARK
     new = np.arange(len(rows)) >= first
@@ -47,9 +47,9 @@ def sealed(rows: TallyRows, first: int = 0) -> TallyRows:
 
 
 def decode_tally(data: bytes, timed: int) -> TallyRows | None:
-    """Return the rows up to the mark of `timed`; None if it is missing or they are damaged.
+    """Return the rows up to the mark of `timed`; None if the mark is missing or a row is corrupt.
 
-    Rows after it are from a writer that died, or newer than `timed`.
+    Rows after the mark are newer than `timed`, or were written by a writer that died.
     """
     rows = np.frombuffer(data, TALLY, len(data) // TALLY_BYTES)
     at = np.flatnonzero((rows["start"] == MARK) & (rows["timed"] == timed))

@@ -1,16 +1,16 @@
-"""Blocks: raw records as a broker sends them to a client that decodes them, or receives them.
+"""Blocks: raw records that a broker sends to its clients or receives from them.
 
     header     32 bytes, little-endian: `HEADER`
-    sizes      bytes of each record: 4 bytes each
-    order      only with IN_ORDER: the rows in the order in which they were asked for, 4 bytes each
-    records    one after the other, in the order of the log, without what lies between them there
+    sizes      sizes of the records, 4 bytes each
+    order      only with IN_ORDER: the rows in the requested order, 4 bytes each
+    records    the records in log order, without gaps
 
-A block without records says how far a read has come, at its end or before an error. The records are
-checked by the broker when they are read, and once more by the client, since their lengths become
-positions in memory.
+A block without records reports the progress of a read, at its end or before an error. The broker
+checks the records when it reads them. The client checks them again, because it uses their lengths
+as positions in memory.
 
-In a block that a client sends, only magic, rows and bytes of the header are set. Its records are of
-one topic, and lack what an append sets.
+In a block from a client, only magic, rows and bytes of the header are set. Its records are of one
+topic, without the fields that an append sets.
 """
 
 import itertools
@@ -29,9 +29,9 @@ from pyrocket.formats.sealed_ranges import OPEN_END, SealedRanges
 from pyrocket.message import MessageQueue
 
 BLOCK_BYTES = 2 << 20
-"""Records of about this many bytes are sent together; a longer record is sent alone.
+"""Approximate size of the records of a block; a longer record has a block of its own.
 
-Both sides need a fifth less CPU time than with half of it."""
+Both sides need a fifth less CPU time than with blocks of half this size."""
 
 HEADER = np.dtype(
     [
@@ -45,8 +45,8 @@ HEADER = np.dtype(
         ("reserved", "<u4"),
     ]
 )
-"""range: which of the ranges that were asked for. rows, bytes: of the records. entries, records:
-what was examined since the block before, as `ScanTally` counts it, up to this block's records."""
+"""range: index of the requested range. rows, bytes: number and size of the records. entries,
+records: counts of `ScanTally` since the previous block, up to this block's records."""
 
 _MAGIC = 0x31425250  # "PRB1"
 _IN_ORDER, _SEALED = 1, 2
@@ -55,7 +55,7 @@ _INT = np.dtype("<i4")
 
 @dataclass(frozen=True)
 class Block:
-    """A block as received: see `HEADER`."""
+    """A received block: see `HEADER`."""
 
     range: int
     entries: int
@@ -66,7 +66,7 @@ class Block:
 def encode_block(
     part: RecordSlice | None, *, range_index: int = 0, entries: int = 0, records: int = 0
 ) -> bytes:
-    """Return records of one queue, or of several in an order, as a block."""
+    """Encode records of one queue, or of several queues with an order, as a block."""
     header = np.zeros((), HEADER)
     header["magic"], header["range"] = _MAGIC, range_index
     header["entries"], header["records"] = entries, records
@@ -81,7 +81,7 @@ def encode_block(
 
 
 def pieces(part: RecordSlice) -> Iterator[RecordSlice]:
-    """Yield a slice in pieces of about BLOCK_BYTES that are sealed whole, or not at all."""
+    """Yield a slice in pieces of about BLOCK_BYTES; a piece is either sealed or not."""
     if part.order is not None:
         yield part
         return
@@ -95,7 +95,7 @@ def pieces(part: RecordSlice) -> Iterator[RecordSlice]:
 
 
 def encode_records(records: memoryview, sizes: Ints) -> bytes:
-    """Return consecutive records as a block that a client sends."""
+    """Encode consecutive records as a block to be sent by a client."""
     header = np.zeros((), HEADER)
     header["magic"], header["rows"], header["bytes"] = _MAGIC, len(sizes), len(records)
     return b"".join([header.tobytes(), sizes.astype(_INT).tobytes(), records])
@@ -110,7 +110,7 @@ def decode_records(data: bytes) -> tuple[pa.Buffer, Ints]:
     rows, size = int(header["rows"]), int(header["bytes"])
     begin = HEADER.itemsize + rows * _INT.itemsize
     if header["magic"] != _MAGIC or header["flags"] or not rows or len(data) != begin + size:
-        raise ValueError("its header does not fit")
+        raise ValueError("its header is invalid")
     sizes = np.frombuffer(data, _INT, rows, HEADER.itemsize).astype(np.int64)
     if sizes.min() <= 0 or sizes.sum() != size:
         raise ValueError("its sizes do not add up")
@@ -118,9 +118,9 @@ def decode_records(data: bytes) -> tuple[pa.Buffer, Ints]:
 
 
 def decode_block(data: bytes, queues: list[MessageQueue], log_file_bytes: int) -> Block:
-    """Return a block, whose records share the memory of `data`; `queues` has that of each range.
+    """Decode a block, whose records share the memory of `data`; `queues` are those of the ranges.
 
-    Raises UnsupportedError for bytes that are no block, RecordDamagedError.
+    Raises UnsupportedError if the bytes are not a block, RecordDamagedError.
     """
     if len(data) < HEADER.itemsize:
         raise _not_a_block("it is too short")
@@ -129,9 +129,9 @@ def decode_block(data: bytes, queues: list[MessageQueue], log_file_bytes: int) -
     in_order = bool(header["flags"] & _IN_ORDER)
     lists = rows * _INT.itemsize * (1 + in_order)
     if header["magic"] != _MAGIC or len(data) != HEADER.itemsize + lists + size:
-        raise _not_a_block("its header does not fit")
+        raise _not_a_block("its header is invalid")
     if place >= len(queues):
-        raise _not_a_block("it is of a range that was not asked for")
+        raise _not_a_block("its range was not requested")
     part = None
     if rows:
         sizes = np.frombuffer(data, _INT, rows, HEADER.itemsize).astype(np.int64)
@@ -148,7 +148,7 @@ def decode_block(data: bytes, queues: list[MessageQueue], log_file_bytes: int) -
 
 
 def _placed(fields: RecordFields, *, sealed: bool, file_bytes: int) -> RecordFields:
-    """Return the records with their places in the log, which they name, once they are checked."""
+    """Check the records, and return them with their log offsets."""
     inside = (fields.starts >= 0) & (fields.sizes > 0)
     inside &= fields.starts <= len(fields.data) - fields.sizes
     if not inside.all() or int(fields.sizes.sum()) != len(fields.data):

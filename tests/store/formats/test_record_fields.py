@@ -57,9 +57,9 @@ def with_bytes(record, at, data):
 
 LIES = {
     "impossible size": whole(RECORD, size=90),
-    "runs out of the file": whole(RECORD, data=RECORD[:-1]),
-    "runs out": whole(RECORD, start=-1),
-    "out of the file": whole(RECORD, start=2**63 - 100),
+    "extends beyond the file": whole(RECORD, data=RECORD[:-1]),
+    "extends beyond": whole(RECORD, start=-1),
+    "beyond the file": whole(RECORD, start=2**63 - 100),
     "size differs": whole(RECORD, size=len(RECORD) - 1),
     "no record starts here": whole(with_bytes(RECORD, 4, b"\0\0\0\0")),
     "another physical offset": whole(RECORD, base=1),

@@ -82,7 +82,7 @@ def test_a_level_below_zero_is_refused_with_its_row():
     code, message = refusal(batch_of(delayLevel=[0, 1, -1]))
     assert (code, message) == (
         "MESSAGE_ILLEGAL",
-        "row 2 has the delay level -1; levels count from 1.",
+        "row 2 has the delay level -1; levels start at 1.",
     )
 
 
