@@ -1,4 +1,4 @@
-"""The services of one open store: made when they are first needed, and hooked into its writer."""
+"""Creates the services of an open store on first use and hooks them into its writer."""
 
 from dataclasses import replace
 from functools import partial
@@ -26,7 +26,7 @@ from pyrocket.services.transactions.transactions import Transactions
 
 
 def recovery_hooks(layout: Layout, clock: Clock) -> RecoveryHooks:
-    """Return how the services recover; every writer of a store needs them."""
+    """Return the recovery steps of the services; every writer of a store needs them."""
     return RecoveryHooks(
         after_unclean_end=[EmptyBatches(layout, clock).note_unclean_end],
         after_recovery=[partial(recover_timers, layout), skip_delivered],
@@ -35,7 +35,7 @@ def recovery_hooks(layout: Layout, clock: Clock) -> RecoveryHooks:
 
 
 class Services:
-    """The parts of an open store that are built on its reader and writer."""
+    """The services that share the reader and writer of an open store."""
 
     def __init__(
         self, layout: Layout, config: StoreConfig, clock: Clock, *, read_only: bool
@@ -57,12 +57,12 @@ class Services:
 
     @lazy_property
     def sink(self) -> Sink:
-        """Batches that become visible whole, exactly once."""
+        """Publishes batches atomically, exactly once."""
         return Sink(self.engine)
 
     @lazy_property
     def consumption(self) -> Consumption:
-        """What keeps the state of consumer groups."""
+        """Reads and saves the state of consumer groups."""
         return Consumption(self.engine)
 
     @lazy_property
@@ -77,17 +77,17 @@ class Services:
 
     @lazy_property
     def transactions(self) -> Transactions:
-        """Half messages and their decisions."""
+        """Sends, decides and checks half messages."""
         return Transactions(self.engine, self.sender)
 
     @lazy_property
     def runner(self) -> ServiceRunner:
-        """Runs what is due."""
+        """Runs the delivery services in the background."""
         return ServiceRunner(self.engine, [self.levels, self.timers.service])
 
     @lazy_property
     def hooks(self) -> Hooks:
-        """What all services have the writer call."""
+        """The functions of all services that the writer calls."""
         hooks = Hooks()
         for service in (self.sink, self.levels, self.timers, self.transactions, self.runner):
             service.hook_into(hooks)
@@ -96,11 +96,11 @@ class Services:
 
     @lazy_property
     def reader_delivery(self) -> ReaderDelivery:
-        """Has what is due delivered while the store is open for reading."""
+        """Lets due messages be delivered while the store is open for reading."""
         return ReaderDelivery(self.engine)
 
     def clean(self, *, hours: float | None, total_bytes: int | None, dry_run: bool) -> CleanReport:
-        """Delete what exceeds the limits, or preview that; see `Store.clean`."""
+        """Delete files beyond the limits, or only report them; see `Store.clean`."""
         check_limits(hours, total_bytes)
         if dry_run:
             staged = self.sink.clean_staging(dry_run=True)
@@ -108,7 +108,7 @@ class Services:
             report = preview(layout, reader, self.hooks, hours=hours, total_bytes=total_bytes)
         else:
             writer = self.engine.writer
-            # First: the writer would delete staged files, too, without counting them.
+            # Before the writer's cleaning, which deletes staged files without reporting them.
             staged = self.sink.clean_staging()
             report = writer.clean(hours=hours, total_bytes=total_bytes)
         return replace(report, staged_files=staged.files, staged_bytes=staged.bytes)

@@ -332,7 +332,7 @@ def test_an_index_inside_a_message_is_not_taken_for_that_of_the_file(store, sink
     with pytest.raises(SinkError) as caught:
         sink.publish(BATCH, [replace(part, file_bytes=length, checksum=checksum)])
     assert caught.value.code == "STAGED_BROKEN"
-    assert "as the upload has ended" in caught.value.message
+    assert "differs from the completed upload" in caught.value.message
 
 
 def test_a_published_batch_leaves_the_files_of_other_queries_alone(store, sink):

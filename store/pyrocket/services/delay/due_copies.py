@@ -1,8 +1,8 @@
-"""Copies of due messages for the topics and queues that they were sent to.
+"""Builds copies of due messages for their real topics and queues.
 
-A copy differs from the pending record only in its topic, queue, offsets and store time. It keeps
-the properties DELAY, REAL_TOPIC and REAL_QID, as in RocketMQ, and the flag of a committed
-transaction. Source: `ScheduleMessageService.messageTimeup`.
+A copy differs from the pending record only in its topic, queue, offsets and store time. As in
+RocketMQ, it keeps the properties DELAY, REAL_TOPIC and REAL_QID. It also keeps the flag of a
+committed transaction. Source: `ScheduleMessageService.messageTimeup`.
 """
 
 import logging
@@ -24,14 +24,14 @@ from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOP
 from pyrocket.metadata.topics import TopicConfig
 
 _NEVER_DELIVERED_TO = frozenset([HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC])
-"""RocketMQ drops messages for the half topic; in the others they would never become visible."""
+"""RocketMQ drops messages for the half topic; elsewhere they would never become visible."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Copies of the first `taken` messages; `dropped` of these have none."""
+    """Copies of the first `taken` messages; `dropped` of them have no copy."""
 
     batches: list[EncodedBatch]
     taken: int
@@ -47,12 +47,12 @@ def due_copies(
 ) -> Copies:
     """Return copies of checked records, in their order.
 
-    The order matters: a power failure may keep only the first copies, and recovery finds how far
-    delivery had come by the last one (`skip_delivered`). So a batch ends where the topic changes,
-    and `max_batches` may not be enough for all messages.
+    The order matters: only the first copies may survive a power failure, and recovery takes the
+    last surviving copy as the end of delivery (`skip_delivered`). Therefore a batch ends where the
+    topic changes, and `max_batches` may not suffice for all messages.
 
     A message for a deleted topic, or without a valid topic and queue, is dropped with a warning. If
-    its queue no longer exists, it goes to another queue of the topic.
+    its queue no longer exists, it is delivered to another queue of the topic.
     """
     places = real_places(PropertyColumns(run.properties()))
     known = [_Target.of(topics, name) for name in places.names]
@@ -75,7 +75,7 @@ def due_copies(
 
 @dataclass(frozen=True)
 class _Target:
-    """A topic as it is now; `queues` is 0 if nothing can be delivered to it."""
+    """The current state of a topic; `queues` is 0 if nothing can be delivered to it."""
 
     name: str
     name_bytes: int
@@ -92,7 +92,7 @@ class _Target:
 
 
 def _queue_ids(known: list[_Target], codes: Ints, wanted: Ints) -> Ints:
-    """Return the queue of each message, -1 for none."""
+    """Return the queue id of each message; -1 if it cannot be delivered."""
     if not known:
         return np.full(len(codes), -1)
     queues = np.array([each.queues for each in known])[codes]

@@ -1,10 +1,10 @@
-"""At a clean shutdown: writes the timer files that a RocketMQ 5 broker continues from.
+"""Writes, at a clean shutdown, the timer files from which a RocketMQ 5 broker continues.
 
-The broker reads `config/timercheck` and `timerlog/`, and builds its timer wheel from them. New
-timers are added after those of the last shutdown. Everything is rewritten if a timer was cancelled,
-or after a day, when RocketMQ has to roll timers that are far ahead. A crash while it is rewritten
-leaves a `timercheck` without any timer: a broker then reads the whole queue again, and may deliver
-timers twice, but loses none.
+The broker builds its timer wheel from `config/timercheck` and `timerlog/`. Usually only the timers
+that are new since the last shutdown are appended. Everything is rewritten if a timer was cancelled,
+or after a day, when RocketMQ has to roll timers that are due far in the future. A crash during the
+rewrite leaves a `timercheck` without timers: a broker then reads the whole queue again. It may
+deliver timers twice, but loses none.
 """
 
 import os
@@ -43,10 +43,11 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class _Handed:
-    """What the broker's files have: `pyrocket/handed.json`.
+    """The content of the broker's files, saved as `pyrocket/handed.json`.
 
-    timed, cursor: see `TimerProgress`. at_ms: when everything was rewritten. units: their number.
-    late_ms: the last second that was given to a timer because its own was over; 0 for none.
+    timed, cursor: see `TimerProgress`. at_ms: time of the last rewrite. units: number of units in
+        the timer log. late_ms: the last second assigned to a timer whose own second had passed; 0
+        if none.
     """
 
     timed: int
@@ -57,7 +58,7 @@ class _Handed:
 
 
 class JavaHandover:
-    """Writes RocketMQ's timer files of one store. Its callers hold the store exclusively."""
+    """Writes RocketMQ's timer files for one store. The caller must hold the store exclusively."""
 
     def __init__(self, layout: Layout, service: TimerService) -> None:
         self._layout, self._service = layout, service
@@ -65,13 +66,13 @@ class JavaHandover:
     def write(self, progress: TimerProgress, first_due: int, now_ms: int) -> None:
         """Write the pending timers, which are due at `first_due` or later.
 
-        All timers are in the index. Raises OSError, StoreDamagedError.
+        All timers must be indexed. Raises OSError, StoreDamagedError.
         """
         handed, second = self._handed(), now_ms - now_ms % SLOT_MS
         if handed is not None and handed.at_ms <= now_ms < handed.at_ms + HOLDS_MS:
             if (progress.queue_offset, progress.cursor) == (handed.timed, handed.cursor):
                 return
-            # Everything delivered since is before this time, everything pending after it.
+            # Timers delivered since are due before this time, pending timers after it.
             read_ms = min(second + SLOT_MS, slot_start(first_due))
             if read_ms > max(slot_start(progress.cursor[0]), handed.late_ms):
                 more = self._add(handed, progress, second)
@@ -81,7 +82,7 @@ class JavaHandover:
         self._write_files(min(second, slot_start(first_due)), self._write_all(progress, second))
 
     def _add(self, handed: _Handed, progress: TimerProgress, second: int) -> _Handed | None:
-        """Add units of new timers; None if everything has to be rewritten."""
+        """Append units for new timers; return None if everything has to be rewritten."""
         new = self._service.indexed_since(handed.timed, progress)
         if new is None or (handed.units and not self._layout.timer_log.is_dir()):
             return None
@@ -132,15 +133,15 @@ class JavaHandover:
 
 
 def _late_slot(pending: TimerEntries, second: int) -> int:
-    """Return the second given to timers whose own is over; 0 if there are none."""
+    """Return the second assigned to timers whose own second has passed; 0 if there are none."""
     return second if len(pending) and slot_start(int(pending["due"].min())) < second else 0
 
 
 class JavaTimerLog:
-    """The timer log of one store. Callers hold the store exclusively; all writes are durable."""
+    """The timer log of one store. Callers must hold the store exclusively; writes are durable."""
 
     def __init__(self, layout: Layout, file_bytes: int = 0) -> None:
-        """Open the log; new files have the size of existing ones, `file_bytes`, or RocketMQ's."""
+        """Open the log. New files are as large as existing ones, `file_bytes`, or RocketMQ's."""
         self._layout = layout
         sizes = (path.stat().st_size for path in sorted(layout.timer_log.glob("*")))
         sound = (size for size in sizes if units_per_file(size) > 0)
@@ -187,7 +188,7 @@ class JavaTimerLog:
         known: Units | None = None,
         known_places: Ints | None = None,
     ) -> None:
-        """Write units after `count` others; `known` are those of them in the same seconds."""
+        """Write units after `count` others; `known` are the existing units of the same seconds."""
         if known is not None and known_places is not None:
             both = np.concatenate((known, units))
             chain(both, np.concatenate((known_places, places)))

@@ -1,11 +1,10 @@
-"""Pending timers, as the index has them: all, those of one second, or those that are due next.
+"""Reads pending timers from the index: all, those of one second, or the next due ones.
 
-An entry of the index is not pending once the cursor has passed it, if it was cancelled, or if it
-was replaced by a copy.
+An index entry is pending unless the cursor has passed it, it was cancelled, or a copy replaced it.
 
-The timers that are due next are in memory (`TimerWindow`): about a minute of them, however many are
-pending. The window stays valid as long as the index only grows: if another process has added
-entries, only these are read.
+`TimerWindow` keeps the timers of about the next minute in memory, however many are pending. The
+window stays valid while the index only grows: of the entries that another process has added, only
+the new ones are read.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +41,7 @@ from pyrocket.services.delay.timer_index import (
 WINDOW_MS = 60_000
 _LONG_MS = 24 * HOUR_MS
 _MAX_ENTRIES = 100_000
-"""The window ends with the second in which it has so many entries."""
+"""The window ends with the second in which it reaches this number of entries."""
 
 _NOTHING = np.zeros(0, TIMER_ENTRY)
 Bools = npt.NDArray[np.bool_]
@@ -51,8 +50,8 @@ Bools = npt.NDArray[np.bool_]
 class PendingTimers:
     """Timers and cancellations by due time and queue offset.
 
-    alive: which entries are to be delivered. ahead: which entries are after the cursor; those of
-    the cursor's own second are included even if they are not.
+    alive: mask of the entries to deliver. ahead: mask of the entries after the cursor. The entries
+        include all of the cursor's own second, also those before the cursor.
     """
 
     def __init__(self, entries: TimerEntries, cursor: Cursor) -> None:
@@ -62,13 +61,13 @@ class PendingTimers:
 
     @property
     def pending(self) -> TimerEntries:
-        """The entries that are to be delivered."""
+        """The entries to deliver."""
         return self.entries[self.alive]
 
 
 @dataclass(frozen=True)
 class TimerProgress:
-    """How far timers are in the index (a queue offset), and how far they are delivered."""
+    """Timers are indexed up to `queue_offset`, and delivered up to `cursor`."""
 
     queue_offset: int
     cursor: Cursor
@@ -103,7 +102,7 @@ def read_pending(
 
 
 def read_second(index: TimerIndex, progress: TimerProgress, due_ms: int) -> PendingTimers:
-    """Return the pending timers of one second; the cursor's if that is later.
+    """Return the pending timers of one second, or of the cursor's second if that is later.
 
     Raises StoreDamagedError if the file of that hour lacks entries.
     """
@@ -117,9 +116,9 @@ def read_second(index: TimerIndex, progress: TimerProgress, due_ms: int) -> Pend
 
 
 def are_live(entries: TimerEntries) -> Bools:
-    """Return which entries are neither cancelled nor replaced.
+    """Return a mask of the entries that are neither cancelled nor replaced.
 
-    The entries have to be complete for each second that they are in.
+    For each second that occurs, all of its entries must be given.
     """
     copies = entries["copies"]
     alive = np.asarray(copies != CANCELS)
@@ -145,20 +144,20 @@ def _replaced(
 
 @dataclass(frozen=True)
 class Due:
-    """Due timers in order; `alive` tells which of them are to be delivered."""
+    """Due timers in order; `alive` is the mask of those to deliver."""
 
     entries: TimerEntries
     alive: Bools
 
     @property
     def last(self) -> Cursor:
-        """The cursor after their delivery."""
+        """The cursor after these timers are delivered."""
         return int(self.entries["due"][-1]), int(self.entries["queue_offset"][-1])
 
 
 @dataclass
 class _Window:
-    """All entries with low < due <= high, and how many bytes of each file were read for them."""
+    """All entries with low < due <= high, and the number of bytes read from each file."""
 
     low: int = 0
     high: int = 0
@@ -168,7 +167,7 @@ class _Window:
 
 
 class TimerWindow:
-    """The window on the index of one store. Its callers hold the write lock.
+    """The window on the index of one store. Callers must hold the write lock.
 
     Its methods raise StoreDamagedError if the index lacks entries.
     """
@@ -187,17 +186,17 @@ class TimerWindow:
         return Due(window.entries[rows], window.alive[rows])
 
     def next_due(self, page: SharedState) -> int:
-        """Return the due time of the first timer after the cursor, NEVER for none."""
+        """Return the due time of the first timer after the cursor, or NEVER."""
         cursor, window = cursor_of(page), self._look(page)
         first = _passed(window.entries, cursor)
         return int(window.entries["due"][first]) if first < len(window.entries) else NEVER
 
     def _look(self, page: SharedState) -> _Window:
-        """Return a window that has the first entry after the cursor, if there is one."""
+        """Return a window that contains the first entry after the cursor, if there is one."""
         cursor, window = cursor_of(page), self._window
         timed, structure = self._seen
         if structure != page[STRUCTURE]:
-            window = None  # The cursor may have been set back, and entries erased.
+            window = None  # The cursor may have been set back and entries erased.
         if window is not None and timed != page[TIMER_QUEUE_OFFSET] and not self._read_on(window):
             window = None
         if window is None or self._is_over(window, cursor):
@@ -209,7 +208,7 @@ class TimerWindow:
         return window.high < NEVER and _passed(window.entries, cursor) == len(window.entries)
 
     def _read(self, cursor: Cursor, timed: int) -> _Window:
-        """Return the window from the cursor's second on that has the next entries."""
+        """Return a window with the next entries, starting at the cursor's second."""
         low, tally = slot_start(max(cursor[0], 1)), self._index.tally.read(timed)
         self._index.check(tally, cursor[0])
         first = self._index.first_due(cursor, tally)
@@ -224,7 +223,7 @@ class TimerWindow:
     def _read_on(self, window: _Window) -> bool:
         """Add the new entries; return False if the window has to be read again.
 
-        That is the case if some of them are before the window, or if a file is shorter.
+        It must be read again if a new entry is before the window, or if a file has become shorter.
         """
         if any(self._index.length(start) < read for start, read in window.read.items()):
             return False
@@ -235,7 +234,7 @@ class TimerWindow:
         return True
 
     def _new(self, window: _Window, tally: Tally | None = None) -> TimerEntries:
-        """Return the entries that the files of the window have got since the last call."""
+        """Return the entries added to the files of the window since the last call."""
         parts = [_NOTHING]
         for start in self._starts(window):
             if window.low < start + HOUR_MS and start < window.high:
@@ -267,12 +266,12 @@ class TimerWindow:
 
 
 def cursor_of(page: SharedState) -> Cursor:
-    """Return how far timers are delivered."""
+    """Return the cursor of timer delivery."""
     return page[TIMER_READ_TIME], page[TIMER_READ_OFFSET]
 
 
 def _passed(entries: TimerEntries, cursor: Cursor) -> int:
-    """Return how many of the sorted entries are not after the cursor."""
+    """Return the number of sorted entries up to the cursor."""
     due, at = cursor
     first, last = np.searchsorted(entries["due"], [due, due + 1])
     return int(first + np.searchsorted(entries["queue_offset"][first:last], at, side="right"))

@@ -2,8 +2,8 @@
 
 The messages of level n are in queue n - 1 of SCHEDULE_TOPIC_XXXX. All have the same delay, so they
 become due in the order of the queue; the tags code of a queue entry is the due time. Each level has
-a cursor in the shared state. It moves in the append that delivers, so that a crash at any point
-delivers each message once.
+a cursor in the shared state. The append that delivers a message also advances the cursor, so each
+message is delivered once, even after a crash.
 """
 
 import logging
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DeliveryLimits:
-    """Limits of one append: other writers wait for the write lock meanwhile."""
+    """Limits of one append, during which other writers wait for the write lock."""
 
     messages: int = 4096
     bytes: int = 8 * 1024 * 1024
@@ -62,7 +62,7 @@ class ScheduleService:
         delivery = _Delivery(self._limits)
         with writer.try_exclusive():
             pending = list(self._pending(writer.page.cursors()))
-            # A level that fills an append by itself must not delay the others.
+            # A level that fills a whole append must not delay the other levels.
             for level, start, end in sorted(pending, key=lambda one: one[0] < self._first_level):
                 if delivery.has_room:
                     self._take(delivery, level, start, end, now_ms)
@@ -76,13 +76,13 @@ class ScheduleService:
         return min((self._head_due(level, at, now_ms) for level, at, _ in heads), default=NEVER)
 
     def lowest_pending(self) -> int:
-        """Return the lowest log offset of a pending message: the log is kept from there on.
+        """Return the lowest log offset of a pending message; later log files are not deleted.
 
-        Nothing is re-appended: a message is pending for the delay of its level at most.
+        Messages are not re-appended, because they are pending for at most the delay of their level.
         """
         cursors = self._reader.cursors() or saved_cursors(self._layout)
         heads = (self._read(level, at, at + 1) for level, at, _ in self._pending(cursors))
-        # A damaged message holds all files until it is due, and is skipped then.
+        # A damaged message prevents all deletions until it is due and skipped.
         starts = (0 if head is None else int(head.records.physical_offset[0]) for head in heads)
         return min(starts, default=EVERYTHING_MAY_GO)
 
@@ -96,7 +96,7 @@ class ScheduleService:
                 yield level, start, has.maximum
 
     def _used_levels(self) -> list[int]:
-        """Return the levels that ever had a message; most stores use only a few."""
+        """Return the levels that have ever had a message; most stores use only a few."""
         try:
             names = os.listdir(self._layout.topic_queues(SCHEDULE_TOPIC))
         except FileNotFoundError:
@@ -105,7 +105,7 @@ class ScheduleService:
         return [level for level in levels if level <= len(self._delays_ms)]
 
     def _take(self, delivery: "_Delivery", level: int, start: int, end: int, now_ms: int) -> None:
-        """Add the due messages of a level to the append, as far as it has room."""
+        """Add due messages of a level to the append while it has room."""
         end = min(end, start + self._limits.messages - delivery.messages)
         piece = self._read(level, start, end)
         if piece is None:
@@ -135,9 +135,10 @@ class ScheduleService:
     def _due(self, piece: RecordSlice, level: int, now_ms: int) -> Ints:
         """Return the due times of messages.
 
-        A message that is due later than its level allows was stored before the clock was set back,
-        and is due at once, as in RocketMQ. As store times never decrease here, it may also have
-        been sent after that; then its delay counts from its born time.
+        A message whose due time is further away than its level's delay was usually stored before
+        the clock was set back. It is due at once, as in RocketMQ. Because store times never
+        decrease here, it may also have been sent after the clock was set back; then its delay is
+        counted from its born time.
         """
         delay = self._delays_ms[level - 1]
         due = piece.tags_codes
@@ -178,9 +179,10 @@ class _Delivery:
         self.bytes += sum(batch.data.size for batch in copies.batches)
 
     def append(self, writer: Writer) -> None:
-        """Append the copies; the caller holds the write lock."""
+        """Append the copies; the caller must hold the write lock."""
         if self.batches:
-            # Never refused on a full disk: the pending messages keep old log files in use.
+            # Allowed on a full disk: until they are delivered, messages prevent the deletion of
+            # files.
             writer.append(self.batches, moves=self.moves, make_room=False)
         elif self.moves:
             writer.move(self.moves)

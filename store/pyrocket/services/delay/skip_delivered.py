@@ -1,10 +1,9 @@
-"""After a crash: moves the cursors of the delay levels past messages that were delivered.
+"""Moves the cursors of the delay levels past delivered messages after a crash.
 
-The cursors are saved with the checkpoint, as they were before its flush. Copies that were delivered
-later are in the part of the log that recovery reads: they are found there, and their messages are
-not delivered again. Copies are appended in the order of their queue (`due_copies`), and recovery
-keeps the first part of an append. So all messages of a level up to the last one with a copy were
-delivered.
+The checkpoint saves the cursors as they were before its flush. Recovery reads the log after the
+checkpoint and finds the copies appended there, so their messages are not delivered again. Copies
+are appended in queue order (`due_copies`), and recovery keeps the first part of an append. So if a
+message has a copy, all earlier messages of its level were delivered, too.
 """
 
 import logging
@@ -54,7 +53,7 @@ class Delivered:
     def find(self, scheduled: RecordFields) -> Ints:
         """Return the index of each scheduled message's mark; -1 if it was not delivered.
 
-        A message after the copy was scheduled again since then.
+        A message after the copy in the log was scheduled again later, and is not delivered yet.
         """
         found = pc.index_in(delivery_marks(scheduled), value_set=self.marks)
         at = pc.fill_null(found, _NOWHERE).to_numpy()
@@ -78,10 +77,10 @@ def delivered_since(log: CommitLog, start: int, end: int) -> Delivered:
 
 
 def skip_delivered(store: Recovered) -> None:
-    """Move the cursors of the delay levels over what has been delivered.
+    """Move the cursors of the delay levels past delivered messages.
 
-    After a clean shutdown the cursors are exact. After any other, the log was recovered from
-    CHECKPOINTED on: what was delivered since the cursors were saved lies there.
+    After a clean shutdown the cursors are exact. After an unclean one, all copies appended since
+    the cursors were saved are in the log from CHECKPOINTED on, the part that was recovered.
     """
     if store.clean:
         return
@@ -104,7 +103,7 @@ def skip_delivered(store: Recovered) -> None:
 def _pending(
     queues: QueueTable, page: SharedState, log_start: int
 ) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield the levels that have pending messages by their cursors, with their queue offsets."""
+    """Yield the levels whose cursor is before the end of their queue, with both queue offsets."""
     for topic, queue_id in queues.on_disk():
         if topic == SCHEDULE_TOPIC and queue_id < MAX_DELAY_LEVELS:
             queue = queues.get(topic, queue_id)
@@ -115,9 +114,9 @@ def _pending(
 
 
 def _end_of_delivered(delivered: Delivered, pieces: Iterable[RecordSlice]) -> int:
-    """Return the queue offset after the last delivered message, 0 for none.
+    """Return the queue offset after the last delivered message; 0 if there is none.
 
-    Of several messages with the same mark, only the first was delivered for certain.
+    If several messages have the same mark, only the first was certainly delivered.
     """
     marks: list[Ints] = [np.zeros(0, np.int64)]
     offsets: list[Ints] = [np.zeros(0, np.int64)]
@@ -131,7 +130,7 @@ def _end_of_delivered(delivered: Delivered, pieces: Iterable[RecordSlice]) -> in
 
 
 def _delivered_of(run: RecordFields) -> Iterator[RecordFields]:
-    # Most messages of a log were never scheduled, and the search is cheap.
+    # A cheap search first: most messages of a log were never scheduled.
     scheduled = pc.match_substring(run.properties(), f"{REAL_TOPIC}\x01".encode())
     some = _rows(run, scheduled)
     chosen = _rows(some, are_delivered(some))
@@ -148,10 +147,10 @@ _NAMES = (UNIQ_KEY, DELAY, TIMER_OUT_MS, REAL_TOPIC, REAL_QID)
 
 
 def delivery_marks(run: RecordFields) -> pa.StringArray:
-    """Return a text for each checked record that a scheduled message and its copy share.
+    """Return a mark for each checked record: a text that a scheduled message shares with its copy.
 
-    The id alone is not enough: RocketMQ schedules a message that a consumer could not process again
-    and again with the same id, and mostly with another level.
+    The message id alone is not enough: RocketMQ schedules a failed message for retry with the same
+    id each time, usually with another level.
     """
     properties = PropertyColumns(run.properties())
     numbers = (run.field("born_timestamp"), run.field("crc"), run.body_length)
@@ -164,7 +163,7 @@ def delivery_marks(run: RecordFields) -> pa.StringArray:
 
 
 def are_delivered(run: RecordFields) -> pa.BooleanArray:
-    """Return which checked records are copies: they are in the topic that they name."""
+    """Return a mask of the checked records that are copies: they are in their real topic."""
     properties = PropertyColumns(run.properties())
     home = properties.column(REAL_TOPIC).cast(pa.binary())
     waited = pc.or_(

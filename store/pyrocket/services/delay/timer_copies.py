@@ -1,8 +1,9 @@
-"""Copies of timers: of those that are due for their topics, of those in old files for the queue.
+"""Builds copies of timers: of due timers for their topics, of pending ones for the timer queue.
 
-The second kind keeps pending timers when their log files are deleted. RocketMQ does the same every
-two days with timers that its wheel cannot hold: a copy counts in TIMER_ROLL_TIMES how often that
-was done, and replaces the message it was made of. A cancellation is kept as long as its timer.
+The second kind preserves pending timers whose log files are about to be deleted. Every two days,
+RocketMQ does the same with timers that its wheel cannot hold. A copy replaces its original, and its
+property TIMER_ROLL_TIMES is the number of times it was copied. A cancellation is copied together
+with its timer.
 """
 
 import logging
@@ -44,11 +45,11 @@ def copies_of_due(
     max_bytes: int,
     max_topics: int,
 ) -> tuple[Sequence[EncodedBatch], Due]:
-    """Return the copies for one append, and the part of `due` that they deliver.
+    """Return the copies for one append, and the part of `due` that it delivers.
 
-    It has limits, because other writers wait for the write lock meanwhile.
-    The copies of a queue are in the order of due times and queue offsets. A timer whose record is
-    no longer in the log is left out with a warning.
+    The append is limited because other writers wait for the write lock during it. The copies of a
+    queue are ordered by due time and queue offset. A timer whose record is no longer in the log is
+    skipped with a warning.
     """
     due = _within_max_bytes(due, max_bytes)
     entries, places, sizes = ordered(due.entries[due.alive])
@@ -96,7 +97,7 @@ def _with_few_topics(
 def _are_the_same(
     records: RecordFields, columns: PropertyColumns, entries: TimerEntries
 ) -> npt.NDArray[np.bool_]:
-    """Return which records are those that the entries were made of."""
+    """Return a mask of the records from which the entries were made."""
     same = of_timer_topic(records) & (records.queue_offset == entries["queue_offset"])
     return np.asarray(same & (due_times(columns) <= entries["due"]))
 
@@ -140,7 +141,7 @@ def _copies(found: Scattered, times: Ints, file_bytes: int) -> EncodedBatch:
     properties = without_crc(records.properties())
     marked = _with_times(properties, times)
     lengths, longer = records.properties_length, pc.binary_length(marked).to_numpy()
-    # Without TIMER_ROLL_TIMES, a timer is delivered twice if a power failure precedes the deletion.
+    # Without TIMER_ROLL_TIMES, a power failure before the deletion would deliver a timer twice.
     fits = (longer <= MAX_PROPERTIES_BYTES) & (
         records.sizes + longer - lengths <= file_bytes - BLANK_BYTES
     )
@@ -150,7 +151,7 @@ def _copies(found: Scattered, times: Ints, file_bytes: int) -> EncodedBatch:
 
 
 def _with_times(properties: pa.BinaryArray, times: Ints) -> pa.BinaryArray:
-    """Return the blocks with TIMER_ROLL_TIMES at the end: of several, the last one counts."""
+    """Return the blocks with TIMER_ROLL_TIMES appended; the last value of a property is valid."""
     closed = pc.or_(pc.ends_with(properties, b"\x02"), pc.equal(properties, b""))
     nothing, end = pa.scalar(b"", pa.binary()), pa.scalar(b"\x02", pa.binary())
     return pc.binary_join_element_wise(

@@ -1,18 +1,19 @@
 """The index of timers by due time: a file for each hour, `pyrocket/timers/<20 digits>`.
 
-It can be rebuilt from the queue of the timer topic, which is the truth. A file grows by whole
-entries (`formats.timer_entry`) in any order, and is deleted when all of them have been delivered
-durably. A torn entry is overwritten by the next ones or ignored; an entry that was written twice
-counts once.
+The index can be rebuilt from the queue of the timer topic. Entries (`formats.timer_entry`) are
+appended to a file in any order, and the file is deleted when all of them have been delivered
+durably. A torn entry is overwritten by the next entries or ignored; a duplicate entry is counted
+once.
 
 The tally, `pyrocket/timers/tally`, has the number of entries and the sum of their checks for each
-file. A row is written after the entries and before TIMER_QUEUE_OFFSET moves, so that for the offset
-in the shared state the tally has exactly the entries below it (`formats.timer_tally`). If a file
-lacks entries, or a file or the tally is missing or invalid, the index is damaged and is rebuilt
-from the queue. A crash does not cause that: entries are flushed before the queue offset is saved.
+file. A row is written after the entries and before TIMER_QUEUE_OFFSET moves. So the tally covers
+exactly the entries below the offset in the shared state (`formats.timer_tally`). If a file lacks
+entries, or a file or the tally is missing or invalid, the index is damaged and is rebuilt from the
+queue. A crash does not cause that: entries are flushed before the queue offset is saved.
 
-A file is named by an epoch time in ms: it has the due times of one hour after that time. So a
-second of the timer wheel, which includes its end but not its begin, is in one file.
+A file is named after an epoch time in ms and covers the due times of one hour after it. A second of
+the timer wheel excludes its start and includes its end, as these hours do, so it is always in one
+file.
 
 In this module, `timed` is a queue offset of the timer topic.
 """
@@ -45,10 +46,10 @@ from pyrocket.formats.timer_tally import (
 
 _ENTRIES_AT_ONCE = 32_768
 _MAX_BUCKET_BYTES = ENTRY_BYTES * 200_000_000
-"""Of the file of one hour."""
+"""Maximum size of the file of one hour."""
 
 Chosen = Callable[[TimerEntries], npt.NDArray[np.bool_]]
-"""Returns a mask of the entries that are chosen."""
+"""Returns a mask of the chosen entries."""
 
 Cursor = tuple[int, int]
 """Due time and queue offset of the last timer that was delivered or dropped: the read position."""
@@ -60,7 +61,7 @@ _FEW_ROWS = 1024
 _NO_ROWS = np.zeros(0, TALLY)
 
 Hours = dict[int, tuple[int, int]]
-"""Start time of a file → number of its entries, and the sum of their checks."""
+"""Start time of a file → number of its entries and sum of their checks."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Tally:
     hours: Hours
 
     def from_time(self, due_ms: int) -> list[int]:
-        """Return the files that must exist if those before that time may be deleted."""
+        """Return the files that must exist, given that files before `due_ms` may be deleted."""
         return [
             start for start, (count, _) in self.hours.items() if count and start + HOUR_MS >= due_ms
         ]
@@ -81,7 +82,7 @@ class Tally:
         return np.asarray(part["check"][part["queue_offset"] < self.timed])
 
     def check(self, start: int, checks: Iterable[Hashes]) -> None:
-        """Raise StoreDamagedError unless these are the checks of all entries of a file.
+        """Raise StoreDamagedError unless `checks` are those of all entries of a file.
 
         Duplicates are valid: after a crash the same entries are written again.
         """
@@ -101,7 +102,7 @@ def index_damaged(what: str) -> StoreDamagedError:
 
 
 class TimerTally:
-    """The tally file of one store. Changing it requires the write lock, reading does not."""
+    """The tally file of one store. Writing requires the write lock, reading does not."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / TALLY_NAME
@@ -129,8 +130,8 @@ class TimerTally:
     ) -> None:
         """Add the entries of the queue offsets [before, timed).
 
-        `saved` returns an earlier `timed` that must stay readable, and a due time before which
-        files may be deleted. Raises StoreDamagedError, OSError.
+        `saved` returns an earlier `timed` whose tally must stay readable, and a due time before
+        which files may be deleted. Raises StoreDamagedError, OSError.
         """
         rows, tally = self._known(before)
         if len(rows) > 4 * len(tally.hours) + _FEW_ROWS:
@@ -171,7 +172,7 @@ class TimerTally:
 
 
 def count_by_hour(entries: TimerEntries) -> Hours:
-    """Return number and check sum of sealed entries without duplicates, by file."""
+    """Return the number and the sum of checks of sealed entries by file, without duplicates."""
     starts = (entries["due"] - 1) // HOUR_MS * HOUR_MS
     names, of = np.unique(starts, return_inverse=True)
     sums = np.zeros(len(names), np.uint64)
@@ -215,7 +216,7 @@ def _summed(checks: Hashes) -> tuple[int, int]:
 
 
 class TimerIndex:
-    """The index files of one store. Changing them requires the write lock, reading does not."""
+    """The index files of one store. Writing requires the write lock, reading does not."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -223,7 +224,7 @@ class TimerIndex:
 
     @property
     def is_there(self) -> bool:
-        """Whether the index was created since the store was made, copied or repaired."""
+        """Whether the index exists; it is missing in a new, copied or repaired store."""
         return self._folder.is_dir()
 
     def starts(self) -> list[int]:
@@ -239,7 +240,7 @@ class TimerIndex:
         io.make_directory(self._folder)
 
     def add(self, entries: TimerEntries) -> None:
-        """Append sealed entries to their files. Raises OSError; some may be written then."""
+        """Append sealed entries to their files. After an OSError, some may have been written."""
         self.make()
         hours = (entries["due"] - 1) // HOUR_MS
         order = np.argsort(hours, kind="stable")
@@ -267,7 +268,7 @@ class TimerIndex:
         return length - length % ENTRY_BYTES
 
     def parts(self, start: int, position: int = 0) -> Iterator[TimerEntries]:
-        """Yield the valid entries of a file from byte `position` on, some thousands at a time."""
+        """Yield the valid entries of a file from byte `position` on, a few thousand at a time."""
         try:
             descriptor = io.open_file(self._path(start), os.O_RDONLY)
         except FileNotFoundError:
@@ -286,8 +287,7 @@ class TimerIndex:
     ) -> TimerEntries:
         """Return the chosen entries of a file from byte `position` on.
 
-        With a tally, raises StoreDamagedError if the file lacks entries; checked only if the whole
-        file is read.
+        With a tally and `position` 0, raises StoreDamagedError if the file lacks entries.
         """
         parts, known = [np.zeros(0, TIMER_ENTRY)], []
         for part in self.parts(start, position):
@@ -312,7 +312,7 @@ class TimerIndex:
                 tally.check(start, map(tally.checks_of, self.parts(start)))
 
     def recount(self, timed: int) -> None:
-        """Write the tally again, durably. The caller knows that the files are complete."""
+        """Rewrite the tally durably from the files, which must be complete."""
         hours: Hours = {}
         for start in self.starts():
             found = self.chosen(start, lambda part: part["queue_offset"] < timed)
@@ -345,7 +345,7 @@ class TimerIndex:
         return erased
 
     def first_due(self, cursor: Cursor, tally: Tally | None = None) -> int:
-        """Return the earliest due time after the cursor, NEVER for none.
+        """Return the earliest due time after the cursor, or NEVER.
 
         With a tally, raises StoreDamagedError if a file that is read lacks entries.
         """
@@ -358,7 +358,7 @@ class TimerIndex:
         return NEVER
 
     def remove_before(self, due_ms: int) -> None:
-        """Delete the files whose due times are all before that time."""
+        """Delete the files whose due times are all before `due_ms`."""
         for start in self.starts():
             if start + HOUR_MS < due_ms:
                 io.unlink(self._path(start))
@@ -382,7 +382,7 @@ class TimerIndex:
         try:
             descriptor = io.open_file(path, os.O_RDONLY)
         except FileNotFoundError:
-            return  # Deleted meanwhile.
+            return  # Deleted in the meantime.
         try:
             io.sync(descriptor)
         except OSError as error:
@@ -395,7 +395,7 @@ class TimerIndex:
 
 
 def are_after(entries: TimerEntries, cursor: Cursor) -> npt.NDArray[np.bool_]:
-    """Return which entries are after the cursor."""
+    """Return a mask of the entries after the cursor."""
     due, at = cursor
     same = (entries["due"] == due) & (entries["queue_offset"] > at)
     return np.asarray((entries["due"] > due) | same)

@@ -1,8 +1,8 @@
-"""What the log has about timers: those that were sent, those that were delivered, the rest.
+"""Reads timers from the log: sent, delivered and pending ones.
 
-The queue of the timer topic has all timers that were sent. A delivered timer has a copy after it in
-the log, with its key and due time. Together they tell which timers are pending, so that the index
-can be recovered or rebuilt.
+The queue of the timer topic has all timers that were sent. A delivered timer has a copy with its
+key and due time later in the log. Timers without such a copy are pending; the index is recovered
+and rebuilt from them.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ _AT_ONCE = 65_536
 def read_timers(
     log: CommitLog, queue: ConsumeQueue, start: int, stop: int
 ) -> Iterator[TimerEntries]:
-    """Yield the timers at the queue offsets [start, stop), some thousands at a time.
+    """Yield the timers at the queue offsets [start, stop), a few thousand at a time.
 
     A damaged record, or one whose log file was deleted, is skipped.
     """
@@ -58,13 +58,13 @@ def read_timers_with_times(
 
 
 def of_timer_topic(records: RecordFields) -> Bools:
-    """Return which records are in the timer topic."""
+    """Return a mask of the records in the timer topic."""
     same = pc.equal(records.topics(), TIMER_TOPIC.encode())
     return np.asarray(same.to_numpy(zero_copy_only=False), bool)
 
 
 def ordered(entries: TimerEntries) -> tuple[TimerEntries, Ints, Ints]:
-    """Return entries in the order of the log, with their log offsets and sizes."""
+    """Return the entries in log order, with their log offsets and sizes."""
     entries = entries[np.argsort(entries["physical_offset"], kind="stable")]
     return entries, entries["physical_offset"], entries["size"].astype(np.int64)
 
@@ -78,7 +78,7 @@ def read_delivered_copies(log: CommitLog, start: int, end: int) -> TimerEntries:
 
 
 def read_copies_since(log: CommitLog, stored_ms: int, end: int) -> TimerEntries:
-    """Return the delivered copies stored since a time, as far as the log is readable."""
+    """Return the delivered copies stored since `stored_ms` in the readable part of the log."""
     starts = log.run.starts()
     while len(starts) > 1 and 0 < _first_stored(log, starts[1]) < stored_ms:
         starts = starts[1:]
@@ -87,7 +87,7 @@ def read_copies_since(log: CommitLog, stored_ms: int, end: int) -> TimerEntries:
 
 
 def have_copies(entries: TimerEntries, copies: TimerEntries) -> Bools:
-    """Return which entries have a delivered copy after them in the log."""
+    """Return a mask of the entries that have a delivered copy later in the log."""
     if not len(copies):
         return np.zeros(len(entries), bool)
     known, of = np.unique(marks(copies), return_inverse=True)
@@ -135,15 +135,15 @@ _SLACK_MS = 2000
 def read_undelivered(
     log: CommitLog, queue: ConsumeQueue, start: int, progress: TimerProgress, page: SharedState
 ) -> Iterator[TimerEntries]:
-    """Yield sealed entries of the pending timers from the queue offset `start` on, from the log.
+    """Yield sealed entries of the pending timers from queue offset `start` on, read from the log.
 
-    All of them had been in the index, as `progress` says. What is due after the store time of
-    `page` was not delivered.
+    They are the timers that were indexed according to `progress`. A timer that is due after the
+    store time of `page` was not delivered.
 
-    A timer is delivered if the cursor is past its due time. Two kinds of timers are uncertain: one
-    that was sent when the cursor was already past its due time may be pending, and one before the
-    cursor's time may have been delivered before the clock was set back. These are few, and their
-    copies are looked for in the log, from the time on at which they were due.
+    A timer is delivered if the cursor is past its due time, with two exceptions. A timer that was
+    sent when the cursor was already past its due time may be pending. A timer after the cursor may
+    have been delivered before the clock was set back. These are few; the log is searched for their
+    copies from their due time on.
     """
     cursor, uncertain = progress.cursor, [np.zeros(0, TIMER_ENTRY)]
     for entries, stored in read_timers_with_times(log, queue, start, progress.queue_offset):

@@ -1,9 +1,9 @@
-"""Recovers the timer index after a crash: it has all pending timers and nothing else.
+"""Recovers the timer index after a crash, so that it holds exactly the pending timers.
 
-The saved cursors tell which timers were in the index and delivered at the last checkpoint. The log
-has what happened since: later timers are added, and timers with a delivered copy are erased. So a
-power failure loses nothing and delivers nothing twice. A RocketMQ 5 broker that ran in between has
-noted its progress in `config/timercheck`. If the index is missing, as in a copy, or damaged, it is
+The saved cursors show which timers were indexed and delivered at the last checkpoint. The log shows
+later changes: new timers are added, and timers with a delivered copy are erased. So a power failure
+neither loses a timer nor delivers it twice. A RocketMQ 5 broker that ran in the meantime has saved
+its progress in `config/timercheck`. If the index is damaged, or missing as in a copied store, it is
 rebuilt from the queue.
 """
 
@@ -103,7 +103,7 @@ class _Recovery:
         self._follow_java()
 
     def _is_intact(self) -> bool:
-        """Return whether the index has all pending timers below the saved queue offset."""
+        """Return whether the index contains all pending timers below the saved queue offset."""
         index = self._index
         if not index.is_there:
             return False
@@ -133,13 +133,13 @@ class _Recovery:
             self._index.tally.add(self._queue_offset, stop, hours, lambda: (self._queue_offset, 0))
 
     def _is_delivered(self, entries: TimerEntries) -> Bools:
-        """Return which timers were delivered, though the saved cursors do not tell."""
+        """Return a mask of the timers delivered since the cursors were saved, or by a broker."""
         # `timercheck` has no checksum; a timer that the broker delivered has a copy in the log.
         possible = entries["due"] <= self._page[STORE_TIME] + _SLACK_MS
         java = delivered_by(self._java, entries) & possible
         rows = np.flatnonzero(np.isin(entries["key"], self._delivered["key"]))
         if len(rows):
-            # An entry may be due later than its message, and two timers may share a key.
+            # An entry may be due later than its message, and two timers may have the same key.
             some, places, sizes = ordered(entries[rows])
             found = read_scattered(self._log, places, sizes)
             exact = timer_entries(found.fields(), some["queue_offset"][found.at])
@@ -149,7 +149,7 @@ class _Recovery:
         return java
 
     def _follow_java(self) -> None:
-        """Move the read position to the broker's, but not past a pending timer."""
+        """Move the read position to the broker's position, but not past a pending timer."""
         page = self._page
         first = self._index.first_due(self._cursor)
         reached = min(self._java.read_ms, first) - 1
@@ -159,8 +159,8 @@ class _Recovery:
     def _delivered_copies(self) -> TimerEntries:
         """Return the delivered copies since the checkpoint.
 
-        After a clean shutdown, only those of the last log file are needed, and only if a broker
-        ran: it delivers late timers before its own read position.
+        After a clean shutdown, they are needed only if a broker ran, which delivers late timers
+        before its own read position; then those in the last log file suffice.
         """
         end = self._page[PUBLISHED]
         start = self._page[CHECKPOINTED]

@@ -1,9 +1,10 @@
 """Delivery of timers: RocketMQ 5's `TimerMessageStore`.
 
 RocketMQ has a wheel of seconds and a log of the timers in each. Here the queue of the timer topic
-is the truth, and three cursors of the shared state tell what is delivered: TIMER_QUEUE_OFFSET, how
-far the queue is in the index, and TIMER_READ_TIME with TIMER_READ_OFFSET, the due time and queue
-offset of the last timer that was delivered. Timers in the index after that position are pending.
+is indexed by due time. Three cursors in the shared state record the progress: TIMER_QUEUE_OFFSET is
+the queue offset up to which timers are indexed; TIMER_READ_TIME and TIMER_READ_OFFSET are the due
+time and queue offset of the last delivered timer. Timers in the index after that position are
+pending.
 """
 
 import logging
@@ -56,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TimerLimits:
-    """Limits of one append, and how many timers are indexed under one write lock."""
+    """Limits of one append, and the number of timers indexed in one exclusive section."""
 
     messages: int = 4096
     bytes: int = MAX_BYTES
@@ -75,9 +76,9 @@ class TimerService:
         self._window = TimerWindow(self.index)
 
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
-        """Read new timers into the index, then deliver due ones; return the number of both.
+        """Index new timers, then deliver due ones; return the sum of both numbers.
 
-        Nothing is delivered before all new timers are in the index: one may be a cancellation.
+        Timers are delivered only when all new ones are indexed, since these may be cancellations.
         """
         if not self._layout.topic_queues(TIMER_TOPIC).is_dir():
             return 0
@@ -92,7 +93,7 @@ class TimerService:
             return indexed + self._deliver(writer, now_ms)
 
     def next_due(self, writer: Writer, now_ms: int) -> int:
-        """Return the earliest due time, now if there are new timers, NEVER if none is pending."""
+        """Return the earliest due time, `now_ms` if there are new timers, or NEVER."""
         end = writer.next_offset(TIMER_TOPIC, 0)
         if not end:
             return NEVER
@@ -101,9 +102,9 @@ class TimerService:
         return self.read_or_rebuild(writer, lambda: self._window.next_due(writer.page))
 
     def index_new(self, writer: Writer) -> int:
-        """Read up to `limits.indexed` new timers into the index; return their number.
+        """Index up to `limits.indexed` new timers; return their number.
 
-        The caller holds the write lock. TIMER_QUEUE_OFFSET moves after the entries were written;
+        The caller must hold the write lock. TIMER_QUEUE_OFFSET moves after the entries are written;
         after a crash in between they are written again. A timer that is due before the read
         position is delivered next.
         """
@@ -123,16 +124,16 @@ class TimerService:
         return stop - start
 
     def _saved(self, page: SharedState) -> tuple[int, int]:
-        """Return the saved queue offset, and a due time before which all is delivered durably."""
+        """Return the saved queue offset, and the due time before which deliveries are durable."""
         saved = read_cursors(self._layout)
         return saved.get(TIMER_QUEUE_OFFSET, 0), min(
             saved.get(TIMER_READ_TIME, 0), page[TIMER_READ_TIME]
         )
 
     def read_or_rebuild(self, writer: Writer, look: Callable[[], T]) -> T:
-        """Return `look()`; if that finds the index damaged, rebuild it and call again.
+        """Return `look()`; if it finds the index damaged, rebuild the index and call it again.
 
-        The caller holds the write lock.
+        The caller must hold the write lock.
         """
         try:
             return look()
@@ -147,7 +148,7 @@ class TimerService:
     def _rebuild(self, page: SharedState) -> None:
         """Rebuild the index from the log, with the pending timers below TIMER_QUEUE_OFFSET.
 
-        A crash meanwhile leaves no tally, so that the next process rebuilds it.
+        After a crash during the rebuild the tally is missing, so the next process rebuilds again.
         """
         self.index.clear()
         first = self._reader.system_offsets(TIMER_TOPIC).minimum
@@ -160,7 +161,7 @@ class TimerService:
     def _read_new(self, start: int, stop: int, progress: TimerProgress) -> Iterator[TimerEntries]:
         """Yield entries of the pending timers at the queue offsets [start, stop).
 
-        One that is due before the read position gets the read position's due time.
+        The entry of a timer that is due before the read position gets the read position's due time.
         """
         queue = self._queues.get(TIMER_TOPIC, 0)
         for entries in read_timers(self.log, queue, start, stop):
@@ -170,10 +171,10 @@ class TimerService:
             yield seal(entries)
 
     def pending(self, cursors: Mapping[int, int], end: int = 0) -> PendingTimers:
-        """Return all pending timers of the queue up to `end`, in the index or not.
+        """Return all pending timers of the queue up to `end`, whether indexed or not.
 
-        Without an index, as in a copy that was not opened for writing yet, and if it is damaged or
-        being rebuilt, everything is read from the log.
+        If the index is damaged, being rebuilt, or missing, as in a copy that was never opened for
+        writing, all timers are read from the log.
         """
         progress = TimerProgress.of(cursors)
         first = self._reader.system_offsets(TIMER_TOPIC).minimum
@@ -187,13 +188,14 @@ class TimerService:
         return PendingTimers(np.concatenate([np.zeros(0, TIMER_ENTRY), *found]), progress.cursor)
 
     def indexed(self, progress: TimerProgress) -> PendingTimers:
-        """Return all pending timers of the index; call it by `read_or_rebuild`."""
+        """Return all pending timers of the index; call this through `read_or_rebuild`."""
         return read_pending(self.index, progress)
 
     def indexed_since(self, start: int, progress: TimerProgress) -> TimerEntries | None:
-        """Return the pending timers of the index at the queue offsets from `start` on.
+        """Return the indexed pending timers from queue offset `start` on.
 
-        None if one of them cancels or replaces an earlier timer. Call it by `read_or_rebuild`.
+        Returns None if one of them cancels or replaces an earlier timer. Call this through
+        `read_or_rebuild`.
         """
         new = list(
             self._read_new(start, progress.queue_offset, TimerProgress(start, progress.cursor))
@@ -217,15 +219,15 @@ class TimerService:
         return self._queues.get(TIMER_TOPIC, 0).entries(max(end - 1, 0), end)
 
     def pending_in_second(self, cursors: Mapping[int, int], due_ms: int) -> Ints:
-        """Return the queue offsets of the pending timers in the second of a due time.
+        """Return the queue offsets of the pending timers that are due in the second of `due_ms`.
 
-        Call it by `read_or_rebuild`.
+        Call this through `read_or_rebuild`.
         """
         found = read_second(self.index, TimerProgress.of(cursors), due_ms).pending["queue_offset"]
         return np.asarray(found)
 
     def _follow_clock(self, writer: Writer, now_ms: int) -> None:
-        """Set the read position back if the clock was set back: new timers must stay pending.
+        """Set the read position back if the clock was set back, so that new timers stay pending.
 
         Delivered timers are erased from the index first, or they would be pending again.
         """
@@ -250,10 +252,10 @@ class TimerService:
             max_bytes=limits.bytes,
             max_topics=limits.topics,
         )
-        # In this order: a reader in between sees the old time, and skips nothing.
+        # In this order: a reader in between sees the old time and skips no timer.
         moves = {TIMER_READ_OFFSET: due.last[1], TIMER_READ_TIME: due.last[0]}
         if batches:
-            # Never refused on a full disk: the timers had room when they were sent.
+            # Allowed on a full disk: room was checked when the timers were sent.
             writer.append(batches, moves=moves, make_room=False)
         else:
             writer.move(moves)

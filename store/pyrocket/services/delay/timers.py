@@ -49,8 +49,8 @@ _TIMES = (TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_OUT_MS)
 class PendingTimer:
     """A pending message.
 
-    topic, queue_id: where it will be delivered. due_ms: when, epoch ms.
-    queue_offset: in the timer topic.
+    topic, queue_id: the destination. due_ms: the delivery time, epoch ms.
+    queue_offset: its offset in the timer topic.
     """
 
     topic: str
@@ -62,7 +62,7 @@ class PendingTimer:
 
 @translating_methods
 class Timers:
-    """The timers of one store. All but `cancel` works on a read-only store, too."""
+    """The timers of one store. All methods except `cancel` also work on a read-only store."""
 
     def __init__(self, engine: Engine, encoder: MessageEncoder, lookup: Lookup) -> None:
         self._engine, self._encoder, self._lookup = engine, encoder, lookup
@@ -70,7 +70,7 @@ class Timers:
         self.service = TimerService(self._layout, self._reader)
 
     def hook_into(self, hooks: Hooks) -> None:
-        """Keep pending timers when log files are deleted, and hand over to a Java broker."""
+        """Re-append timers before log files are deleted; write a broker's files at shutdown."""
         hooks.queues_touched_by_cleanup.append(self._queues_touched_by_cleanup)
         hooks.before_removal.append(
             lambda log_start: self._keep(self._engine.writer_in_hook, log_start)
@@ -87,7 +87,7 @@ class Timers:
         return int(entries["due"][0]) if len(entries) else None
 
     def pending(self, limit: int = 100, after: PendingTimer | None = None) -> list[PendingTimer]:
-        """Return pending messages by due time, the first ones or those after a known one.
+        """Return pending messages in order of due time, from the first one or after `after`.
 
         limit: maximum number of messages. after: the last message of the previous call.
 
@@ -112,7 +112,7 @@ class Timers:
         end = self._reader.system_offsets(TIMER_TOPIC).maximum
         if cursors:
             return self.service.pending(cursors, end).pending
-        # Not opened for writing yet: a copy, or a RocketMQ broker's store.
+        # Never opened for writing: a copy, or a RocketMQ broker's store.
         pending = self.service.pending(read_cursors(self._layout), end).pending
         java = decode_timer_check(read_or_none(self._layout.timer_check, SMALL_FILE_BYTES) or b"")
         return pending[~delivered_by(java, pending)]
@@ -120,7 +120,7 @@ class Timers:
     def cancel(self, topic: str, msg_id: str) -> bool:
         """Cancel the message with this id for `topic`; return False if it is not pending.
 
-        The cancellation is a record of the log, and as durable as a message. Raises
+        The cancellation is appended to the log and is as durable as a message. Raises
         StoreReadOnlyError, StoreLockedError.
         """
         check_text(topic=topic, msg_id=msg_id)
@@ -154,7 +154,7 @@ class Timers:
         return self._encoder.encode_to(cancels, to)[0]
 
     def _keep(self, writer: Writer, log_start: int) -> None:
-        """Append pending timers before `log_start` again; the caller holds the write lock."""
+        """Re-append the pending timers before `log_start`; the caller must hold the write lock."""
         while self.service.index_new(writer):
             pass
         progress = TimerProgress.of(writer.page.cursors())
@@ -173,13 +173,13 @@ class Timers:
         if progress.queue_offset:
             now = self._clock()
             first_due = self.service.next_due(writer, now)
-            # Recovery trusts the deliveries that these files tell of, so they must be durable.
+            # Recovery relies on the deliveries recorded in these files, so they must be durable.
             writer.flush()
             try:
                 over = JavaHandover(self._layout, self.service)
                 self.service.read_or_rebuild(writer, lambda: over.write(progress, first_due, now))
             except (PyrocketError, OSError) as error:
-                # The store itself is complete; only a broker needs these files.
+                # The store itself is complete; only a broker reads these files.
                 _log.warning("a RocketMQ broker may deliver timers twice: %s", error)
 
     def _read(self, entries: TimerEntries) -> list[PendingTimer]:
@@ -202,7 +202,7 @@ class Timers:
 
 
 def _is_for(message: StoredMessage, topic: str, msg_id: str) -> bool:
-    """Return whether it is the timer itself, not its cancellation."""
+    """Return whether the message is the timer itself rather than its cancellation."""
     own = message.properties
     named = own.get(UNIQ_KEY) == msg_id and own.get(REAL_TOPIC) == topic
     return named and TIMER_DEL_UNIQKEY not in own

@@ -1,4 +1,4 @@
-"""The types that applications stage and publish batches with."""
+"""The types with which applications stage and publish batches."""
 
 import hashlib
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ class SinkBatch:
     """The identity of a batch. Raises SinkError (SINK_NO_IDENTITY).
 
     identity: the id of a query or of an application; not empty.
-    target: the topic option, or "" if a column has the topics: it separates two sinks of a query.
+    target: the topic option, or "" if a column has the topics. It separates two sinks of a query.
     batch: the number of the micro-batch, or the application's version; not negative.
-    run: the id of the query's run, of which only the latest may publish; "" for applications.
-    began: when work on the batch began, which tells the latest run; not compared.
+    run: the id of the query's run; only the latest run may publish. "" for applications.
+    began: start time of the batch, which identifies the latest run; ignored in comparisons.
     """
 
     identity: str
@@ -64,12 +64,12 @@ def query_key(identity: str, target: str = "") -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishPolicy:
-    """What happens to a batch that cannot be the next one. Raises OptionError.
+    """The handling of a batch that is not the next one. Raises OptionError.
 
-    on_difference: for a replay whose rows differ from the published ones. FAIL; DROP keeps the
-        published rows and logs an error; PUBLISH publishes the new rows as well, some of them
-        twice.
-    on_gap: if earlier batches are missing in this store. FAIL; ACCEPT logs an error.
+    on_difference: for a replay whose rows differ from the published rows. FAIL raises an error;
+        DROP keeps the published rows and logs an error; PUBLISH also publishes the new rows, so
+        that some are published twice.
+    on_gap: if earlier batches are missing in this store. FAIL raises an error; ACCEPT logs it.
     """
 
     on_difference: str = FAIL
@@ -97,14 +97,14 @@ def _check_name(name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class Staged:
-    """What one task has staged; small enough to travel to the process that publishes.
+    """The result of staging in one task, small enough to send to the publishing process.
 
-    name: of the file in the staging folder; "" if there are no rows.
+    name: file name in the staging folder; "" if there are no rows.
     rows, bytes: number of messages, and their size in the log.
     file_bytes, checksum: of the file.
-    content: sum over the rows' values; a replay with the same rows has the same sum.
+    content: checksum of the rows' values, equal for a replay with the same rows.
     store: the store's uuid.
-    topics: topic → number of write queues that the rows were routed to.
+    topics: topic → number of write queues used for routing.
     left_out: rows that the task did not write.
     """
 
@@ -124,7 +124,7 @@ class Published:
     """The result of publishing a batch.
 
     rows, bytes: messages that this call appended, and their size in the log.
-    dropped: the batch was published before.
+    dropped: whether the batch was published before.
     log_end: end of the log after this call.
     left_out: rows that the tasks did not write, such as rows without a body.
     """

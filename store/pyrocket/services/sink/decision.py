@@ -1,8 +1,8 @@
 """Decides whether a batch is published, dropped because it was published before, or refused.
 
-The ledger knows the last published batch of a query, the notes of `empty_batches` those after it
-that had no rows. Spark numbers batches one by one and repeats only the last, so any other number
-means that the checkpoint or the store is not the newest one.
+The ledger has the last published batch of a query, and `empty_batches` the later batches without
+rows. Spark numbers batches consecutively and repeats only the last one. Any other number means that
+the checkpoint or the store is outdated.
 """
 
 import logging
@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 class Decision:
     """What happens to a batch that is not refused.
 
-    drop: the batch was published before. last: the query's last published batch.
-    remark: what the operator has to know, for the log; "" for nothing. level: of the remark.
+    drop: whether the batch was published before. last: the query's last published batch.
+    remark: a log line for the operator, or "". level: its log level.
     """
 
     drop: bool
@@ -43,7 +43,7 @@ class _History:
     """The batches of a query in this store.
 
     last: the newest batch, with or without rows; -1 for none. time_ms: when it was recorded.
-    complete: batches without rows were noted, so that a gap after `last` is a loss.
+        complete: whether batches without rows were recorded, so that a gap after `last` is a loss.
     """
 
     last: int
@@ -74,11 +74,11 @@ class Decisions:
                 raise _behind(known, record)
             if record.batch == known.batch:
                 return _replayed(known, record, policy)
-        # Applications choose their numbers freely; only Spark counts.
+        # Applications choose their numbers freely; only Spark's numbers are consecutive.
         return self._after(known, record, policy) if record.run else Decision(False, known)
 
     def note_empty(self, record: SinkRecord) -> None:
-        """Note a batch without rows that was not published before. Raises OSError."""
+        """Record a batch without rows that was not published before. Raises OSError."""
         newest, key = self._ledger.newest(record.identity), query_key(record.identity)
         after, note = newest.batch if newest else -1, self._empty.of(key)
         if note is None or note.after != after or note.last < record.batch:
@@ -136,8 +136,8 @@ class Decisions:
 def check_run(known: LedgerEntry, record: SinkRecord) -> None:
     """Raise SinkError (SINK_FENCED) if a newer run of the query has published.
 
-    A run that has not published yet is compared by when its batch began: a run that repeats the
-    batch of a crashed one begins after it; a run that was only slow began before.
+    A run that has not published yet is newer if its batch began later: a run that repeats a crashed
+    run's batch begins after it, whereas a run that was only slow began before.
     """
     run, began = record.run, BootTime(record.boot, record.began)
     if not run or run == known.run:
@@ -153,7 +153,7 @@ def check_run(known: LedgerEntry, record: SinkRecord) -> None:
 def _behind(known: LedgerEntry, record: SinkRecord) -> SinkError:
     return SinkError(
         f"{record.name} publishes batch {record.batch}, but has published batch {known.batch}"
-        " before: its checkpoint was deleted or is an old one.",
+        " before: its checkpoint was deleted or is outdated.",
         remedy="Restore the checkpoint. To publish everything again, and so twice, give the"
         " sink another identity: a new checkpoint location, or another txnAppId.",
         code="SINK_BATCH_BEHIND",
@@ -171,8 +171,8 @@ def _replayed(known: LedgerEntry, record: SinkRecord, policy: PublishPolicy) -> 
         raise SinkError(
             f"{happened} The checkpoint was restored, or the query does not produce the same rows"
             " from the same input.",
-            remedy="Set the option onReplayDifference: drop keeps the published rows and leaves"
-            " these out, publish publishes these as well, so that some are there twice.",
+            remedy="Set the option onReplayDifference: drop keeps the published rows and drops"
+            " the repeated ones, publish also publishes these, so that some rows exist twice.",
             code="SINK_BATCH_DIFFERS",
         )
     publishes = policy.on_difference == PUBLISH
@@ -198,7 +198,7 @@ def _figures(batch: LedgerEntry | SinkRecord) -> str:
 def _not_noted(record: SinkRecord, last: int) -> str:
     return (
         f"{record.name} publishes batch {record.batch} after batch {last}, which an earlier"
-        " release published: it did not note which batches in between had no rows."
+        " release published without recording the batches in between that had no rows."
     )
 
 

@@ -1,11 +1,10 @@
-"""Notes of batches without rows: one file for each query, `pyrocket/sink/<32 hex digits>`.
+"""Records batches without rows in a note per query, `pyrocket/sink/<32 hex digits>`.
 
-Such a batch appends nothing, so the log cannot tell it from a missing batch. The note has the
-number up to which all batches since the last one with rows were empty; each write replaces it.
-While the store is in use it is not flushed, and a power failure may lose the last notes. For that
-case `unclean.json` beside the notes has the time of the last crash of the machine: a gap after it
-need not be a loss. A store that was shut down cleanly has no such file to rely on, so notes are
-flushed then.
+Such a batch appends nothing, so the log alone cannot distinguish it from a missing batch. The note
+has the number of the last of the empty batches that follow the last batch with rows; each write
+replaces it. While the store is in use notes are not flushed, so a power failure may lose the last
+ones. Therefore `unclean.json` in the same folder has the time of the last crash of the machine: a
+gap after it need not be a loss. A clean shutdown does not write this file, but flushes the notes.
 """
 
 import logging
@@ -23,15 +22,15 @@ from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 
 _log = logging.getLogger(__name__)
 _FILE_BYTES = 256
-"""Length of every note, so that one write replaces the one before."""
+"""Length of every note, so that one write replaces the previous note."""
 
 _NOTE = Path("empty.json")
-"""The name of all notes in `pyrocket.versions`; on disk a note is named by its query's key."""
+"""The name of notes in `pyrocket.versions`; on disk a note has the name of its query's key."""
 
 
 @dataclass(frozen=True)
 class EmptyNote:
-    """after: the last batch with rows, -1 for none. last: the newest batch without rows."""
+    """after: the last batch with rows; -1 for none. last: the newest batch without rows."""
 
     after: int
     last: int
@@ -49,18 +48,18 @@ _Note = TypeVar("_Note", EmptyNote, UncleanEnd)
 
 
 class EmptyBatches:
-    """The notes of one store. Needs no lock: a query has one file."""
+    """The notes of one store. They need no lock, because each query has its own file."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
         self._folder, self._scratch, self._clock = layout.sink_notes, layout.scratch, clock
         self._unclean, self._in_use = layout.unclean_end, layout.abort
 
     def of(self, key: str) -> EmptyNote | None:
-        """Return the note of a query; an unreadable one counts as missing."""
+        """Return the note of a query, or None if it is missing or cannot be read."""
         return _read(self._folder / key, EmptyNote, _NOTE)
 
     def note(self, key: str, after: int, last: int) -> None:
-        """Note that the batches up to `last` had no rows. Raises OSError."""
+        """Record that the batches up to `last` had no rows. Raises OSError."""
         note = EmptyNote(after, last, self._clock())
         data = encode_own(_NOTE, asdict(note)).ljust(_FILE_BYTES)
         io.make_directory(self._folder)
@@ -85,17 +84,17 @@ class EmptyBatches:
             io.sync_directory(self._folder)
 
     def forget(self, oldest_ms: int) -> None:
-        """Delete notes that are older; the caller holds the write lock."""
+        """Delete notes older than `oldest_ms`; the caller must hold the write lock."""
         for path in listed(self._folder):
             note = _read(path, EmptyNote, _NOTE) if path != self._unclean else None
             if note is not None and note.time_ms < oldest_ms:
                 io.unlink(path)
 
     def note_unclean_end(self, time_ms: int) -> None:
-        """Note durably that the machine crashed; the caller holds the write lock.
+        """Record durably that the machine crashed; the caller must hold the write lock.
 
-        Nothing is noted in a store without a folder of notes: the folder is durable before the
-        first note is written.
+        A store without a folder of notes has no notes to lose, because the folder is made durable
+        before the first note is written.
         """
         if not self._folder.is_dir():
             return

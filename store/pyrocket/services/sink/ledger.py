@@ -1,10 +1,10 @@
-"""The last published batch of each query: `pyrocket/sink.json`, and the log after it.
+"""Reads the last published batch of each query from `pyrocket/sink.json` and the log after it.
 
-The log is the truth: every batch begins with a publish record, and the file only sums these up. It
-counts the records that it includes (`next`, an offset in their queue) and has the log offset of the
-last one; later records are read from the queue. The publisher saves it from time to time, and
-before log files are deleted, so that a query is remembered longer than its messages. If the file
-and the log do not agree, it only counts for records that the log no longer has.
+Every batch in the log begins with a publish record; the file is a summary of these records. It
+includes the records before `next`, an offset in their queue, and has the log offset of the last
+one; later records are read from the queue. The publisher saves the file from time to time and
+before log files are deleted, so that queries stay known after their messages are deleted. If the
+file and the log disagree, the file is used only for records that are no longer in the log.
 """
 
 import logging
@@ -33,10 +33,10 @@ from pyrocket.formats.system_topics import SINK_TOPIC
 _log = logging.getLogger(__name__)
 
 LONG_TAIL = 64
-"""After so many records the publisher saves the file."""
+"""The publisher saves the file after this number of records."""
 
 FORGET_AFTER_MS = 400 * 24 * 3_600_000
-"""A query is forgotten so long after its last batch."""
+"""Time after its last batch until a query is forgotten."""
 
 _MAX_PAST_RUNS = 64
 _ATTEMPTS = 3
@@ -44,10 +44,10 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """The last batch of one query, its run, and the runs before.
+    """The last batch of one query, its run, and the earlier runs.
 
-    rows, bytes, content_bytes, content, version, boot, began: of the batch; see `SinkRecord`. A
-    file of version 1 has no bytes (0).
+    rows, bytes, content_bytes, content, version, boot, began: see `SinkRecord`. bytes is 0 if read
+        from a file of version 1.
     """
 
     identity: str
@@ -73,7 +73,7 @@ class LedgerEntry:
         later = replace(_entry_of(record), past_runs=tuple(past[-_MAX_PAST_RUNS:]))
         if record.kind == BEGIN:
             return later
-        # A FENCE does not describe the batch.
+        # A FENCE has no figures of the batch.
         return replace(later, **{name: getattr(self, name) for name in _OF_BATCH})
 
 
@@ -93,7 +93,7 @@ class _State:
     saved_next: int = 0
 
     def add(self, record: SinkRecord | None) -> None:
-        """Add the next record of the log; None stands for one that `repair` replaced."""
+        """Add the next record of the log; None is a placeholder that `repair` wrote."""
         if record is None:
             _log.error(
                 "publish record %d is damaged, and its query is not known: its batch is published"
@@ -107,7 +107,7 @@ class _State:
         self.next, self.last = self.next + 1, record.offset
 
     def forget(self, oldest_ms: int) -> None:
-        """Forget queries that have published nothing since then."""
+        """Forget the queries whose last batch is older than `oldest_ms`."""
         kept = {key: one for key, one in self.entries.items() if one.time_ms >= oldest_ms}
         self.entries = kept
 
@@ -131,13 +131,13 @@ class SinkLedger:
         return max(known, key=lambda entry: entry.offset, default=None)
 
     def save_if_long(self) -> None:
-        """Save the file if it lacks many records; the caller holds the write lock."""
+        """Save the file if it lacks many records; the caller must hold the write lock."""
         state = self._read()
         if state.next - state.saved_next > LONG_TAIL:
             self._save(state)
 
     def save(self) -> None:
-        """Save the file durably if it lacks records; the caller holds the write lock."""
+        """Save the file durably if it lacks records; the caller must hold the write lock."""
         state = self._read()
         if state.next != state.saved_next:
             self._save(state)
@@ -153,7 +153,7 @@ class SinkLedger:
         """Return the state after all records; only new ones are read."""
         with self._lock:
             for _ in range(_ATTEMPTS):
-                with suppress(OffsetOutOfRangeError):  # Deleted by the cleaner meanwhile.
+                with suppress(OffsetOutOfRangeError):  # Deleted by the cleaner in the meantime.
                     self._known = self._catch_up()
                     return self._known
             self._known = self._catch_up()
@@ -163,7 +163,7 @@ class SinkLedger:
         queue = self._reader.system_offsets(SINK_TOPIC)
         first, end = queue.minimum, queue.maximum
         state = self._known
-        # Records that were deleted meanwhile are only in the file.
+        # Records deleted in the meantime are only in the file.
         if state is None or state.next < first or not self._agrees(state, first, end):
             state = self._load(first, end)
         state.next = max(state.next, first)
@@ -172,17 +172,17 @@ class SinkLedger:
         return state
 
     def _load(self, first: int, end: int) -> _State:
-        """Return the state of the file, as far as it agrees with the log."""
+        """Return the state of the file, limited to what agrees with the log."""
         state = _load(self._path)
         if self._agrees(state, first, end):
             return state
-        _log.warning("%s does not match the log: it only counts for deleted messages", self._path)
+        _log.warning("%s does not match the log: it is used only for deleted messages", self._path)
         records = self._records(first, end) if first < end else ()
         begin = next((record.offset for record in records if record), 2**63 - 1)
         return _State(0, -1, {key: one for key, one in state.entries.items() if one.offset < begin})
 
     def _agrees(self, state: _State, first: int, end: int) -> bool:
-        """Return whether the last known record is where it was, or was deleted."""
+        """Return whether the last known record is still at its log offset, or was deleted."""
         if state.next > end:
             return False
         if state.next <= first:
@@ -200,7 +200,7 @@ class SinkLedger:
         except RecordDamagedError as error:
             if PLACEHOLDER not in error.message:
                 raise
-            # It is somewhere in a slice, which cannot be read in parts.
+            # The damaged record is somewhere in the slice, which cannot be read in parts.
             if end - start == 1:
                 yield None
                 return
@@ -227,7 +227,7 @@ def _load(path: Path) -> _State:
         raise StoreDamagedError(
             f"{path} cannot be parsed ({describe_error(error)}).",
             remedy="Restore it from a copy, or delete it: batches whose messages are still in"
-            " the log stay known, older ones could be published twice.",
+            " the log stay known, but older ones could be published twice.",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Publishes staged files: all rows become visible in one append, once."""
+"""Publishes staged files: all rows become visible together, exactly once."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -41,16 +41,16 @@ class Publisher:
     def publish(
         self, batch: SinkBatch, staged: Sequence[Staged], policy: PublishPolicy
     ) -> Published:
-        """Publish a batch with rows, or find that it was published before."""
+        """Publish a batch with rows, or drop it if it was published before."""
         record = publish_record(batch, staged)
-        # First without the write lock: a replay need not read its files.
+        # Without the write lock first: the files of a replay need not be read.
         if self._decisions.decide(record, policy).drop:
             return self._drop(record, policy)
         with ExitStack() as stack:
             try:
                 files = self._open(staged, stack)
             except PyrocketError:
-                # Another run may have published the batch meanwhile, and deleted the files.
+                # Another run may have published the batch in the meantime and deleted the files.
                 if self._decisions.decide(record, policy).drop:
                     return self._drop(record, policy)
                 raise
@@ -66,7 +66,7 @@ class Publisher:
         return _published(record.rows, streamed)
 
     def publish_anonymous(self, staged: Sequence[Staged]) -> Published:
-        """Publish rows that carry no identity; a retry would publish them again."""
+        """Publish rows of a batch without identity; a retry would publish them again."""
         with ExitStack() as stack:
             files = self._open(staged, stack)
             with self._writer.exclusive():
@@ -75,9 +75,9 @@ class Publisher:
         return _published(sum(one.rows for one in staged), streamed)
 
     def _drop(self, record: SinkRecord, policy: PublishPolicy) -> Published:
-        """Append no rows. A new run still takes over from the one that published the batch."""
+        """Append no rows. A new run still takes over from the run that published the batch."""
         with self._writer.exclusive():
-            # Another run may have published since the first decision; this one is final.
+            # Another run may have published since the first decision; this decision is final.
             decision = self._decisions.decide(record, policy)
             known = decision.last if decision.drop else None
             if known and record.run and known.run != record.run:
@@ -134,9 +134,9 @@ class _Chunks:
 
 
 class _BatchTopics:
-    """The topics of a batch: created if they are missing, unchanged since staging otherwise.
+    """Creates missing topics of a batch, and checks that existing ones are unchanged since staging.
 
-    In its methods, `used` are the topics of the staged records.
+    In its methods, `used` is the topics of the staged records.
     """
 
     def __init__(self, engine: Engine, delays: DelayRouter, *, create: bool) -> None:
@@ -144,23 +144,23 @@ class _BatchTopics:
         self._create = create
 
     def create_missing(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
-        """Create missing topics before the append, which holds the write lock long enough.
+        """Create missing topics before the append, to keep its exclusive section short.
 
-        Raises what `ensure` raises.
+        Raises the errors of `ensure`.
         """
         if lacking_topics(self._queues(staged, used), self._topics.all()):
             with self._writer.exclusive():
                 self.ensure(staged, used)
 
     def ensure(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
-        """Check that the queues exist that rows were routed to, and create missing topics.
+        """Create missing topics, and check that the queues used for routing exist.
 
-        The caller holds the write lock. Raises SinkError (TOPIC_CHANGED), TopicNotFoundError.
+        The caller must hold the write lock. Raises SinkError (TOPIC_CHANGED), TopicNotFoundError.
         """
         ensure_topics(self._writer, self._topics, self._queues(staged, used))
 
     def _queues(self, staged: Sequence[Staged], used: Iterable[str]) -> dict[str, int]:
-        """Return the topics of the batch and their queue counts; raises what `ensure` raises."""
+        """Return the topics of the batch and their queue counts. Raises the errors of `ensure`."""
         routed: dict[str, set[int]] = {}
         for one in staged:
             for name, queues in one.topics.items():
@@ -175,7 +175,7 @@ class _BatchTopics:
 
 
 def _check_unchanged(name: str, queues: set[int], known: TopicConfig | None) -> None:
-    """Raise SinkError if rows were routed to other queue counts than the topic has now."""
+    """Raise SinkError if the topic's queue count differs from the one used for routing."""
     found = queues | ({known.write_queues} if known else set())
     if len(found) > 1 or (known and not known.writable):
         raise SinkError(
@@ -187,7 +187,7 @@ def _check_unchanged(name: str, queues: set[int], known: TopicConfig | None) -> 
 
 
 def publish_record(batch: SinkBatch, staged: Sequence[Staged]) -> SinkRecord:
-    """Return the record that identifies a batch and sums up its rows."""
+    """Return the record that identifies a batch and summarizes its rows."""
     content = ContentSum()
     for one in staged:
         content = content.plus(one.content)
@@ -225,9 +225,9 @@ def _published(rows: int, streamed: Streamed) -> Published:
 
 
 def _check_routes(staged: Staged, file: StagedReader) -> None:
-    """Check that the rows are those that were routed. Raises SinkError (STAGED_BROKEN).
+    """Check the queues and row count of a staged file. Raises SinkError (STAGED_BROKEN).
 
-    A broker has checked the destinations of delayed rows when it received them.
+    A broker has already checked the destinations of delayed rows on receipt.
     """
     rows = 0
     for chunk in file.chunks():
@@ -241,7 +241,7 @@ def _check_routes(staged: Staged, file: StagedReader) -> None:
 
 def _not_routed(staged: Staged, what: str) -> SinkError:
     return SinkError(
-        f"the staged file {staged.name} is not what its task has staged: {what}.",
+        f"the staged file {staged.name} is not the one that its task staged: {what}.",
         remedy="Run the write again: nothing of it has been published.",
         code="STAGED_BROKEN",
     )

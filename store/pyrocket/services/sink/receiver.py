@@ -1,4 +1,4 @@
-"""`Sink.receiver`: takes in what clients of a broker send: records, or messages to encode."""
+"""`Sink.receiver`: accepts records, and messages to encode, from clients of a broker."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +15,7 @@ from pyrocket.services.sink.uploads import Uploads
 
 @translating_methods
 class Receiver:
-    """Checks or encodes records, and appends them. Safe to share between threads."""
+    """Checks or encodes records and appends them. Thread-safe."""
 
     def __init__(self, engine: Engine, area: StagingArea) -> None:
         self._engine = engine
@@ -23,32 +23,32 @@ class Receiver:
         self._area, self._uploads, self._clock = area, Uploads(area), engine.clock
 
     def limit_staging(self, max_bytes: int) -> None:
-        """Set how many bytes of rows may be staged and not published."""
+        """Set the maximum bytes of rows that are staged but not published."""
         self._uploads = Uploads(self._area, max_bytes)
 
     def check(self, routes: Mapping[str, int], block: bytes) -> EncodedBatch:
-        """Return the records of a block, all of one topic, if they may be appended.
+        """Check the records of a block, all of one topic, and return them.
 
-        `routes` has the topics that they were sent to, with the write queues that the sender knows.
+        `routes` has their topics with the number of write queues that the sender assumed.
         The records use the memory of `block`. Raises MessageError, TopicNameError.
         """
         return self._check.check(routes, block)
 
     def route(self, topic: str) -> TopicRoute:
-        """Return the route for a topic, which is created if the store is configured to.
+        """Return the route to a topic, which is created if the store's configuration allows it.
 
         Raises TopicNameError, TopicNotFoundError, MessageError (TOPIC_NOT_WRITABLE).
         """
         return self._sender.route(self._engine.writer, topic)
 
     def encode(self, message: Message, route: TopicRoute, origin: Origin) -> EncodedMessage:
-        """Return a message that a client has sent as a record. Raises MessageError."""
+        """Encode a message sent by a client as a record. Raises MessageError."""
         return self._sender.outgoing.encode_message(message, route, origin)
 
     def append(self, requests: Sequence[ReceivedRecords]) -> Sequence[AppendResult | Exception]:
-        """Append the records of several requests together, each request whole or not at all.
+        """Append the records of several requests together, each request entirely or not at all.
 
-        They share one exclusive section and one flush. Returns the result or error of each.
+        They share one exclusive section and one flush. Returns a result or error for each request.
         """
         return self._sender.append_received(requests)
 
@@ -58,12 +58,12 @@ class Receiver:
             self._uploads.add(name, number, batches)
 
     def check_staged(self, name: str, length: int, checksum: int) -> None:
-        """Refuse a staged file with another length or checksum; see `Uploads.check`."""
+        """Reject a staged file with a different length or checksum; see `Uploads.check`."""
         with failing_whole(self._area.root):
             self._uploads.check(name, length, checksum)
 
     def finish_staging(self, name: str, blocks: int) -> tuple[int, int]:
-        """Complete a staged file of so many blocks; return its length and checksum."""
+        """Complete a staged file of `blocks` blocks; return its length and checksum."""
         with failing_whole(self._area.root):
             length, checksum = self._uploads.finish(name, blocks)
             self._area.set_time(name, self._clock())

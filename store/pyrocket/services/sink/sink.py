@@ -20,7 +20,7 @@ from pyrocket.services.sink.staging import Leftovers, Stager, StagingArea, Store
 
 @translating_methods
 class Sink:
-    """The exactly-once sink of one store. Staging works on a read-only store, too."""
+    """The exactly-once sink of one store. Staging also works on a read-only store."""
 
     def __init__(self, engine: Engine) -> None:
         layout, clock = engine.layout, engine.clock
@@ -32,7 +32,7 @@ class Sink:
 
     @lazy_property
     def receiver(self) -> Receiver:
-        """What a broker needs to append and stage records that its clients have encoded."""
+        """Appends and stages the records of a broker's clients."""
         return Receiver(self._engine, self._area)
 
     def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
@@ -54,8 +54,8 @@ class Sink:
     ) -> Published:
         """Publish all rows together, durably, unless the batch was published before.
 
-        The rows keep the order of `staged`. A batch without rows appends nothing, and works on a
-        read-only store, too; it is only noted. `on_difference`, `on_gap`: see `PublishPolicy`.
+        The rows keep the order of `staged`. A batch without rows is recorded without an append, and
+        also works on a read-only store. `on_difference`, `on_gap`: see `PublishPolicy`.
         `create_topics`: whether missing topics are created; by default as the store's settings say.
 
         Raises SinkError (SINK_FENCED, SINK_BATCH_BEHIND, SINK_BATCH_DIFFERS, SINK_BATCH_GAP,
@@ -85,9 +85,9 @@ class Sink:
         return Published(0, 0, decision.drop, self._reader.position().published)
 
     def publish_anonymous(self, staged: Sequence[Staged]) -> Published:
-        """Publish rows that carry no identity; a retry would publish them again.
+        """Publish rows of a batch without identity; a retry would publish them again.
 
-        Otherwise as `publish`.
+        Otherwise like `publish`.
         """
         _check_staged(staged)
         with_rows = [one for one in staged if one.rows]
@@ -123,7 +123,7 @@ class Sink:
             return self._area.clean(self._clock(), now=True)
 
     def hook_into(self, hooks: Hooks) -> None:
-        """Save the ledger before its records are deleted, and delete leftovers with the cleaner."""
+        """Save the ledger before its records are deleted, and delete leftovers when cleaning."""
         hooks.leftovers.append(self._remove_leftovers)
         hooks.before_removal.append(lambda _: self._ledger.save())
         hooks.before_clean_shutdown.append(self._ledger.save)
@@ -141,7 +141,7 @@ class Sink:
         )
 
     def _tidy_up(self, staged: Sequence[Staged]) -> None:
-        """Recycle the published files, and delete those of failed attempts.
+        """Recycle the published files and delete those of failed attempts.
 
         A file that cannot be deleted now is deleted when it is a week old.
         """

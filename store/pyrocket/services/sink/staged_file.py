@@ -1,10 +1,9 @@
-"""Staged records on disk, written by a task and read by the publisher.
+"""Writes staged records for a task and reads them for the publisher.
 
-Writing is one pass without an fsync: after a crash the query stages its rows again. Reading is
-block by block, so that it needs the memory of one block however many rows there are. A segment is
-deleted as soon as its last block has been read, before the appended copy is flushed: the copy
-reuses its pages in memory, which new pages would cost several times as much time, and the disk
-never holds both.
+Writing is one pass without an fsync: after a crash the query stages its rows again. Reading
+proceeds block by block and needs the memory of only one block. A segment is deleted as soon as its
+last block has been read, before the appended copy is flushed. So the copy can reuse the segment's
+page cache, which is several times faster than new pages, and the disk never holds both.
 """
 
 import os
@@ -224,7 +223,7 @@ class StagedReader:
             view = view[count:]
 
     def _read(self, length: int, at: int) -> bytes:
-        """Read from segment 0; fewer bytes at its end."""
+        """Read from segment 0; returns fewer bytes at its end."""
         self._files[0].seek(at)
         return self._files[0].read(length)
 

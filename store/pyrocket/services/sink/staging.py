@@ -1,9 +1,10 @@
 """Stages rows in files beside the log: `Stager` those of one task, `StagingArea` has the files.
 
-There is a folder for each query, and one for published files, which are used again.
+There is a folder for each query, and one for published files that will be reused.
 
 A file name has the batch, partition and attempt, and a random end. A few published files are kept
-for the next tasks: overwriting one that is in memory costs a tenth of creating a new one.
+for the next tasks: overwriting a file that is in the page cache takes a tenth of the time of
+creating a new one.
 """
 
 import os
@@ -34,7 +35,7 @@ from pyrocket.services.sink.batch import SinkBatch, Staged
 from pyrocket.services.sink.staged_file import StagedWriter
 
 LEFTOVERS_MS = 7 * 24 * 3_600_000
-"""Age after which a staged file counts as left over."""
+"""Age after which a staged file is a leftover."""
 
 CLEAN_EVERY_MS = 3_600_000
 _NAME = re.compile(r"[0-9a-f]{32}/[0-9]{20}-[0-9]{5,20}-[0-9]{1,20}-[0-9a-f]{32}", re.ASCII)
@@ -91,7 +92,7 @@ class StagingArea:
 
     @property
     def bytes(self) -> int:
-        """Bytes on disk of the files that are not published yet."""
+        """Size on disk of the files that are not published yet."""
         return sum(
             status.st_blocks * 512
             for folder in self._folders()
@@ -100,16 +101,16 @@ class StagingArea:
         )
 
     def path(self, name: str) -> Path:
-        """Return the path of a staged file. Raises ValueError if it is not the name of one."""
+        """Return the path of a staged file. Raises ValueError for an invalid name."""
         folder, _, file = name.partition("/")
         if not file or {"/", "\0"} & set(file) or folder in ("..", ".", "") or file in ("..", "."):
             raise ValueError(f"{name!r} is not a staged file")
         return self.root / folder / file
 
     def set_time(self, name: str, now_ms: int) -> None:
-        """Set the time from which a file's age counts."""
+        """Set the time from which a file's age is counted."""
         for path in self._parts(name):
-            with suppress(FileNotFoundError):  # Another run has published the batch meanwhile.
+            with suppress(FileNotFoundError):  # Another run has published the batch.
                 io.set_time(path, now_ms)
 
     def remove(self, name: str) -> None:
@@ -138,7 +139,7 @@ class StagingArea:
             io.rename(path, self._recycled / uuid.uuid4().hex)
 
     def remove_batches_up_to(self, name: str) -> None:
-        """Delete what the file's query has staged for the file's batch and earlier ones."""
+        """Delete the query's staged files for the file's batch and earlier batches."""
         published = self.path(name)
         for path in _files(published.parent):
             if _batch_of(path) <= _batch_of(published):
@@ -150,7 +151,7 @@ class StagingArea:
             io.remove_directory(self.path(name).parent)
 
     def clean(self, now_ms: int, *, now: bool = False) -> Leftovers:
-        """Delete files that are left over; return their number and bytes.
+        """Delete leftover files; return their number and bytes.
 
         Unless `now`, the processes of a store do this at most once every CLEAN_EVERY_MS.
         """
@@ -165,7 +166,7 @@ class StagingArea:
         return _sum(old)
 
     def _is_due(self, now_ms: int) -> bool:
-        """Return whether it is time; if so, the next time is CLEAN_EVERY_MS later."""
+        """Return whether cleaning is due; if so, schedule the next one CLEAN_EVERY_MS later."""
         mark = self.root / _CLEANED
         if 0 <= now_ms - _time_ms(mark) < CLEAN_EVERY_MS:
             return False
@@ -178,15 +179,15 @@ class StagingArea:
         return _sum(self._old_files(now_ms))
 
     def remove_recycled(self) -> None:
-        """Delete the files that are kept for reuse: the disk is full."""
+        """Delete the files kept for reuse, because the disk is full."""
         for path in _files(self._recycled):
             io.unlink(path)
 
     def _old_files(self, now_ms: int) -> list[tuple[Path, int]]:
-        """Return the files that are left over, each with its bytes."""
+        """Return the leftover files, each with its size in bytes."""
         old = []
         for path in (path for folder in self._folders() for path in _files(folder)):
-            with suppress(FileNotFoundError):  # Published or deleted meanwhile.
+            with suppress(FileNotFoundError):  # Published or deleted in the meantime.
                 status = path.stat()
                 if status.st_mtime_ns // 1_000_000 < now_ms - LEFTOVERS_MS:
                     old.append((path, status.st_blocks * 512))
@@ -197,7 +198,7 @@ class StagingArea:
 
 
 class StagedOutput(Protocol):
-    """A file that one task stages its rows in."""
+    """A file in which one task stages its rows."""
 
     def add(self, batch: EncodedBatch) -> None:
         """Write a batch at the end."""
@@ -224,17 +225,17 @@ class StagingPlace(Protocol):
         """Return the write queues of a topic; publishing creates the topic if it is missing."""
 
     def create(self, batch: SinkBatch, partition: int, attempt: int) -> tuple[str, StagedOutput]:
-        """Create a file; return its name and what writes it."""
+        """Create a file; return its name and its writer."""
 
     def completed(self, name: str) -> None:
-        """Let the file's age count from now on."""
+        """Restart the file's age."""
 
     def remove(self, name: str) -> None:
         """Delete a file that will not be published."""
 
 
 class StoreStaging:
-    """An open store as the place to stage rows in."""
+    """Stages rows in an open store."""
 
     def __init__(self, engine: Engine, area: StagingArea) -> None:
         self._engine, self._area, self.root = engine, area, area.root
@@ -246,7 +247,7 @@ class StoreStaging:
         return self._engine.reader.identity.store_id
 
     def completed(self, name: str) -> None:
-        """Let the file's age count from now on."""
+        """Restart the file's age."""
         self._area.set_time(name, self._engine.clock())
 
     def queues_of(self, topic: str) -> int:
@@ -340,7 +341,7 @@ class Stager:
         return len(columns)
 
     def leave_out(self, rows: int) -> None:
-        """Count rows of the task that it does not write."""
+        """Count rows that the task does not write."""
         self._left_out += rows
 
     def _route(self, topic: str) -> TopicRoute:
@@ -377,12 +378,12 @@ class Stager:
 
 
 def staged_name(batch: SinkBatch, partition: int, attempt: int) -> str:
-    """Return a new name for the file of a task: the folder of its query, and the file in it."""
+    """Return a new name for the file of a task: its query's folder and the file name."""
     return f"{batch.key}/{batch.batch:020d}-{partition:05d}-{attempt}-{uuid.uuid4().hex}"
 
 
 def check_staged_name(name: str) -> None:
-    """Raise SinkError (STAGED_BROKEN) unless `staged_name` may have made this name."""
+    """Raise SinkError (STAGED_BROKEN) unless `staged_name` could have returned this name."""
     if not _NAME.fullmatch(name):
         raise SinkError(f"{name!r} is not the name of a staged file.", code="STAGED_BROKEN")
 
@@ -394,7 +395,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _statuses(folder: Path) -> Iterator[os.stat_result]:
     for path in _files(folder):
-        with suppress(FileNotFoundError):  # Published or deleted meanwhile.
+        with suppress(FileNotFoundError):  # Published or deleted in the meantime.
             yield path.stat()
 
 

@@ -1,8 +1,8 @@
-"""Staged files that clients of a broker upload block by block.
+"""Writes staged files that clients of a broker upload block by block.
 
-Beside a file lies its journal, `name.uploaded`: for each block that was written one line with the
-index entries of its records, as JSON. A client that gets no reply sends the block again, to the
-same broker or to one that was restarted: a block in the journal is not written twice.
+Each file has a journal, `name.uploaded`, with a line of JSON for each block written: the index
+entries of its records. A client that gets no reply sends the block again, to the same or a
+restarted broker; a block in the journal is not written again.
 """
 
 import json
@@ -30,12 +30,12 @@ NO_LIMIT = 2**63
 
 
 class _Journal:
-    """The blocks of one file that have been written: for each the index entries of its records."""
+    """The index entries of the blocks written to one file."""
 
     def __init__(self, path: Path) -> None:
         self._path, self.blocks, self._end = path, list[list[BlockIndex]](), 0
         self.is_complete = False
-        # A line without its end was not confirmed.
+        # A line without a newline was not acknowledged.
         for line in re.findall(rb"[^\n]*\n", io.read_or_none(path) or b""):
             self.blocks.append([BlockIndex(**entry) for entry in json.loads(line)])
             self._end += len(line)
@@ -58,7 +58,7 @@ class _Journal:
 
 
 class Uploads:
-    """The uploads into one staging area. Safe to share between threads."""
+    """The uploads into one staging area. Thread-safe."""
 
     def __init__(self, area: StagingArea, max_bytes: int = NO_LIMIT) -> None:
         self._area, self._max_bytes = area, max_bytes
@@ -67,7 +67,7 @@ class Uploads:
         self._staged, self._measured_at = 0, 0.0
 
     def add(self, name: str, number: int, batches: Sequence[EncodedBatch]) -> None:
-        """Write block `number` of a file; 0 creates it. A block that was written is left alone.
+        """Write block `number` of a file; block 0 creates it. A block is written only once.
 
         Raises SinkError (UPLOAD_LOST) if the blocks before it are missing, StoreUnavailableError
         (STAGING_FULL), OSError.
@@ -89,7 +89,7 @@ class Uploads:
             journal.add(writer.blocks[before:])
 
     def finish(self, name: str, blocks: int) -> tuple[int, int]:
-        """Complete a file of so many blocks; return its length and checksum. May be repeated."""
+        """Complete a file of `blocks` blocks; return its length and checksum. Idempotent."""
         with self._lock(name):
             journal = self._journal(name)
             if not blocks or blocks != len(journal.blocks):
@@ -104,7 +104,8 @@ class Uploads:
     def check(self, name: str, length: int, checksum: int) -> None:
         """Raise SinkError (STAGED_BROKEN) unless `finish` returns this length and checksum.
 
-        Messages could contain the index of other records. A missing file is left to the publisher.
+        This detects messages crafted to contain the index of other records. The publisher reports a
+        missing file.
         """
         if not self._area.path(name).exists():
             return
@@ -112,7 +113,7 @@ class Uploads:
             blocks = len(self._journal(name).blocks)
         if self.finish(name, blocks) != (length, checksum):
             raise SinkError(
-                f"the staged file {name} is not as the upload has ended.",
+                f"the staged file {name} differs from the completed upload.",
                 remedy="Run the write again: nothing of it has been published.",
                 code="STAGED_BROKEN",
             )
@@ -141,7 +142,7 @@ class Uploads:
             self._staged, self._measured_at = self._area.bytes, time.monotonic()
         if self._staged + size > self._max_bytes:
             raise StoreUnavailableError(
-                f"{self._staged} bytes of rows are staged and not published; the maximum is"
+                f"{self._staged} bytes of rows are staged but not published; the maximum is"
                 f" {self._max_bytes}.",
                 remedy="Write smaller batches or fewer at a time, or raise the broker's limit.",
                 code="STAGING_FULL",

@@ -1,6 +1,6 @@
-"""What commit, rollback, checks and cleaning share: the undecided messages and their appends.
+"""Holds the undecided messages and appends for commit, rollback, checks and cleaning.
 
-RocketMQ has the same part between its services and its store, `TransactionalMessageBridge`.
+The counterpart in RocketMQ, between its services and its store, is `TransactionalMessageBridge`.
 """
 
 import threading
@@ -25,14 +25,14 @@ from pyrocket.services.transactions.model import CheckPolicy
 from pyrocket.services.transactions.records import op_messages, unchanged_copies
 
 TRANSACTION_TOPICS = {HALF_TOPIC: 1, OP_TOPIC: 1}
-"""The system topics that every transaction needs, and their queue counts."""
+"""The system topics that transactions need, with their queue counts."""
 
 
 class TransactionBridge:
     """The undecided half messages of one open store, and the append that changes them.
 
-    `lock` guards `halves`. A thread may take it while it holds the write lock, never the other way
-    round.
+    `lock` guards `halves`. A thread that holds it must not wait for the write lock; the reverse is
+    allowed.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TransactionBridge:
             yield
 
     def catch_up(self, writer: Writer) -> None:
-        """Bring `halves` up to date; the caller holds both locks."""
+        """Bring `halves` up to date; the caller must hold both locks."""
         self.halves.catch_up(self.cursors(writer))
 
     def cursors(self, writer: Writer) -> dict[int, int]:
@@ -68,11 +68,11 @@ class TransactionBridge:
         return {name: writer.page[name] for name in (HALF_CURSOR, OP_CURSOR)}
 
     def save_cursors(self, cursors: Mapping[int, int]) -> None:
-        """Save durable cursors where RocketMQ does; the caller holds the write lock."""
+        """Save durable cursors in RocketMQ's file; the caller must hold the write lock."""
         save_transaction_cursors(self._layout, cursors)
 
     def ensure_topics(self, writer: Writer, queues: Mapping[str, int]) -> None:
-        """Create the topics that are missing; the caller holds the write lock."""
+        """Create the topics that are missing; the caller must hold the write lock."""
         ensure_topics(writer, self.topics, queues)
 
     def append(
@@ -83,27 +83,28 @@ class TransactionBridge:
         *,
         named: Collection[int] = (),
     ) -> None:
-        """Append batches, and end half messages in the same append; after `exclusive`.
+        """Append batches and end half messages in the same append. Call it within `exclusive`.
 
-        A half message at one of the offsets `ended` gets an op message unless the half cursor moves
-        past it; one at an offset of `named` gets it in any case.
+        Half messages at the offsets `ended` get an op message unless the half cursor moves past
+        them; those at the offsets `named` always get one.
         """
         plan = self.halves.plan_end(ended)
         ops = sorted({*named, *plan.ops})
         self.ensure_topics(writer, TRANSACTION_TOPICS)
         if ops:
             batches = [*batches, op_messages(ops, self.clock())]
-        # Never refused on a full disk: the half messages had room when they were sent, and the
-        # cleaner, which makes room, appends half messages itself.
+        # Allowed on a full disk: room was checked when the half messages were sent, and the
+        # cleaner, which frees space, appends half messages itself.
         appended = writer.append(batches, moves=plan.moves, make_room=False)
         if ops:
             self.halves.add_ops(int(appended[-1].queue_offsets[0]), ops)
 
     def append_again(self, writer: Writer, halves: Sequence[HalfMessage]) -> None:
-        """Append the first undecided messages again; the caller holds both locks.
+        """Re-append the first undecided messages; the caller must hold both locks.
 
-        That counts as no check, and no producer is asked. The half cursor moves past the originals.
-        A producer that still names one of them is understood (`EndTransactionProcessor`).
+        This is not counted as a check, and no producer is asked. The half cursor moves past the
+        originals. A decision that names an original still finds its copy
+        (`EndTransactionProcessor`).
         """
         for part in _parts(halves, self.policy.max_append_bytes):
             self.catch_up(writer)
@@ -111,7 +112,7 @@ class TransactionBridge:
             self.append(writer, unchanged_copies(self.reader, offsets), offsets)
 
     def append_again_before(self, writer: Writer, log_start: int) -> None:
-        """Append again what lies before a log offset; see `Hooks.before_removal`."""
+        """Re-append the undecided messages before a log offset; see `Hooks.before_removal`."""
         with self.lock:
             self.catch_up(writer)
             self.append_again(

@@ -1,21 +1,22 @@
-"""Checks of half messages that stay undecided: RocketMQ's transaction check service.
+"""Checks half messages that stay undecided, as RocketMQ's transaction check service does.
 
-In each round, every undecided message that is old enough is appended again at the end of its queue
-with its check counter raised, and a producer of its group is asked about the copy. After 15 checks
-or 72 hours the message is appended to TRANS_CHECK_MAX_TIME_TOPIC instead. A message within its
-immunity time is appended again, too, but its producer is not asked. Source:
+In each round, every undecided message that is old enough is re-appended to its queue with an
+incremented check counter, and a producer of its group is asked about the copy. After 15 checks or
+72 hours the message is appended to TRANS_CHECK_MAX_TIME_TOPIC instead. A message within its
+immunity time is also re-appended, but its producer is not asked. Source:
 `TransactionalMessageServiceImpl.check`.
 
-Without a broker that always runs, three things differ:
+Because no broker runs all the time, three things differ:
 
-- A process only checks messages of groups of which it has a producer. Other messages are neither
-  counted nor discarded, and the half cursor stops at the first of them. Messages after the cursor
-  are ended by an op message in the same append, so that RocketMQ sees it.
-- Several processes may have producers of one group. A message is checked once per interval by any
-  of them: the store time of its copy shows when. So its last check can be answered, too, before
-  the message is discarded.
-- Only a check that can be asked is counted: a round takes as many messages as its producers accept,
-  and leaves out those that this process is executing or that an earlier check is still asking for.
+- A process checks only messages of groups for which it has a producer. Other messages are neither
+  counted nor discarded, and the half cursor stops at the first of them. A message after the cursor
+  is ended by an op message in the same append, which RocketMQ also reads.
+- Several processes may have producers of one group. Together they check a message once per
+  interval; the store time of its copy is the time of its last check. So a producer can also answer
+  the last check before the message is discarded.
+- Only checks that reach a producer are counted: a round takes only as many messages as its
+  producers accept, and skips those that this process is executing or whose earlier check is
+  unanswered.
 """
 
 import threading
@@ -55,11 +56,11 @@ class CheckTarget(Protocol):
         ...
 
     def room(self) -> int:
-        """Return how many requests it accepts."""
+        """Return the number of requests that it accepts."""
         ...
 
     def is_asked(self, half: HalfMessage) -> bool:
-        """Return whether it executes this message, or a request about it is unanswered."""
+        """Return whether it is executing this message or has an unanswered request about it."""
         ...
 
     def ask(self, request: CheckRequest) -> None:
@@ -92,7 +93,7 @@ def decide(half: HalfMessage, now_ms: int, policy: CheckPolicy) -> CheckAction:
         immune_ms = policy.timeout_ms if half.immune_s == -1 else half.immune_s * 1000
         is_immune = age_ms <= immune_ms and half.prepared != -1
         return CheckAction.RENEW if is_immune else CheckAction.CHECK
-    # A birth in the future means that the clock was set back, and the age is not known.
+    # A born time in the future means that the clock was set back and the age is unknown.
     return CheckAction.WAIT if 0 <= age_ms <= policy.timeout_ms else CheckAction.CHECK
 
 
@@ -109,7 +110,7 @@ class _Round:
 
     @property
     def all_ended(self) -> set[int]:
-        """The originals that end with this round."""
+        """The originals that this round ends."""
         return {*self.renewed, *self.discarded, *self.ended}
 
     @property
@@ -130,14 +131,14 @@ class TransactionCheckService:
         self._running = threading.Lock()
 
     def start_soon(self) -> None:
-        """Make the next round due at once: there is a new producer to ask."""
+        """Make the next round due at once, for a new producer."""
         self._is_wanted = True
 
     def run_due(self, writer: Writer, now_ms: int) -> int:
         """Run a round if one is due; return the number of messages that it changed.
 
-        The caller does not hold the write lock. Raises StoreLockedError (LOCK_TIMEOUT) if another
-        thread or process does.
+        The caller must not hold the write lock. Raises StoreLockedError (LOCK_TIMEOUT) if another
+        thread or process holds it.
         """
         due = self._is_due(now_ms)
         if not (due or self._unsaved) or not self._running.acquire(blocking=False):
@@ -168,13 +169,14 @@ class TransactionCheckService:
             if plan.all_ended:
                 self._append(writer, plan)
             self._limit_backlog(writer)
-        # After the round, as in RocketMQ: a copy that it made is old enough in the next one.
+        # Counted from the end of the round, as in RocketMQ, so its copies are old enough in the
+        # next.
         self._next_round = bridge.clock() + (0 if plan.is_full else bridge.policy.interval_ms)
         self._ask(plan, first_copy)
         return len(plan.all_ended)
 
     def _limit_backlog(self, writer: Writer) -> None:
-        """Append the first messages again if they hold the half cursor back too far."""
+        """Re-append the first messages if they hold the half cursor back too far."""
         bridge = self._bridge
         if bridge.halves.backlog > bridge.policy.max_backlog:
             bridge.catch_up(writer)
@@ -213,9 +215,9 @@ class TransactionCheckService:
         plan.bytes += half.size
 
     def _leave_immune(self, plan: _Round) -> None:
-        """Leave immune messages alone unless the half cursor moves past them.
+        """Do not renew immune messages unless the half cursor moves past them.
 
-        To RocketMQ, an op message that named one of them would end its copy, too.
+        For RocketMQ, an op message for one of them would also end its copy.
         """
         cursor = self._bridge.halves.plan_end(plan.all_ended).half
         asked = {half.queue_offset for half in plan.asked}
@@ -233,9 +235,9 @@ class TransactionCheckService:
         self._unsaved = True
 
     def _save_cursors(self, writer: Writer) -> None:
-        """Save the cursors durably: they alone show RocketMQ what ended without an op message.
+        """Save the cursors durably: only they show RocketMQ what was ended without an op message.
 
-        A clean shutdown saves them, too, but a broker may start after a kill.
+        A clean shutdown also saves them, but a broker may start after a kill.
         """
         if not self._unsaved:
             return

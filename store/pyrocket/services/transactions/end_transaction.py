@@ -1,9 +1,9 @@
 """Commit and rollback: RocketMQ's END_TRANSACTION.
 
 The committed message and its op message are one append, so a crash leaves both or neither.
-RocketMQ does not look whether a half message is still undecided, and stores the message again when
-a commit is repeated; here a repeated decision is refused. A half message that was appended again
-since is found by its copy. Source: `EndTransactionProcessor`.
+RocketMQ does not check whether a half message is still undecided, and stores the message again if a
+commit is repeated; here a repeated decision is rejected. If a half message was re-appended, its
+newest copy is decided. Source: `EndTransactionProcessor`.
 """
 
 from dataclasses import replace
@@ -38,7 +38,7 @@ class EndTransactionProcessor:
         """Commit or roll back; UNKNOWN changes nothing.
 
         record: the half message as stored, if the caller has it.
-        from_check: the decision answers a check, and is accepted at any time.
+        from_check: whether the decision answers a check; such a decision is accepted at any time.
 
         Raises TransactionError with the code TRANSACTION_NOT_FOUND, _GROUP_WRONG, _OFFSET_WRONG,
         _ENDED, _TOO_LATE, or _TOPIC_GONE for a commit to a topic that was deleted.
@@ -80,7 +80,7 @@ class EndTransactionProcessor:
 
     def _commit(self, writer: Writer, half: HalfMessage, record: Record | None) -> EncodedBatch:
         bridge, target = self._bridge, self._target(half)
-        # The record may be that of the original, and a copy names itself and has lost the flag.
+        # `record` may be the original's; a copy's own record refers to the copy and lacks the flag.
         named = (
             replace(record, physical_offset=half.physical_offset)
             if record
@@ -151,7 +151,7 @@ class EndTransactionProcessor:
         return next(read_halves(piece.records))
 
     def _check_in_time(self, half: HalfMessage) -> None:
-        """Refuse a decision that comes after the checks have begun, as RocketMQ does since 5.1.1.
+        """Reject a decision made after the checks have begun, as RocketMQ has done since 5.1.1.
 
         Only a message with an immunity time has this limit.
         """
@@ -161,7 +161,7 @@ class EndTransactionProcessor:
         age_ms = self._bridge.clock() - half.born_timestamp
         if age_ms > max_ms:
             raise TransactionError(
-                f"the decision comes {age_ms} ms after the message was created; its immunity time"
+                f"the decision was {age_ms} ms after the message was created; its immunity time"
                 f" allows {max_ms} ms.",
                 remedy="The listener will be asked.",
                 code="TRANSACTION_TOO_LATE",

@@ -1,15 +1,14 @@
-"""Which half messages are undecided, as a RocketMQ broker would find it from the same queues.
+"""Finds the undecided half messages in the queues, as a RocketMQ broker does.
 
-A half message is undecided if it lies at or after the half cursor and no op message at or after the
-op cursor names it. Both queues are followed as they grow, whichever process appends to them, so
-that the cost of `catch_up` is that of the new messages. A check or a re-append stores a copy and
-ends the original in the same append. If a crash kept only the copy, the original counts as decided
-all the same.
+A half message is undecided if it is at or after the half cursor and no op message at or after the
+op cursor names it. Any process may append to both queues; `catch_up` reads only the new messages. A
+check or a re-append stores a copy and ends the original in the same append. If only the copy
+survives a crash, the original still counts as decided.
 
 The half cursor is at the first undecided message. The op cursor is at the first op message that
-names an offset at or after the previous half cursor; staying one step back makes cursors that were
-saved at any moment consistent (RocketMQ's `calculateOpOffset` moves the op cursor to the first
-gap). Source: `TransactionalMessageServiceImpl.check`, `fillOpRemoveMap`.
+names an offset at or after the previous half cursor. Because it uses the previous one, the cursors
+are consistent whenever they are saved. (RocketMQ's `calculateOpOffset` moves the op cursor to the
+first gap.) Source: `TransactionalMessageServiceImpl.check`, `fillOpRemoveMap`.
 """
 
 import time
@@ -36,10 +35,10 @@ _MAX_WAIT_SECONDS, _POLL_SECONDS = 1.0, 0.001
 
 @dataclass(frozen=True)
 class EndPlan:
-    """How an append ends half messages.
+    """The op messages and cursors of an append that ends half messages.
 
-    ops: queue offsets that need an op message, because the half cursor does not move past them.
-    half, op: the new cursors.
+    ops: queue offsets that need an op message because the half cursor does not move past them.
+        half, op: the new cursors.
     """
 
     ops: list[int]
@@ -48,7 +47,7 @@ class EndPlan:
 
     @property
     def moves(self) -> dict[int, int]:
-        """The cursors as `Writer.append` takes them."""
+        """The new cursors as the `moves` of `Writer.append`."""
         return {HALF_CURSOR: self.half, OP_CURSOR: self.op}
 
 
@@ -57,7 +56,7 @@ class HalfMessages:
 
     def __init__(self, reader: Reader, epochs: Epochs) -> None:
         self._reader, self._epochs = reader, epochs
-        # In queue order. Removing from the front again and again is slow in a plain dict.
+        # In queue order. Repeated removal of the first item is slow in a plain dict.
         self._halves: OrderedDict[int, HalfMessage] = OrderedDict()
         self._newest: dict[object, int] = {}
         self._of_id: dict[str, set[int]] = {}
@@ -88,7 +87,7 @@ class HalfMessages:
         return None if queue_offset in self._without_op else half
 
     def newest_copy(self, half: HalfMessage) -> HalfMessage | None:
-        """Return the undecided copy of a half message that was appended again."""
+        """Return the newest undecided copy of a re-appended half message."""
         return self.find(self._newest.get(half.identity, -1))
 
     def of_transaction(self, transaction_id: str, group: str) -> HalfMessage | None:
@@ -102,7 +101,7 @@ class HalfMessages:
         return any(queue_offset in named for _, named in self._ops)
 
     def catch_up(self, cursors: Cursors) -> None:
-        """Read what was appended since the last call; complete under the write lock."""
+        """Read the messages appended since the last call. Complete only under the write lock."""
         # In this order: a reader that finds the op message of a copy must find the copy, too.
         ops, halves = (self._reader.system_offsets(topic) for topic in (OP_TOPIC, HALF_TOPIC))
         self._half_cursor = max(self._half_cursor, cursors.get(HALF_CURSOR, 0))
@@ -131,13 +130,13 @@ class HalfMessages:
             yield piece.records
 
     def add_half(self, half: HalfMessage) -> None:
-        """Add a half message that was just appended, if it is the next one: it need not be read."""
+        """Add a half message that was just appended without reading it, if it is the next one."""
         if half.queue_offset == self._half_end:
             self._add_half(half)
             self._half_end += 1
 
     def add_ops(self, first: int, named: Sequence[int]) -> None:
-        """Add op messages that were just appended, each with one name, without reading them."""
+        """Add op messages just appended, each naming one half message, without reading them."""
         if first == self._op_end:
             for at, offset in enumerate(named, first):
                 self._add_op(at, (offset,), self._half_cursor)
@@ -146,7 +145,7 @@ class HalfMessages:
     def plan_end(self, ended: Collection[int]) -> EndPlan:
         """Return how the next append ends the half messages at these offsets.
 
-        The caller holds the write lock and has called `catch_up`.
+        The caller must hold the write lock and has called `catch_up`.
         """
         leaving = {*ended, *self._without_op}
         half = next((at for at in self._halves if at not in leaving), self._half_end)
@@ -154,7 +153,7 @@ class HalfMessages:
             (at for at, named in self._ops if max(named, default=-1) >= self._half_cursor),
             self._op_end,
         )
-        # An op message that names the first offset of an immune message ends its copy, too.
+        # An op message that names the original of an immune message also ends its copy.
         kept = {one.prepared for one in self} if self._without_op else set()
         ops = sorted(at for at in leaving if at >= half and at not in kept)
         return EndPlan(ops, max(half, self._half_cursor), op)
@@ -226,7 +225,7 @@ class HalfMessages:
     def _last_commits(self, topic: str, queue_id: int) -> Iterator[int]:
         """Yield the log offsets of the half messages of a queue's last committed messages.
 
-        Both the last ones of today and those that were the last after a recovery.
+        These are the last messages now and the last ones at each recovery.
         """
         known = self._reader.system_offsets(topic, queue_id)
         for end in {known.maximum, *self._epochs.ends(topic, queue_id)}:
@@ -240,20 +239,21 @@ class HalfMessages:
 
 
 def read_half_messages(reader: Reader, layout: Layout) -> HalfMessages:
-    """Return the undecided half messages; for readers, which do not hold the write lock."""
+    """Return the undecided half messages. For readers, which do not hold the write lock."""
     halves = HalfMessages(reader, Epochs(layout))
     halves.catch_up(_dispatched_cursors(reader, layout))
     return halves
 
 
 def _dispatched_cursors(reader: Reader, layout: Layout) -> Cursors:
-    """Return cursors that agree with what the queues show.
+    """Return cursors that are consistent with the queues.
 
-    An append is published, moves the cursors, and is dispatched to the queues, in this order. In
-    between, a half message that was appended again is nowhere: the cursor is past it, and its copy
-    is not in the queue yet. So the cursors hold once everything that was published when they were
-    read is dispatched. If that takes long, because the writer crashed or the batch is large, or if
-    the shared state is not valid, the cursors that were saved last are used: they are further back.
+    An append is published, moves the cursors, and is then dispatched to the queues. Before the
+    dispatch, a re-appended half message cannot be found: the cursor is past the original, and the
+    copy is not in the queue yet. So the cursors are consistent when everything published before
+    they were read has been dispatched. If that takes too long (the writer crashed, or the batch is
+    large), or if the shared state is invalid, the last saved cursors are used, which are further
+    back.
     """
     cursors, end = reader.cursors(), reader.log_end()
     deadline = time.monotonic() + _MAX_WAIT_SECONDS

@@ -19,9 +19,8 @@ class LocalTransactionState(str, Enum):
 class TransactionListener(Protocol):
     """The application's side of a transaction.
 
-    Both methods get the message with the topic and queue it is meant for; its `msg_id` is the
-    transaction id. An exception, or a result that is not a LocalTransactionState, counts as
-    UNKNOWN.
+    Both methods receive the message with its real topic and queue; its `msg_id` is the transaction
+    id. An exception, or a result that is not a LocalTransactionState, means UNKNOWN.
     """
 
     def execute(self, message: StoredMessage, arg: Any) -> LocalTransactionState | None:
@@ -40,8 +39,9 @@ class TransactionSendResult:
     queue_id: in the message's topic. queue_offset, physical_offset: of the half message.
     status: of the half message's append. If it is not SEND_OK, the local transaction was not
         executed and the message is rolled back.
-    state: what the listener returned. After UNKNOWN it will be asked again.
-    error: why the decision could not be stored, or None. The listener will be asked again.
+    state: the listener's result. After UNKNOWN the listener will be asked again.
+    error: the error if the decision could not be stored, else None. After an error, the listener
+        will be asked again.
     """
 
     topic: str
@@ -56,14 +56,14 @@ class TransactionSendResult:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckPolicy:
-    """When half messages are checked (RocketMQ's settings and defaults), and how many at a time.
+    """When and how many half messages are checked, with RocketMQ's settings and defaults.
 
     timeout_ms: minimum age of a message before its first check (transactionTimeOut).
     interval_ms: time between two checks of one message (transactionCheckInterval).
-    max_checks: a message that was checked so often is discarded (transactionCheckMax).
-    max_hours: an older message is discarded (fileReservedTime).
-    max_messages, max_append_bytes: of one round or append; other writers wait meanwhile.
-    max_backlog: how far undecided messages of other groups may hold the half cursor back.
+    max_checks: number of checks after which a message is discarded (transactionCheckMax).
+    max_hours: age after which a message is discarded (fileReservedTime).
+    max_messages, max_append_bytes: limits of a round and an append; other writers wait for it.
+    max_backlog: number of messages by which other groups may hold the half cursor back.
     """
 
     timeout_ms: int = 6_000
@@ -77,7 +77,7 @@ class CheckPolicy:
 
 @dataclass(frozen=True)
 class HalfMessageRef:
-    """Identifies one half message, as returned by its send or given with a check request."""
+    """Identifies a half message; returned by its send or contained in a check request."""
 
     group: str
     queue_offset: int
@@ -89,7 +89,7 @@ class HalfMessageRef:
 class CheckRequest:
     """A half message for a listener to execute or to check.
 
-    message: has the topic and queue that the half message is meant for.
+    message: the message with its real topic and queue.
     record: the half message as stored, if the caller has it.
     """
 

@@ -1,4 +1,4 @@
-"""`TransactionProducer`: sends messages that become visible when a local transaction succeeds.
+"""`TransactionProducer` sends messages that become visible when a local transaction succeeds.
 
 A process with an open producer is asked about undecided messages of its group, including those that
 other processes sent.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyrocket.services.transactions.transactions import Transactions
 
 MAX_REQUESTS = 2000
-"""That wait for the listener, as in RocketMQ's client."""
+"""Maximum number of checks that wait for the listener, as in RocketMQ's client."""
 
 _POLL_SECONDS = 0.05
 _log = logging.getLogger(__name__)
@@ -86,11 +86,11 @@ class TransactionProducer:
         """Store a half message, execute its local transaction, and commit or roll back.
 
         arg: passed to the listener.
-        immunity_s: the listener is not asked about the message for so many seconds. After that
-            time, only the answer to a check can decide it.
+        immunity_s: number of seconds in which the listener is not asked about the message. After
+            that, only the answer to a check can decide it.
 
-        Raises what `Store.append` does, and MessageError (TRANSACTION_DELAYED) for a message with a
-        delay; then nothing was executed.
+        Raises the errors of `Store.append`, and MessageError (TRANSACTION_DELAYED) for a message
+        with a delay. In these cases the local transaction was not executed.
         """
         self._check_open()
         request, status = self._transactions.send_half(self.group, message, immunity_s)
@@ -124,7 +124,7 @@ class TransactionProducer:
         return answered
 
     def close(self) -> None:
-        """Stop; unanswered requests are asked again in a later round, of any producer."""
+        """Stop the producer. A later round sends its unanswered requests to any producer."""
         self._transactions.remove(self)
         self._closed.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -142,11 +142,11 @@ class TransactionProducer:
         self.close()
 
     def room(self) -> int:
-        """Return how many more requests it accepts."""
+        """Return the number of further requests that it accepts."""
         return MAX_REQUESTS - self._requests.qsize()
 
     def is_asked(self, half: HalfMessage) -> bool:
-        """Return whether the listener executes this message, or has not answered about it yet."""
+        """Return whether the listener is executing this message or still has to answer about it."""
         return _key(half) in self._asked
 
     def ask(self, request: CheckRequest) -> None:
@@ -156,7 +156,7 @@ class TransactionProducer:
             self._requests.put_nowait(request)
         except queue.Full:
             self._asked.discard(_key(request.half))
-            _log.warning("too many checks are waiting: %s is checked later", request.half)
+            _log.warning("too many checks are pending: %s is checked later", request.half)
 
     def _serve(self) -> None:
         logged = ""
@@ -168,7 +168,7 @@ class TransactionProducer:
             except (PyrocketError, OSError) as error:
                 if str(error) != logged:
                     logged = str(error)
-                    _log.warning("checking transactions failed, and is tried again: %s", error)
+                    _log.warning("checking transactions failed and will be retried: %s", error)
             self._answer_next(wait=True)
 
     def _answer_next(self, *, wait: bool) -> bool:
@@ -183,7 +183,7 @@ class TransactionProducer:
 
     @contextmanager
     def _mark_asked(self, request: CheckRequest) -> Iterator[None]:
-        """Keep the check service from asking about this message meanwhile."""
+        """Keep the check service from asking about this message inside the `with` block."""
         self._asked.add(_key(request.half))
         try:
             yield

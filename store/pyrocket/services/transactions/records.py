@@ -1,4 +1,4 @@
-"""Builds the records that end half messages and the copies of half messages; appends nothing.
+"""Builds op messages, committed messages and copies of half messages, without appending them.
 
 Source: `TransactionalMessageBridge`, `EndTransactionProcessor.endMessageTransaction`,
 `DefaultTransactionalMessageCheckListener.toMessageExtBrokerInner`.
@@ -51,7 +51,7 @@ from pyrocket.message import Message
 from pyrocket.metadata.topics import TopicConfig
 
 _GAP = 64
-"""Reading so many half messages that are not needed costs less than another read."""
+"""Up to this number, reading unneeded half messages costs less than another read."""
 
 _NO_KEYS = MessageKeys(np.zeros(0, np.int64), np.zeros(0, np.int64))
 _OP_PROPERTIES = encode_properties({WAIT: "true", TAGS: OP_TAGS})
@@ -61,7 +61,7 @@ PropertyChanges = Mapping[int, Mapping[str, str]]
 
 
 def op_messages(half_offsets: Iterable[int], now_ms: int) -> EncodedBatch:
-    """Return an op message for each half message, in the form that every RocketMQ reads."""
+    """Return an op message for each half message, in a form that every RocketMQ version reads."""
     records = [
         encode_record(
             topic=OP_TOPIC,
@@ -81,7 +81,7 @@ def op_messages(half_offsets: Iterable[int], now_ms: int) -> EncodedBatch:
 def renewed_copies(reader: Reader, changes: PropertyChanges) -> list[EncodedBatch]:
     """Return copies of half messages that a check appends to the half queue.
 
-    As in RocketMQ, flag and reconsumeTimes are 0 in them.
+    As in RocketMQ, their flag and reconsumeTimes are 0.
     """
     return [
         _copies(piece, rows, HALF_TOPIC, Changes(properties=blocks, forget=True))
@@ -98,22 +98,22 @@ def discarded_copies(reader: Reader, changes: PropertyChanges) -> list[EncodedBa
 
 
 def unchanged_copies(reader: Reader, half_offsets: Collection[int]) -> list[EncodedBatch]:
-    """Return copies of half messages for the half queue with all properties as they are."""
+    """Return copies of half messages for the half queue with unchanged properties."""
     return [
         _copies(piece, rows, HALF_TOPIC, Changes()) for piece, rows in _rows(reader, half_offsets)
     ]
 
 
 def count_check(half: HalfMessage) -> dict[str, str]:
-    """Return the properties of a half message that is checked once more."""
+    """Return the properties that count another check of a half message."""
     return {TRANSACTION_CHECK_TIMES: str((half.checks or 0) + 1)}
 
 
 def keep_immune(half: HalfMessage, max_checks: int) -> dict[str, str]:
-    """Return the properties of a half message that is renewed during its immunity time.
+    """Return the properties that renew a half message during its immunity time.
 
-    RocketMQ counts this as a check, and discards a message with a long immunity time before its
-    producer was ever asked. Here one check is always left.
+    RocketMQ counts this as a check, and may discard a message with a long immunity time before its
+    producer is ever asked. Here at least one check always remains.
     """
     first = half.queue_offset if half.prepared is None else half.prepared
     return {
@@ -126,7 +126,7 @@ def keep_immune(half: HalfMessage, max_checks: int) -> dict[str, str]:
 def commit_message(
     record: Record, target: TopicConfig, delays: DelayRouter, now_ms: int
 ) -> EncodedBatch:
-    """Return the message that consumers see after a commit; one with a delay is scheduled first.
+    """Return the message to append for a commit; a delayed message is scheduled first.
 
     It keeps all properties of the half message, as in RocketMQ. Raises TransactionError.
     """
@@ -186,7 +186,7 @@ def _destination(
 
 
 def _delayed(properties: Mapping[str, str], topic: str, now_ms: int) -> Message:
-    """Return a message with the delay that the properties ask for; a level takes precedence."""
+    """Return a message with the delay given in the properties; a level takes precedence."""
     level = parse_java_long(properties.get(DELAY)) or 0
     if level > 0:
         return Message(topic=topic, body=b"", delay_level=level)
@@ -209,7 +209,7 @@ def _queue_of(properties: Mapping[str, str], target: TopicConfig) -> int:
             remedy="Roll it back.",
             code="TRANSACTION_TOPIC_GONE",
         )
-    # If the topic has fewer queues now, consumers would not read that one.
+    # If the topic has fewer queues now, consumers would not read a removed queue.
     exists = wanted < max(target.read_queues, target.write_queues)
     return wanted if exists else wanted % target.write_queues
 

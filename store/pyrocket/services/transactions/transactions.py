@@ -1,4 +1,4 @@
-"""`Store.transactions`: half messages sent, decided, checked and listed."""
+"""`Store.transactions`: sends, decides, checks and lists half messages."""
 
 import threading
 from contextlib import suppress
@@ -43,7 +43,7 @@ from pyrocket.services.transactions.model import (
 
 @translating_methods
 class Transactions:
-    """The transactions of one store. `pending` works on a read-only store, too.
+    """The transactions of one store. `pending` also works on a read-only store.
 
     A `TransactionProducer` sends messages; see `pyrocket.services.transactions`.
     """
@@ -78,7 +78,7 @@ class Transactions:
     ) -> SendStatus:
         """Commit or roll back a half message; UNKNOWN changes nothing.
 
-        from_check: the decision answers a check, and is accepted at any time.
+        from_check: whether the decision answers a check; such a decision is accepted at any time.
         record: the half message as stored, if the caller has it; saves a read.
 
         Raises TransactionError; then nothing was written.
@@ -145,7 +145,7 @@ class Transactions:
     def run_checks(self) -> int:
         """Run a round of checks if one is due; return the number of messages that it changed.
 
-        0 also while another thread or process holds the write lock; the next call tries again.
+        Also returns 0 while another thread or process holds the write lock; the next call retries.
         """
         with suppress(StoreLockedError):
             return self._checks.run_due(self._engine.writer, self._clock())
@@ -164,7 +164,7 @@ class Transactions:
             self._producers = tuple(one for one in self._producers if one is not producer)
 
     def hook_into(self, hooks: Hooks) -> None:
-        """Append undecided messages again before the cleaner deletes their log files."""
+        """Re-append undecided messages before the cleaner deletes their log files."""
         hooks.before_removal.append(
             lambda log_start: self._bridge.append_again_before(
                 self._engine.writer_in_hook, log_start
