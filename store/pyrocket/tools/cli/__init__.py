@@ -48,14 +48,14 @@ _OWN_COMMANDS = {
 _EXTRAS = {"pyspark": "spark", "tomli": "broker"}
 """Module that a command may need → extra that installs it."""
 
-_REINSTALL = "Reinstall the distribution that it belongs to, or remove it."
+_REINSTALL = "Reinstall its distribution, or remove it."
 
 
 class LazyCommands(CommandGroup):
-    """A group that imports a command when it is run or listed, and survives a broken one."""
+    """A group that imports commands when they are run or listed, and tolerates broken ones."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Run a command and exit; with `--json` a usage error is reported as JSON, too."""
+        """Run a command and exit; with `--json`, usage errors are also reported as JSON."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
@@ -88,7 +88,7 @@ class LazyCommands(CommandGroup):
         return sorted({*super().list_commands(ctx), *find_commands()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name, loaded, or None."""
+        """Load and return the command of that name, or None."""
         known = super().get_command(ctx, cmd_name)
         entry = find_commands().get(cmd_name)
         return known or (load_command(entry) if entry else None)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class _BrokerCommands(CommandGroup):
-    """A group where a directory in the place of a command means `start`."""
+    """A group that runs `start` if its first argument is a directory instead of a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert `start` before anything that is no command."""
+        """Insert `start` unless the first argument is a command."""
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args = ["start", *args]
         return super().parse_args(ctx, args)
@@ -33,12 +33,12 @@ class _BrokerCommands(CommandGroup):
 def broker() -> None:
     """Serve a store to other machines: `pyrocket broker DIRECTORY`.
 
-    A directory with the name of a command is written as ./NAME.
+    Write ./NAME for a directory with the name of a command.
     """
 
 
 def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add an option for each setting; passed as texts."""
+    """Add an option for each setting; the command gets them as texts."""
     for row in reversed(table().values()):
         default = f" Default: {row.default}." if row.default else ""
         several = row.name == "listen"
@@ -71,7 +71,7 @@ def start(directory: str, config: str | None, **given: Any) -> int:
         if value not in (None, (), False)
     }
     settings = load(flags, os.environ, config)
-    # The library writes the reasons of refused addresses to standard error, over several lines.
+    # Otherwise gRPC writes several lines to standard error for an address that it cannot bind.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from pyrocket.rpc.process import serve

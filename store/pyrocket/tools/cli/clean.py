@@ -20,10 +20,10 @@ from pyrocket.tools.cli.frame import (
 from pyrocket.tools.cli.place import GivenPlace, place_options
 
 _hours = click.option(
-    "--hours", type=click.FloatRange(min=0), help="Keep messages that are younger."
+    "--hours", type=click.FloatRange(min=0), help="Keep messages younger than this."
 )
 _total_bytes = click.option(
-    "--total-bytes", type=size, help="Keep at most this much of the log, such as 10g."
+    "--total-bytes", type=size, help="Keep at most this size of the log, such as 10g."
 )
 
 
@@ -36,10 +36,10 @@ _total_bytes = click.option(
 @as_json
 @exits
 def clean(directory: str, as_json: bool, **limits: Any) -> int:
-    """Delete the oldest log files of the store in DIRECTORY as a whole, never the last one.
+    """Delete the oldest log files of the store in DIRECTORY, but never the last one.
 
-    The store may be in use. The queues' minimum offsets move up; offsets are never used again. Rows
-    that were staged for a sink more than a week ago, and never published, are deleted, too.
+    The store may be in use. The queues' minimum offsets increase; offsets are never reused. Rows
+    that were staged for a sink more than a week ago and never published are also deleted.
     """
     return _clean(GivenPlace({"path": directory}, None), as_json, **limits)
 

@@ -1,8 +1,8 @@
-"""Shared by all commands: naming a store, `--json`, exit codes, errors, and progress bars.
+"""What all commands share: store paths, `--json`, exit codes, errors, and progress bars.
 
-Exit codes: 0 success, 1 findings or nothing found, 2 error, wrong usage included, 130 Ctrl-C,
-141 standard output was closed by its reader (`| head`). With `--json` exactly one JSON document
-is written to standard output.
+Exit codes: 0 success, 1 findings or nothing found, 2 error, including wrong usage, 130 Ctrl-C, 141
+standard output was closed by its reader (`| head`). With `--json` exactly one JSON document is
+written to standard output.
 
 Commands of a group (`pyrocket topic list`) take the store as `--path DIRECTORY` or as `--endpoint
 HOST:PORT`; see `place`. `clean`, `repair`, `snapshot` and `verify` exist twice: as `pyrocket verify
@@ -77,7 +77,7 @@ _NUMBER = click.IntRange(min=1)
 
 
 def size(text: str) -> int:
-    """Parse an option such as `1048576`, `64m` or `10g` to bytes; the `type` of the option."""
+    """Parse an option such as `1048576`, `64m` or `10g` to bytes; for the option's `type`."""
     found = parse_size(text)
     if found is None or found > _MAX_SIZE:
         raise click.BadParameter(f"{text!r} is not a size such as 1048576, 512k, 64m or 10g.")
@@ -85,7 +85,7 @@ def size(text: str) -> int:
 
 
 class CommandGroup(click.Group):
-    """A group that shows whole summaries of its commands, and suggests names for mistyped ones."""
+    """A group that shows complete command summaries and suggests names for mistyped commands."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their summaries, which click would truncate."""
@@ -117,7 +117,7 @@ class CommandGroup(click.Group):
 
 
 def with_path_option(command: click.Command) -> click.Command:
-    """Return a copy of a command that takes `--path` in place of its argument DIRECTORY."""
+    """Return a copy of a command that takes `--path` instead of the argument DIRECTORY."""
     option = click.Option(["--path", "directory"], **_PATH)
     twin = copy(command)
     twin.params = [option if one.name == "directory" else one for one in command.params]
@@ -125,8 +125,8 @@ def with_path_option(command: click.Command) -> click.Command:
 
 
 def broker_settings(command: Callable[..., int]) -> Callable[..., int]:
-    """Add options for settings of a broker that its store does not hold; passed as `config`."""
-    text = "The broker's {}, if the store does not show it."
+    """Add options for broker settings that are not saved in the store; passed as `config`."""
+    text = "The broker's {}, if it is not known from the store."
     slots = click.option("--index-slots", type=_NUMBER, help=text.format("maxHashSlotNum"))
     items = click.option("--index-items", type=_NUMBER, help=text.format("maxIndexNum"))
 
@@ -153,7 +153,7 @@ def broker_settings(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def exits(command: Callable[..., int]) -> Callable[..., None]:
-    """Make a command's result its exit code, and an error a message with its remedy."""
+    """Exit with the command's result; report an error with its remedy."""
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
@@ -173,7 +173,7 @@ def exits(command: Callable[..., int]) -> Callable[..., None]:
 
 @contextmanager
 def advising(remedies: Mapping[str, str]) -> Iterator[None]:
-    """Replace the remedies of errors with these codes by those of the command."""
+    """Replace the remedies of errors with these codes by those in `remedies`."""
     try:
         yield
     except PyrocketError as error:
@@ -183,7 +183,7 @@ def advising(remedies: Mapping[str, str]) -> Iterator[None]:
 
 
 def agreed(question: str) -> bool:
-    """Ask on standard error; without an answer to read, fail with a remedy that names `--yes`."""
+    """Ask on standard error; if no answer can be read, fail with a remedy that names `--yes`."""
     try:
         return click.confirm(question, err=True)
     except click.Abort as error:
@@ -191,7 +191,7 @@ def agreed(question: str) -> bool:
             raise
         click.echo(err=True)
         remedy = "Give --yes to skip the question."
-        fail("NO_ANSWER", "there is no answer to read; nothing is done.", remedy, as_json=False)
+        fail("NO_ANSWER", "there is no answer to read; nothing was done.", remedy, as_json=False)
 
 
 def fail(code: str, message: str, remedy: str, *, as_json: bool, status: int = FAILED) -> NoReturn:
@@ -211,7 +211,7 @@ def show_json(document: dict[str, Any]) -> None:
 
 
 def print_table(table: "Table") -> None:
-    """Print a table, wrapped to a terminal; in files and pipes each row is one line, for grep."""
+    """Print a table, wrapped in a terminal; in files and pipes each row is one line, for grep."""
     from rich.console import Console
 
     console = Console()
@@ -241,13 +241,13 @@ class ProgressBar:
         self._bar.start()
 
     def __call__(self, done: int, total: int, file: str) -> None:
-        """Show the bytes done, the bytes in all, and the current file."""
+        """Show the bytes done, the total, and the current file."""
         text = f"{self._title} {file}"
         self._bar.update(self._task, completed=done, total=total, description=text)
         self._bar.start()
 
     def put_away(self) -> None:
-        """Clear it from the screen, for example for a question; the next call shows it again."""
+        """Clear the bar, for example before a question; the next call shows it again."""
         if self._bar.live.is_started:
             self._bar.stop()
             self._bar.reset(self._task)

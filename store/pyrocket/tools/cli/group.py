@@ -56,12 +56,13 @@ def list_groups(place: GivenPlace, as_json: bool) -> int:
 @as_json
 @exits
 def lag(name: str, place: GivenPlace, as_json: bool) -> int:
-    """Show the lag of GROUP, or of each group, queue by queue.
+    """Show the lag of GROUP, or of all groups, for each queue.
 
-    committed is the next offset to consume; without one the lag is the whole queue. lost counts
-    messages that were deleted before they were consumed. beyond is greater than 0 if the committed
-    offset is beyond the queue's end: the store was restored from an older copy, or a recovery has
-    truncated its log. The group's next commit corrects it; until then `pyrocket verify` reports it.
+    committed is the next offset to consume; without it the lag is the whole queue. lost is the
+    number of messages that were deleted before they were consumed. beyond is greater than 0 if the
+    committed offset is beyond the queue's end, because the store was restored from an older copy or
+    a recovery truncated its log. The group's next commit corrects it; until then `pyrocket verify`
+    reports it.
     """
     from pyrocket.tools.notebook.tables import lag_table
 

@@ -1,4 +1,4 @@
-"""Log lines of a process that runs for long: for people, or as JSON for programs."""
+"""Log lines of long-running processes, as text or JSON."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ _TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
 class JsonLines(logging.Formatter):
-    """Each record as one JSON object on one line."""
+    """Formats each log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -26,7 +26,7 @@ class JsonLines(logging.Formatter):
 
 
 def write_logs(form: str, level: str) -> None:
-    """Write log lines to standard error from now on; `form` is `text` or `json`."""
+    """Write log lines to standard error; `form` is `text` or `json`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

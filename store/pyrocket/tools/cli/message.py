@@ -34,15 +34,15 @@ def message() -> None:
 @click.argument("topic")
 @place_options
 @click.option(
-    "--count", type=click.IntRange(1), default=10, show_default=True, help="How many messages."
+    "--count", type=click.IntRange(1), default=10, show_default=True, help="The number of messages."
 )
 @click.option("--queue", type=click.IntRange(0), help="Only messages of this queue.")
 @as_json
 @exits
 def tail(topic: str, place: GivenPlace, count: int, queue: int | None, as_json: bool) -> int:
-    """Show the newest messages of TOPIC, the newest last.
+    """Show the newest messages of TOPIC; the newest is last.
 
-    The path may name a file `pyrocket/cut-…`, which holds what was truncated from a log.
+    The path may also name a file `pyrocket/cut-…`, which holds bytes truncated from a log.
     """
     target = place.target()
     cut = Path(target.place.path)
@@ -115,7 +115,7 @@ def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> lis
 def find(
     topic: str, place: GivenPlace, key: str | None, msg_id: str | None, count: int, as_json: bool
 ) -> int:
-    """Find messages of TOPIC by key or id, the newest last.
+    """Find messages of TOPIC by key or id; the newest is last.
 
     Exits with 1 if there is none.
     """
@@ -150,7 +150,7 @@ def _property(text: str) -> tuple[str, str]:
 @place_options
 @click.option("--file", type=click.Path(), help="Send the bytes of this file as one message.")
 @click.option("--tags", help="RocketMQ's tag.")
-@click.option("--key", "keys", multiple=True, help="A key to find the message by; may be repeated.")
+@click.option("--key", "keys", multiple=True, help="A key of the message; may be repeated.")
 @click.option("--property", "properties", type=_property, multiple=True, metavar="NAME=VALUE")
 @click.option(
     "--queue",
@@ -203,7 +203,7 @@ def _bodies(body: str | None, file: str | None) -> Iterator[bytes]:
 
 
 def _counted(sent: Iterable[SendResult], *, is_stream: bool) -> Iterator[SendResult]:
-    """Yield the results; an error names its line."""
+    """Yield the results; an error message contains the line number."""
     count = 0
     try:
         for result in sent:
@@ -212,7 +212,7 @@ def _counted(sent: Iterable[SendResult], *, is_stream: bool) -> Iterator[SendRes
     except PyrocketError as error:
         if not is_stream:
             raise
-        message = f"line {count + 1}: {error.message} The {count} lines before it are sent."
+        message = f"line {count + 1}: {error.message} The {count} lines before it were sent."
         raise type(error)(message, remedy=error.remedy, code=error.code) from error
 
 

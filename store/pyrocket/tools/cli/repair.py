@@ -28,7 +28,7 @@ from pyrocket.tools.repair.plan import Action
 @click.option(
     "--cut",
     is_flag=True,
-    help="Truncate a damaged log at its first damaged byte, and keep what is removed in a file.",
+    help="Truncate a damaged log at its first damaged byte, and save the removed bytes in a file.",
 )
 @as_json
 @exits
@@ -41,13 +41,13 @@ def repair(
     as_json: bool,
     config: StoreConfig | None,
 ) -> int:
-    """Repair the store in DIRECTORY: show the actions, ask, and take them.
+    """Repair the store in DIRECTORY: show the actions, ask for confirmation, and take them.
 
     Skips damaged parts of the log and keeps all other messages, rebuilds queues and the key index
     from the log, truncates a torn end of the log and keeps a copy of it, replaces broken tables by
     their backups, adds missing topics to the topic table, and moves foreign files away. No other
-    process may have the store open. Exits with 1 if something is left that cannot be repaired. With
-    --json it does not ask: without --yes nothing is done.
+    process may have the store open. Exits with 1 if some findings cannot be repaired. With --json
+    it does not ask: without --yes nothing is done.
     """
     from pyrocket.tools.repair import run
 

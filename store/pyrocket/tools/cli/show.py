@@ -1,4 +1,4 @@
-"""Output of the commands: tables and messages for people, JSON values for programs."""
+"""Output of the commands: tables and messages as text, or JSON values."""
 
 import base64
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyrocket.tools.notebook.table import Table
 
 _BODY_CHARACTERS = 1000
-"""Limit of a message body in the output for people; `--json` has the whole body."""
+"""Maximum length of a message body in text output; `--json` has the complete body."""
 
 
 def show_rows(columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
@@ -45,7 +45,7 @@ def show_table(table: "Table") -> None:
 
 
 def message_line(one: StoredMessage) -> str:
-    """Return a message on one line, the body last, with control characters escaped."""
+    """Return a message as one line that ends with its body; control characters are escaped."""
     from pyrocket.tools.notebook.table import safe
 
     labels: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""`pyrocket snapshot DIR TARGET`: a copy of a store in use."""
+"""`pyrocket snapshot DIR TARGET`: copy a store, even in use."""
 
 import errno
 from typing import TYPE_CHECKING
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 @as_json
 @exits
 def snapshot(directory: str, target: str, read_only: bool, as_json: bool) -> int:
-    """Copy the store in DIRECTORY, in use or not, to TARGET, which must be missing or empty.
+    """Copy the store in DIRECTORY, even if in use, to TARGET, which must be missing or empty.
 
     Full files are hard-linked, so on one file system a snapshot takes little space and time. The
-    copy is an independent store that holds everything up to one moment, closed cleanly then.
+    copy is an independent store with all messages up to one moment, as after a clean shutdown.
     """
     with (
         progress("snapshot", silent=as_json) as bar,
@@ -53,10 +53,10 @@ def _open(directory: str, *, read_only: bool) -> "Store":
         return Store.open(directory, read_only=read_only)
     except StoreUnavailableError as error:
         if not read_only and isinstance(error, StoreLockedError):
-            return Store.open(directory, read_only=True)  # A broker holds it.
+            return Store.open(directory, read_only=True)  # A broker has the store open.
         if read_only or not _is_unwritable(error):
             raise
-        remedy = f"Give --read-only: nothing is written there then. Or: {error.remedy}"
+        remedy = f"Give --read-only to write nothing there. Or: {error.remedy}"
         raise type(error)(error.message, remedy=remedy, code=error.code) from error
 
 

@@ -1,4 +1,4 @@
-"""`pyrocket store`: a store as a whole, and how long it keeps messages."""
+"""`pyrocket store`: show and maintain a store, and set its retention."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -67,7 +67,7 @@ def _document(found: StoreInfo) -> dict[str, object]:
 
 
 def _lines(found: StoreInfo) -> list[tuple[str, str]]:
-    """Return the same as names and values for people."""
+    """Return the information as names and displayed values."""
     size = (found.log_end - found.log_start) / 2**20
     return [
         ("path", found.path),
@@ -85,7 +85,7 @@ def _lines(found: StoreInfo) -> list[tuple[str, str]]:
 
 
 def hours_of_day(text: str) -> tuple[int, ...]:
-    """Parse an option such as `4` or `4,16` to hours; the `type` of the option."""
+    """Parse an option such as `4` or `4,16` to hours; for the option's `type`."""
     hours = [hour.strip() for hour in text.replace(";", ",").split(",")]
     if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in hours):
         raise click.BadParameter(
@@ -117,13 +117,13 @@ def _hours(text: str) -> float:
     "--retention-hours",
     "hours",
     type=_or_none(_hours),
-    help="Delete messages that are older; `none` sets no limit.",
+    help="Delete messages older than this; `none`: no limit.",
 )
 @click.option(
     "--retention-bytes",
     "total_bytes",
     type=_or_none(size),
-    help="Delete the oldest messages while the log is larger, such as 100g; `none` sets no limit.",
+    help="Delete the oldest messages while the log is larger, such as 100g; `none`: no limit.",
 )
 @click.option(
     "--clean-time",
@@ -142,8 +142,8 @@ def retention(
 ) -> int:
     """Show how long a store keeps messages, or set it. What is not given keeps its value.
 
-    Log files are deleted as a whole, and never the last one. All writers follow the setting, those
-    that have the store open within ten seconds.
+    Only entire log files are deleted, and never the last one. All writers apply the setting; those
+    that have the store open do so within ten seconds.
     """
     target = place.target()
     if hours is None and total_bytes is None and at_hours is None:
@@ -157,7 +157,7 @@ def retention(
     )
     keeps_all = wanted.hours is None and wanted.total_bytes is None
     if keeps_all and at_hours is not None:
-        raise click.UsageError("--clean-time needs a limit: give --retention-hours, too.")
+        raise click.UsageError("--clean-time needs a limit: also give --retention-hours.")
     target.set_retention(None if keeps_all else wanted)
     return _show_retention(target, as_json=as_json)
 
@@ -189,7 +189,7 @@ def retention_document(retention: Retention | None) -> dict[str, object] | None:
 
 
 def retention_text(retention: Retention | None) -> str:
-    """Return the retention as text for people."""
+    """Return the retention as displayed text."""
     if retention is None:
         return "all"
     parts = []

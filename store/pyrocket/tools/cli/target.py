@@ -1,4 +1,4 @@
-"""What the commands ask of a store, in its directory or at its broker: typed values in and out."""
+"""The typed interface between commands and a store, in its directory or at its broker."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,10 +29,10 @@ READ_WRITE = 6
 class StoreInfo:
     """A store's identity, sizes and contents.
 
-    store_id: empty for a directory that only Java has written. epoch: the number of recoveries
-    that may have truncated the log. topics, messages: without system topics. log_start, log_end:
-    log offsets in bytes. delay_levels: as RocketMQ's messageDelayLevel. retention: None if all
-    messages are kept.
+    store_id: empty if only a RocketMQ broker has written to the directory. epoch: the number of
+    recoveries that may have truncated the log. topics, messages: without system topics. log_start,
+    log_end: log offsets in bytes. delay_levels: as RocketMQ's messageDelayLevel. retention: None if
+    all messages are kept.
     """
 
     path: str
@@ -79,12 +79,12 @@ class Target:
             )
 
     def retention(self) -> Retention | None:
-        """Return how long messages are kept; None: for ever."""
+        """Return the retention of messages; None if all are kept."""
         with self._open() as store:
             return store.admin.retention
 
     def set_retention(self, retention: Retention | None) -> None:
-        """Set how long messages are kept; None keeps all."""
+        """Set the retention of messages; None keeps all."""
         with self._open(write=True) as store:
             store.admin.set_retention(retention)
 
@@ -99,7 +99,7 @@ class Target:
             return list(topics_of(store))
 
     def topic(self, name: str) -> TopicInfo:
-        """Return one topic. Raises TopicNotFoundError naming the nearest."""
+        """Return one topic. Raises TopicNotFoundError with the most similar name."""
         with self._open() as store:
             return topic_of(store, name)
 
@@ -111,7 +111,7 @@ class Target:
         create_store: bool = False,
         perm: int = READ_WRITE,
     ) -> None:
-        """Create a topic, and with `create_store` its store if there is none.
+        """Create a topic, and with `create_store` also a missing store.
 
         Raises InvalidInputError (TOPIC_EXISTS) if the topic exists.
         """
@@ -123,7 +123,7 @@ class Target:
     def update_topic(
         self, name: str, *, read_queues: int | None, write_queues: int | None, perm: int | None
     ) -> None:
-        """Change the given attributes of a topic. Raises TopicNotFoundError naming the nearest."""
+        """Change the given attributes of a topic. Raises TopicNotFoundError."""
         with self._open(write=True) as store:
             store.source.topic(name)
             store.admin.update_topic(
@@ -131,18 +131,18 @@ class Target:
             )
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its queues. Raises TopicNotFoundError naming the nearest."""
+        """Delete a topic and its queues. Raises TopicNotFoundError with the most similar name."""
         with self._open(write=True) as store:
             store.source.topic(name)
             store.admin.delete_topic(name)
 
     def newest(self, topic: str, count: int, queue_id: int | None) -> list[StoredMessage]:
-        """Return the newest messages of a topic or of one of its queues, the newest last."""
+        """Return the newest messages of a topic or of one of its queues; the newest is last."""
         with self._open() as store:
             found: list[StoredMessage] = []
             for has in store.ranges(topic, queue_id):
                 last = replace(has, start=max(has.start, has.end - count))
-                # Messages lie in the log in the order in which they were stored.
+                # Log offsets have the order in which messages were stored.
                 merged = sorted([*found, *store.messages([last])], key=_log_offset)
                 found = merged[-count:]
             return found
@@ -150,7 +150,7 @@ class Target:
     def oldest(
         self, topic: str, count: int, queue_id: int | None, offset: int | None, from_ms: int | None
     ) -> list[StoredMessage]:
-        """Return the first messages from an offset of one queue, from a time, or of all.
+        """Return the first messages of a topic, from an offset of one queue, or from a time.
 
         Raises OffsetOutOfRangeError.
         """
@@ -168,11 +168,11 @@ class Target:
             return found
 
     def by_key(self, topic: str, key: str, count: int) -> list[StoredMessage]:
-        """Return the newest messages that have a key, the newest last."""
+        """Return the newest messages with a key; the newest is last."""
         return self._find(topic, keys=[key], count=count)
 
     def by_id(self, topic: str, msg_id: str) -> StoredMessage | None:
-        """Return the first message stored with a unique id or a broker's id, or None."""
+        """Return the first message with a unique id or an offset message id, or None."""
         return next(iter(self._find(topic, ids=[msg_id])), None)
 
     def _find(
@@ -196,9 +196,10 @@ class Target:
             return sorted(found, key=_log_offset)[-count:]
 
     def send(self, messages: Iterable[Message], *, create_topic: bool) -> Sending:
-        """Append the messages one by one, each after the previous result was taken.
+        """Append the messages one by one, each when the next result is requested.
 
-        They are durable when the generator ends. Raises TopicNotFoundError without `create_topic`.
+        They are durable when the generator ends. Without `create_topic`, raises TopicNotFoundError
+        for a missing topic.
         """
         with self._open(write=True) as store:
             try:
@@ -213,7 +214,7 @@ class Target:
             return list(store.admin.groups())
 
     def group(self, name: str) -> "GroupConfig":
-        """Return the settings of one group. Raises GroupNotFoundError naming the nearest."""
+        """Return the settings of a group. Raises GroupNotFoundError with the most similar name."""
         with self._open() as store:
             return store.admin.group(name)
 
@@ -225,21 +226,21 @@ class Target:
             return is_new
 
     def delete_group(self, name: str) -> None:
-        """Delete a group and its offsets. Raises GroupNotFoundError naming the nearest."""
+        """Delete a group and its offsets. Raises GroupNotFoundError with the most similar name."""
         with self._open(write=True) as store:
             store.admin.group(name)
             store.admin.delete_group(name)
 
     def lag(self, group: str = "") -> list[QueueLag]:
-        """Return the lag of a group, or of each, in the queues of its topics.
+        """Return the lag of a group, or of all groups, in each queue of its topics.
 
-        A group without committed offsets has none. Raises GroupNotFoundError.
+        A group without committed offsets has no lag. Raises GroupNotFoundError.
         """
         with self._open() as store:
             return lags_of(store, group)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """Return what a group has committed in a topic: queue id → next offset to consume."""
+        """Return the committed offsets of a group in a topic: queue id → next offset to consume."""
         with self._open() as store:
             store.source.topic(topic)
             return _by_queue_id(store.source.committed(group, [topic]))
@@ -259,7 +260,7 @@ class Target:
             return {has.queue.queue_id: has.start if is_first else has.end for has in ranges}
 
     def reset(self, group: str, topic: str, to: "Reset") -> dict[int, int]:
-        """Reset a group's offsets in a topic, and return them; see `Groups.reset`."""
+        """Reset a group's offsets in a topic and return them; see `Groups.reset`."""
         with self._open(write=True) as store:
             return store.admin.reset_group(group, topic, to)
 

@@ -50,7 +50,7 @@ def list_topics(place: GivenPlace, with_system: bool, as_json: bool) -> int:
 @as_json
 @exits
 def show(name: str, place: GivenPlace, as_json: bool) -> int:
-    """Show the topic NAME, queue by queue; times are in UTC."""
+    """Show the topic NAME and its queues; times are in UTC."""
     from pyrocket.tools.notebook.tables import queue_table
 
     found = place.target().topic(name)
@@ -74,7 +74,7 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
     show_default=True,
     help="The number of queues.",
 )
-@click.option("--create-store", is_flag=True, help="Create the store, too, if there is none.")
+@click.option("--create-store", is_flag=True, help="Also create the store if it is missing.")
 @click.option("--if-missing", is_flag=True, help="Do nothing if the topic exists.")
 @as_json
 @exits
@@ -84,7 +84,7 @@ def create(
     """Create the topic NAME."""
     remedies = {
         "STORE_NOT_FOUND": "Check the path, or give --create-store to create a store there.",
-        "TOPIC_EXISTS": "Give --if-missing to keep it as it is.",
+        "TOPIC_EXISTS": "Give --if-missing to keep it unchanged.",
     }
     try:
         with advising(remedies):
@@ -92,9 +92,9 @@ def create(
     except InvalidInputError as error:
         if error.code != "TOPIC_EXISTS" or not if_missing:
             raise
-        created, text = False, f"Topic {name} exists; nothing is changed."
+        created, text = False, f"Topic {name} exists; nothing was changed."
     else:
-        created, text = True, f"Topic {name} is created with {queues} queues."
+        created, text = True, f"Topic {name} was created with {queues} queues."
     if as_json:
         show_json({"topic": name, "created": created})
     else:
@@ -160,8 +160,9 @@ topic.add_command(tail)
 def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Delete the topic NAME, its queues and all groups' offsets in it.
 
-    Its messages stay in the log until that is cleaned. A new topic of this name continues at the
-    old queue offsets. With --json it does not ask: without --yes nothing is deleted.
+    Its messages stay in the log until their log files are deleted. A new topic of this name
+    continues at the old queue offsets. With --json it does not ask: without --yes nothing is
+    deleted.
     """
     target = place.target()
     found = target.topic(name)
@@ -177,7 +178,7 @@ def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool
     if as_json:
         show_json({"topic": name, "deleted": deleted})
     elif deleted:
-        click.echo(f"Topic {name} is deleted.")
+        click.echo(f"Topic {name} was deleted.")
     return OK if deleted else FOUND
 
 

@@ -1,4 +1,4 @@
-"""`pyrocket verify DIR`: check a store; and the output of a check, also for a repair."""
+"""`pyrocket verify DIR`: check a store. Also prints the reports of a repair."""
 
 from typing import Any
 
@@ -28,10 +28,10 @@ from pyrocket.tools.verify.report import Report
 @exits
 @broker_settings
 def verify(directory: str, as_json: bool, config: StoreConfig | None) -> int:
-    """Check the store in DIRECTORY, in use or not. Nothing is changed.
+    """Check the store in DIRECTORY, even if in use. Nothing is changed.
 
-    Checks every record and its checksum, the queues and the key index against the log, and all
-    small files. Exits with 1 if something needs a repair.
+    Checks every record and its checksum, compares queues and key index with the log, and checks all
+    small files. Exits with 1 if a repair is needed.
     """
     from pyrocket.tools.verify import verify as checking
 
@@ -74,7 +74,7 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
 
 
 def show_report(report: Report) -> None:
-    """Print a table of findings, and a summary of what was checked."""
+    """Print a table of findings, and a summary of the check."""
     from rich.table import Table
     from rich.text import Text
 
@@ -93,7 +93,7 @@ def show_report(report: Report) -> None:
 
 
 def summary(report: Report) -> str:
-    """Return one line about what was checked."""
+    """Return a one-line summary of the check."""
     size = (report.log_end - report.log_start) / 2**20
     verdict = "all is well" if report.ok else f"{sum(report.counts.values())} findings"
     return (

@@ -84,7 +84,7 @@ def _action(kind: str, finding: Finding, report: Report, *, cut: bool) -> Action
         CONFIG: f"replace {file} by {file}.bak",
         TOPICS: f"add the missing topics to config/topics.json: {_names(report)}",
         LENGTH: f"extend {file} to its full length",
-        STEP_OVER: "write placeholders over the damaged bytes of the log, of which a copy goes to"
+        STEP_OVER: "write placeholders over the damaged bytes of the log, after copying them to"
         " pyrocket/quarantine; reads of these messages still fail, all others are kept",
         CUT: f"truncate the log at {end}, {_removed(report, damage)}keeping the removed bytes in"
         " pyrocket/cut-…",
@@ -107,7 +107,7 @@ def _names(report: Report) -> str:
 
 
 def is_beyond_repair(report: Report) -> bool:
-    """Whether the store still cannot be opened for writing."""
+    """Return whether the store still cannot be opened for writing."""
     return any(
         finding.severity is Severity.ERROR
         and (not finding.repairable or finding.code.startswith(_OF_LOG))

@@ -20,13 +20,13 @@ from pyrocket.services.delay.timer_index import TimerIndex
 from pyrocket.tools.verify.finding import Findings, Severity, repair
 
 _MAX_SHOWN = 5
-_REBUILD = repair("rebuilds it from the log; so does the next writer that delivers.")
+_REBUILD = repair("rebuilds it from the log, as does the next writer that delivers.")
 _CHECK_WITH_LEVELS = (
-    "Nothing has to be done; with --delay-levels, the broker's messageDelayLevel, it is checked."
+    "Nothing has to be done. To check it, give the broker's messageDelayLevel as --delay-levels."
 )
 
 Progress = Callable[[], tuple[int, int]]
-"""Returns the queue offset up to which timers are indexed, and the due time already delivered."""
+"""Returns the queue offset up to which timers are indexed, and the due time delivered last."""
 
 
 class DelayCheck:

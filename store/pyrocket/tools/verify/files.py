@@ -87,7 +87,7 @@ def check_log_files(log: TolerantFileQueue, findings: Findings) -> None:
         if size != log.file_bytes:
             fix = restore(str(path.relative_to(findings.root)))
             if start == starts[-1] and size < log.file_bytes:
-                fix = repair("extends it, and clears everything after its last whole record.")
+                fix = repair("extends it and clears everything after its last complete record.")
             what = f"it has {size} bytes, not {log.file_bytes}."
             findings.add("LOG_FILE_LENGTH", Severity.ERROR, path, what, fix, size)
 

@@ -11,7 +11,7 @@ _NEEDS_NO_LOG = ("FOREIGN_FILE", "CONFIG_")
 
 
 class Severity(str, Enum):
-    """ERROR: data cannot be read. WARNING: it can be read, but a repair is needed. NOTE: normal."""
+    """ERROR: data cannot be read. WARNING: readable, but needs a repair. NOTE: a normal state."""
 
     ERROR = "error"
     WARNING = "warning"

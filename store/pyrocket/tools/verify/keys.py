@@ -42,7 +42,7 @@ _BLOCK_ITEMS = 1 << 18
 _TAG_TYPE = "T"
 _REBUILD = repair(f"rebuilds the key index from the log, {NO_TAGS}.")
 _LEAVE = (
-    "Nothing, unless a RocketMQ broker uses the store, which does not find them: readers search the"
+    "Nothing, unless a RocketMQ broker uses the store, which cannot find them: readers search the"
     " log for them, and the next writer that appends adds them to the index, if it has one."
 )
 _FOLLOWED = "it is not full, but another file follows it."
@@ -62,12 +62,12 @@ ItemPlaces = npt.NDArray[np.void]
 def report_geometry(findings: Findings, config: StoreConfig, *, given: bool) -> None:
     """Report index files whose slots and items are unknown, or known only from the options."""
     if given:
-        what = "how many slots and items its files have is known only from the options given."
-        fix = repair("writes that to pyrocket/store.json.")
+        what = "the numbers of slots and items in its files are known only from the given options."
+        fix = repair("writes them to pyrocket/store.json.")
         findings.add("INDEX_GEOMETRY", Severity.NOTE, "index", what, fix)
         return
-    what = f"its files fit neither {config.index_slots} slots and {config.index_items} items nor"
-    what += " four items a slot, and these numbers are not known otherwise."
+    what = f"its files match neither {config.index_slots} slots and {config.index_items} items nor"
+    what += " four items per slot, and the actual numbers are unknown."
     findings.add("INDEX_GEOMETRY", Severity.ERROR, "index", what, GIVE_INDEX_SIZES)
 
 
@@ -89,7 +89,7 @@ class KeyCheck:
         complete: bool,
         lag: Severity | None,
     ) -> None:
-        """Prepare the check; without a known geometry only names are checked."""
+        """Prepare the check. If `geometry` is None, only file names are checked."""
         self._layout, self._findings = layout, findings
         self._geometry = geometry or Geometry(1, 2)
         self._live, self._complete, self._lag = live, complete, lag
@@ -136,7 +136,7 @@ class KeyCheck:
         A killed broker leaves a last file that readers and the next writer ignore.
         """
         if file.header.end_offset < self._end:
-            return "it ends before the file before it does."
+            return "it ends before the previous file does."
         if not is_last and not self._index.is_full(file.header):
             return _FOLLOWED
         return file.header_error if self._is_trusted(file) else ""
@@ -224,10 +224,10 @@ class KeyCheck:
         for number, count in sorted(self._missing.items()):
             self._add("KEY_INDEX_GAPS", self._names[number], f"{count} keys are not in the index.")
         for number, count in sorted(self._wrong.items()):
-            what = f"{count} items belong to no key of the log."
+            what = f"{count} items match no key in the log."
             self._add("KEY_INDEX_WRONG", self._names[number], what)
         for number, count in sorted(self._late.items()):
-            what = f"{count} items have another time than the log."
+            what = f"{count} items have times that differ from the log."
             self._add("KEY_INDEX_WRONG", self._names[number], what)
 
     def _take(self, last: int) -> tuple[Pairs, ItemPlaces]:
@@ -295,7 +295,7 @@ def _tag_pairs(run: RecordFields) -> Pairs:
 
 
 def _broken_links(items: npt.NDArray[np.void], first: int, heads: npt.NDArray[np.int32]) -> int:
-    """Count items that do not point to the previous one in their slot; update `heads`."""
+    """Count items that do not point to the previous item in their slot; update `heads`."""
     slots = items["key_hash"].astype(np.int64) % len(heads)
     numbers = np.arange(first, first + len(items), dtype=np.int32)
     order = np.argsort(slots, kind="stable")
@@ -342,7 +342,7 @@ class _KeyTimes:
                 continue
             stored = int(run.store_timestamp[row])
             if stored != time:
-                what = f"by its header it {word} at {time} ms, by the log at {stored}."
+                what = f"by its header it {word} at {time} ms, but by the log at {stored}."
                 self._wrong.setdefault(number, what)
         self._pending[first:last] = unseen
 

@@ -10,7 +10,7 @@ from pyrocket.metadata.queue_ends import QueueEnds
 from pyrocket.tools.verify.finding import Findings, Severity, repair, restore
 
 _STEP_OVER = repair(
-    "skips it and keeps all other messages; these can only be restored from a backup of {}. Until"
+    "skips it and keeps all other messages; only a backup of {} can restore the lost ones. Until"
     " then a writer that has to recover the store may refuse it (LOG_DAMAGED)."
 )
 _LEAVE = "Nothing, unless a backup of {} from before the damage can be put in its place."
@@ -25,7 +25,7 @@ def report_log(
     clean: bool,
     files_missing: bool,
 ) -> None:
-    """Report damaged ranges and what follows the last record.
+    """Report damaged ranges and bytes after the last record.
 
     tail_checked: the bytes after the last record were also read. clean: the store was closed
     cleanly. files_missing: the log continues in files that are missing.
@@ -33,7 +33,7 @@ def report_log(
     inside = [damaged for damaged in check.bad if files_missing or damaged.start < check.end]
     for damaged in inside:
         name, at = position_in(log.run, damaged.start)
-        what = f"{damaged.end - damaged.start} bytes hold no whole record: {damaged.reason}"
+        what = f"{damaged.end - damaged.start} bytes contain no complete record: {damaged.reason}"
         findings.add("LOG_DAMAGED", Severity.ERROR, name, what, _STEP_OVER.format(name), at)
     for damaged in check.placeholders:
         name, at = position_in(log.run, damaged.start)
@@ -50,9 +50,9 @@ def report_log(
 
 def _report_tail(log: CommitLog, start: int, what: str, findings: Findings, *, clean: bool) -> None:
     severity = Severity.ERROR if clean else Severity.WARNING
-    fix = repair("truncates the log there, and keeps a copy of what it removes.")
+    fix = repair("truncates the log there and keeps a copy of the removed bytes.")
     if not clean:
-        fix += " So does opening the store for writing, which keeps a copy of whole records only."
+        fix += " So does opening the store for writing, which copies only complete records."
     name, at = position_in(log.run, start)
     findings.add("LOG_TORN", severity, name, what, fix, at)
 
@@ -61,9 +61,9 @@ def report_end(layout: Layout, log: CommitLog, end: int, findings: Findings) -> 
     """Report a log that ends before its last saved durable end."""
     durable = QueueEnds(layout).durable_end()
     if end < durable:
-        what = f"the log ends at {end}, but it was durable until {durable}: {durable - end} bytes"
+        what = f"the log ends at {end}, but was durable up to {durable}: {durable - end} bytes"
         what += " are missing."
-        fix = repair("continues at the end of the log, and so does the next writer.")
+        fix = repair("continues at the end of the log, as does the next writer.")
         fix += " If there is a better backup, restore the store from it."
         name, at = position_in(log.run, end)
         findings.add("LOG_ENDS_EARLY", Severity.ERROR, name, what, fix, at)
@@ -92,7 +92,7 @@ def missing_by_queues(run: FileQueue, queues: QueueTable, end: int) -> DamagedRa
 def report_missing(run: FileQueue, missing: DamagedRange, findings: Findings) -> None:
     """Report the first file that is missing at the end of the log."""
     file, _ = position_in(run, missing.start)
-    what = f"it is missing, but the log continues until {missing.end}."
+    what = f"it is missing, but the log continues up to {missing.end}."
     findings.add("LOG_FILE_MISSING", Severity.ERROR, file, what, restore(file))
 
 
@@ -102,9 +102,9 @@ def report_begin(layout: Layout, run: FileQueue, findings: Findings) -> None:
     if noted is not None and starts and 0 <= noted.log_start < starts[0]:
         what = (
             f"the log began at {noted.log_start} at the last checkpoint; since then files before"
-            " this one have been cleaned, or lost."
+            " this one have been deleted by cleaning, or lost."
         )
-        fix = "Nothing, if they were cleaned; else restore them from a backup."
+        fix = "Nothing, if cleaning deleted them; otherwise restore them from a backup."
         file, _ = position_in(run, starts[0])
         findings.add("LOG_BEGINS_LATER", Severity.NOTE, file, what, fix)
 

@@ -26,14 +26,14 @@ from pyrocket.tools.verify.finding import Findings, Severity, repair
 from pyrocket.tools.verify.report import SIZES
 
 _BACKUP = ".bak"
-_USE_BACKUP = repair("puts the backup in its place; brokers use that anyway.")
+_USE_BACKUP = repair("replaces it by its backup, which brokers use in this case anyway.")
 _BEGIN_EMPTY = repair(
-    "moves it to pyrocket/quarantine: without a backup it counts as an empty table anyway. If there"
+    "moves it to pyrocket/quarantine: without a backup it is read as an empty table. If there"
     " is a copy of it, restore that instead."
 )
 _QUARANTINE_ENDS = repair("moves it to pyrocket/quarantine; the next writer creates a new one.")
 _RESTORE_FOLDER = (
-    "Move it away, and restore the folder from a backup. Without one `pyrocket repair` then"
+    "Move it away, and restore the folder from a backup. Without a backup, `pyrocket repair` then"
     " restores topics, but neither the offsets of groups nor the checkpoints of running queries."
 )
 _CREATE_FOLDER = repair(
@@ -68,7 +68,7 @@ def check_config(
         what, fix = identity_error.message, identity_error.remedy
         findings.add(code, Severity.ERROR, layout.identity, what, fix)
     if not QueueEnds(layout).is_valid():
-        what = "it cannot be parsed: queues that lost their last files cannot be detected by it."
+        what = "it cannot be parsed, so queues that lost their last files cannot be detected."
         file = layout.queue_ends
         findings.add("ENDS_DAMAGED", Severity.WARNING, file, what, _QUARANTINE_ENDS)
 
@@ -107,7 +107,7 @@ def _tables(layout: Layout) -> dict[Path, JsonTable[Any]]:
 
 
 def _as_it_is(content: Content) -> Content:
-    """Parse a table that only RocketMQ uses."""
+    """Accept any content of a table that only RocketMQ uses."""
     return content
 
 
@@ -127,7 +127,7 @@ def _check_table(path: Path, table: JsonTable[Any], findings: Findings) -> None:
 
 
 def missing_topics(layout: Layout, queues: Iterable[Key]) -> list[TopicConfig]:
-    """Return the topics that the table lacks, or has with too few queues.
+    """Return the topics that are missing in the table, or have too few queues there.
 
     `queues`: the queues with messages. If the table is missing or its backup is read, topics are
     also restored from `pyrocket/topics.json` and from messages, even those a broker has deleted.
@@ -154,9 +154,9 @@ def report_deleted(layout: Layout, queues: Iterable[Key], findings: Findings) ->
     for name, count in _queue_counts(queues).items():
         if name not in known:
             what = f"the topic {name!r} is not in it, though the store has messages of it: another"
-            what += " program has deleted it, or the table is an old one."
-            fix = "Nothing, if it was deleted; else create it again, with at least"
-            fix += f" {count} queues: its messages are there."
+            what += " program has deleted it, or the table is outdated."
+            fix = "Nothing, if it was deleted; otherwise create it again with at least"
+            fix += f" {count} queues: its messages still exist."
             findings.add("CONFIG_TOPIC_MISSING", Severity.NOTE, path, what, fix)
 
 
@@ -172,7 +172,7 @@ def _queue_counts(queues: Iterable[Key]) -> dict[str, int]:
 def report_missing_topics(
     layout: Layout, missing: Sequence[TopicConfig], findings: Findings
 ) -> None:
-    """Report topics that the table lacks, or has with too few queues."""
+    """Report topics that are missing in the table, or have too few queues there."""
     known, path = Topics(layout, lambda: 0).all(), layout.config("topics")
     for topic in missing:
         severity = Severity.WARNING if topic.name in known else Severity.ERROR
@@ -180,12 +180,12 @@ def report_missing_topics(
         if topic.name in known:
             what += " as it is in pyrocket/topics.json."
         else:
-            what += ", but it has messages, or is in pyrocket/topics.json."
+            what += ", but it has messages or is in pyrocket/topics.json."
         counts = f"{topic.read_queues} read and {topic.write_queues} write queues"
-        fix = repair(f"adds it, with {counts}.")
+        fix = repair(f"adds it with {counts}.")
         findings.add("CONFIG_TOPIC_MISSING", severity, path, what, fix)
     if missing and not path.parent.exists():
-        what = "the folder is missing, and with it all tables."
+        what = "the folder with all tables is missing."
         findings.add("CONFIG_MISSING", Severity.ERROR, path.parent, what, _CREATE_FOLDER)
 
 

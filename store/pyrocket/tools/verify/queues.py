@@ -30,26 +30,26 @@ from pyrocket.tools.verify.log import position_in
 from pyrocket.tools.verify.metadata import Key
 
 _REBUILD = repair("rebuilds the queue from the log.")
-_STEP_OVER = repair("skips the damaged messages; they can only be restored from a backup of {}.")
+_STEP_OVER = repair("skips the damaged messages; only a backup of {} can restore them.")
 _SEND_AGAIN = (
-    "The log still has them: read them with Store.views (commitlog), and send again those that"
-    " are missed. No repair can put them back into the queue. If a RocketMQ broker deleted the"
-    " topic in between, nothing has to be done."
+    "The log still has them: read them with Store.views (commitlog), and send those that are needed"
+    " again. No repair can put them back into the queue. If a RocketMQ broker deleted the topic in"
+    " between, nothing has to be done."
 )
 _TEXTS = {
-    "LOG_QUEUE_OFFSET": "{count} messages have another queue offset than their queue entries,"
-    " the first at {at}.",
+    "LOG_QUEUE_OFFSET": "{count} messages have queue offsets that differ from their queue"
+    " entries, the first at {at}.",
     "QUEUE_ENTRY_MISSING": "{count} messages of the log have no entry, the first at offset {at}.",
     "QUEUE_ENTRY_WRONG": "{count} entries do not point to their messages, the first at offset"
     " {at}.",
-    "QUEUE_TAGS_WRONG": "{count} entries have another tags code than their messages, the first at"
-    " offset {at}.",
+    "QUEUE_TAGS_WRONG": "{count} entries have tags codes that differ from their messages, the first"
+    " at offset {at}.",
 }
 
 
 @dataclass
 class _InLog:
-    """One queue according to the records read so far: the offsets [first, next)."""
+    """The offsets [first, next) of one queue in the records read so far."""
 
     first: int
     next: int
@@ -175,7 +175,7 @@ class QueueCheck:
         return bool(head["sys_flag"] & SYS_DAMAGED)
 
     def _is_of(self, part: QueuePart, offset: int, entry: np.void) -> bool:
-        """Whether the entry points to another message of the same queue and offset."""
+        """Whether the entry points to another message with the same queue and offset."""
         position, size = int(entry["physical_offset"]), int(entry["size"])
         if position < 0 or not FIXED_BYTES <= size <= self._log.file_bytes:
             return False
@@ -226,7 +226,7 @@ class QueueCheck:
             findings.add(code, Severity.ERROR, file, what, fix, position)
         for low, high in seen.gaps:
             file, position = entry_position(queue, low)
-            what = f"the log has no whole messages for the offsets {low} to {high - 1}."
+            what = f"the log has no complete messages for the offsets {low} to {high - 1}."
             fix = _STEP_OVER.format("the log")
             findings.add("LOG_QUEUE_GAP", Severity.ERROR, file, what, fix, position)
 
@@ -244,7 +244,7 @@ def _report_superseded(
         what = f"{count} messages are in no queue: offsets from {at} on were assigned twice."
         findings.add("QUEUE_OFFSETS_TWICE", Severity.ERROR, file, what, _SEND_AGAIN, position)
         return
-    what = f"{count} messages before offset {at} are of an older topic of this name."
+    what = f"{count} messages before offset {at} belong to an older topic of this name."
     fix = "Nothing has to be done."
     findings.add("QUEUE_SUPERSEDED", Severity.NOTE, file, what, fix, position)
 

@@ -8,15 +8,15 @@ from pyrocket.metadata.topics import TopicConfig
 from pyrocket.tools.verify.finding import Finding, Severity
 
 SIZES = "STORE_SIZES"
-"""The code of a `store.json` that contradicts all files."""
+"""The code for a `store.json` that contradicts all files."""
 
 
 @dataclass(frozen=True)
 class Report:
     """The result of a check. `counts` has all findings by code, `findings` the stored ones.
 
-    `queues_in_log`: topic and queue id of the queues that have messages in the log.
-    `missing_topics`: topics that the topic table lacks.
+    `queues_in_log`: topic and queue id of the queues with messages in the log.
+    `missing_topics`: topics missing in the topic table.
     """
 
     path: Path
@@ -51,7 +51,7 @@ class Report:
 
     @property
     def is_unidentified(self) -> bool:
-        """Whether `store.json`, which has the file sizes and delay levels, cannot be trusted."""
+        """Whether `store.json`, which has the file sizes and delay levels, is unreliable."""
         broken = ("CONFIG_BROKEN", "pyrocket/store.json")
         return SIZES in self.counts or broken in {(each.code, each.file) for each in self.findings}
 

@@ -13,10 +13,8 @@ from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_che
 from pyrocket.metadata.identity import Identity
 from pyrocket.tools.verify.finding import Findings, Severity, repair
 
-_OPEN_IT = (
-    "Nothing, while it is in use; else the next writer recovers it, and so does `pyrocket repair`."
-)
-_RECOVER = repair("recovers the store from its files, and so does the next writer.")
+_OPEN_IT = "Nothing while it is in use; otherwise the next writer or `pyrocket repair` recovers it."
+_RECOVER = repair("recovers the store from its files, as does the next writer.")
 _WRITE = repair("writes it again.")
 _T = TypeVar("_T")
 
@@ -35,7 +33,7 @@ class Observed:
 
     @property
     def at_rest(self) -> bool:
-        """Whether no process is changing the store, as far as its files show."""
+        """Whether no process is changing the store according to its files."""
         return self.state is None or self.clean
 
     def has_changed(self) -> bool:
@@ -85,7 +83,7 @@ def _ask(layout: Layout, question: Callable[[SharedState], _T], default: _T) -> 
 
 
 def check_state(layout: Layout, findings: Findings) -> None:
-    """Report how the last writer left the store."""
+    """Report an unclean shutdown, an interrupted recovery, or changes since the last shutdown."""
     if layout.abort.exists():
         what = "the store is in use, or was not closed cleanly."
         findings.add("NOT_CLOSED", Severity.NOTE, "abort", what, _OPEN_IT)
@@ -98,7 +96,7 @@ def check_state(layout: Layout, findings: Findings) -> None:
 
 
 def index_lag_severity(layout: Layout, identity: Identity) -> Severity | None:
-    """Return the severity of a key index that ends before the log of a cleanly closed store.
+    """Return the severity of a key index that ends before the log in a cleanly closed store.
 
     WARNING: the index should be complete, because a broker or a writer with an index used the
     store last; the shared state records this, in a copy too. NOTE: the last writer had no index, or
@@ -114,7 +112,7 @@ def index_lag_severity(layout: Layout, identity: Identity) -> Severity | None:
 
 
 def read_checkpoint(layout: Layout) -> bytes | None:
-    """Return the checkpoint's bytes. Call it before reading the log: it cannot be newer then."""
+    """Return the checkpoint's bytes. Read it before the log, so that it cannot be newer."""
     path = layout.checkpoint
     return None if path.is_dir() else read_or_none(path, SMALL_FILE_BYTES)
 
@@ -134,7 +132,7 @@ def check_checkpoint(
         return
     known = decode_checkpoint(data)
     if _latest(known) > last_stored:
-        what = f"by it messages up to {_latest(known)} ms are durable, but the log's last"
+        what = f"it declares messages up to {_latest(known)} ms durable, but the log's last"
         what += f" message is from {last_stored} ms: a recovery may read too little of the log."
         findings.add("CHECKPOINT_AHEAD", Severity.WARNING, "checkpoint", what, _WRITE)
     elif clean and known.safe_timestamp == 0 < last_stored:

@@ -100,7 +100,7 @@ def verify(
             return report
     if report is None:
         raise StoreUnavailableError(
-            f"files of {layout.root} are created and deleted all the time.",
+            f"files of {layout.root} are being created and deleted continuously.",
             remedy="Try again when the store is less busy.",
             code="VERIFY_DISTURBED",
         ) from disturbed
@@ -186,7 +186,7 @@ class _Check:
     ) -> tuple[TopicConfig, ...]:
         """Compare topics and groups with the queues; `ends`: their ends according to the log.
 
-        Returns the topics that the table lacks.
+        Returns the topics that are missing in the table.
         """
         ended_at, queues = self._ended_at(), self._queues
 
@@ -310,7 +310,7 @@ class _Check:
 
 
 def _unreadable(layout: Layout, error: StoreDamagedError) -> Report:
-    """Return the report of a store whose log files have no known size."""
+    """Return the report of a store whose log file size is unknown."""
     findings = Findings(layout.root)
     findings.add("LOG_FILE_LENGTH", Severity.ERROR, "commitlog", error.message, error.remedy)
     return Report(layout.root, tuple(findings.kept), dict(findings.counts))

@@ -197,6 +197,6 @@ def test_an_item_with_a_wrong_time_is_found_and_repaired(tmp_path, byte):
     flip(path, 1, first_items + 5 * ITEM_BYTES + byte, 1)
     report = verify(path)
     assert [one.code for one in report.findings] == ["KEY_INDEX_WRONG"]
-    assert "1 items have another time than the log" in report.findings[0].what
+    assert "1 items have times that differ from the log" in report.findings[0].what
     repair(path)
     assert verify(path).ok

@@ -131,7 +131,7 @@ def test_a_line_that_cannot_be_sent_is_named_and_those_before_it_are_sent(path):
     lines = b"fine\n" + os.urandom(5 << 20).replace(b"\n", b"") + b"\nnever"
     error = document_on(path, "message", "produce", "t", answer=lines, status=2)["error"]
     assert error["message"].startswith("line 2: ")
-    assert "1 lines before it are sent" in error["message"]
+    assert "1 lines before it were sent" in error["message"]
     assert bodies(path, "message", "tail", "t", "--count", 1) == ["fine"]
 
 

@@ -84,7 +84,7 @@ def test_a_topic_is_created_and_deleted(cli, document):
     assert (again["code"], "--if-missing" in again["remedy"]) == ("TOPIC_EXISTS", True)
     assert "exists" in cli("topic", "create", "new", "--if-missing").stdout
     assert document("topic", "delete", "new", status=1) == {"topic": "new", "deleted": False}
-    assert cli("topic", "delete", "new", answer="y\n").stdout == "Topic new is deleted.\n"
+    assert cli("topic", "delete", "new", answer="y\n").stdout == "Topic new was deleted.\n"
     missing = document("topic", "delete", "new", "--yes", status=2)["error"]
     assert missing["code"] == "TOPIC_NOT_FOUND"
 

@@ -74,7 +74,7 @@ def test_a_store_that_never_rests_is_reported(closed, monkeypatch):
 
     monkeypatch.setattr(TolerantFileQueue, "starts", gone)
     with pytest.raises(
-        StoreUnavailableError, match="are created and deleted all the time"
+        StoreUnavailableError, match="being created and deleted continuously"
     ) as failure:
         verify(closed)
     assert failure.value.code == "VERIFY_DISTURBED"
