@@ -1,4 +1,4 @@
-"""Notebook tables of a store: the right numbers, one line each, and no markup."""
+"""Notebook tables of a store: correct numbers, one line per row, and no injected markup."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -41,7 +41,7 @@ def store(tmp_path, clock):
 
 
 def test_rich_html_of_topics_and_lag_in_one_cell(store, clock):
-    """A path is enough, while others write: topics, queues, groups, lag, messages."""
+    """A path is enough, even while others write: topics, queues, groups, lag, messages."""
     store.groups.commit("billing", "orders", {0: 1})
     path = store.path
     for table in (
@@ -93,7 +93,7 @@ def test_lag_is_in_messages_bytes_and_time(store, clock):
     assert (first["committed"], first["maximum"], first["lag"]) == (2, 3, 1)
     assert first["behind"] == timedelta(minutes=1)
     assert first["bytes"] == next(store.scan("orders", 0, 2, 3, ["storeSize"]))[0][0].as_py()
-    # Nothing was committed in the other queue: all of it is to come.
+    # The other queue has no committed offset, so its lag is the whole queue.
     assert (second["committed"], second["lag"]) == (None, 1)
     assert second["behind"] == timedelta(minutes=61)
     summed = notebook.groups(store).rows
@@ -110,7 +110,7 @@ def test_a_group_that_has_read_everything_has_no_lag(store, clock):
     ]
 
 
-def test_a_group_without_offsets_is_shown_and_a_missing_one_is_named(store):
+def test_a_group_without_offsets_is_shown_and_a_missing_group_is_an_error(store):
     store.groups.create("idle")
     assert notebook.groups(store).rows == [("idle", None, None, None, None)]
     with pytest.raises(GroupNotFoundError, match="idle"):
@@ -147,7 +147,7 @@ def test_tables_change_nothing_and_need_a_store(store, tmp_path):
     assert snapshot(store.path) == before
 
 
-def test_bodies_cannot_put_markup_or_escapes_on_the_page(store):
+def test_bodies_cannot_inject_markup_or_escapes_into_the_page(store):
     evil = b"<script>alert(1)</script>\x1b[2J\r\n\xff"
     store.append_batch(batch([evil], 0), topic="orders")
     table = notebook.peek(store, "orders", 1)
@@ -159,7 +159,7 @@ def test_bodies_cannot_put_markup_or_escapes_on_the_page(store):
     assert table.rows[0][-1] == evil
 
 
-def test_titles_cannot_put_markup_on_the_page():
+def test_titles_cannot_inject_markup_into_the_page():
     table = Table("<b>\x1b", ("n",), [(1,)])
     assert "<b>" not in table._repr_html_()
     assert "\x1b" not in repr(table)
@@ -180,11 +180,11 @@ def test_titles_cannot_put_markup_on_the_page():
         (True, "True"),
     ],
 )
-def test_values_are_shown_short(value, text):
+def test_long_values_are_shortened(value, text):
     assert shown(value) == text
 
 
-def test_the_store_of_the_environment_is_looked_at_without_a_path(store, monkeypatch):
+def test_the_store_of_the_environment_is_shown_without_a_path(store, monkeypatch):
     monkeypatch.setenv("PYROCKET_STORE", str(store.path))
     assert notebook.topics().rows == notebook.topics(store).rows
     assert notebook.queues(topic="orders").rows == notebook.queues(store, "orders").rows

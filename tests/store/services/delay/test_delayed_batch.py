@@ -1,4 +1,4 @@
-"""Batches with rows to be delivered later: each row waits where its message would."""
+"""Batches with delayed rows: each row is pending in the same queue as a single message."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -79,7 +79,7 @@ def as_message(body, topic, queue_id, column, value):
 
 
 def contents(store):
-    """What each queue holds, and its tags codes."""
+    """The messages of each queue and their tags codes."""
     return {
         (name, queue_id): (
             sorted((m.body, sorted(own(m).items())) for m in parked(store, name, queue_id)),
@@ -93,7 +93,7 @@ def contents(store):
 
 @settings(max_examples=20)
 @given(ROWS)
-def test_a_batch_does_what_its_rows_one_by_one_would_do(rows):
+def test_a_batch_is_delayed_like_its_rows_sent_one_by_one(rows):
     clock = FakeClock(NOW)
     whens = [when or ("", None) for _, _, when in rows]
     columns = {
@@ -144,7 +144,7 @@ def test_delayed_rows_keep_the_queue_chosen_by_their_key(store):
         assert stored.properties["REAL_QID"] == str(home[stored.properties["__SHARDINGKEY"]])
 
 
-def test_rows_of_several_topics_wait_together(store):
+def test_delayed_rows_of_several_topics_share_a_queue(store):
     rows = delayed_batch(numbered(4), delayLevel=[1, 1, 1, 1])
     store.append_batch(rows.append_column("topic", pa.array(["a", "b", "a", "b"])))
     waiting = parked(store, SCHEDULE)
@@ -156,7 +156,7 @@ def test_rows_of_several_topics_wait_together(store):
         assert mine == sorted(mine)
 
 
-def test_staged_rows_of_a_level_wait_from_their_publication_on(open_store, clock):
+def test_the_delay_of_staged_rows_starts_at_their_publication(open_store, clock):
     store = open_store()
     mine = SinkBatch(identity="q", target="t", batch=0)
     columns = {"delayLevel": [None, 2, None, None], "delay": [None, None, "10m", "2m"]}
@@ -175,7 +175,7 @@ def test_staged_rows_of_a_level_wait_from_their_publication_on(open_store, clock
     assert dues == [NOW + 600_000, NOW + 120_000]
 
 
-def test_a_row_that_is_too_far_ahead_stops_the_batch_by_name(store, clock):
+def test_a_row_too_far_ahead_fails_the_batch_with_an_error_that_names_it(store, clock):
     store.topics.create("t")
     before = store.position()
     for column, values in {

@@ -19,7 +19,7 @@ BIG = replace(SMALL, log_file_bytes=1 << 20)
 NINETEEN = replace(SMALL, delay_levels=" ".join(f"{n}m" for n in range(1, 20)))
 
 
-def test_a_message_of_a_level_waits_in_the_level_s_queue(store, clock):
+def test_a_message_with_a_level_is_pending_in_the_queue_of_the_level(store, clock):
     result = store.append(message(b"later", queue_id=2, tags="T", delay_level=3))
     assert bodies(store) == {0: [], 1: [], 2: [], 3: []}
     (stored,) = parked(store, SCHEDULE, 2)
@@ -30,7 +30,7 @@ def test_a_message_of_a_level_waits_in_the_level_s_queue(store, clock):
     assert (result.queue_offset, result.physical_offset) == (0, stored.physical_offset)
 
 
-def test_a_message_with_a_due_time_waits_in_the_timer_topic(store, clock):
+def test_a_message_with_a_due_time_is_pending_in_the_timer_topic(store, clock):
     due = clock.now + DAY + 1
     result = store.append(message(b"then", queue_id=3, tags="T", deliver_at_ms=due))
     (stored,) = parked(store, TIMER)
@@ -46,7 +46,7 @@ def test_a_message_with_a_due_time_waits_in_the_timer_topic(store, clock):
 
 
 @pytest.mark.parametrize("ago", [0, 1, DAY, 2**50])
-def test_a_due_time_that_has_come_delivers_at_once(store, clock, ago):
+def test_a_past_due_time_delivers_at_once(store, clock, ago):
     due = clock.now - ago
     store.append(message(b"one", deliver_at_ms=due))
     store.append_batch(delayed_batch([b"row"], deliverTimestamp=[due]), topic="t")
@@ -56,14 +56,14 @@ def test_a_due_time_that_has_come_delivers_at_once(store, clock, ago):
     assert TIMER not in store.topics.all()
 
 
-def test_levels_above_the_last_are_the_last(store, clock):
+def test_levels_above_the_maximum_mean_the_maximum(store, clock):
     store.append(message(delay_level=99))
     store.append_batch(delayed_batch([b"row"], delayLevel=[2**31 - 1]), topic="t")
     assert [own(stored)["DELAY"] for stored in parked(store, SCHEDULE, 17)] == ["18", "18"]
     assert tags_codes(store, SCHEDULE, 17) == [clock.now + 7_200_000] * 2
 
 
-def test_a_level_counts_from_the_store_time(open_store, clock, monkeypatch):
+def test_the_delay_of_a_level_starts_at_the_store_time(open_store, clock, monkeypatch):
     store = open_store()
     store.append(message(b"before"))
     queue = inner(store).group_append
@@ -97,7 +97,7 @@ def test_a_level_counts_from_the_store_time(open_store, clock, monkeypatch):
         ({"properties": {"TIMER_DELIVER_MS": "1"}}, "MESSAGE_ILLEGAL"),
     ],
 )
-def test_an_impossible_delay_is_refused_and_nothing_is_written(store, wrong, code):
+def test_an_invalid_delay_is_rejected_before_anything_is_written(store, wrong, code):
     store.topics.create("t")
     before = store.position()
     with pytest.raises(MessageError) as caught:
@@ -106,7 +106,9 @@ def test_an_impossible_delay_is_refused_and_nothing_is_written(store, wrong, cod
     assert store.position() == before
 
 
-def test_forty_days_ahead_is_not_too_far_and_the_limit_can_be_moved(open_store, clock):
+def test_due_times_up_to_forty_days_ahead_are_accepted_and_the_limit_is_configurable(
+    open_store, clock
+):
     store = open_store()
     store.append(message(deliver_at_ms=clock.now + 40 * DAY))
     store.close()
@@ -115,7 +117,7 @@ def test_forty_days_ahead_is_not_too_far_and_the_limit_can_be_moved(open_store, 
     assert len(parked(store, TIMER)) == 2
 
 
-def test_system_topics_are_created_as_in_java(store):
+def test_system_topics_are_created_as_in_rocketmq(store):
     assert not {SCHEDULE, TIMER} & set(store.topics.all())
     store.append(message(delay_level=1))
     made = store.topics.get(SCHEDULE)
@@ -125,7 +127,7 @@ def test_system_topics_are_created_as_in_java(store):
     assert (made.read_queues, made.write_queues, made.perm) == (1, 1, 6)
 
 
-def test_each_level_has_a_queue_however_many_there_are(open_store, tmp_path):
+def test_each_of_any_number_of_levels_has_a_queue(open_store, tmp_path):
     store = open_store(config=NINETEEN)
     store.append(message(b"last", delay_level=19))
     assert store.topics.get(SCHEDULE).read_queues == 19
@@ -137,7 +139,7 @@ def test_each_level_has_a_queue_however_many_there_are(open_store, tmp_path):
 
 
 @pytest.mark.parametrize("config", [SMALL, NINETEEN], ids=["18 levels", "19 levels"])
-def test_queues_are_rebuilt_from_the_log_as_they_were_written(open_store, config):
+def test_rebuilt_queues_equal_the_written_ones(open_store, config):
     store = open_store(config=config)
     for level in (1, 2, 18, 19, 50):
         store.append(message(delay_level=level, tags="T"))
@@ -155,10 +157,10 @@ def test_queues_are_rebuilt_from_the_log_as_they_were_written(open_store, config
     assert verify(store.path).ok
 
 
-def test_wherever_a_sender_dies_its_messages_are_pending_whole_or_not_at_all(
+def test_a_crash_at_any_step_of_a_send_leaves_all_or_none_of_its_messages_pending(
     tmp_path, clock, monkeypatch
 ):
-    """The next writer writes the entries that the dead one would have written."""
+    """The next writer writes the missing queue entries."""
     columns = {"delayLevel": [None, 19, 2, None], "delay": [None, None, None, "1h"]}
     step, seen = 0, set()
     while True:
@@ -185,7 +187,7 @@ def test_wherever_a_sender_dies_its_messages_are_pending_whole_or_not_at_all(
     assert seen == {1, 2}
 
 
-def test_keys_of_waiting_messages_are_found_under_the_topic_they_wait_in(store):
+def test_pending_messages_are_found_by_key_in_their_system_topic(store):
     store.append(message(b"one", keys=["k"], delay_level=1))
     rows = delayed_batch([b"row"], delay=["1h"]).append_column("keys", pa.array([["k"]]))
     store.append_batch(rows, topic="t")
@@ -219,12 +221,12 @@ def test_the_state_has_the_next_due_time(store, clock):
 
 JAVA = {"java498-clean": 1, "java550-clean": 3}
 OF_CLIENT_AND_BROKER = {"MSG_REGION", "CLUSTER", "TRACE_ON", "WAIT"}
-"""Java's client and broker put them on every message."""
+"""RocketMQ's client and broker set them on every message."""
 OF_RETRY = {"ORIGIN_MESSAGE_ID", "RETRY_TOPIC"}
 
 
 @pytest.mark.parametrize("name", JAVA)
-def test_our_records_and_entries_are_those_that_java_made(open_store, clock, name):
+def test_records_and_entries_equal_those_of_rocketmq(open_store, clock, name):
     with Store.open(GOLDEN / name, read_only=True) as java:
         theirs = [m for q in range(18) for m in parked(java, SCHEDULE, q)]
         codes = {q: tags_codes(java, SCHEDULE, q) for q in {m.queue_id for m in theirs}}

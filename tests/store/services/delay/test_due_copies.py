@@ -17,7 +17,7 @@ OWN = {"UNIQ_KEY": "K1", "DELAY": "1", "TAGS": "A"}
 
 
 def parked(body=b"x", topic="t", queue_id="1", **more):
-    """A record of the schedule topic; None leaves a property out."""
+    """A record of the schedule topic without the properties that are None."""
     own = {**OWN, "REAL_TOPIC": topic, "REAL_QID": queue_id}
     return encode_record(
         topic=SCHEDULE_TOPIC,
@@ -41,7 +41,7 @@ def copies_of(*records, topics=TOPICS, file_bytes=4096, max_batches=100):
 
 
 def decoded(copies):
-    """The copies as records, in the order in which they are appended."""
+    """The copies as records, in append order."""
     for batch in copies.batches:
         batch.place(np.zeros(len(batch), np.int64), np.zeros(len(batch), np.int64), 99)
     return [

@@ -1,4 +1,4 @@
-"""After a clean shutdown RocketMQ 5's files have all pending timers and nothing else."""
+"""After a clean shutdown, RocketMQ 5's files contain exactly the pending timers."""
 
 import contextlib
 import itertools
@@ -33,7 +33,7 @@ def small_files(monkeypatch):
 
 
 def places(timing):
-    """Bodies of the timer topic by their places in the log."""
+    """Bodies of the timer topic by log offset and size."""
     known = inner(timing.store).reader.system_offsets(TIMER)
     queue = inner(timing.store).reader.files.queues.get(TIMER, 0)
     found = {}
@@ -69,7 +69,7 @@ def test_java_broker_continues_with_pending_timers_and_new_ones(path, clock):
     ]
 
 
-def test_no_second_ends_before_its_timers_are_due(path, clock):
+def test_timers_are_in_slots_that_end_at_or_after_their_due_time(path, clock):
     clock.now += 123
     timing = Timing(path, clock)
     afters = [1, 876, 877, 878, 1876, 1877, 1878, 5000, 59_877]
@@ -84,8 +84,8 @@ def test_no_second_ends_before_its_timers_are_due(path, clock):
         assert now + after <= over <= now + after + 1000
 
 
-def test_the_last_unit_is_of_the_last_message_of_the_queue(path, clock):
-    """A broker continues in the queue after it."""
+def test_the_last_unit_belongs_to_the_last_message_of_the_queue(path, clock):
+    """A broker continues after it in the queue."""
     timing = Timing(path, clock)
     timing.send(b"pending", HOUR)
     timing.send(b"delivered", 1)
@@ -201,7 +201,7 @@ def test_clean_shutdown_hands_over_exactly_the_pending_timers(steps):
 
 @pytest.mark.parametrize("step", range(0, 60, 2))
 def test_crash_during_close_loses_no_timer(path, clock, monkeypatch, step):
-    """A broker then repeats, at worst, from the beginning of the queue."""
+    """In the worst case, a broker then reads the whole queue again."""
     timing = Timing(path, clock)
     timing.send(b"a", HOUR)
     timing.close()
@@ -250,7 +250,7 @@ def test_timers_delivered_by_a_broker_are_not_delivered_again(path, clock):
         assert again.bodies() == [b"1", b"2"]
 
 
-def test_pending_messages_of_java_store_are_listed_without_writes(path, clock):
+def test_pending_messages_of_a_broker_s_store_are_listed_without_writes(path, clock):
     timing = Timing(path, clock)
     for number, after in enumerate([1000, 5000, HOUR]):
         timing.send(b"%d" % number, after)

@@ -1,4 +1,4 @@
-"""Old log files stay as long as they hold what is still to be delivered."""
+"""Old log files are kept while they hold pending messages of delay levels."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ HOUR = 3_600_000
 
 
 def fill(store, count=60):
-    """About four log files."""
+    """Fill about four log files."""
     store.append_batch(batch(numbered(count, 200), 0), topic="filler")
 
 
@@ -26,7 +26,7 @@ def test_log_file_with_pending_message_is_kept_until_delivery(open_store, path, 
     report = store.clean(hours=0)
     assert len(report.removals) > 2
     assert waiting(store, 17) == [b"x"]
-    assert log_files(path)[0] in before[1:], "what lies before it was deleted"
+    assert log_files(path)[0] in before[1:], "files before it were deleted"
     clock.now += 1
     assert store.deliver_due()
     assert bodies_of(store) == [b"x"]
@@ -36,7 +36,7 @@ def test_log_file_with_pending_message_is_kept_until_delivery(open_store, path, 
     assert waiting(store, 17) == []
 
 
-def test_lowest_pending_of_all_levels_counts(open_store, clock):
+def test_log_files_are_held_by_the_lowest_pending_message_of_all_levels(open_store, clock):
     store = open_store()
     driver = Driver(store)
     assert driver.levels.lowest_pending() == EVERYTHING_MAY_GO
@@ -66,7 +66,7 @@ def test_messages_in_deleted_log_files_are_skipped(open_store, path, clock):
 
 @pytest.mark.parametrize("full", [950, 500])
 def test_full_disk_does_not_stop_delivery(open_store, clock, monkeypatch, full):
-    """A pending message keeps its file: nothing could be deleted unless it was delivered."""
+    """A pending message holds its file, so no file could be deleted if delivery stopped."""
     store = open_store(config=replace(SMALL, retention=Retention()))
     delay(store, 1, b"x")
     set_disk_usage(monkeypatch, full)

@@ -1,4 +1,4 @@
-"""With a thread delayed messages come on time, by the wall clock: never early, and hardly late."""
+"""A background thread delivers delayed messages on time, measured by the wall clock."""
 
 import statistics
 import sys
@@ -14,13 +14,13 @@ COUNT = 30
 
 
 def dues(store, level):
-    """When the messages of a level were due, in order."""
+    """The due times of a level's messages, in order."""
     pieces = inner(store).reader.records(SCHEDULE_TOPIC, level - 1, 0, COUNT)
     return [int(due) for piece in pieces for due in piece.tags_codes]
 
 
 @pytest.mark.alone
-def test_levels_one_and_two_are_never_early_and_hardly_late(tmp_path):
+def test_levels_one_and_two_are_delivered_on_time(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store, store.run_services():
         for topic in ("one", "two"):
             store.topics.create(topic, read_queues=1, write_queues=1)

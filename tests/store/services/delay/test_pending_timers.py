@@ -1,4 +1,4 @@
-"""Only the last copy of a message is delivered, and no copy of a cancelled one."""
+"""Only the last copy of a message is delivered, and none of a cancelled message."""
 
 import numpy as np
 from hypothesis import given
@@ -10,7 +10,7 @@ ROWS = st.tuples(st.integers(1, 3000), st.integers(0, 3), st.integers(CANCELS, 3
 
 
 def plainly(rows):
-    """The same, one by one."""
+    """The expected result, computed one by one."""
     alive = []
     for due, key, copies in rows:
         same = [

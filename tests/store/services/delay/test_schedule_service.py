@@ -1,4 +1,4 @@
-"""Messages of a delay level are delivered when they are due: not before, in order, and once."""
+"""Messages of a delay level are delivered once, in order, and not before they are due."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from support.stores import SMALL, message
 
 @pytest.fixture
 def driven(open_store):
-    """A store with topic t, and what delivers by hand."""
+    """A store with topic t, and a function that delivers by hand."""
     store = open_store()
     store.topics.create("t", read_queues=2, write_queues=2)
     return store, Driver(store)
@@ -32,7 +32,7 @@ def test_a_message_is_delivered_when_it_is_due_and_not_before(driven, clock, lev
     assert driver.all() == 0
 
 
-def test_a_level_above_the_last_is_the_last(open_store, clock):
+def test_a_level_above_the_maximum_means_the_maximum(open_store, clock):
     store = open_store(config=replace(SMALL, delay_levels="1s 7s"))
     driver = Driver(store)
     delay(store, 40, b"x")
@@ -119,7 +119,7 @@ def test_busy_level_does_not_delay_other_levels(driven, clock):
 
 
 @pytest.mark.parametrize("limit", [1, 700, 2000])
-def test_a_part_has_few_bytes_but_one_message_at_least(driven, clock, limit):
+def test_a_part_has_limited_bytes_but_at_least_one_message(driven, clock, limit):
     store, driver = driven[0], Driver(driven[0], bytes=limit)
     rows = [b"%04d" % number + b"x" * 300 for number in range(10)]
     store.append_batch(level_batch(rows), topic="t")
@@ -143,7 +143,7 @@ def test_alternating_topics_take_several_appends(driven, clock):
     assert bodies_of(store, "u") == [b"1", b"3", b"5", b"7"]
 
 
-def test_scheduled_before_restart_is_delivered_after_it(open_store, clock):
+def test_messages_scheduled_before_a_restart_are_delivered_after_it(open_store, clock):
     store = open_store()
     delay(store, 1, b"early")
     delay(store, 2, b"late")
@@ -162,24 +162,24 @@ def test_a_cursor_outside_the_queue_is_moved_into_it(driven, clock):
     delay(store, 1, b"x")
     driver.set_cursor(1, 10)
     clock.now += 1000
-    assert driver.all() == 0, "nothing follows it"
+    assert driver.all() == 0, "the queue ends there"
     driver.set_cursor(1, -5)
     driver.runner = Driver(store).runner
     driver.writer.page.lower_due(0)
     assert driver.all() == 1
 
 
-def test_clock_set_back_delays_nothing_beyond_its_level(driven, clock):
+def test_setting_the_clock_back_delays_no_message_beyond_its_level(driven, clock):
     store, driver = driven
     delay(store, 2, b"x")
     assert driver.all() == 0
     clock.now -= 3_600_000
-    assert driver.all() == 1, "as RocketMQ: due later than in five seconds cannot be"
+    assert driver.all() == 1, "as in RocketMQ: level 2 is never due later than in five seconds"
     assert bodies_of(store) == [b"x"]
 
 
 def test_message_sent_after_clock_was_set_back_stays_pending(driven, clock):
-    """Store times do not decrease, so the entry has a due time an hour from now."""
+    """Store times never decrease, so the due time in the entry is an hour from now."""
     store, driver = driven
     store.append(message(b"now"))
     clock.now -= 3_600_000
@@ -208,7 +208,7 @@ def test_messages_of_deleted_topic_are_dropped_and_delay_no_others(driven, clock
     assert "gone" not in store.topics.all()
 
 
-def test_messages_for_a_topic_that_was_made_again_go_to_the_new_one(driven, clock):
+def test_messages_for_a_recreated_topic_are_delivered_to_the_new_topic(driven, clock):
     store, driver = driven
     delay(store, 1, b"x")
     store.topics.delete("t")

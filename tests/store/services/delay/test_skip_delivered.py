@@ -1,4 +1,4 @@
-"""After a loss of power the cursors may be old; what the log has delivered stays delivered."""
+"""After a power failure with outdated cursors, messages with a copy in the log are skipped."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ MANUAL = replace(SMALL, flush="manual")
 
 @pytest.fixture
 def store(path, clock):
-    """Nothing is flushed, so no cursors are saved."""
+    """A store that is never flushed, so no cursors are saved."""
     store = Store.open(path, create=True, config=MANUAL, clock=clock)
     store.topics.create("t", read_queues=1, write_queues=1)
     inner(store).services.hooks.after_section.clear()
@@ -28,7 +28,7 @@ def store(path, clock):
 
 
 def lose_power(store):
-    """Only the log has reached the disk; return the store after the power loss."""
+    """Return the store after a power failure that only the log survived."""
     store.close(clean=False)
     reboot(store.path)
     again = Store.open(store.path, config=MANUAL, clock=inner(store).engine.clock)
@@ -48,7 +48,7 @@ def park_again(store, level=1, **properties):
         inner(store).writer.append([replace(batch, delays=np.array([1000]))])
 
 
-def test_nothing_is_delivered_twice_and_nothing_is_lost(store, clock):
+def test_no_message_is_delivered_twice_or_lost(store, clock):
     bodies = [b"%d" % number for number in range(30)]
     delay(store, 1, *bodies)
     delay(store, 2, b"later")
@@ -103,7 +103,7 @@ def test_message_scheduled_again_after_delivery_is_delivered_again(store, clock,
     again.close()
 
 
-def test_one_of_two_equal_messages_was_delivered(store, clock):
+def test_of_two_equal_messages_with_one_copy_the_second_is_still_delivered(store, clock):
     delay(store, 1, b"x")
     clock.now += 1
     park_again(store)
@@ -128,7 +128,7 @@ def test_messages_without_id_are_recognized_by_content(store, clock):
     again.close()
 
 
-def test_message_after_a_copy_was_scheduled_later(store, clock):
+def test_a_message_after_the_copy_counts_as_scheduled_later(store, clock):
     delay(store, 1, b"1")
     clock.now += 1000
     Driver(store).all()

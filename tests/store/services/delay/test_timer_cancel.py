@@ -1,4 +1,4 @@
-"""A cancelled timer is never delivered, and no other timer is cancelled with it."""
+"""A cancelled timer is never delivered, and its cancellation affects no other timer."""
 
 import shutil
 
@@ -43,7 +43,7 @@ def test_unknown_message_is_not_cancelled(timing, clock):
     assert not timing.timers.cancel("other", gone.msg_id)
     assert not timing.timers.cancel("t", plain.msg_id)
     assert timing.timers.cancel("t", gone.msg_id)
-    assert not timing.timers.cancel("t", gone.msg_id), "it is cancelled already"
+    assert not timing.timers.cancel("t", gone.msg_id), "it is already cancelled"
 
 
 def test_a_late_timer_that_has_not_been_delivered_can_be_cancelled(timing, clock):
@@ -92,7 +92,7 @@ def test_another_process_sees_the_cancellation(path, clock):
 
 @pytest.mark.parametrize("form", ["{id}", "{topic}+{id}"])
 def test_cancellation_record_of_a_rocketmq_producer_works(timing, clock, form):
-    """RocketMQ 5.3 names topic and id, 5.0 and 5.5 the id alone."""
+    """RocketMQ 5.3 gives topic and id; 5.0 and 5.5 give only the id."""
     due = clock.now + 1500
     gone = timing.send(b"gone", 1500)
     own = {"TIMER_DEL_UNIQKEY": form.format(id=gone.msg_id, topic="t"), "REAL_TOPIC": "t"}

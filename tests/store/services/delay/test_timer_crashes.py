@@ -1,4 +1,4 @@
-"""A crash at any step of indexing, delivering or cancelling timers loses none."""
+"""A crash at any step of indexing, delivering or cancelling timers loses no timer."""
 
 import pytest
 from pyrocket.disk import io

@@ -1,4 +1,4 @@
-"""Damage to the index of timers loses none of them: the log has all, and nothing comes twice."""
+"""If the timer index is damaged, it is rebuilt from the log; no timer is lost or repeated."""
 
 import os
 import shutil
@@ -88,7 +88,7 @@ def buckets_of(folder):
 
 @pytest.fixture
 def path(path, clock):
-    """A store with five timers an hour, the first few of which are delivered."""
+    """A store with five timers per hour, of which the first few are delivered."""
     with Timing(path, clock) as timing:
         for number in range(DELIVERED + WAITING):
             timing.send(b"%d" % number, (number + 1) * HOUR // 5)
@@ -136,13 +136,13 @@ def test_damaged_index_is_rebuilt_while_the_store_is_open(path, clock, damage, c
 
 
 @pytest.mark.parametrize("damage", HARMFUL)
-def test_pending_timers_are_listed_though_index_is_damaged(path, clock, damage):
+def test_pending_timers_are_listed_even_if_the_index_is_damaged(path, clock, damage):
     damage(path / "pyrocket" / "timers")
     with Store.open(path, read_only=True, clock=clock) as store:
         assert store.timers.count() == WAITING
 
 
-def test_a_cancellation_holds_though_the_index_is_damaged(path, clock):
+def test_a_cancellation_stays_valid_after_the_index_is_damaged(path, clock):
     with Timing(path, clock) as timing:
         sent = timing.send(b"gone", 2 * HOUR)
         timing.run()
@@ -153,7 +153,7 @@ def test_a_cancellation_holds_though_the_index_is_damaged(path, clock):
 
 
 def test_pending_late_timers_are_not_lost(path, clock, monkeypatch):
-    """By their due time alone they would count as delivered."""
+    """Judged by due time alone, they would be considered delivered."""
     with Timing(path, clock) as timing:
         clock.now += HOUR
         timing.run()
@@ -170,7 +170,7 @@ def test_pending_late_timers_are_not_lost(path, clock, monkeypatch):
             assert other.bodies() == [*done, b"late"]
 
 
-def test_delivered_before_clock_was_set_back_is_not_delivered_again(path, clock):
+def test_timers_delivered_before_the_clock_was_set_back_are_not_delivered_again(path, clock):
     with Timing(path, clock) as timing:
         clock.now += 2 * HOUR
         timing.run()

@@ -1,4 +1,4 @@
-"""The timer index has all entries by hour, none of them torn or twice."""
+"""The timer index has all entries by hour, without torn entries or duplicates."""
 
 import numpy as np
 import pytest

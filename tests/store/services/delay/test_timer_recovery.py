@@ -1,4 +1,4 @@
-"""After a power failure or in a copy each timer is delivered once, with any saved state."""
+"""After a power failure or a copy, each timer is delivered once, whatever state was saved."""
 
 import random
 import shutil
@@ -14,7 +14,7 @@ from support.timing import DAY, HOUR, Timing
 
 
 def numbered(timing, afters):
-    """Send timers; their bodies are their numbers."""
+    """Send timers whose bodies are their numbers."""
     for number, after in enumerate(afters):
         timing.send(b"%d" % number, after)
 
@@ -26,7 +26,7 @@ def lose_power(timing):
 
 
 def checkpoint(timing):
-    """Save how far all has come."""
+    """Write a checkpoint."""
     timing.clock.now += 60_000
     timing.send(b"-", 0)
     timing.store.flush()
@@ -90,10 +90,10 @@ def test_messages_delivered_since_the_checkpoint_are_not_delivered_again(
         assert again.run() == 0
 
 
-def test_a_message_is_delivered_that_has_the_id_of_a_delivered_one(
+def test_a_message_with_the_id_of_a_delivered_message_is_delivered(
     timing, path, clock, monkeypatch
 ):
-    """A producer may send the same message twice, for different times."""
+    """A producer may send the same message twice with different due times."""
     ids = inner(timing.store).encoder._ids
     monkeypatch.setattr(ids, "one", lambda: "A" * 32)
     numbered(timing, [1000, 2000])
@@ -152,7 +152,7 @@ def test_copied_store_continues_delivery(timing, path, clock, tmp_path):
 
 
 def test_entries_after_saved_queue_offset_are_erased(timing, path, clock):
-    """They may be of messages lost in the power failure, whose offsets others have now."""
+    """They may belong to messages lost in the power failure whose offsets were reassigned."""
     checkpoint(timing)
     numbered(timing, [HOUR, 2 * HOUR])
     timing.run()

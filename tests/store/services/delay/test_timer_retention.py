@@ -25,7 +25,7 @@ def fill(timing, files=1):
 
 
 def parked(timing):
-    """Properties of what is in the timer topic still."""
+    """The properties of the messages still in the timer topic."""
     known = inner(timing.store).reader.system_offsets(TIMER)
     return [
         row["properties"]
@@ -38,7 +38,7 @@ def parked(timing):
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-def test_pending_timers_are_appended_again_before_files_are_deleted(timing, clock, indexed):
+def test_pending_timers_are_re_appended_before_files_are_deleted(timing, clock, indexed):
     for number in range(5):
         timing.send(b"%d" % number, DAY + number // 2)
     if indexed:
@@ -48,13 +48,13 @@ def test_pending_timers_are_appended_again_before_files_are_deleted(timing, cloc
     timing.store.clean(total_bytes=4096)
     assert inner(timing.store).reader.log.first_offset() > first
     assert timing.timers.count() == 5
-    assert len(parked(timing)) == 5, "each is there once"
+    assert len(parked(timing)) == 5, "each exists once"
     clock.now += DAY + 10
     timing.run()
     assert timing.bodies() == [b"%d" % number for number in range(5)]
 
 
-def test_timer_a_month_ahead_outlives_three_days_of_retention(path, clock):
+def test_a_timer_a_month_ahead_survives_three_days_of_retention(path, clock):
     config = replace(SMALL, retention=Retention(hours=72, at_hours=tuple(range(24))))
     with Timing(path, clock, config) as timing:
         timing.send(b"month", 30 * DAY, keys=["k"], tags="red")
@@ -74,13 +74,13 @@ def test_timer_a_month_ahead_outlives_three_days_of_retention(path, clock):
         assert int(one.properties["TIMER_ROLL_TIMES"]) >= 7
 
 
-def test_cancelled_timers_are_not_appended_again(timing, clock):
+def test_cancelled_timers_are_not_re_appended(timing, clock):
     gone, kept = timing.send(b"gone", DAY), timing.send(b"kept", DAY)
     assert timing.timers.cancel("t", gone.msg_id)
     fill(timing, 2)
     timing.store.clean(total_bytes=4096)
     assert len(parked(timing)) == 1
-    assert timing.timers.cancel("t", kept.msg_id), "the copy can be cancelled too"
+    assert timing.timers.cancel("t", kept.msg_id), "the copy can also be cancelled"
     clock.now += DAY
     timing.run()
     assert timing.bodies() == []
@@ -98,7 +98,7 @@ def test_a_cancelled_copy_does_not_restore_the_message(timing, clock, path):
     assert timing.bodies() == []
 
 
-def test_delivered_timers_are_not_appended_again(timing, clock):
+def test_delivered_timers_are_not_re_appended(timing, clock):
     timing.send(b"x", 1000)
     clock.now += 1000
     timing.run()

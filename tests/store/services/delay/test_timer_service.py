@@ -1,4 +1,4 @@
-"""Timers are delivered when they are due: to the millisecond not before, in order, and once."""
+"""Timers are delivered once, in order, and not a millisecond before they are due."""
 
 import random
 
@@ -47,7 +47,7 @@ def test_timers_are_delivered_by_due_time_then_send_order(timing, clock):
     assert timing.bodies() == [b"1", b"2", b"5", b"3", b"0", b"4", b"6", b"7"]
 
 
-def test_copies_go_to_the_topic_and_queue_they_were_sent_to(timing, clock):
+def test_copies_are_delivered_to_their_real_topic_and_queue(timing, clock):
     timing.store.topics.create("u", read_queues=1, write_queues=1)
     for number in range(12):
         topic, queue_id = [("t", 0), ("u", 0), ("t", 1)][number % 3]
@@ -80,7 +80,7 @@ def test_overdue_messages_are_delivered(timing, clock):
 
 
 def test_timer_indexed_after_later_ones_is_delivered(timing, clock):
-    """Two processes: one has delivered what the other's message is due before."""
+    """One process has already delivered timers that are due after the other process's message."""
     timing.send(b"first", 1000)
     clock.now += 1000
     timing.run()
@@ -95,7 +95,7 @@ def test_timer_indexed_after_later_ones_is_delivered(timing, clock):
 def test_the_next_due_time_is_that_of_the_first_timer(timing, clock):
     assert timing.next_due() == NEVER
     timing.send(b"far", 9 * DAY)
-    assert timing.next_due() == clock.now, "it is to be taken in"
+    assert timing.next_due() == clock.now, "it is not indexed yet"
     timing.run()
     assert timing.next_due() == clock.now + 9 * DAY
     timing.send(b"near", 3 * HOUR)
@@ -124,7 +124,7 @@ def test_a_batch_of_timers_is_delivered_in_parts_without_losing_order(timing, cl
     assert sorted(timing.bodies()) == [b"%02d" % n for n in range(100)]
 
 
-def test_an_append_delivers_no_more_than_its_bytes(timing, clock):
+def test_an_append_delivers_up_to_its_byte_limit(timing, clock):
     timing.service.limits = TimerLimits(bytes=1000)
     for number in range(10):
         timing.send(b"%d" % number * 300, number + 1)
@@ -135,7 +135,7 @@ def test_an_append_delivers_no_more_than_its_bytes(timing, clock):
     assert timing.bodies() == [b"%d" % number * 300 for number in range(10)]
 
 
-def test_an_append_is_for_few_topics(timing, clock):
+def test_an_append_delivers_to_a_limited_number_of_topics(timing, clock):
     timing.service.limits = TimerLimits(topics=2)
     for number in range(9):
         timing.send(b"%d" % number, 1, f"u{number}")
@@ -178,7 +178,7 @@ def test_clock_set_back_delivers_nothing_twice_or_early(timing, clock):
     assert timing.run() == 0
 
 
-def test_another_process_notices_that_the_clock_was_set_back(path, clock):
+def test_another_process_detects_that_the_clock_was_set_back(path, clock):
     with Timing(path, clock) as one, Timing(path, clock) as other:
         one.send(b"a", 1000)
         one.send(b"b", 5000)
@@ -291,7 +291,7 @@ def test_each_timer_is_delivered_once_and_never_early(tmp_path_factory, steps):
             process.close(clean=False)
 
 
-def test_timers_are_indexed_within_seconds_however_far_ahead(timing, clock):
+def test_a_timer_far_ahead_is_indexed_within_seconds(timing, clock):
     timing.send(b"x", 30 * DAY)
     assert timing.cursor()[0] == 0
     assert timing.writer.page[NEXT_DUE] == clock.now + 5000

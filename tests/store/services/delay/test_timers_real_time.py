@@ -1,4 +1,4 @@
-"""On the machine's clock, delivered by the thread that a server uses: never early, hardly late."""
+"""A background thread delivers timers on time, measured by the machine's clock."""
 
 import time
 from statistics import median
@@ -26,5 +26,5 @@ def test_timers_of_three_seconds_are_delivered_within_milliseconds(path):
                 time.sleep(0.05)
         delivered = store.read("t", 0, 0, COUNT)
         late = [one.store_timestamp - dues[int(one.body)] for one in delivered]
-    assert min(late) >= 0, "one came too early"
+    assert min(late) >= 0, "a timer was delivered early"
     assert median(late) < 200

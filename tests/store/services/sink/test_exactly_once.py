@@ -1,4 +1,4 @@
-"""A batch is published once, whichever run repeats it, and whenever."""
+"""A batch is published once, even if any run repeats it at any time."""
 
 import pytest
 from pyrocket import SinkBatch, Store
@@ -41,7 +41,7 @@ def test_next_batches_are_published_with_or_without_gaps(store):
     assert store.sink.last(QUERY, "t") == 7
 
 
-def test_earlier_batch_is_refused_with_remedy(store):
+def test_an_earlier_batch_is_rejected_with_a_remedy(store):
     publish(store, 5, ROWS)
     assert refused(store, 4) == "SINK_BATCH_BEHIND"
     assert refused(store, 4, rows=[]) == "SINK_BATCH_BEHIND"
@@ -62,7 +62,7 @@ def test_two_sinks_of_a_query_and_two_queries_are_independent(store):
     assert len(all_bodies(store)) == 3
 
 
-def test_identity_and_target_are_not_run_together():
+def test_identity_and_target_are_separated_in_the_key():
     keys = {
         SinkBatch(identity=identity, target=target, batch=0).key
         for identity, target in (("ab", "c"), ("a", "bc"), ("abc", ""), ("ab:c", ""))
@@ -110,7 +110,7 @@ def test_ledger_is_rebuilt_from_the_log(path, store, clock):
 
 
 def test_replay_after_messages_were_deleted_is_recognized(path, store, clock):
-    """Idle for five days, all of its batch cleaned away, the ledger's record too."""
+    """After five idle days, all of the batch was deleted, including its publish record."""
     publish(store, 3, ROWS, "run-1")
     clock.now += 5 * DAY_MS
     for _ in range(10):
@@ -154,7 +154,7 @@ def test_a_query_is_forgotten_after_more_than_a_year(path, store, clock):
     assert store.sink.last("other", "t") == 0
 
 
-def test_ledger_read_rarely_knows_deleted_records(path, store, reader):
+def test_a_ledger_that_is_rarely_read_knows_deleted_records(path, store, reader):
     publish(store, 0, ROWS)
     assert reader.sink.last(QUERY, "t") == 0
     other = numbered(0, identity="other")
@@ -182,7 +182,7 @@ def test_ledger_file_is_saved_after_many_batches(path, store):
 
 @pytest.mark.parametrize("how", ["ahead", "of another log"])
 def test_ledger_file_ahead_of_the_log_is_ignored(path, store, clock, caplog, how):
-    """As after a restore of an older log beside a newer file."""
+    """As after an older log was restored while the file is newer."""
     publish(store, 0, ROWS)
     publish(store, 1, ROWS)
     store.close()
@@ -198,7 +198,7 @@ def test_ledger_file_ahead_of_the_log_is_ignored(path, store, clock, caplog, how
         assert publish(again, 2, ROWS).rows == 40
 
 
-def test_a_broken_file_is_named(path, store, clock):
+def test_an_error_names_a_corrupt_ledger_file(path, store, clock):
     publish(store, 0, ROWS)
     store.close()
     (path / "pyrocket" / "sink.json").write_text('{"queries": [')

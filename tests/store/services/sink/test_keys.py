@@ -1,4 +1,4 @@
-"""Keys of published messages: found at once, and indexed however long the batch."""
+"""Keys of published messages are found at once and indexed, even in long batches."""
 
 import pyarrow as pa
 import pytest
@@ -19,7 +19,7 @@ def test_published_messages_are_found_by_their_keys(store):
 
 
 @pytest.mark.parametrize("notes", [10, 10_000], ids=["too many to note", "noted"])
-def test_the_index_keeps_up_with_long_batches(path, store, notes):
+def test_the_index_includes_long_batches(path, store, notes):
     limit_index(store, catch_up_bytes=3000, slice_bytes=1, at_once_bytes=1)
     inner(store).appender.max_notes = notes
     page = words(path)

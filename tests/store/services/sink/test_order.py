@@ -1,4 +1,4 @@
-"""The order in which a publication reaches the disk: no reader ever sees a part of it."""
+"""The order in which a publication reaches the disk; readers never see a part of it."""
 
 import os
 
@@ -42,7 +42,7 @@ def journal(monkeypatch):
 
 @pytest.fixture
 def checkpoints_at_the_word(path, journal, monkeypatch):
-    """What both checkpoints contain each time before `published` moves."""
+    """The content of both checkpoints each time before `published` moves."""
     seen = []
     before_publishing(monkeypatch, lambda value: seen.append(checkpoints(path)))
     return seen
@@ -56,7 +56,7 @@ def checkpoints(path):
 def test_head_is_written_last_between_two_fsyncs_then_published(
     store, journal, checkpoints_at_the_word
 ):
-    """And no checkpoint before that: recovery would start after the head."""
+    """No checkpoint is written before that, because recovery would start after the head."""
     before, one = checkpoints(store.path), numbered(0)
     staged = stage_tasks(store, one, ROWS)
     journal.clear()
@@ -139,12 +139,12 @@ def test_published_rows_can_be_delayed(path, store, clock, monkeypatch):
     )
     assert [known.maximum for known in queues] == [1, 1]
     (level,) = inner(store).reader.records(SCHEDULE_TOPIC, 2, 0, 1)
-    assert level.tags_codes.tolist() == [clock.now + 10_000], "it counts from its publication"
+    assert level.tags_codes.tolist() == [clock.now + 10_000], "its delay starts at its publication"
     assert {SCHEDULE_TOPIC, TIMER_TOPIC} <= set(store.topics.all())
 
 
 def test_entries_written_at_once_are_those_that_a_recovery_writes(path, store, clock, tmp_path):
-    """Queues of a copy without them, rebuilt from its log, are the same."""
+    """They equal the queues rebuilt from the log in a copy without queues."""
     one = numbered(0)
     rows = stage(store, one, ROWS, tags=pa.array(["a", "b"] * 20))
     late = stage(store, one, ROWS, 1, delayLevel=pa.array([2, 4] * 20, pa.int32()))

@@ -1,4 +1,4 @@
-"""Staged rows are invisible; published rows are visible, all of them and in order."""
+"""Staged rows are invisible; published rows are visible, complete and in order."""
 
 import pyarrow as pa
 import pytest
@@ -81,7 +81,7 @@ def test_task_refuses_topic_that_may_not_be_created(path):
     assert staged_files(path) == []
 
 
-def test_a_row_that_cannot_be_stored_names_itself_and_leaves_no_file(path, reader):
+def test_an_invalid_row_is_named_and_leaves_no_file(path, reader):
     with pytest.raises(MessageError, match="row 1 names queue 7"):
         stage(reader, numbered(0), ROWS[:2], queue_id=[0, 7])
     with reader.sink.stage(numbered(0), partition=0, attempt=0) as stager:
@@ -134,8 +134,8 @@ def test_staged_files_of_published_and_earlier_batches_are_deleted(path, store, 
 
 
 @pytest.mark.parametrize("run", ["run-1", "run-2"])
-def test_task_finishes_though_batch_was_published_meanwhile(store, reader, run):
-    """By another attempt, or another run; what it has staged is of no use then."""
+def test_a_task_finishes_after_its_batch_was_published(store, reader, run):
+    """Another attempt or run has published it, so its staged rows are not needed."""
     one = numbered(0, run)
     with reader.sink.stage(one, partition=0, attempt=1) as stager:
         stager.append(batch(ROWS[:20], 0), topic="t")
@@ -168,7 +168,7 @@ def test_leftovers_are_deleted_after_a_week(path, store, reader, clock):
     assert not (path / "pyrocket" / "staging" / left.name).parent.exists()
 
 
-def test_leftovers_are_cleaned_once_an_hour(path, store, reader, clock):
+def test_leftovers_are_deleted_at_most_once_an_hour(path, store, reader, clock):
     left = stage(reader, numbered(7, identity="gone"), ROWS)
     clock.now += 7 * DAY_MS - 1
     publish(store, 0, ROWS)

@@ -1,4 +1,4 @@
-"""What cannot be published as it was staged is refused, before anything is written."""
+"""Batches that cannot be published as staged are rejected before anything is written."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def test_missing_staged_file_is_refused(path, store, reader):
 
 
 @pytest.mark.parametrize("change", ["more", "fewer", "read only"])
-def test_a_topic_that_changed_meanwhile_is_refused(store, reader, change):
+def test_a_topic_changed_since_staging_is_rejected(store, reader, change):
     one = numbered(0)
     staged = [stage(reader, one, ROWS)]
     changes = {"more": {"write_queues": 3}, "fewer": {"write_queues": 1}, "read only": {"perm": 4}}
@@ -90,8 +90,8 @@ def test_tasks_that_routed_differently_are_refused(store, reader):
         store.sink.publish(one, staged)
 
 
-def test_every_byte_of_a_staged_file_counts(path, store, reader):
-    """All but the padding between its parts, less than eight bytes each."""
+def test_a_change_of_any_byte_of_a_staged_file_is_detected(path, store, reader):
+    """All except the padding between its parts, less than eight bytes each."""
     staged = stage(reader, numbered(0), [b"body"], keys=pa.array(["k"]))
     file = path / "pyrocket" / "staging" / staged.name
     good = file.read_bytes()
@@ -110,7 +110,7 @@ def is_broken(file, staged):
     return False
 
 
-def test_a_file_cut_short_is_refused(path, store, reader):
+def test_a_truncated_file_is_rejected(path, store, reader):
     one = numbered(0)
     staged = stage(reader, one, ROWS)
     file = path / "pyrocket" / "staging" / staged.name

@@ -1,4 +1,4 @@
-"""Replays that differ, batches that are missing, and stores that are not the query's."""
+"""Replays with other rows, missing batches, and stores that the query did not write to."""
 
 import json
 import logging
@@ -99,7 +99,7 @@ def test_replay_with_other_rows_can_be_published_as_well(store, caplog):
     assert strictly(store, 0, more, "run-2", on_difference="publish").rows == 41
     assert len(errors(caplog)) == 1
     assert all_bodies(store) == sorted(ROWS + more)
-    assert strictly(store, 0, more, "run-3").dropped, "now it is what was published"
+    assert strictly(store, 0, more, "run-3").dropped, "it is now the published batch"
 
 
 @pytest.mark.parametrize("tasks", [1, 3])
@@ -185,11 +185,11 @@ def test_older_copy_of_store_is_detected_by_gap(path, store, clock, tmp_path):
     for name in ("running", "snapshot", "closed"):
         with Store.open(tmp_path / name, config=SMALL, clock=clock) as copy:
             assert "batch 2 is missing" in refused(copy, 3).message
-            assert strictly(copy, 2, ROWS).rows == 40, "nothing is missing before it"
+            assert strictly(copy, 2, ROWS).rows == 40, "no earlier batch is missing"
 
 
 def test_older_copy_opened_after_reboot_is_detected(path, store, clock, tmp_path):
-    """Taken while the store was open, it looks as if the machine had ended uncleanly: not here."""
+    """A copy of an open store looks like one after a crash, which it is not."""
     strictly(store, 0, ROWS)
     shutil.copytree(path, tmp_path / "copy")
     reboot(tmp_path / "copy")
@@ -199,7 +199,7 @@ def test_older_copy_opened_after_reboot_is_detected(path, store, clock, tmp_path
 
 
 def test_gap_after_crash_of_the_machine_is_logged(path, store, clock, caplog):
-    """Notes are not flushed: a power failure may lose the last ones."""
+    """Notes are not flushed, so a power failure may lose the last ones."""
     strictly(store, 0, ROWS)
     note = path / "pyrocket" / "sink" / query_key(QUERY)
     strictly(store, 1, [])
@@ -215,7 +215,7 @@ def test_gap_after_crash_of_the_machine_is_logged(path, store, clock, caplog):
         assert "batch 2 is missing" in logged
         assert "machine crashed" in logged
         clock.now += 1000
-        assert refused(again, 6).code == "SINK_BATCH_GAP", "nothing has been lost since"
+        assert refused(again, 6).code == "SINK_BATCH_GAP", "no note has been lost since then"
 
 
 def test_notes_are_durable_after_clean_shutdown(path, store, clock, monkeypatch):
@@ -238,7 +238,7 @@ def test_notes_are_durable_after_clean_shutdown(path, store, clock, monkeypatch)
     assert durable[1:] == [note.read_bytes()]
 
 
-def test_a_process_that_is_killed_loses_no_note(path, store, clock, caplog):
+def test_killing_a_process_loses_no_note(path, store, clock, caplog):
     strictly(store, 0, ROWS)
     strictly(store, 1, [])
     store.close(clean=False)
@@ -249,7 +249,7 @@ def test_a_process_that_is_killed_loses_no_note(path, store, clock, caplog):
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 192, b'{"version": 1}', b'{"version": 9}', b"[]"])
-def test_a_note_that_cannot_be_read_counts_as_missing(path, store, content):
+def test_an_unreadable_note_is_treated_as_missing(path, store, content):
     strictly(store, 0, ROWS)
     strictly(store, 1, [])
     note = path / "pyrocket" / "sink" / query_key(QUERY)
@@ -259,7 +259,7 @@ def test_a_note_that_cannot_be_read_counts_as_missing(path, store, content):
 
 
 def test_a_gap_after_a_batch_of_an_earlier_release_is_a_warning(store, monkeypatch, caplog):
-    """It did not note batches without rows."""
+    """It did not record batches without rows."""
     with an_earlier_release(monkeypatch):
         strictly(store, 0, ROWS)
     strictly(store, 4, [])
@@ -274,18 +274,20 @@ def test_older_checkpoint_before_a_batch_without_rows_continues(store):
     for number in (1, 2, 3):
         strictly(store, number, [])
     strictly(store, 2, [b"2"])
-    assert refused(store, 4).code == "SINK_BATCH_GAP", "the notes were of another course"
+    assert refused(store, 4).code == "SINK_BATCH_GAP", "the notes belong to the abandoned batches"
     strictly(store, 3, [b"3"])
     assert all_bodies(store) == [b"0", b"2", b"3"]
 
 
-def test_an_application_may_leave_out_numbers(store, caplog):
+def test_an_application_may_skip_numbers(store, caplog):
     for number in (3, 7, 20):
         assert strictly(store, number, [b"%d" % number], run="").rows == 1
     assert not caplog.records
 
 
-def test_a_note_that_cannot_be_written_fails_the_batch_by_name(store, monkeypatch):
+def test_a_note_that_cannot_be_written_fails_the_batch_with_an_error_that_names_it(
+    store, monkeypatch
+):
     def full(*given):
         raise OSError(28, "No space left on device")
 
@@ -344,7 +346,7 @@ def test_store_without_earlier_batches_of_the_query_is_refused(store, rows):
     assert all_bodies(store) == []
 
 
-def test_another_store_may_be_accepted(store, caplog):
+def test_another_store_can_be_accepted(store, caplog):
     strictly(store, 3, ROWS, on_gap="accept")
     assert len(errors(caplog)) == 1
     strictly(store, 4, ROWS)
@@ -400,7 +402,7 @@ def staged_sum(store, swapped=False, **columns):
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_other_attributes_are_a_difference(store, name):
-    """Also where only two rows have exchanged them."""
+    """Even if only two rows have exchanged them."""
     column = {name: COLUMNS[name]}
     known = staged_sum(store, **column)
     assert known == staged_sum(store, **column)
@@ -409,7 +411,7 @@ def test_other_attributes_are_a_difference(store, name):
     assert known != staged_sum(store, swapped=True, **column)
 
 
-def test_the_queue_that_a_row_names_and_the_topic_of_a_column_count(store):
+def test_the_sum_covers_given_queue_ids_and_topics_of_a_column(store):
     known = {staged_sum(store, queue_id=[0, 1]), staged_sum(store, queue_id=[1, 0])}
     known |= {
         stage(store, numbered(0), [b"x", b"y"], topics=topics).content
@@ -425,8 +427,8 @@ def test_null_attributes_and_none_are_the_same(store):
     assert staged_sum(store, tags=nothing, keys=nothing, shardingKey=empty) == known
 
 
-def test_order_and_split_of_an_exact_replay_do_not_count(path, clock):
-    """Time, the queues chosen, a due time that has passed meanwhile, the split into batches."""
+def test_the_sum_ignores_order_and_split_of_an_exact_replay(path, clock):
+    """Send time, chosen queues, a due time that has passed, and the split into batches."""
     big = [b"z" * 9000, b"x", b"y"]
     columns = {"deliverTimestamp": pa.array([clock.now + 5] * 3, pa.timestamp("ms", "UTC"))}
     with Store.open(path, read_only=True, clock=clock) as store:

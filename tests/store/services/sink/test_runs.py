@@ -1,4 +1,4 @@
-"""Of two runs of one query only the later one can publish; the earlier one gets an error."""
+"""Of two runs of a query only the later run can publish; the earlier run gets an error."""
 
 import json
 from dataclasses import replace
@@ -22,7 +22,7 @@ def refused(store, number, run="run-1", rows=ROWS):
     return caught.value.code
 
 
-def test_a_later_run_fences_the_earlier_one(store):
+def test_a_later_run_fences_the_earlier_run(store):
     publish(store, 0, ROWS, "run-1")
     publish(store, 1, ROWS, "run-2")
     assert refused(store, 2, "run-1") == "SINK_FENCED"
@@ -32,7 +32,7 @@ def test_a_later_run_fences_the_earlier_one(store):
     publish(store, 2, ROWS, "run-2")
 
 
-def test_a_later_run_that_only_repeats_fences_the_earlier_one_too(store):
+def test_a_later_run_that_only_repeats_also_fences_the_earlier_run(store):
     publish(store, 0, ROWS, "run-1")
     assert publish(store, 0, ROWS, "run-2").dropped
     assert refused(store, 1, "run-1") == "SINK_FENCED"
@@ -68,7 +68,7 @@ def test_slow_run_is_fenced_after_a_replay(store):
 
 
 def test_late_publication_of_a_crashed_run_is_harmless(store):
-    """Its driver has crashed, the next run has staged already: it drops the batch and continues."""
+    """Its driver has crashed after the next run staged: that run drops the batch and continues."""
     dying = numbered(0, "run-1")
     staged = stage_tasks(store, dying, ROWS)
     again = numbered(0, "run-2")
@@ -80,7 +80,7 @@ def test_late_publication_of_a_crashed_run_is_harmless(store):
 
 
 def test_run_overtaken_during_replay_does_not_take_over(path, store, clock, monkeypatch):
-    """The other run publishes the next batch before this one has the write lock."""
+    """The other run publishes the next batch before this run has the write lock."""
     publish(store, 0, ROWS, "run-1")
     with Store.open(path, config=SMALL, clock=clock) as slow:
         section, overtaking = inner(slow).writer.exclusive, ["run-1"]
@@ -106,7 +106,7 @@ def test_old_checkpoint_and_slow_run_are_distinguished(store):
 
 @pytest.mark.parametrize("saved", [False, True])
 def test_every_run_is_new_after_reboot(path, store, clock, saved):
-    """The time since boot starts again at 0, however long the machine was up before."""
+    """The time since boot restarts at 0, however long the machine was running before."""
     publish(store, 0, ROWS, "run-1")
     store.close()
     if not saved:
@@ -118,7 +118,7 @@ def test_every_run_is_new_after_reboot(path, store, clock, saved):
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_batches_of_records_without_begin_time_are_known(path, store, clock, monkeypatch, saved):
+def test_batches_from_records_without_start_time_are_known(path, store, clock, monkeypatch, saved):
     with monkeypatch.context() as patch:
         fields = [name for name in publish_record._IN_BODY if name not in ("boot", "began")]
         patch.setattr(publish_record, "_IN_BODY", fields)

@@ -85,7 +85,7 @@ def test_staged_files_of_a_failed_publication_are_refused(path, store, reader, m
 
 
 class Full:
-    """A disk with room for so many bytes."""
+    """A disk with room for a given number of bytes."""
 
     def __init__(self, room):
         self._room, self._write = room, io.write_at

@@ -1,4 +1,4 @@
-"""Uploads that are interrupted anywhere go on at the last block that was confirmed."""
+"""Uploads interrupted at any point continue after the last acknowledged block."""
 
 import pyarrow as pa
 import pytest
@@ -33,7 +33,7 @@ def journal(area):
     return area.path(NAME).with_name(area.path(NAME).name + ".uploaded")
 
 
-def test_another_process_goes_on_after_each_block(area):
+def test_another_process_continues_after_each_block(area):
     for number in range(6):
         Uploads(area).add(NAME, number, block(number))
         Uploads(area).add(NAME, number, block(number))
@@ -46,7 +46,7 @@ def test_another_process_goes_on_after_each_block(area):
 
 @pytest.mark.parametrize("confirmed", range(6))
 @pytest.mark.parametrize("torn", [0, 1, 30])
-def test_a_block_that_was_cut_off_is_written_again(area, confirmed, torn):
+def test_a_truncated_block_is_written_again(area, confirmed, torn):
     uploads = Uploads(area)
     for number in range(6):
         uploads.add(NAME, number, block(number))
@@ -62,7 +62,7 @@ def test_a_block_that_was_cut_off_is_written_again(area, confirmed, torn):
         assert sum(one.rows for one in reader.blocks) == 60
 
 
-def test_blocks_that_are_missing_are_refused(area):
+def test_missing_blocks_are_rejected(area):
     uploads = Uploads(area)
     with pytest.raises(SinkError) as caught:
         uploads.add(NAME, 1, block(1))

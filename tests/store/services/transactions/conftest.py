@@ -1,4 +1,4 @@
-"""A store, and a producer of group `pg` whose listener knows nothing, for tests of transactions."""
+"""A store, and a producer of group `pg` whose listener always answers UNKNOWN."""
 
 import pytest
 from support.halves import UNKNOWN, Listener, producer

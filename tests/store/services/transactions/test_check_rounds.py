@@ -1,4 +1,4 @@
-"""Rounds of checks: their size, failures, process, and saved cursors."""
+"""Rounds of checks: size, failures, threads, and saved cursors."""
 
 import threading
 import time
@@ -30,7 +30,7 @@ def test_round_asks_no_more_than_producers_accept(store, one, clock):
     for n in range(5):
         one.send(message(b"%d" % n))
     assert rounds(one, clock) == [3]
-    assert len(halves(store)) == 8, "what cannot be asked is not counted"
+    assert len(halves(store)) == 8, "checks that reach no producer are not counted"
     assert MAX_REQUESTS == 2000
 
 
@@ -43,13 +43,13 @@ def test_many_messages_are_checked_in_parts(store, one, listener, clock):
     assert [seen.body for seen in listener.checked] == [b"%d" % n for n in range(10)]
 
 
-def test_the_cursors_follow(path, store, one, listener, clock):
+def test_the_cursors_move_with_the_checks(path, store, one, listener, clock):
     page = words(path)
     for n in range(3):
         one.send(message(b"%d" % n))
     listener.answer = lambda message: COMMIT if message.body == b"1" else UNKNOWN
     rounds(one, clock)
-    assert page[HALF_CURSOR] == 3, "the originals are passed"
+    assert page[HALF_CURSOR] == 3, "the cursor has passed the originals"
     listener.answer = COMMIT
     rounds(one, clock)
     one.send(message(b"last"))
@@ -73,7 +73,7 @@ def test_message_is_not_checked_again_before_the_first_answer(store, one, listen
 
 
 def test_thread_runs_checks(store):
-    """With real time, as short as possible."""
+    """Uses the real clock."""
     held = Held(store, timeout_ms=0, interval_ms=0)
     inner(store).engine.clock.now += 1
     listener = Listener(UNKNOWN)
@@ -104,7 +104,7 @@ def test_the_thread_ends_with_the_store(open_store):
 
 
 def test_cursors_are_saved_for_rocketmq_after_each_round(store, one, clock):
-    """A broker started after a kill must not see originals beside their copies."""
+    """A broker started after a kill must not see both originals and copies as undecided."""
     one.send(message())
     rounds(one, clock)
     assert store.groups.committed("CID_RMQ_SYS_TRANS", HALF_TOPIC) == {0: 1}
@@ -123,7 +123,7 @@ def test_failed_round_saves_no_cursors(store, one, clock, monkeypatch):
                 one.check_now()
             clock.now += SECOND
     assert store.groups.committed("CID_RMQ_SYS_TRANS", HALF_TOPIC) == {}
-    assert one.check_now() == 1, "it is tried again a second later"
+    assert one.check_now() == 1, "it is retried a second later"
 
 
 def test_round_is_retried_after_lock_timeout(store, one, clock):

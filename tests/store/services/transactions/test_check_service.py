@@ -105,7 +105,9 @@ def test_message_is_discarded_after_72_hours_without_check(store, one, listener,
     with producer(store, "pg", listener) as late:
         assert late.check_now() == 0
     (gone,) = discarded(store)
-    assert gone.properties["TRANSACTION_CHECK_TIMES"] == "1", "RocketMQ counts before it looks"
+    assert gone.properties["TRANSACTION_CHECK_TIMES"] == "1", (
+        "RocketMQ counts the check before it compares the age"
+    )
     assert store.transactions.pending() == []
 
 
@@ -158,7 +160,7 @@ def test_renewed_immune_message_is_decided_by_its_first_offset(store, elsewhere,
 
 
 def test_check_by_another_process_during_execution_is_harmless(store, elsewhere, clock):
-    """RocketMQ would ask again about the copy, and store the message twice."""
+    """RocketMQ would ask again about the copy and store the message twice."""
 
     def slow(message, arg):
         assert rounds(elsewhere, clock, 3) == [1, 1, 1]
@@ -174,7 +176,7 @@ def test_check_by_another_process_during_execution_is_harmless(store, elsewhere,
 
 
 def test_a_process_is_not_asked_about_what_it_is_executing(store, listener, clock):
-    """A listener that looks for the transaction's traces would find none yet."""
+    """A listener would not find any result of the transaction yet."""
 
     def slow(message, arg):
         assert rounds(one, clock, 3) == [0, 0, 0]

@@ -1,4 +1,4 @@
-"""A crash at any step: a half message is committed once or not at all, and never forgotten."""
+"""After a crash at any step, a half message is undecided or was committed exactly once."""
 
 from itertools import count
 
@@ -25,7 +25,7 @@ HOUR = 60 * MINUTE
 
 
 def die_everywhere(tmp_path, patcher, clock, prepare, act):
-    """Yield the directory after a death at each step of `act`, with what `prepare` returned."""
+    """Yield the directory after a crash at each step of `act`, with the result of `prepare`."""
     began, half = clock.now, False
     for step in count():
         clock.now = began
@@ -48,19 +48,19 @@ def die_everywhere(tmp_path, patcher, clock, prepare, act):
 
 
 def reopened(path, clock):
-    """The store after the next writer has held the write lock once."""
+    """Return the store after the next writer has once held the write lock."""
     store = Store.open(path, clock=clock)
     with inner(store).writer.exclusive():
         return store
 
 
 def decided_by(answers, **more):
-    """A listener that knows what became of each body."""
+    """A listener that knows the decision for each body."""
     return Listener(more.get("state", UNKNOWN), lambda message: answers[message.body])
 
 
 def asked(store, answers, clock, group="pg"):
-    """The next process: a producer of the group is asked; what it was asked about."""
+    """Return the messages about which a producer in the next process is asked."""
     clock.now += MINUTE
     listener = decided_by(answers)
     with producer(Held(store), group, listener) as one:
@@ -101,7 +101,7 @@ def prepare_with(state):
 
 
 def test_check_after_another_groups_message(tmp_path, monkeypatch, clock):
-    """The copies, the op messages for their originals and the cursors are written together."""
+    """One append writes the copies, the op messages for their originals, and the cursors."""
 
     def prepare(store):
         with producer(Held(store), "other", Listener(None)) as other:

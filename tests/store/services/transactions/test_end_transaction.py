@@ -1,4 +1,4 @@
-"""END_TRANSACTION: what it checks, what it refuses, and what it writes."""
+"""END_TRANSACTION: checks, rejected decisions, and the records it writes."""
 
 import pytest
 from pyrocket.disk.shared_state import PUBLISHED
@@ -34,7 +34,7 @@ def place(result, **changed):
 
 
 def refused(store, where, state=COMMIT, **more):
-    """The code with which it is refused; nothing is written then."""
+    """Return the error code of a rejected decision, which writes nothing."""
     page = words(store.path)
     end = page[PUBLISHED]
     with pytest.raises(TransactionError) as caught:
@@ -59,7 +59,7 @@ def test_unknown_changes_nothing(store, sent):
 
 @pytest.mark.parametrize("state", [COMMIT, ROLLBACK])
 @pytest.mark.parametrize("from_check", [True, False])
-def test_wrong_names_are_refused(store, sent, state, from_check):
+def test_a_wrong_group_or_offset_is_rejected(store, sent, state, from_check):
     wrong = {
         "TRANSACTION_GROUP_WRONG": [{"group": "other"}, {"group": ""}],
         "TRANSACTION_OFFSET_WRONG": [
@@ -145,14 +145,14 @@ def test_a_commit_to_a_removed_queue_is_stored_in_an_existing_queue(store, one):
 
 
 @pytest.mark.parametrize("delay", [{"delay_level": 1}, {"deliver_at_ms": 5}, {"deliver_at_ms": 0}])
-def test_a_delay_is_refused(store, one, delay):
+def test_a_delayed_transactional_message_is_rejected(store, one, delay):
     with pytest.raises(MessageError, match="cannot have a delay") as caught:
         one.send(message(**delay))
     assert caught.value.code == "TRANSACTION_DELAYED"
     assert halves(store) == []
 
 
-def test_a_group_has_a_legal_name(store):
+def test_an_invalid_group_name_is_rejected(store):
     with pytest.raises(GroupNameError):
         producer(store, "no group!")
 

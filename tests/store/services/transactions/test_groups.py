@@ -1,4 +1,4 @@
-"""Several producers: of several groups, in several stores that are one directory."""
+"""Several producers of several groups, in several open stores of one directory."""
 
 import pytest
 from pyrocket.disk.shared_state import HALF_CURSOR
@@ -19,7 +19,7 @@ from support.stores import bodies, message, words
 
 @pytest.fixture
 def stores(open_store):
-    """The directory opened twice, as two processes do."""
+    """The directory opened twice, as by two processes."""
     return open_store(), open_store()
 
 
@@ -40,7 +40,7 @@ def test_only_a_process_with_a_producer_of_the_group_checks(stores, two, clock):
         assert len(halves(stores[0])) == 1
         assert theirs.checked == []
         assert discarded(stores[0]) == []
-        assert a.check_now() == 1, "nothing was counted meanwhile"
+        assert a.check_now() == 1, "no check was counted in the meantime"
         assert halves(stores[0])[1].properties["TRANSACTION_CHECK_TIMES"] == "1"
 
 
@@ -65,8 +65,8 @@ def test_messages_after_another_groups_message_are_ended_by_ops(path, stores, tw
     assert [half.group for half in two[1].transactions.pending()] == ["a"]
 
 
-def test_immune_message_after_another_groups_is_not_renewed(stores, two, clock):
-    """To RocketMQ, an op message that named it would end its copy."""
+def test_an_immune_message_after_another_groups_message_is_not_renewed(stores, two, clock):
+    """For RocketMQ, an op message for it would end its copy."""
     with producer(two[0], "a", Listener(UNKNOWN)) as a:
         a.send(message(b"a"))
     with producer(two[1], "b", Listener(UNKNOWN, COMMIT)) as b:
@@ -92,7 +92,7 @@ def test_two_producers_of_one_group_ask_once_a_minute(stores, two, clock):
                 one.check_now()
                 other.check_now()
     asked = len(listeners[0].checked) + len(listeners[1].checked)
-    assert asked == 6, "each once in an interval, for any caller"
+    assert asked == 6, "each is checked once per interval, by any producer"
     assert len(halves(stores[0])) == 7
 
 
@@ -116,7 +116,7 @@ def test_concurrent_sends_are_decided_by_their_own_listener(stores, two):
     assert ops(stores[0]) == list(range(10))
 
 
-def test_first_messages_are_appended_again_when_the_backlog_is_large(path, stores, clock):
+def test_first_messages_are_re_appended_when_the_backlog_is_large(path, stores, clock):
     two = [Held(store, max_backlog=6) for store in stores]
     with producer(two[0], "a", Listener(None)) as a:
         a.send(message(b"a", flag=9))
@@ -126,7 +126,7 @@ def test_first_messages_are_appended_again_when_the_backlog_is_large(path, store
         clock.now += MINUTE
         b.check_now()
     (left,) = two[1].transactions.pending()
-    assert (left.queue_offset, left.checks) == (11, None), "nothing is counted"
+    assert (left.queue_offset, left.checks) == (11, None), "no check is counted"
     assert queue(stores[0], "RMQ_SYS_TRANS_HALF_TOPIC")[-1].flag == 9
     page = words(path)
     assert page[HALF_CURSOR] == 11
@@ -149,8 +149,8 @@ def test_discard_after_another_groups_message_has_an_op_message(stores, clock):
     assert [half.group for half in Held(stores[0]).transactions.pending()] == ["a"]
 
 
-def test_read_only_store_lists_the_same(open_store, stores, clock):
-    """A store that is open for reading follows the cursors of those that write."""
+def test_a_read_only_store_lists_the_same_messages(open_store, stores, clock):
+    """A store open for reading uses the cursors of the writers."""
     reading = open_store(read_only=True)
     with producer(stores[0], "a", Listener(None)) as a:
         a.send(message(b"1"))

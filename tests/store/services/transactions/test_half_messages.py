@@ -1,4 +1,4 @@
-"""Which half messages are undecided, for stores of any writer and after any kind of end."""
+"""Which half messages are undecided, for stores of any writer and any kind of shutdown."""
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +37,7 @@ def store(open_store):
 
 
 def put(store, topic, body, properties):
-    """Append what a broker has written to queue 0 of a topic."""
+    """Append a record to queue 0 of a topic, as a broker does."""
     record = encode_record(
         topic=topic,
         queue_id=0,
@@ -89,7 +89,7 @@ def test_an_op_with_other_tags_decides_nothing(store, tags):
     assert pending(store) == [0]
 
 
-def test_op_before_its_half_message_counts(store):
+def test_an_op_message_before_its_half_message_decides_it(store):
     put_op(store, b"1")
     for n in range(2):
         put_half(store, n)
@@ -97,7 +97,7 @@ def test_op_before_its_half_message_counts(store):
 
 
 def test_renewed_copy_replaces_original_without_op_message(store):
-    """A broker notes that by its cursor alone, which it saves every five seconds."""
+    """A broker records this only in its cursor, which it saves every five seconds."""
     put_half(store, 0)
     put_half(store, 1)
     put_half(store, 0, TRANSACTION_CHECK_TIMES="1")
@@ -106,7 +106,7 @@ def test_renewed_copy_replaces_original_without_op_message(store):
     assert pending(store) == [1]
 
 
-def test_without_an_id_every_record_is_a_message_of_its_own(store):
+def test_records_without_an_id_are_different_messages(store):
     own = {"REAL_TOPIC": "t", "REAL_QID": "0", "PGROUP": "pg"}
     for _ in range(2):
         put(store, HALF_TOPIC, b"same", own)
@@ -130,7 +130,7 @@ def test_op_for_first_offset_of_immune_message_ends_its_copy(store, clock):
 
 
 def test_original_left_by_broker_is_not_named_while_copy_is_immune(store, clock):
-    """Another group's message holds the half cursor before both."""
+    """Another group's message holds the half cursor before both of them."""
     put_half(store, 9, PGROUP="other")
     put_half(store, 0, CHECK_IMMUNITY_TIME_IN_SECONDS="300")
     more = {"TRAN_PREPARED_QUEUE_OFFSET": "1", "TRANSACTION_CHECK_TIMES": "1"}
@@ -161,7 +161,7 @@ def test_messages_without_group_or_topic_are_not_checked(store, clock):
     ("text", "number"),
     [(None, None), ("7", 7), ("-7", -7), ("+7", 7), ("", -1), (" 7", -1), ("7.0", -1), ("٣", -1)],
 )
-def test_numbers_are_read_as_java_does(text, number):
+def test_numbers_are_parsed_as_in_rocketmq(text, number):
     assert parse_java_long(text) == number
 
 
@@ -208,7 +208,7 @@ def test_renewed_message_has_no_flag_and_reconsume_times_as_in_rocketmq(store, c
     ],
 )
 def test_committed_message_with_delay_is_scheduled(store, delay, topic, queue_id):
-    """Only a client of another make sends such; RocketMQ's takes the delay out."""
+    """Only third-party clients send such messages; RocketMQ's client removes the delay."""
     put_half(store, 0, **delay)
     (half,) = halves(store)
     held = Held(store)
@@ -227,7 +227,7 @@ def place_of(half):
 
 
 def cut_the_last_op(path):
-    """What a loss of power may leave of an append: the message, and not the op message."""
+    """Remove the last op message, as a power failure may do while the message survives."""
     last = log_records(path)[-1]
     assert last.topic == OP_TOPIC
     for file in log_files(path):
@@ -252,7 +252,7 @@ def test_commit_with_lost_op_message_is_not_repeated(path, open_store, clock, ot
     with producer(Held(store), "pg", Listener(ROLLBACK)) as one:
         assert one.check_now() == 0
         one.send(message(b"next"))
-    assert ops(store) == [1], "the cursor has passed the other"
+    assert ops(store) == [1], "the cursor has passed the other message"
     assert [body for body in bodies(store)[0] if body != b"other"] == [b"once"]
 
 
@@ -280,7 +280,7 @@ def test_recovery_restores_cursors(path, open_store):
     reboot(path)
     store = open_store()
     page = words(path)
-    assert page[31] == 3, "RocketMQ's table of groups' offsets has it, too"
+    assert page[31] == 3, "RocketMQ's table of group offsets also has it"
     page.close()
     assert store.groups.committed("CID_RMQ_SYS_TRANS", HALF_TOPIC) == {0: 3}
     assert pending(store) == []

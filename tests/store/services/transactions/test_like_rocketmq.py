@@ -1,4 +1,4 @@
-"""The directory after commit, check and discard is what RocketMQ 4.9.8 left, record by record."""
+"""After commit, check and discard, each record equals the one that RocketMQ 4.9.8 wrote."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,7 @@ from support.inner import inner
 GOLDEN = Path(__file__).resolve().parents[3] / "golden"
 CHECKED = GOLDEN / "java498-txcheck"
 ROUNDS = [1795225875575, 1795225876187, 1795225876791]
-"""When RocketMQ ran its rounds; it was configured for one every 600 ms."""
+"""The times of RocketMQ's rounds; it was configured to run one every 600 ms."""
 
 POLICY = {"interval_ms": 600, "timeout_ms": 6000}
 BIG = StoreConfig(log_file_bytes=65536, queue_file_entries=1000, index_slots=100, index_items=400)
@@ -127,7 +127,7 @@ def test_a_commit_and_its_op(path, clock):
 
 
 def test_a_rollback_and_its_op(path, clock):
-    """The op is that of a commit, and nothing comes between."""
+    """The op message is that of a commit, and no message precedes it."""
     _, _, his_op = [
         one for one in log_records(GOLDEN / "java498-clean") if is_of_the_transaction(one)
     ]
@@ -147,7 +147,7 @@ def is_of_the_transaction(record):
 
 @pytest.fixture
 def continued(path, clock):
-    """RocketMQ's store; it has kept no cursors, so a broker would see all nine as undecided."""
+    """RocketMQ's store. Without saved cursors, a broker sees all nine as undecided."""
     shutil.copytree(CHECKED, path)
     clock.now = ROUNDS[-1] + 600_000
     with Store.open(path, clock=clock) as store:
@@ -163,7 +163,7 @@ def test_checks_of_a_broker_continue(continued, clock):
     with producer(held, "pg", listener) as one:
         assert one.check_now() == 2
     assert [seen.body for seen in listener.checked] == [b"imm", b"plain"]
-    assert len(discarded(continued)) == 1, "what was discarded is not discarded again"
+    assert len(discarded(continued)) == 1, "discarded messages are not discarded again"
     assert len(halves(continued)) == 11
     assert held.transactions.pending() == []
 

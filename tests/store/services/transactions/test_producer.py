@@ -1,4 +1,4 @@
-"""A transactional send: half message, local transaction, and what that decides."""
+"""A transactional send: half message, local transaction, and decision."""
 
 import threading
 from dataclasses import replace
@@ -72,7 +72,7 @@ def test_listener_exception_leaves_message_undecided(store, caplog):
     assert len(store.transactions.pending()) == 1
 
 
-def test_message_without_durable_flush_is_rolled_back_unexecuted(open_store, path):
+def test_a_message_whose_flush_times_out_is_rolled_back_without_execution(open_store, path):
     store = open_store(config=replace(SMALL, flush="sync", flush_timeout_ms=50))
     listener = Listener(COMMIT)
     with producer(store, listener=listener) as one:
@@ -143,7 +143,7 @@ def send_all(one, name):
         assert one.send(message(f"{name}-{at}".encode()), arg=True).error is None
 
 
-def test_a_long_body_is_committed_as_it_was(store):
+def test_a_long_body_is_committed_unchanged(store):
     body = b"long " * 2000
     seen = []
     listener = Listener(lambda message, arg: seen.append(message.body) or COMMIT)
@@ -153,4 +153,4 @@ def test_a_long_body_is_committed_as_it_was(store):
     assert seen == [body]
     assert half.body == committed.body == body
     assert committed.sys_flag == half.sys_flag | 8
-    assert committed.store_size < len(body), "it is deflated"
+    assert committed.store_size < len(body), "it is compressed"

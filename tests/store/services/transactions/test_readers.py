@@ -14,7 +14,7 @@ from support.stores import message, words
 
 @pytest.fixture
 def asking(store, clock):
-    """A producer that is about to put its half message back: it has no answer yet."""
+    """A producer whose listener has not answered yet, so its half message will be renewed."""
     with producer(Held(store), "pg", Listener(None)) as one:
         one.send(message(b"half"))
         clock.now += MINUTE
@@ -23,7 +23,7 @@ def asking(store, clock):
 
 @pytest.fixture
 def looking(store, open_store):
-    """The same directory, opened to read."""
+    """The same directory, opened for reading."""
     return open_store(read_only=True)
 
 

@@ -1,4 +1,4 @@
-"""Undecided half messages outlive their log files."""
+"""Undecided half messages survive the deletion of their log files."""
 
 import pytest
 from pyrocket import Retention
@@ -27,7 +27,7 @@ def fill(store, count=40):
 
 
 def clean(store, clock):
-    """All files go that were full three days ago."""
+    """Delete all files that were full three days ago."""
     fill(store)
     clock.now += 73 * HOUR
     report = store.clean(hours=72)
@@ -35,14 +35,14 @@ def clean(store, clock):
     return report
 
 
-def test_undecided_messages_are_appended_again_before_files_are_deleted(path, store, held, clock):
+def test_undecided_messages_are_re_appended_before_files_are_deleted(path, store, held, clock):
     with producer(held, "a", Listener(UNKNOWN)) as a:
         results = [a.send(message(b"%d" % n, flag=n)) for n in range(3)]
         held.transactions.end(HalfMessageRef("a", 1, results[1].physical_offset), ROLLBACK)
     clean(store, clock)
     left = held.transactions.pending()
     assert [half.queue_offset for half in left] == [3, 4]
-    assert all(half.checks is None for half in left), "nothing is counted"
+    assert all(half.checks is None for half in left), "no check is counted"
     assert min(half.physical_offset for half in left) >= int(log_files(path)[0].name)
     assert [one.flag for one in halves(store) if one.queue_offset >= 3] == [0, 2]
     assert ops(store)[1:] == []
@@ -96,7 +96,7 @@ def test_deleted_op_messages_do_not_revive_ended_messages(store, held, clock):
     assert [half.group for half in Held(store).transactions.pending()] == ["a"]
 
 
-def test_many_messages_are_appended_again_in_parts(path, store, held, clock):
+def test_many_messages_are_re_appended_in_parts(path, store, held, clock):
     inner(store).transaction_bridge.policy = CheckPolicy(max_append_bytes=1000)
     with producer(held, "a", Listener(UNKNOWN)) as a:
         for n in range(50):
@@ -108,7 +108,7 @@ def test_many_messages_are_appended_again_in_parts(path, store, held, clock):
 
 
 def test_decisions_are_accepted_on_a_full_disk(store, held, clock, monkeypatch):
-    """Cleaning in the middle of a decision would re-append the very message."""
+    """Cleaning during a decision would re-append the message that is being decided."""
 
     def while_it_is_full(message, arg):
         fill(store)

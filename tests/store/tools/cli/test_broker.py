@@ -1,4 +1,4 @@
-"""`pyrocket broker`: its start, its end, and what it refuses."""
+"""`pyrocket broker`: startup, shutdown, and rejected settings."""
 
 import json
 import socket
@@ -30,7 +30,7 @@ def status_of(address, service=""):
     return message_class("grpc.health.v1.HealthCheckResponse").FromString(reply).status
 
 
-def test_a_broker_serves_a_new_store_holds_it_and_ends_cleanly(tmp_path):
+def test_a_broker_serves_a_new_store_locks_it_and_shuts_down_cleanly(tmp_path):
     path = tmp_path / "store"
     with running(path) as (process, found):
         (address,) = found.listen
@@ -63,7 +63,7 @@ def test_a_broker_serves_a_new_store_holds_it_and_ends_cleanly(tmp_path):
         store.append(Message(topic="orders", body=b"1"))
 
 
-def test_a_port_in_use_is_refused_in_one_line_before_anything_is_served(tmp_path):
+def test_a_port_in_use_is_reported_in_one_line_before_anything_is_served(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -76,7 +76,7 @@ def test_a_port_in_use_is_refused_in_one_line_before_anything_is_served(tmp_path
     assert not out
 
 
-def test_a_store_that_is_written_to_is_refused_and_waited_for(tmp_path):
+def test_a_store_open_for_writing_is_rejected_or_waited_for(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store:
         store.append(Message(topic="orders", body=b"1"))
         done = run("broker", tmp_path / "store", "--listen", "127.0.0.1:0")
@@ -87,7 +87,7 @@ def test_a_store_that_is_written_to_is_refused_and_waited_for(tmp_path):
         assert found.pid == waiting.pid
 
 
-def test_a_wrong_setting_is_refused_before_the_store_is_made(tmp_path):
+def test_an_invalid_setting_is_rejected_before_the_store_is_created(tmp_path):
     done = run("broker", tmp_path / "store", "--drain", "soon")
     assert done.exit_code == 2
     assert done.stderr.startswith("Error [BROKER_SETTING]: --drain is 'soon'.")
@@ -119,7 +119,7 @@ def test_other_addresses_than_loopback_need_users_and_tls(tmp_path, given):
     assert not (tmp_path / "store").exists()
 
 
-def test_a_bad_certificate_or_users_file_is_refused_before_the_store_is_made(tmp_path):
+def test_an_invalid_certificate_or_users_file_is_rejected_before_the_store_is_created(tmp_path):
     pem, key = write_certificate(tmp_path)
     _, other = write_certificate(tmp_path, "other")
     key.chmod(0o644)
@@ -206,7 +206,7 @@ def test_status_metrics_health_and_json_logs(tmp_path):
     assert run("broker", "status", path).exit_code == 1
 
 
-def test_health_names_what_is_wrong(tmp_path):
+def test_health_names_the_problem(tmp_path):
     state = RunningState(10, 10, 10, write_error=True, disk_full=True)
     assert state.permission == 4
     assert state.trouble == "a write or fsync failed, the disk is full"
@@ -218,7 +218,7 @@ def test_health_names_what_is_wrong(tmp_path):
         assert running_state(store.path, full).trouble == "the disk is full"
 
 
-def test_the_metrics_port_in_use_is_refused(tmp_path):
+def test_a_metrics_port_in_use_is_reported(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -79,7 +79,7 @@ def run_without_pyspark(*arguments):
 
 
 @pytest.mark.parametrize("module", [["pyrocket"], ["pyrocket", "doctor"]])
-def test_python_m_pyrocket_is_the_same_as_the_script(module):
+def test_python_m_pyrocket_behaves_like_the_script(module):
     done = subprocess.run(
         [sys.executable, "-m", *module, "--help"], capture_output=True, text=True, check=True
     )
@@ -97,7 +97,7 @@ def test_listing_commands_imports_none_of_them():
 
 @pytest.fixture
 def interruptible():
-    """What runs in the background of a script is not, and neither is what it starts."""
+    """Enable Ctrl-C, which background processes of a script and their children ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""`pyrocket message`: tail, query and produce, for people, for programs and in pipes."""
+"""`pyrocket message`: tail, query and produce, as text, as JSON and in pipes."""
 
 import base64
 import os
@@ -33,7 +33,7 @@ def bodies(path, *arguments, status=0):
     ]
 
 
-def test_tail_shows_the_newest_of_all_queues_in_the_order_of_the_log(path):
+def test_tail_shows_the_newest_messages_of_all_queues_in_log_order(path):
     before = snapshot(path)
     assert bodies(path, "message", "tail", "t") == ["a", "bä", EVIL]
     assert bodies(path, "message", "tail", "t", "--count", 2) == ["bä", EVIL]
@@ -71,7 +71,7 @@ def test_bodies_that_are_not_utf_8_are_marked_base64(path):
     assert (last["keys"], last["properties"]) == (["k-1", "k-2"], {"city": "Oslo"})
 
 
-def test_a_long_body_is_cut_for_people_and_whole_for_programs(path):
+def test_a_long_body_is_shortened_in_text_and_complete_in_json(path):
     run_on(path, "message", "produce", "t", "x" * 3000)
     line = run_on(path, "message", "tail", "t", "--count", 1).stdout
     assert line.endswith("x… (3,000 bytes)\n")
@@ -95,7 +95,7 @@ def test_a_query_without_a_result_exits_with_1(path):
 
 
 @pytest.mark.parametrize("arguments", [[], ["--key", "k", "--id", "i"]])
-def test_a_query_is_by_key_or_by_id(path, arguments):
+def test_a_query_needs_either_key_or_id(path, arguments):
     assert (
         document_on(path, "message", "query", "t", *arguments, status=2)["error"]["code"] == "USAGE"
     )
@@ -127,7 +127,7 @@ def test_a_file_is_sent_as_one_message(path, tmp_path):
     assert "none" in missing["error"]["message"]
 
 
-def test_a_line_that_cannot_be_sent_is_named_and_those_before_it_are_sent(path):
+def test_an_invalid_line_is_named_and_the_lines_before_it_are_sent(path):
     lines = b"fine\n" + os.urandom(5 << 20).replace(b"\n", b"") + b"\nnever"
     error = document_on(path, "message", "produce", "t", answer=lines, status=2)["error"]
     assert error["message"].startswith("line 2: ")
@@ -163,7 +163,7 @@ def test_a_closed_pipe_ends_the_command_silently(path):
 
 
 def test_what_was_sent_before_ctrl_c_stays_sent_and_the_store_is_closed(path):
-    # What a script starts in the background ignores Ctrl-C, and so does what that starts.
+    # Background processes of a script, and their children, ignore Ctrl-C.
     heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
     with start(path, "produce", "t", stdin=subprocess.PIPE, **heard) as sending:
         sending.stdin.write(b"one\n")
@@ -177,7 +177,7 @@ def test_what_was_sent_before_ctrl_c_stays_sent_and_the_store_is_closed(path):
 
 
 def test_characters_that_the_output_cannot_encode_are_escaped(path):
-    """As where cron or a terminal has an encoding of one byte."""
+    """As under cron or in a terminal with a single-byte encoding."""
     run_on(path, "message", "produce", "t", "東ä")
     settings = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     with start(path, "tail", "t", env=settings) as showing:

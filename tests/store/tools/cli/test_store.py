@@ -1,4 +1,4 @@
-"""`pyrocket store`: today's commands by `--path`, and what a store is and holds."""
+"""`pyrocket store`: its commands with `--path`, and the information about a store."""
 
 import json
 
@@ -77,7 +77,7 @@ def test_an_invalid_size_is_refused_with_an_example(sound, text):
     assert "10g" in done.stderr
 
 
-def test_how_long_messages_are_kept_is_set_and_shown(sound):
+def test_the_retention_is_set_and_shown(sound):
     def kept():
         return json.loads(run("store", "info", "--path", sound, "--json").stdout)["retention"]
 

@@ -1,4 +1,4 @@
-"""`pyrocket verify`, `repair`, `clean` and `snapshot`: exit codes, JSON, and what people see."""
+"""`pyrocket verify`, `repair`, `clean` and `snapshot`: exit codes, JSON and text output."""
 
 import io
 import shutil
@@ -75,7 +75,7 @@ def test_repair_shows_its_actions_and_asks(damaged):
     assert run("verify", damaged).exit_code == 0
 
 
-def test_a_repair_without_an_answer_names_the_option_yes(damaged):
+def test_a_repair_without_an_answer_suggests_the_option_yes(damaged):
     refused = run("repair", damaged, answer="")
     assert refused.exit_code == 2
     assert "Error [NO_ANSWER]" in refused.stderr
@@ -92,8 +92,8 @@ def test_repair_in_scripts_neither_asks_nor_guesses(damaged):
     assert document("repair", damaged, "--yes")["actions"] == []
 
 
-def test_unknown_index_sizes_are_given_by_options(path):
-    """Five items a slot are not RocketMQ's ratio, and index files do not contain the numbers."""
+def test_options_give_unknown_index_sizes(path):
+    """Five items per slot are not RocketMQ's ratio, and index files do not contain the numbers."""
     config = SMALL.with_sizes(index_slots=20, index_items=100)
     with Store.open(path, create=True, config=config) as store:
         store.append(message(keys=["k"]))
@@ -179,7 +179,7 @@ def test_errors_exit_with_2_and_a_remedy(command, tmp_path):
     assert error["remedy"]
 
 
-def test_a_file_system_that_refuses_is_an_error_too(sound, tmp_path, monkeypatch):
+def test_a_file_system_error_is_reported(sound, tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
@@ -260,7 +260,7 @@ def test_a_long_command_shows_its_progress(command, last, sound, tmp_path, termi
     status, shown = terminal(command, sound, *more)
     assert status == 0
     assert f"{command} {last}" in shown
-    assert shown.endswith(ERASED), "nothing of it stays"
+    assert shown.endswith(ERASED), "the bar is cleared"
     status, shown = terminal(command, sound, *([tmp_path / "json"] if more else []), "--json")
     assert (status, shown) == (0, "")
 

@@ -1,4 +1,4 @@
-"""What commands print where standard output is a file or a pipe, and where it is a terminal."""
+"""The output of commands to files, pipes and terminals."""
 
 import json
 

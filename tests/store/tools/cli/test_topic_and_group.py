@@ -1,4 +1,4 @@
-"""`pyrocket topic` and `pyrocket group`: what a directory's topics and groups are, and creating."""
+"""`pyrocket topic` and `pyrocket group`: listing, showing, creating and deleting."""
 
 from dataclasses import replace
 
@@ -62,13 +62,13 @@ def test_queues_without_messages_are_shown_too(path):
     assert shown == {"t": [(0, 40), (1, 5), (2, 0), (3, 1)], "new": [(0, 0), (1, 0)]}
 
 
-def test_a_topic_that_is_not_there_is_named_with_the_nearest(path):
+def test_the_error_for_a_missing_topic_suggests_the_most_similar_name(path):
     error = document_on(path, "topic", "show", "tt", status=2)["error"]
     assert error["code"] == "TOPIC_NOT_FOUND"
     assert "'t'" in error["remedy"]
 
 
-def test_a_topic_is_created_once_and_one_that_exists_stays_as_it_is(path):
+def test_a_topic_is_created_once_and_an_existing_topic_is_unchanged(path):
     assert document_on(path, "topic", "create", "new", "--queues", 3)["created"]
     assert document_on(path, "topic", "show", "new")["readQueues"] == 3
     again = document_on(path, "topic", "create", "new", "--queues", 8, status=2)
@@ -91,7 +91,7 @@ def test_a_store_is_only_created_with_create_store(tmp_path):
 def test_groups_are_listed_with_their_lag(path):
     found = {one["group"]: one["topics"] for one in document_on(path, "group", "list")["groups"]}
     (lag,) = found["billing"]
-    # Nothing is committed in queue 1: all of it is left.
+    # Queue 1 has no committed offset, so its lag is the whole queue.
     assert (lag["topic"], lag["lag"]) == ("t", 15)
     assert found["idle"] == []
     heads, billing, idle = run_on(path, "group", "list").stdout.splitlines()

@@ -1,4 +1,4 @@
-"""Stores of brokers with their own delay levels: entries have the due times."""
+"""Stores of brokers with their own delay levels: queue entries have the due times."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ CONFIG = replace(SMALL, log_file_bytes=65536, queue_file_entries=50)
 
 
 def write_as_broker(path, levels, *, counts=(5, 5)):
-    """Append messages of levels 1 and 2, and leave the store as a broker would."""
+    """Append messages of levels 1 and 2, and leave the store as a broker does."""
     clock = FakeClock()
     config = replace(CONFIG, delay_levels=levels)
     with Store.open(path, create=True, config=config, clock=clock) as store:
@@ -50,7 +50,7 @@ def codes(report):
 
 
 def waits(path, queue_id=0):
-    """What the entries of a level queue wait, ms, by the store times that are known."""
+    """The delays of the entries of a level queue, ms, from the known store times."""
     first = 1_700_000_000_010 + (50 if queue_id else 0)
     due = tags_codes_of(path, queue_id)
     return [code - first - 10 * n for n, code in enumerate(due)]
@@ -74,7 +74,7 @@ def test_a_store_with_levels_of_its_own_is_not_damaged(root):
     assert report.ok
 
 
-def test_levels_that_the_broker_changed_are_noted_and_not_checked(path):
+def test_levels_that_a_broker_changed_are_reported_but_not_checked(path):
     write_as_broker(path, CHANGED)
     write_as_broker(path, OWN)
     report = verify(path)
@@ -98,7 +98,7 @@ def test_with_levels_given_every_entry_is_checked(root):
 
 
 @pytest.mark.parametrize("code", [0, 12345, 1_700_000_007_031])
-def test_a_due_time_of_no_level_is_damage_and_repaired(root, code):
+def test_a_due_time_that_fits_no_level_is_found_and_repaired(root, code):
     before = waits(root)
     overwrite(entry_file(root), code.to_bytes(8, "big"), 2 * ENTRY_BYTES + 12)
     assert "QUEUE_TAGS_WRONG" in codes(verify(root))
@@ -145,7 +145,7 @@ def test_a_writer_derives_the_levels_from_entries(root, clock):
     assert not codes(verify(root)) & {"QUEUE_TAGS_WRONG", "DELAY_LEVELS_UNKNOWN"}
 
 
-def test_our_store_is_checked_by_its_own_levels(path):
+def test_a_store_with_saved_levels_is_checked_by_them(path):
     config = replace(CONFIG, delay_levels=OWN)
     with Store.open(path, create=True, config=config, clock=FakeClock()) as store:
         store.append(message(b"x", delay_level=1))
@@ -156,7 +156,7 @@ def test_our_store_is_checked_by_its_own_levels(path):
         verify(path, config=replace(config, delay_levels="1s"))
 
 
-def test_one_different_entry_does_not_make_a_level(root):
+def test_a_single_different_entry_is_not_taken_as_a_level(root):
     overwrite(entry_file(root), (1_700_000_009_050).to_bytes(8, "big"), 4 * ENTRY_BYTES + 12)
     with Store.open(root, clock=FakeClock()):
         pass

@@ -1,4 +1,4 @@
-"""The log's last file is missing: writer, check and repair agree, and change nothing."""
+"""If the log's last file is missing, writer, check and repair agree and change nothing."""
 
 import shutil
 
@@ -16,7 +16,7 @@ WAYS = ["same boot", "still in use", "next boot", "a copy"]
 
 @pytest.fixture(params=WAYS)
 def lost(path, clock, request, tmp_path):
-    """A store without its last log file, what it held, and the file's content."""
+    """A store without its last log file, its former messages, and the file's content."""
     store = make(path, clock)
     held = {topic: bodies(store, topic) for topic in ("t", "u")}
     store.close(clean=request.param != "still in use")
@@ -82,7 +82,7 @@ def test_an_empty_last_file_without_entries_is_removed(path, clock):
     assert not ahead.exists()
 
 
-def test_repair_neither_cuts_the_log_nor_drops_entries(lost):
+def test_repair_neither_truncates_the_log_nor_removes_entries(lost):
     path, held, gone, content = lost
     before = entries(path)
     done = repair(path)
@@ -135,8 +135,8 @@ def test_a_log_without_any_of_its_files_is_not_empty(path, clock):
     assert entries(path) == before
 
 
-def test_a_log_that_has_lost_its_first_file_is_noted(path):
-    """It may have been cleaned away, so this is no error; a clean shutdown saves the new start."""
+def test_a_log_without_its_first_file_is_reported_as_a_note(path):
+    """Cleaning may have deleted it, so this is no error; a clean shutdown saves the new start."""
     filled(path).close()
     log_files(path)[0].unlink()
     (note,) = verify(path).findings

@@ -1,4 +1,4 @@
-"""Keys missing in the index are found, and the file that should have them is named."""
+"""Keys missing in the index are found, and the error names the file that should have them."""
 
 import shutil
 from dataclasses import replace
@@ -17,7 +17,7 @@ FIRST_ITEM = 40 + 4 * 20 + ITEM
 
 @pytest.fixture
 def sound(path):
-    """Three files of 79 items each, the last of which has 42."""
+    """Three index files for 79 items each; the last one has 42."""
     filled(path, count=200).close()
     assert len(index_files(path)) == 3
     assert not verify(path).findings
@@ -67,7 +67,7 @@ def test_a_missing_first_index_file_is_found_and_rebuilt(sound):
     assert not verify(sound).findings
 
 
-def test_keys_of_cleaned_messages_are_not_required(path):
+def test_keys_of_expired_messages_are_not_required(path):
     with filled(path, count=200) as store:
         store.clean(total_bytes=8_000)
     assert len(index_files(path)) < 3
@@ -115,7 +115,7 @@ def test_items_of_the_last_record_are_checked(sound):
 
 
 def test_a_damaged_begin_offset_of_the_first_file_hides_no_key(sound):
-    """As its header begins later, its items would all be skipped."""
+    """Because its header has a later begin offset, all its items would be skipped."""
     overwrite(index_files(sound)[0], b"\1", 18)
     assert "KEY_INDEX_DAMAGED" in verify(sound).counts
     repair(sound)

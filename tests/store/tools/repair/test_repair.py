@@ -1,4 +1,4 @@
-"""Each kind of damage is reported by name; repair fixes it or reports that it cannot."""
+"""Each kind of damage is reported with its file; repair fixes it or reports that it cannot."""
 
 import re
 import shutil
@@ -28,7 +28,7 @@ from support.table_damage import TABLE_DAMAGES
 
 @pytest.fixture
 def sound(path, clock):
-    """A store that was closed cleanly, and what it holds."""
+    """A store that was closed cleanly, and its contents."""
     with make(path, clock) as store:
         contents = {topic: bodies(store, topic) for topic in ("t", "u")}
     reboot(path)
@@ -98,13 +98,13 @@ def test_one_repair_fixes_a_log_that_lost_its_end_after_a_clean_shutdown(path, c
 
 
 def named_log_files(report):
-    """The log's files that findings name, or ask to restore."""
+    """The log files that findings name or ask to restore."""
     texts = (f"{finding.file} {finding.fix}" for finding in report.findings)
     return {name for text in texts for name in re.findall(r"commitlog/(\d+)", text)}
 
 
 def kept_of(path, sound, topic):
-    """What a file that was cut short has left: whole messages, and most of them."""
+    """The messages in the rest of a truncated file: complete, and most of them."""
     found = contents_of(path)[topic]
     for queue_id, kept in found.items():
         assert kept == sound[topic][queue_id][: len(kept)]
@@ -113,7 +113,7 @@ def kept_of(path, sound, topic):
 
 
 def check_stepped_over(path, sound, lost):
-    """All messages but one are there, whose offset is an error, and writers go on."""
+    """Check that one message raises an error, all others are readable, and writers continue."""
     assert not repair(path).actions
     with Store.open(path) as store:
         assert bodies(store, "u") == sound["u"]
@@ -161,7 +161,7 @@ def test_rebuilt_queue_files_have_the_times_of_their_last_messages(path, sound, 
     assert ages[0] < ages[-1] < path.stat().st_mtime * 1000 - 1_000_000
 
 
-def test_truncated_messages_are_kept_and_a_new_epoch_begins(path, sound):
+def test_truncated_messages_are_saved_and_a_new_epoch_starts(path, sound):
     next(each for each in DAMAGES if each.name == "last body").do(path)
     report = verify(path)
     start = report.log_end
@@ -190,7 +190,7 @@ def test_a_store_in_use_is_not_repaired(path, clock):
         assert verify(path).ok
 
 
-def test_repair_asks_before_it_does_anything(path, sound):
+def test_repair_asks_before_it_changes_anything(path, sound):
     next(each for each in DAMAGES if each.name == "tags").do(path)
     asked = []
     done = repair(path, agree=lambda actions: asked.extend(actions))
@@ -236,7 +236,7 @@ def test_a_store_that_was_not_closed_is_recovered(path, clock):
 @pytest.mark.parametrize("damaged", [range(512), [FLUSHED], [PUBLISHED], [DISPATCHED, PUBLISHED]])
 @pytest.mark.parametrize("turned", [0xFF, 0x10000])
 def test_corrupt_shared_state_is_found_and_loses_nothing(path, clock, damaged, turned):
-    """Nothing is judged by them, and the store is recovered as the next writer would."""
+    """It is not used for any check, and the store is recovered as by the next writer."""
     with make(path, clock) as store:
         expected = {topic: bodies(store, topic) for topic in ("t", "u")}
     page = words(path)
@@ -261,7 +261,7 @@ def test_a_directory_without_a_store_is_refused(tmp_path):
 
 @pytest.mark.parametrize("kinds", [("torn", "foreign in log"), ("tags", "topics broken")])
 def test_a_killed_repair_can_be_run_again(tmp_path, clock, monkeypatch, kinds):
-    """At every fifth step that changes the disk, and everything after it fails too."""
+    """Fails every fifth step that changes the disk, and all later steps."""
     for step in range(len(kinds[0]) % 5, 400, 5):
         path = tmp_path / f"store{step}"
         with make(path, clock) as store:
@@ -285,7 +285,7 @@ def test_a_killed_repair_can_be_run_again(tmp_path, clock, monkeypatch, kinds):
 
 
 def fail_from(step, patch):
-    """Make the operations on the disk fail from a step on; the list shows if it was reached."""
+    """Make disk operations fail from a step on; the list shows whether it was reached."""
     left, dies = [step], []
 
     def instead(real):

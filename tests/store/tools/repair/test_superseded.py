@@ -1,4 +1,4 @@
-"""Queue offsets of two messages: a finding, unless one is of a deleted topic of that name."""
+"""Two messages with one queue offset are a finding unless one belongs to a deleted topic."""
 
 import shutil
 
@@ -14,7 +14,7 @@ BROKER = bytes((10, 0, 0, 7)) + (10911).to_bytes(4, "big")
 
 
 def lose_and_go_on(path, monkeypatch, *, kept, more):
-    """Append to a queue that has lost its files but the first `kept`, unnoticed."""
+    """Append to a queue that has lost all files except the first `kept` without detection."""
     filled(path, count=40).close()
     for file in queue_files(path)[kept:]:
         file.unlink()

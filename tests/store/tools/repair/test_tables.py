@@ -20,7 +20,7 @@ def sound(path, clock):
 
 
 def copied(path):
-    """A copy, whose `lock` is another: what we remember of topics a broker may have changed."""
+    """A copy: its `lock` is a different file, so a broker may have changed the saved topics."""
     return shutil.copytree(path, path.parent / "copy")
 
 
@@ -32,7 +32,7 @@ def in_table(path):
 
 @pytest.mark.parametrize("name", [GROUPS, OFFSETS, LEVELS, TOPICS, *OWN])
 def test_a_broken_file_without_a_copy_may_be_removed(sound, name):
-    """As the remedy says; a repair then restores the topics."""
+    """As the remedy says. A repair then restores the topics."""
     for end in ("", ".bak"):
         if end == "" or (sound / f"{name}.bak").exists():
             (sound / f"{name}{end}").write_text("xx")
@@ -51,7 +51,7 @@ def test_a_broken_file_without_a_copy_may_be_removed(sound, name):
 
 
 def test_a_broken_table_does_not_hide_other_findings(sound):
-    """Nor is anything rebuilt that needs it."""
+    """Files that depend on it are not rebuilt."""
     (sound / OWN[1]).write_text("xx")
     (sound / "commitlog/x.tmp").touch()
     file = sound / "consumequeue/t/0/00000000000000000200"
@@ -116,7 +116,7 @@ def test_topics_are_restored_from_the_log_with_their_queues(sound):
 
 
 def test_deleted_topics_are_not_reported(path, clock):
-    """By us, with messages in the log; and by a broker, with any saved topics."""
+    """Deleted by us, with messages in the log, or by a broker, with any saved topics."""
     with make(path, clock) as store:
         store.topics.delete("t")
     assert verify(path).ok
@@ -125,9 +125,9 @@ def test_deleted_topics_are_not_reported(path, clock):
     del table["topicConfigTable"]["u"]
     (copy / TOPICS).write_text(json.dumps(table))
     assert verify(copy).ok
-    assert verify(copy).counts["CONFIG_TOPIC_MISSING"] == 1, "there are queues of it"
+    assert verify(copy).counts["CONFIG_TOPIC_MISSING"] == 1, "its queues exist"
     repair(copy)
-    assert "u" not in in_table(copy), "a deleted topic is not brought back"
+    assert "u" not in in_table(copy), "a deleted topic is not restored"
     with Store.open(path) as store:
         store.topics.create("empty", read_queues=1, write_queues=1)
         store.topics.update("empty", perm=4)
@@ -150,7 +150,7 @@ def test_missing_tables_are_reported_and_topics_restored(sound):
 
 
 @pytest.mark.parametrize("offset", [61, -1])
-def test_an_offset_outside_its_queue_is_reported_and_its_remedy_works(sound, offset):
+def test_an_offset_beyond_its_queue_is_reported_and_its_remedy_works(sound, offset):
     table = {"t@g": {0: offset, 7: 99}, "gone@g": {0: 99}}
     (sound / OFFSETS).write_text(json.dumps({"offsetTable": table}))
     (finding,) = verify(sound).findings
@@ -181,7 +181,7 @@ def test_a_folder_in_the_way_of_a_repair_is_reported(sound, name):
 
 
 @pytest.mark.parametrize("name", ["config", "pyrocket"])
-def test_a_file_in_the_place_of_our_folder_is_one_finding(sound, name):
+def test_a_file_in_place_of_the_pyrocket_folder_is_one_finding(sound, name):
     file_for(name, sound)
     (finding,) = [one for one in verify(sound).findings if one.code == "CONFIG_BROKEN"]
     assert finding.file == name

@@ -28,8 +28,8 @@ JAVA5 = "java550-clean"
 
 
 @pytest.mark.parametrize("name", [CLEAN, TXCHECK])
-def test_verify_finds_nothing_in_java_stores(tmp_path, name):
-    """Delayed, half and op messages, and a key index that Java has written."""
+def test_verify_finds_nothing_in_stores_of_brokers(tmp_path, name):
+    """Delayed, half and op messages, and a key index, all written by RocketMQ."""
     root = shutil.copytree(GOLDEN / name, tmp_path / name)
     before = listing(root)
     report = verify(root)
@@ -38,7 +38,7 @@ def test_verify_finds_nothing_in_java_stores(tmp_path, name):
     assert listing(root) == before
 
 
-def test_tags_indexed_by_java_5_5_are_allowed_and_not_required(tmp_path):
+def test_tags_indexed_by_rocketmq_5_5_are_allowed_but_not_required(tmp_path):
     """RocketMQ 5.5 indexes `topic#T#tag`; we never write such items."""
     root = shutil.copytree(GOLDEN / JAVA5, tmp_path / JAVA5)
     before = listing(root)
@@ -57,7 +57,7 @@ def test_tags_indexed_by_java_5_5_are_allowed_and_not_required(tmp_path):
         assert [each.body for each in store.lookup.query("TopicTest", "mine")] == [b"more"]
 
 
-def test_a_tag_indexed_wrongly_by_java_5_5_is_found_and_repaired(tmp_path):
+def test_a_wrong_tag_item_of_rocketmq_5_5_is_found_and_repaired(tmp_path):
     root = shutil.copytree(GOLDEN / JAVA5, tmp_path / JAVA5)
     (index,) = (root / "index").iterdir()
     tag = 40 + 4 * 100 + 20 * 4  # The fourth item: after a unique id and two keys.
@@ -86,7 +86,7 @@ def test_verify_finds_nothing_wrong_with_recreated_topics(path, clock):
 def test_an_entry_before_the_first_message_of_a_queue_is_found_and_removed(
     path, clock, older_life_in_log, entry
 ):
-    """In a remade topic these are blank; a reader would begin the queue there."""
+    """In a recreated topic these entries are blank, and a reader would start the queue there."""
     with filled(path, count=35, clock=clock) as store:
         store.topics.delete("t")
         store.topics.create("t", read_queues=1, write_queues=1)
@@ -106,7 +106,7 @@ def test_an_entry_before_the_first_message_of_a_queue_is_found_and_removed(
 
 
 def test_files_of_a_killed_writer_are_not_damage(path, clock):
-    """Bytes that no reader sees, and messages that are not in their queues yet."""
+    """Bytes that readers do not see, and messages without queue entries."""
     store = filled(path, count=30, clock=clock)
     writer = inner(store).writer
     appender = inner(store).appender
@@ -125,8 +125,8 @@ def test_files_of_a_killed_writer_are_not_damage(path, clock):
     assert not verify(path).findings
 
 
-def test_whole_messages_after_damage_are_found(path, clock):
-    """Also where a body holds what looks like a record."""
+def test_complete_messages_after_damage_are_found(path, clock):
+    """Even if a body contains something that looks like a record."""
     with filled(path, count=5, clock=clock) as store:
         inner = log_files(path)[0].read_bytes()[:250]
         store.append(message(inner * 2, queue_id=0))
@@ -144,8 +144,8 @@ def test_whole_messages_after_damage_are_found(path, clock):
 
 @pytest.mark.parametrize("files", [[-1], [-2], [-3], [-4], [-4, -2]], ids=str)
 @pytest.mark.parametrize("boot", [reboot, next_boot])
-def test_repair_steps_over_damage_that_writers_refuse(path, clock, files, boot):
-    """After a clean end they look at the last three files."""
+def test_repair_skips_damage_that_writers_reject(path, clock, files, boot):
+    """After a clean shutdown, writers check the last three files."""
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         for body in numbered(150):
@@ -188,7 +188,7 @@ def test_progress_adds_up(path, clock):
 
 
 def test_a_writer_that_opens_the_store_during_a_check_is_not_damage(path):
-    """Nor are its records of an append that is not published yet."""
+    """Neither are the records of its unpublished append."""
     filled(path).close()
     came = []
 

@@ -34,7 +34,7 @@ def test_a_writer_that_opens_and_closes_the_store_during_a_check_is_not_damage(c
     assert report.messages == 41
 
 
-def test_a_log_file_cleaned_during_a_check_is_not_damage(store, monkeypatch, path):
+def test_a_log_file_deleted_by_cleaning_during_a_check_is_not_damage(store, monkeypatch, path):
     store.topics.create("t", read_queues=1, write_queues=1)
     store.append_batch(batch(numbered(80), 0), topic="t")
     real = TolerantFileQueue.starts
@@ -68,7 +68,7 @@ def test_a_topic_deleted_during_a_check_is_not_damage(store, monkeypatch, path, 
     assert len(looks) >= deleted_at
 
 
-def test_a_store_that_never_rests_is_reported(closed, monkeypatch):
+def test_a_store_that_changes_continuously_is_reported(closed, monkeypatch):
     def gone(self):
         raise FileNotFoundError(2, "gone", "x")
 
