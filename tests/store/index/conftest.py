@@ -6,5 +6,5 @@ from support.keyed import index_at_once
 
 @pytest.fixture
 def eager(at_open):
-    """Everything is indexed at once, in slices of one run."""
+    """Index everything at once, in slices of one run."""
     at_open.append(index_at_once)

@@ -1,4 +1,4 @@
-"""The exclusive section: what a failure in its middle leaves, and how it is cleaned up."""
+"""Appends that fail in the middle of the exclusive section, and how the next append recovers."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ ROWS = numbered(12, 600)
 
 
 def count_writes(monkeypatch, action):
-    """How many writes `action` makes."""
+    """Return the number of writes of `action`."""
     calls = []
     real = io.write_at
     with monkeypatch.context() as patch:
@@ -37,7 +37,7 @@ def count_writes(monkeypatch, action):
 
 
 def fail_write(patch, number, half):
-    """The write with this number fails, when half of it is done."""
+    """Make the write with this number fail after half of its bytes."""
     real, calls = io.write_at, []
 
     def write(descriptor, data, offset):
@@ -52,8 +52,8 @@ def fail_write(patch, number, half):
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_failed_write_shows_nothing_and_the_next_append_works(open_store, monkeypatch, half):
-    """Of a batch over several log and queue files, every write fails once."""
+def test_a_failed_write_is_invisible_and_the_next_append_works(open_store, monkeypatch, half):
+    """Each write of a batch over several log and queue files fails once."""
     store = open_store(config=OFF)
     send = lambda: store.append_batch(batch(ROWS, 0), topic="t")  # noqa: E731
     send()
@@ -78,9 +78,7 @@ def test_failed_write_shows_nothing_and_the_next_append_works(open_store, monkey
     assert codes == {"WRITE_FAILED", "QUEUES_NOT_WRITTEN"}
 
 
-def test_a_writer_whose_append_failed_continues_after_another_has_cleaned_up(
-    open_store, monkeypatch
-):
+def test_a_writer_continues_after_another_has_repaired_its_failed_append(open_store, monkeypatch):
     store, other = open_store(), open_store()
     store.append(message(b"first"))
     with monkeypatch.context() as patch:
@@ -93,7 +91,7 @@ def test_a_writer_whose_append_failed_continues_after_another_has_cleaned_up(
     assert len(bodies(other)[0]) == 13
 
 
-def test_refused_write_leaves_no_drafts(store, path, monkeypatch):
+def test_a_rejected_write_leaves_no_incomplete_files(store, path, monkeypatch):
     store.append(message())
     with monkeypatch.context() as patch:
         patch.setattr(io, "set_length", lambda *given: (_ for _ in ()).throw(OSError(28, "full")))
@@ -123,7 +121,7 @@ def test_reserved_bytes_of_a_dead_writer_are_erased(store, path):
 
 @pytest.mark.parametrize("kept", range(21))
 def test_a_torn_queue_entry_is_rewritten(store, path, kept):
-    """A writer killed in the middle of an entry: its size may be there and its tags code not."""
+    """A writer killed within an entry may have written its size, but not its tags code."""
     for n in range(3):
         store.append(message(b"%d" % n, tags="TagA"))
     whole = queue_files(path)[0].read_bytes()
@@ -151,7 +149,7 @@ def test_published_but_undispatched_messages_become_visible_with_the_next_append
     page.close()
 
 
-def test_batch_of_several_topics_is_seen_whole(open_store, path, monkeypatch):
+def test_a_batch_of_several_topics_becomes_visible_atomically(open_store, path, monkeypatch):
     store, reader = open_store(), open_store(read_only=True)
     for topic in "ab":
         store.topics.create(topic, read_queues=1, write_queues=1)
@@ -170,7 +168,7 @@ def test_batch_of_several_topics_is_seen_whole(open_store, path, monkeypatch):
 
 
 def test_a_failed_append_does_not_reappear_after_a_reboot(path, monkeypatch):
-    """Its first records were whole on disk, in a file before the one that had no room."""
+    """Its first records were complete on disk, in a file before the one without room."""
     store = filled(path, count=5)
     real, files = io.write_at, set()
 

@@ -1,4 +1,4 @@
-"""The checkpoint follows the flushes, and never claims more than is durable."""
+"""The checkpoint advances with flushes and never covers data that is not durable."""
 
 import errno
 import os
@@ -66,7 +66,7 @@ def test_within_a_file_the_checkpoint_moves_once_a_minute(store, clock):
     assert checkpoint(store).log_timestamp == clock.now
 
 
-def test_the_checkpoint_time_is_not_that_of_messages_after_the_flush(store, clock, monkeypatch):
+def test_messages_published_during_a_flush_do_not_advance_the_checkpoint(store, clock, monkeypatch):
     """Another writer publishes while the fsync runs: its time must not be in the checkpoint."""
     flushed_at, real, others = clock.now, io.sync, []
     fill_a_file(store)
@@ -106,7 +106,7 @@ def test_queue_entries_are_durable_before_the_checkpoint(store, monkeypatch):
     assert {str(file) for file in queue.iterdir()} <= set(synced)
 
 
-def test_entries_that_a_dead_writer_left_out_postpone_the_checkpoint(store):
+def test_entries_missing_after_a_writer_died_postpone_the_checkpoint(store):
     fill_a_file(store)
     page = words(store.path)
     page[DISPATCHED] = page[PUBLISHED] - 1
@@ -151,7 +151,7 @@ def test_a_failed_fsync_of_a_queue_fails_the_store(store, monkeypatch):
     page.close()
 
 
-def test_recovery_starts_near_the_end_of_a_log_that_was_flushed_all_along(store, clock):
+def test_recovery_starts_near_the_end_of_a_log_that_was_flushed_regularly(store, clock):
     for _ in range(20):
         fill_a_file(store)
         store.flush()
@@ -162,7 +162,7 @@ def test_recovery_starts_near_the_end_of_a_log_that_was_flushed_all_along(store,
     assert begin >= starts[-4]
 
 
-def test_queues_are_not_synced_again_from_their_beginning(store, monkeypatch):
+def test_a_flush_does_not_sync_queues_from_their_beginning(store, monkeypatch):
     for _ in range(5):
         fill_a_file(store)
     store.flush()
@@ -248,7 +248,7 @@ def test_a_failed_fsync_of_an_index_file_fails_the_store(store, monkeypatch, pat
     assert checkpoint(store).log_timestamp == 0
 
 
-def test_a_damaged_index_file_does_not_keep_the_checkpoint_back(store, path, clock):
+def test_a_damaged_index_file_does_not_delay_the_checkpoint(store, path, clock):
     limit_index(store, put_items=1)
     fill_a_file(store)
     overwrite(index_of(path).path(index_of(path).names()[-1]), b"\xff" * 40, 0)
@@ -258,8 +258,8 @@ def test_a_damaged_index_file_does_not_keep_the_checkpoint_back(store, path, clo
     store.close(clean=False)
 
 
-def test_a_checkpoint_that_a_refused_broker_rewrote_is_not_believed(store, clock):
-    """RocketMQ loads, writes the checkpoint, and only then finds the lock taken."""
+def test_a_checkpoint_rewritten_by_a_rejected_broker_is_not_trusted(store, clock):
+    """RocketMQ loads the store and writes the checkpoint before it tries the lock."""
     fill_a_file(store)
     store.flush()
     ours = checkpoint(store)

@@ -1,4 +1,4 @@
-"""Bodies that deflate to almost nothing are read in batches of bounded size."""
+"""Highly compressible bodies are read in batches of limited size."""
 
 import os
 import random
@@ -11,7 +11,7 @@ from pyrocket.formats import record_columns
 MIB = 1 << 20
 
 
-def test_a_scan_of_highly_compressible_bodies_stays_small(tmp_path):
+def test_a_scan_of_highly_compressible_bodies_uses_little_memory(tmp_path):
     bodies = [b"%d" % number + bytes(2 * MIB) for number in range(24)]
     with Store.open(tmp_path / "store", create=True) as store:
         store.topics.create("T", read_queues=1, write_queues=1)
@@ -30,9 +30,7 @@ def test_a_scan_of_highly_compressible_bodies_stays_small(tmp_path):
 
 
 @pytest.mark.parametrize("plain_bytes", [1, 9_000, 70_000, 10 * MIB])
-def test_compressed_bodies_between_others_are_read_wherever_a_batch_ends(
-    tmp_path, monkeypatch, plain_bytes
-):
+def test_batches_may_end_at_any_compressed_body(tmp_path, monkeypatch, plain_bytes):
     monkeypatch.setattr(record_columns, "PLAIN_BYTES", plain_bytes)
     rng = random.Random(3)
     shapes = (b"", b"short", b"x" * 5_000, b"y" * 40_000, os.urandom(6_000))

@@ -1,4 +1,4 @@
-"""One queue: where it ends and begins, found from its bytes."""
+"""One ConsumeQueue: finding its minimum and maximum offset in its files."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def make(tmp_path):
 
 
 def entries(first, count):
-    """Entries of consecutive records of 100 bytes from 4096 on."""
+    """Entries of consecutive records of 100 bytes from log offset 4096 on."""
     offsets = 4096 + 100 * np.arange(first, first + count)
     return build_entries(offsets, np.full(count, 100), np.arange(first, first + count))
 
@@ -38,7 +38,7 @@ def test_the_end_is_found_with_and_without_a_hint(make, count):
     assert stale.max_offset(ALL) == count
 
 
-def test_end_under_a_bound_counts_records_below_it(make):
+def test_the_end_before_a_log_offset_excludes_later_records(make):
     make().put(0, entries(0, 57), 0)
     queue = make()
     for bound in [*range(57), 56, 3, 40]:
@@ -57,7 +57,7 @@ def test_queue_that_begins_late_is_padded_with_pre_blanks(make, first, tmp_path)
     assert queue.run.starts()[0] == first // PER_FILE * PER_FILE * 20
 
 
-def test_minimum_follows_the_logs_start(make):
+def test_the_minimum_offset_follows_the_start_of_the_log(make):
     queue = make()
     queue.put(0, entries(0, 57), 0)
     for lost in (0, 1, 30, 56, 57, 99):
@@ -66,7 +66,7 @@ def test_minimum_follows_the_logs_start(make):
         assert queue.min_offset(4096 + 100 * lost - 50, 57) == expected
 
 
-def test_existing_entries_are_skipped_and_a_gap_is_refused(make):
+def test_existing_entries_are_skipped_and_a_gap_is_an_error(make):
     queue = make()
     queue.put(0, entries(0, 15), 0)
     queue.put(5, entries(5, 20), 15)
@@ -90,7 +90,7 @@ def test_cut_keeps_the_entries_below_a_bound_and_zeroes_the_rest(make, kept):
 
 @pytest.mark.parametrize("at", [12, 19, 20, 25, 31])
 @pytest.mark.parametrize("damage", ["zero", "negative", "back", "ahead", "size"])
-def test_cut_ends_at_the_first_unsound_entry(make, at, damage):
+def test_cut_truncates_at_the_first_invalid_entry(make, at, damage):
     make().put(0, entries(0, 32), 0)
     bad = entries(at, 1)
     if damage == "zero":

@@ -1,4 +1,4 @@
-"""Records that do not continue their queue: left over, or of a topic that Java created again."""
+"""Records that do not continue their queue: remains of an old log, or of a recreated topic."""
 
 import pytest
 from pyrocket import Store
@@ -21,7 +21,7 @@ STORED = 1_700_000_000_000
 
 @pytest.fixture(params=[10, 150], ids=["one file", "several files"])
 def log(path, clock, request):
-    """A store that lost its power, with messages in its log that `write` adds as Java would."""
+    """A store after a power loss; `write` adds messages to its log as RocketMQ would."""
     store = filled(path, count=request.param, clock=clock)
     store.close(clean=False)
     return Log(path, request.param)
@@ -35,7 +35,7 @@ class Log:
         page.close()
 
     def write(self, queue_offset, body=b"forged", topic="t", queue_id=0, sys_flag=0, time=STORED):
-        """Add a record after the last, within its file."""
+        """Add a record after the last record, within the same file."""
         record = encode_record(
             topic=topic,
             queue_id=queue_id,
@@ -68,7 +68,7 @@ def test_a_record_that_continues_its_queue_is_kept(log):
 
 @pytest.mark.parametrize("beside", [-1, 1, 1000])
 def test_a_record_that_does_not_continue_its_queue_ends_the_log(log, beside):
-    """The same offset again, or one too many: left over from an earlier end of the log."""
+    """The same offset again, or a gap: a record from before the log was truncated."""
     good = log.end
     log.write(log.count + beside)
     log.write(log.count)
@@ -87,8 +87,8 @@ def test_records_before_it_in_other_queues_are_kept(log):
         assert bodies(store)[0] == [*numbered(log.count), b"forged"]
 
 
-def test_a_record_that_was_certainly_durable_is_never_truncated(log):
-    """By the checkpoint it was durable: this is damage, or a log unlike Java's."""
+def test_a_record_that_was_durable_is_never_truncated(log):
+    """According to the checkpoint it was durable, so the log is damaged or invalid."""
     log.write(log.count + 7, time=STORED - 10_000)
     checkpoint = (STORED - 5000).to_bytes(8, "big") * 2
     (log.path / "checkpoint").write_bytes(checkpoint.ljust(4096, b"\0"))
@@ -99,7 +99,7 @@ def test_a_record_that_was_certainly_durable_is_never_truncated(log):
     assert {file: file.read_bytes() for file in log.path.glob("commitlog/*")} == before
 
 
-def test_nothing_is_cut_after_a_clean_end(log):
+def test_nothing_is_truncated_after_a_clean_shutdown(log):
     log.write(log.count + 7)
     (log.path / "abort").unlink()
     with pytest.raises(StoreDamagedError) as caught:
@@ -107,7 +107,7 @@ def test_nothing_is_cut_after_a_clean_end(log):
     assert caught.value.code == "QUEUE_GAP"
 
 
-def test_prepared_messages_have_no_place_in_a_queue(log):
+def test_prepared_messages_are_not_in_a_queue(log):
     log.write(0, sys_flag=SYS_PREPARED)
     log.write(0, sys_flag=SYS_PREPARED)
     log.write(log.count)
@@ -117,8 +117,8 @@ def test_prepared_messages_have_no_place_in_a_queue(log):
 
 @pytest.mark.parametrize("clean", [False, True], ids=["unclean", "clean"])
 @pytest.mark.parametrize("queues", ["kept", "lost"])
-def test_a_topic_that_java_created_again_begins_at_0_again(log, clean, queues):
-    """Messages from before the deletion are in the log, and in no queue."""
+def test_a_topic_that_rocketmq_created_again_restarts_at_0(log, clean, queues):
+    """Messages from before the deletion are in the log, but not in a queue."""
     for number in range(3):
         log.write(number, b"new %d" % number)
     if queues == "lost":
@@ -136,7 +136,7 @@ def test_a_topic_that_java_created_again_begins_at_0_again(log, clean, queues):
 
 @pytest.mark.parametrize("lost", range(1, 9))
 def test_a_deleted_topic_may_lack_messages(path, open_store, lost):
-    """Its end is durable before its last messages are; the new topic continues from there."""
+    """Its end is durable before its last messages; the new topic continues from there."""
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
     sent = [store.append(message(b"%d" % number)) for number in range(9)]

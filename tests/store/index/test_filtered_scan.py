@@ -1,4 +1,4 @@
-"""Scans that want some messages only: exactly those, and the log of the others is left alone."""
+"""Filtered scans return exactly the selected messages and do not read the others."""
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ FILTERS = [
 
 
 def append(store, rows, body_bytes=100):
-    """Append (tags, price, region) to queue 0 of topic t; a body is its row's number."""
+    """Append (tags, price, region) to queue 0 of topic t; each body is the number of its row."""
     properties = [
         [(name, value) for name, value in zip(("price", "region"), row[1:], strict=True) if value]
         for row in rows
@@ -61,7 +61,7 @@ def wanted(store, where, start=0, end=None, columns=("queueOffset", "body"), **o
 
 @pytest.fixture
 def tagged(store):
-    """Forty messages, tagged A, B and not at all, alternately; all but every tenth have a price."""
+    """Forty messages with the tags A, B and none in rotation; every tenth has no price."""
     append(
         store, [(("A", "B", None)[n % 3], None if n % 10 == 9 else str(n), "EU") for n in range(40)]
     )
@@ -70,7 +70,7 @@ def tagged(store):
 
 @pytest.fixture(params=["as it is", "small slices", "piece by piece", "piece by piece, near ones"])
 def ways(request, monkeypatch, store):
-    """As it is, with so small slices that a few messages make many, and without a mapping."""
+    """Scan normally, with very small slices, or without mapping."""
     if request.param == "small slices":
         monkeypatch.setattr(record_slice, "_MIN_ROWS", 3)
         inner(store).scanner.slice_rows = inner(store).scanner.entries_at_once = 3
@@ -81,7 +81,7 @@ def ways(request, monkeypatch, store):
 
 @pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("options", FILTERS, ids=str)
-def test_a_filtered_scan_gives_what_one_by_one_matches(tagged, options):
+def test_a_filtered_scan_returns_the_messages_that_match_one_by_one(tagged, options):
     where = MessageFilter.parse(**options)
     columns = tuple(SCAN_COLUMNS)
     every = wanted(tagged, None, columns=columns)
@@ -123,7 +123,7 @@ def test_a_filtered_scan_is_a_scan_and_a_filter(tmp_path_factory, rows, options,
         assert (tally.entries, tally.messages) == (end - start, len(expected))
 
 
-def test_records_that_the_hashes_leave_out_are_not_looked_at(tagged, path):
+def test_records_excluded_by_tags_codes_are_not_read(tagged, path):
     place = tagged.read("t", 0, 1, 1)[0].physical_offset
     overwrite(log_files(path)[0], b"\xff" * 90, place - 4096)
     with pytest.raises(StoreDamagedError):
@@ -137,15 +137,15 @@ def test_records_that_the_hashes_leave_out_are_not_looked_at(tagged, path):
 
 
 @pytest.mark.usefixtures("ways")
-def test_a_damaged_record_that_is_wanted_is_damage(tagged, path):
+def test_a_damaged_record_that_may_match_is_an_error(tagged, path):
     place = tagged.read("t", 0, 3, 1)[0].physical_offset
     overwrite(log_files(path)[0], b"\xff", place - 4096 + 12)
     with pytest.raises(StoreDamagedError, match=f"log offset {place}: it is not of queue 0"):
         wanted(tagged, MessageFilter.parse(tags="A"))
 
 
-def test_an_entry_of_another_message_is_damage(tagged, path):
-    """The entry of offset 3 points to the message of offset 6, which is wanted too."""
+def test_an_entry_of_another_message_is_an_error(tagged, path):
+    """The entry of offset 3 points to the message of offset 6, which is selected, too."""
     (entries,) = [file.read_bytes() for file in queue_files(path)[:1]]
     overwrite(queue_files(path)[0], entries[6 * 20 : 7 * 20], 3 * 20)
     overwrite(queue_files(path)[0], entries[3 * 20 : 4 * 20], 6 * 20)
@@ -153,7 +153,7 @@ def test_an_entry_of_another_message_is_damage(tagged, path):
         wanted(tagged, MessageFilter.parse(tags="A"))
 
 
-def test_bodies_of_messages_that_are_not_wanted_are_not_read(tagged, path):
+def test_bodies_of_other_messages_are_not_read(tagged, path):
     place = tagged.read("t", 0, 5, 1)[0].physical_offset
     overwrite(log_files(path)[0], b"!", place - 4096 + 88)
     cheap = MessageFilter.parse(sql="price < 5")
@@ -162,14 +162,14 @@ def test_bodies_of_messages_that_are_not_wanted_are_not_read(tagged, path):
         wanted(tagged, MessageFilter.parse(sql="price < 6"), verify_crc=True)
 
 
-def test_missing_entries_are_reported_even_if_the_filter_might_not_match(tagged, path):
+def test_missing_entries_are_reported_whether_or_not_they_would_match(tagged, path):
     overwrite(queue_files(path)[0], bytes(20), 7 * 20)
     with pytest.raises(OffsetOutOfRangeError, match="no message at offset 7"):
         wanted(tagged, MessageFilter.parse(tags="C"))
 
 
 def test_an_entry_without_a_hash_is_looked_up_in_the_log(tagged, path):
-    """A broker with extended queues keeps an address where the hash is."""
+    """A broker with extended queues stores an address instead of the hash."""
     overwrite(queue_files(path)[0], (5 - 2**63).to_bytes(8, "big", signed=True), 3 * 20 + 12)
     where = MessageFilter.parse(tags="A")
     assert [row["queueOffset"] for row in wanted(tagged, where)] == [*range(0, 40, 3)]
@@ -184,13 +184,13 @@ def test_due_times_of_delayed_messages_are_not_hashes(store):
     assert row.as_py() == b"later"
 
 
-def test_a_body_that_is_not_utf8_is_named_by_its_own_offset(store):
+def test_the_error_for_a_body_that_is_not_utf8_has_its_offset(store):
     store.append_batch(batch([b"a", b"b", b"\xff"], 0, tags=pa.array(["B", "A", "A"])), topic="t")
     with pytest.raises(SchemaError, match="offset 2 is not"):
         wanted(store, MessageFilter.parse(tags="A"), columns=["bodyText"])
 
 
-def test_what_was_read_before_a_loss_is_handed_on(tagged, path):
+def test_messages_read_before_a_loss_are_returned(tagged, path):
     inner(tagged).scanner.entries_at_once = 1
     overwrite(queue_files(path)[0], bytes(20), 9 * 20)
     found, parts = [], tagged.scan("t", 0, 0, 40, where=MessageFilter.parse(tags="A"))
@@ -201,7 +201,7 @@ def test_what_was_read_before_a_loss_is_handed_on(tagged, path):
 
 @pytest.mark.parametrize("rows", [2, 10_000])
 @pytest.mark.parametrize("options", [{}, {"tags": "A"}, {"sql": "price > 5"}], ids=str)
-def test_the_tally_shows_how_far_a_scan_came_before_a_loss(tagged, path, options, rows):
+def test_the_tally_shows_the_progress_of_a_scan_before_a_loss(tagged, path, options, rows):
     inner(tagged).scanner.slice_rows = rows
     where, tally = MessageFilter.parse(**options), ScanTally()
     messages = tagged.read("t", 0, 0, 40)
@@ -213,7 +213,7 @@ def test_the_tally_shows_how_far_a_scan_came_before_a_loss(tagged, path, options
     with pytest.raises(StoreDamagedError, match=gone.name):
         found.extend(row["queueOffset"] for part in parts for row in part.to_pylist())
     assert 0 < lost[0] < 39
-    # Some are skipped by their tags codes, without checking whether the log has them.
+    # Some are skipped by their tags codes without checking the log.
     looked_at = [at for at in lost if "tags" not in options or at in chosen]
     assert tally.entries == looked_at[0]
     assert found == [at for at in chosen if at < tally.entries]
@@ -228,13 +228,13 @@ def test_slices_in_which_nothing_matches_are_not_yielded(tagged):
     assert (tally.entries, tally.messages) == (40, 0)
 
 
-def test_few_messages_of_many_slices_come_in_one_batch(tagged):
+def test_few_messages_of_many_slices_are_joined_in_one_batch(tagged):
     inner(tagged).scanner.slice_rows = 2
     parts = [*tagged.scan("t", 0, 0, 40, where=MessageFilter.parse(tags="A"))]
     assert [part.num_rows for part in parts] == [14]
 
 
-def test_bodies_that_inflate_to_a_lot_come_in_several_batches(store, monkeypatch):
+def test_bodies_that_inflate_to_many_bytes_are_split_into_several_batches(store, monkeypatch):
     monkeypatch.setattr(record_columns, "PLAIN_BYTES", 10_000)
     monkeypatch.setattr(record_slice, "_MIN_ROWS", 1)
     plain = [b"%d" % number * 6000 for number in range(30)]

@@ -1,4 +1,4 @@
-"""A mark identifies the log that it was taken from, wherever the directory is moved to."""
+"""A mark identifies the log that it was taken from, even after the directory was moved."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ def holds(path, mark):
 
 
 def test_a_mark_replaced_by_a_placeholder_is_unknown(tmp_path):
-    """A stream that has read it has lost nothing, and its store is not an older copy."""
+    """A stream that has read the message has lost nothing, and the store is not an older copy."""
     path = tmp_path / "s"
     mark = marked(path)
     with Store.open(path) as store:
@@ -74,15 +74,15 @@ def test_there_is_no_mark_without_messages(tmp_path):
         assert store.history.mark({"t": {0: 9}, "gone": {3: 1}}) is None
 
 
-def test_a_log_without_files_holds_no_mark(tmp_path):
+def test_a_log_without_files_does_not_have_a_mark(tmp_path):
     mark = marked(tmp_path / "s")
     with Store.open(tmp_path / "empty", create=True, config=SMALL) as store:
         assert store.history.holds(mark) is False
 
 
 @pytest.mark.parametrize("later", [0, 5, 200])
-def test_an_older_copy_does_not_hold_the_mark_however_much_it_has_grown(tmp_path, later):
-    """Its messages are as long as those of the original, and begin at the same log offsets."""
+def test_an_older_copy_does_not_have_the_mark_even_after_it_has_grown(tmp_path, later):
+    """Its messages have the same lengths and log offsets as those of the original."""
     marked(tmp_path / "s", count=20)
     shutil.copytree(tmp_path / "s", tmp_path / "copy")
     with Store.open(tmp_path / "s") as store:
@@ -111,13 +111,13 @@ def synchronised(path):
 
 
 def rewritten(path):
-    """Every file is another one, with other times, as after a restore from an archive."""
+    """Replace all files with copies that have other times, like a restore from an archive."""
     shutil.copytree(path, path.with_name("moved"), copy_function=shutil.copyfile)
 
 
 @pytest.mark.parametrize("move", [moved, copied, synchronised, rewritten])
 @pytest.mark.parametrize("boot", [None, next_boot, reboot])
-def test_a_store_that_was_moved_holds_its_mark(tmp_path, move, boot):
+def test_a_store_that_was_moved_has_its_mark(tmp_path, move, boot):
     path = tmp_path / "s"
     mark = marked(path)
     move(path)
@@ -131,7 +131,7 @@ def test_a_store_that_was_moved_holds_its_mark(tmp_path, move, boot):
     assert holds(target, mark)
 
 
-def test_a_mark_that_was_cleaned_away_is_unknown(tmp_path):
+def test_the_mark_of_an_expired_message_is_unknown(tmp_path):
     with filled(tmp_path / "s", count=90) as store:
         mark = store.history.mark({"t": {0: 3}})
         store.clean(total_bytes=4096)
@@ -151,14 +151,14 @@ def test_a_mark_in_a_lost_file_is_unknown(tmp_path):
     assert holds(tmp_path / "s", mark)
 
 
-def test_a_mark_is_not_made_of_an_entry_that_points_to_no_record(tmp_path):
+def test_an_entry_that_does_not_point_to_a_record_has_no_mark(tmp_path):
     marked(tmp_path / "s")
     overwrite(queue_files(tmp_path / "s")[-1], (5000).to_bytes(8, "big"), at=9 * 20)
     with Store.open(tmp_path / "s", read_only=True) as store:
         assert store.history.mark({"t": {0: 30}}) is None
 
 
-def test_a_time_is_looked_up_in_a_queue_that_its_topic_has_lost(tmp_path):
+def test_lookups_by_time_work_in_a_queue_that_its_topic_no_longer_has(tmp_path):
     """A query reads such a queue to its end."""
     clock = FakeClock()
     config = replace(SMALL, flush_interval_ms=3_600_000)

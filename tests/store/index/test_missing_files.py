@@ -114,7 +114,7 @@ def test_a_queue_file_that_is_missing_or_short_is_named_with_the_way_out(store, 
         read(store)
 
 
-def test_a_queue_whose_first_files_are_cleaned_away_is_not_damage(store, path):
+def test_a_queue_whose_first_files_were_deleted_by_cleaning_is_not_damaged(store, path):
     rows = store.scan("t", 0, 0, COUNT, ["body"])
     for file in queue_files(path)[:3]:
         file.unlink()

@@ -1,4 +1,4 @@
-"""How many bytes lie between offsets of a queue."""
+"""Sizes and locations of ranges of a queue."""
 
 import itertools
 
@@ -14,7 +14,7 @@ LENGTHS = [1, 500, 2, 3, 900, 5, 0, 7, 30, 300, 11]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Messages of all lengths in queue 0, a file of the queue having ten; others between them."""
+    """Messages of all lengths in queue 0, ten per queue file, with other messages between them."""
     path = tmp_path_factory.mktemp("bytes") / "store"
     with Store.open(path, create=True, config=SMALL) as store:
         store.topics.create("t", read_queues=2, write_queues=2)
@@ -27,7 +27,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sizes(store):
-    """The bytes of each message of queue 0, as the log has them."""
+    """The sizes of the messages of queue 0 in the log."""
     (messages,) = [store.read("t", 0, 0, 100)]
     return [message.store_size for message in messages]
 
@@ -47,7 +47,7 @@ def test_each_result_is_the_last_offset_within_the_number_of_bytes(store, sizes,
     assert found == [(start + count, total) for count, total in expected]
 
 
-def test_a_mark_above_the_sum_returns_the_sum(store, sizes):
+def test_a_mark_above_the_total_returns_the_total(store, sizes):
     assert store.raw.cut_by_bytes("t", 0, 3, 33, [2**62]) == [(33, sum(sizes[3:]))]
 
 
@@ -73,7 +73,7 @@ def test_a_span_is_exact_for_few_messages_and_has_their_location(store, sizes):
     assert store.raw.log_span("t", 0, 2, 33).bytes == sum(sizes[2:])
 
 
-def test_a_span_of_many_messages_is_guessed_from_three(tmp_path):
+def test_the_span_of_many_messages_is_estimated_from_three(tmp_path):
     with filled(tmp_path / "store", count=1_000, config=None) as store:
         size = store.read("t", 0, 0, 1)[0].store_size
         span = store.raw.log_span("t", 0, 0, 1_000)
@@ -81,6 +81,6 @@ def test_a_span_of_many_messages_is_guessed_from_three(tmp_path):
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 5), (40, 50), (10**6, 10**6 + 9_999)])
-def test_without_messages_there_is_no_span(store, start, end):
+def test_the_span_of_no_messages_is_empty(store, start, end):
     assert store.raw.log_span("t", 0, start, end) == ByteSpan(0, 0, 0)
     assert store.raw.cut_by_bytes("t", 0, start, end, [0, 100]) == [(start, 0)] * 2

@@ -1,4 +1,4 @@
-"""Many queues need few descriptors, and running out of them is not a failed fsync."""
+"""Many queues need few descriptors, and a lack of descriptors is not a failed fsync."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def test_five_hundred_queues_are_written_read_and_recovered_with_few_descriptors
     subprocess.run([sys.executable, "-c", MANY_QUEUES, tmp_path / "store"], check=True)
 
 
-def test_a_queue_that_the_topic_has_lost_can_still_be_read(tmp_path):
+def test_a_queue_that_its_topic_no_longer_has_can_be_read(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store:
         store.append(Message(topic="T", body=b"x", queue_id=3))
         store.topics.update("T", read_queues=2)

@@ -1,4 +1,4 @@
-"""Queues after a crash: missing, short, ahead, full of garbage; all are rebuilt from the log."""
+"""Queues that are missing, short, ahead or corrupt after a crash are rebuilt from the log."""
 
 import shutil
 
@@ -34,19 +34,19 @@ UNCLEAN = [pytest.param("clean", marks=pytest.mark.slow), "unclean"]
 
 @pytest.fixture(params=UNTRUSTED)
 def image(path, request):
-    """A store of several log files, closed, with an invalid shared state; and its topic `other`."""
+    """A closed store of several log files with an invalid shared state; and its topic `other`."""
     return fill_and_close(path, request.param)
 
 
 @pytest.fixture(params=[*UNTRUSTED, *TRUSTED])
 def closed(path, request):
-    """The same with a valid shared state."""
+    """A closed store with a valid shared state."""
     return fill_and_close(path, request.param)
 
 
 @pytest.fixture
 def killed(path):
-    """The same after its only writer was killed: the shared state is valid."""
+    """A store whose only writer was killed, with a valid shared state."""
     fill(path).close(clean=False)
     return path
 
@@ -119,7 +119,7 @@ def test_tail_of_a_queue_is_garbage(image, garbage):
 @pytest.mark.parametrize("image", UNCLEAN, indirect=True)
 @pytest.mark.parametrize("at", range(24, 45))
 def test_middle_of_a_queues_tail_is_garbage(image, at):
-    """Wherever it begins; the entry before it may look sound and have another size or tags code."""
+    """At any position; the entry before it may look valid with a wrong size or tags code."""
     file = queue_files(image)[-2]
     good = file.read_bytes()
     overwrite(file, b"\x01" * 40, at)
@@ -149,15 +149,15 @@ def test_a_checkpoint_in_the_future_only_causes_a_check_of_the_log(image):
     check(image)
 
 
-def test_rebuilt_queues_are_byte_for_byte_the_old_ones(closed):
+def test_rebuilt_queues_have_the_same_bytes(closed):
     before = {file: file.read_bytes() for file in closed.glob("consumequeue/*/*/*")}
     shutil.rmtree(closed / "consumequeue")
     Store.open(closed, config=SMALL).close()
     assert {file: file.read_bytes() for file in closed.glob("consumequeue/*/*/*")} == before
 
 
-def test_an_unreadable_log_is_not_taken_for_a_short_one(closed):
-    """The queues are lost and an old log file is damaged: no message is missing silently."""
+def test_an_unreadable_log_is_not_mistaken_for_a_short_log(closed):
+    """The queues are lost and an old log file is damaged: no message is lost silently."""
     shutil.rmtree(closed / "consumequeue")
     overwrite(log_files(closed)[1], bytes(200), 0)
     if (closed / "abort").exists():
@@ -168,7 +168,7 @@ def test_an_unreadable_log_is_not_taken_for_a_short_one(closed):
         Store.open(closed)
 
 
-def test_queues_begin_where_the_log_begins_once_files_are_cleaned(path):
+def test_after_cleaning_rebuilt_queues_begin_at_the_start_of_the_log(path):
     filled(path, count=COUNT).close()
     log_files(path)[0].unlink()
     shutil.rmtree(path / "consumequeue")
@@ -179,8 +179,8 @@ def test_queues_begin_where_the_log_begins_once_files_are_cleaned(path):
         assert bodies(store)[0] == numbered(COUNT - first, first=first)
 
 
-def test_queue_that_lost_entries_of_cleaned_messages_begins_where_the_log_does(path):
-    """They are not needed, but a hole would keep the queue from continuing."""
+def test_a_queue_without_entries_of_expired_messages_begins_at_the_start_of_the_log(path):
+    """They are not needed, but with a hole the queue could not continue."""
     filled(path, count=COUNT).close(clean=False)
     log_files(path)[0].unlink()
     with Store.open(path, read_only=True) as reader:
@@ -194,8 +194,8 @@ def test_queue_that_lost_entries_of_cleaned_messages_begins_where_the_log_does(p
         assert bodies(store)[0] == numbered(COUNT - first, first=first)
 
 
-def test_queue_that_ends_before_its_deletion_was_noted_gives_no_offset_again(path):
-    """The deletion was interrupted, and then a power loss lost the last messages."""
+def test_a_queue_that_ends_before_its_recorded_deletion_reassigns_no_offset(path):
+    """The deletion was interrupted, and then the last messages were lost in a power loss."""
     store = filled(path, count=12)
     inner(store).reader.topics.note_ends("t", {0: 12})
     store.close(clean=False)
@@ -227,8 +227,8 @@ def test_last_entry_erased_after_a_kill(killed):
     check(killed)
 
 
-def test_queue_lost_long_after_the_last_look_at_the_log(path, monkeypatch):
-    """More was appended since the checkpoint than a writer checks when it opens the store."""
+def test_a_queue_lost_long_after_the_last_checkpoint_is_rebuilt(path, monkeypatch):
+    """More was appended since the checkpoint than a writer checks when opening the store."""
     monkeypatch.setattr(recovery, "_LOOKED_THROUGH", 1000)
     store = filled(path, count=COUNT)
     store.flush()

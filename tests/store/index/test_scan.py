@@ -1,4 +1,4 @@
-"""One message by its entry: entry and record have to agree."""
+"""Reading one message by its entry: entry and record must agree."""
 
 import pytest
 from pyrocket.errors import StoreDamagedError

@@ -1,4 +1,4 @@
-"""A few messages of many queues, read at once, are what scans of each queue give."""
+"""Reading a few messages of many queues at once returns the same as scans of each queue."""
 
 import random
 
@@ -46,7 +46,7 @@ def one_by_one(store, ranges, columns=COLUMNS, **more):
 
 
 def parts_of(store):
-    """Ranges of some queues, in any order, which may be empty."""
+    """Ranges of some queues in any order; ranges may be empty."""
     queues = st.permutations(range(QUEUES)).flatmap(
         lambda order: st.integers(1, QUEUES).map(lambda count: order[:count])
     )
@@ -64,7 +64,7 @@ def parts_of(store):
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_all_columns_are_those_of_scans_queue_by_queue(store, data):
+def test_all_columns_equal_those_of_separate_scans(store, data):
     ranges = parts_of(store)(data)
     found = scan_ranges(store, "t", ranges, COLUMNS, verify_crc=True)
     assert pa.Table.from_batches([found]) == one_by_one(store, ranges)
@@ -73,7 +73,7 @@ def test_all_columns_are_those_of_scans_queue_by_queue(store, data):
 @settings(max_examples=30)
 @given(data=st.data())
 @pytest.mark.parametrize("wanted", [{"tags": "A"}, {"sql": "n > 3"}, {"tags": "B", "sql": "n < 9"}])
-def test_filters_and_their_counts_are_those_of_scans(store, wanted, data):
+def test_filters_and_their_counts_equal_those_of_separate_scans(store, wanted, data):
     ranges, where = parts_of(store)(data), MessageFilter.parse(**wanted)
     ours, theirs = ScanTally(), ScanTally()
     found = scan_ranges(store, "t", ranges, COLUMNS, where=where, tally=ours)
@@ -88,7 +88,7 @@ def test_missing_messages_are_left_to_a_scan(store):
     assert scan_ranges(store, "t", []) is None
 
 
-def test_a_mistake_is_raised(store):
+def test_an_unknown_column_or_topic_is_an_error(store):
     with pytest.raises(SchemaError, match="nonsense"):
         store.raw.slice_of_ranges("t", [(0, 0, 1)]).decode_in_order(["nonsense"])
     with pytest.raises(TopicNotFoundError):
@@ -106,7 +106,7 @@ def test_more_than_a_slice_is_left_to_scans(tmp_path, bodies):
         assert scan_ranges(store, "t", [(0, 0, 5), (1, 0, 1)]).num_rows == 6
 
 
-def test_bodies_that_inflate_to_a_lot_are_left_to_scans(tmp_path):
+def test_bodies_that_inflate_to_many_bytes_are_left_to_scans(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store:
         store.topics.create("t", read_queues=12, write_queues=12)
         store.append_batch(batch([bytes(2_500_000)] * 12, list(range(12))), topic="t")
@@ -114,7 +114,7 @@ def test_bodies_that_inflate_to_a_lot_are_left_to_scans(tmp_path):
         assert scan_ranges(store, "t", [(0, 0, 1), (1, 0, 1)]).num_rows == 2
 
 
-def test_damage_is_left_to_the_scan_that_names_it(tmp_path):
+def test_damage_is_left_to_the_scan_that_reports_it(tmp_path):
     path = tmp_path / "store"
     with Store.open(path, create=True, config=SMALL) as store:
         store.topics.create("t", read_queues=2, write_queues=2)

@@ -1,4 +1,4 @@
-"""The key index of a store in use: follows the appends, complete after a clean shutdown."""
+"""The key index of a store in use follows appends and is complete after a clean shutdown."""
 
 import logging
 import os
@@ -13,13 +13,13 @@ from support.keyed import OFF, check_queries, checkpointed, contents, fill, inde
 from support.stores import log_files, numbered, overwrite, reboot, snapshot, words
 
 
-def test_nothing_is_built_before_there_is_enough(store, path):
+def test_the_index_is_not_built_before_enough_is_pending(store, path):
     fill(store)
     assert contents(path) == []
     check_queries(store, 100)
 
 
-def test_index_follows_appends_as_java_would_build_it(eager, store, path):
+def test_the_index_of_appends_has_the_bytes_of_rocketmq(eager, store, path):
     page = words(path)
     for first in range(0, 100, 10):
         fill(store, 10, first)
@@ -29,7 +29,7 @@ def test_index_follows_appends_as_java_would_build_it(eager, store, path):
     page.close()
 
 
-def test_a_clean_end_completes_it(open_store, path, clock):
+def test_a_clean_shutdown_completes_the_index(open_store, path, clock):
     store = open_store()
     fill(store)
     clock.now += 5000
@@ -62,7 +62,7 @@ def test_building_continues_where_it_ended(eager, open_store, path, clean):
     check_queries(store, 60)
 
 
-def test_building_continues_after_another_boot(open_store, path):
+def test_building_continues_after_a_reboot(open_store, path):
     store = open_store()
     fill(store)
     store.close()
@@ -112,8 +112,8 @@ def test_without_a_key_index_nothing_is_built_and_queries_read_the_log(eager, op
     assert contents(path) == java(store)
 
 
-def test_a_store_that_is_not_in_use_is_left_alone(eager, open_store, path):
-    """Without `abort` a half-built index would count after a crash."""
+def test_the_index_of_a_store_that_is_not_in_use_is_not_changed(eager, open_store, path):
+    """Without `abort`, an incomplete index would be valid after a crash."""
     store = open_store(config=OFF)
     fill(store)
     store.close()
@@ -151,7 +151,7 @@ def test_a_reader_changes_nothing(open_store, path):
         assert snapshot(path) == before
 
 
-def test_index_files_below_a_cleaned_log_are_deleted(eager, open_store, path):
+def test_index_files_before_the_start_of_the_log_are_deleted(eager, open_store, path):
     store = open_store()
     fill(store, 200)
     names = index_of(path).names()

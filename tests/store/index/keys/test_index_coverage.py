@@ -1,4 +1,4 @@
-"""Which index files count: those that cover the log from its start on, without a gap."""
+"""Index files are valid if they cover the log from its start without a gap."""
 
 import pytest
 from pyrocket import Store
@@ -16,27 +16,27 @@ def span_of(store, path, **looks):
 
 
 def counted(store, path, **looks):
-    """How many of the files count, without any cache."""
+    """Return the number of valid files, without a cache."""
     span, index = span_of(store, path, **looks)
     return len(span.contiguous_prefix(list(index.files())))
 
 
-def test_consecutive_files_all_count(eager, store, path):
+def test_consecutive_files_are_all_valid(eager, store, path):
     for first in range(0, 200, 20):
         fill(store, 20, first)
     assert counted(store, path) == len(index_of(path).names()) > 5
 
 
 @pytest.mark.parametrize("lost", [0, 1, 4])
-def test_files_after_a_missing_one_do_not_count(eager, store, path, lost):
+def test_files_after_a_missing_file_are_invalid(eager, store, path, lost):
     fill(store, 200)
     names = index_of(path).names()
     index_of(path).path(names[lost]).unlink()
     assert counted(store, path) == lost
 
 
-def test_file_that_begins_before_the_previous_end_does_not_count(eager, store, path):
-    """Two that overlap were not made one after the other."""
+def test_a_file_that_begins_before_the_previous_end_is_invalid(eager, store, path):
+    """Overlapping files were not built one after the other."""
     fill(store, 200)
     index = index_of(path)
     first, second, third = index.names()[:3]
@@ -46,7 +46,7 @@ def test_file_that_begins_before_the_previous_end_does_not_count(eager, store, p
     assert counted(store, path) == 0
 
 
-def test_records_before_the_log_are_not_missed(eager, store, path):
+def test_keys_of_records_before_the_log_are_not_required(eager, store, path):
     fill(store, 200)
     index = index_of(path)
     headers = [index.header(name) for name in index.names()]
@@ -62,8 +62,8 @@ def test_records_before_the_log_are_not_missed(eager, store, path):
     assert counted(store, path) == len(headers) - gone
 
 
-def test_a_record_that_is_not_indexed_to_its_end_is_missing(eager, store, path):
-    """Its first keys are in a full file, the file with the others is lost, the next one follows."""
+def test_a_partly_indexed_record_is_a_gap(eager, store, path):
+    """Its first keys are in a full file, the file with its other keys is lost."""
     store.append(message(keys=[f"many{n}" for n in range(100)]))
     place = store.read("t", 0, 0)[0].physical_offset
     fill(store, 100)
@@ -71,7 +71,7 @@ def test_a_record_that_is_not_indexed_to_its_end_is_missing(eager, store, path):
     first, second, *_ = index.names()
     header = index.header(second)
     assert index.header(first).end_offset == header.begin_offset == place
-    # As if it had begun after the record.
+    # As if the file began after the record.
     begin = store.read("t", 0, 1)[0].physical_offset
     overwrite(index.path(second), begin.to_bytes(8, "big"), 16)
     assert counted(store, path) == 1
@@ -80,7 +80,7 @@ def test_a_record_that_is_not_indexed_to_its_end_is_missing(eager, store, path):
 @pytest.mark.parametrize("count", [1, 30, 200])
 @pytest.mark.parametrize("look", [1, 100, 10**6])
 def test_records_without_keys_are_not_a_gap(eager, store, path, count, look):
-    """Between two files and before the first, however little is read at once."""
+    """Between two files and before the first file, with reads of any size."""
     keyless(store, count)
     fill(store, 79)  # Exactly three files.
     index = index_of(path)
@@ -94,7 +94,7 @@ def test_records_without_keys_are_not_a_gap(eager, store, path, count, look):
     assert counted(store, path, first_look=look) == 0
 
 
-def test_little_is_read_and_only_once(eager, store, path, monkeypatch):
+def test_a_gap_is_checked_once_with_a_short_read(eager, store, path, monkeypatch):
     for first in range(0, 200, 20):
         fill(store, 20, first)
     span, index = span_of(store, path)
@@ -116,7 +116,7 @@ def test_little_is_read_and_only_once(eager, store, path, monkeypatch):
     assert len(read) <= 1, "of files known before nothing is looked at again"
 
 
-def test_where_the_log_cannot_be_read_keys_may_be_missing(eager, store, path):
+def test_keys_may_be_missing_in_an_unreadable_part_of_the_log(eager, store, path):
     fill(store, 200)
     index = index_of(path)
     place = index.header(index.names()[2]).end_offset
@@ -125,7 +125,7 @@ def test_where_the_log_cannot_be_read_keys_may_be_missing(eager, store, path):
     assert counted(store, path) == 3
 
 
-def test_start_deleted_meanwhile_is_not_a_gap(eager, store, path, monkeypatch):
+def test_a_file_deleted_during_the_check_is_not_a_gap(eager, store, path, monkeypatch):
     fill(store, 200)
     index = index_of(path)
     for name in index.names()[:2]:
@@ -143,7 +143,7 @@ def test_start_deleted_meanwhile_is_not_a_gap(eager, store, path, monkeypatch):
     assert counted(store, path) == len(index.names())
 
 
-def test_files_over_messages_from_hosts_with_ipv6_addresses_count(path):
+def test_files_of_messages_from_ipv6_hosts_are_valid(path):
     """Their store time is at a later position in the record."""
     with Store.open(path, create=True, config=SMALL) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
@@ -156,7 +156,7 @@ def test_files_over_messages_from_hosts_with_ipv6_addresses_count(path):
     assert not verify(path).findings
 
 
-def test_a_writer_closes_where_files_never_count(path, monkeypatch, caplog):
+def test_a_writer_closes_even_if_new_files_are_always_invalid(path, monkeypatch, caplog):
     filled(path).close()
     monkeypatch.setattr(IndexCoverage, "_has_right_times", lambda self, file: False)
     with Store.open(path) as store:

@@ -1,4 +1,4 @@
-"""One index file: appended batches, and look-ups in valid and corrupt bytes."""
+"""One index file: appended batches, and searches in valid and corrupt files."""
 
 import itertools
 
@@ -17,7 +17,7 @@ from support.java_index import JavaIndex
 from support.stores import overwrite
 
 FOREVER = (0, 2**63 - 1)
-# Few keys, so that slots collide; the first two have one hash, the last has no absolute value.
+# Few keys, so that slots collide. The first two have equal hashes; that of the last is the minimum.
 WORDS = ("Aa", "BB", "k", "a longer word", "中文", "polygenelubricants", "")
 
 
@@ -52,7 +52,7 @@ ROWS = st.lists(
     slots=st.sampled_from([1, 2, 7, 1014, 1015, 3000]),
     most=st.sampled_from([2, 3, 20, 100]),
 )
-def test_batches_write_the_same_bytes_as_java(tmp_path_factory, rows, cuts, slots, most):
+def test_batches_write_the_same_bytes_as_rocketmq(tmp_path_factory, rows, cuts, slots, most):
     java = JavaIndex(slots, most)
     file = java._last()
     taken = sum(file.put(*row) for row in rows)
@@ -88,7 +88,7 @@ def test_the_newest_come_first_and_keys_of_one_hash_together(file):
 
 
 def test_a_window_is_exact_to_two_seconds(file):
-    """One for the precision of items, one for that of the header."""
+    """One second for the precision of items, one for the precision of the header."""
     put(file, *["k"] * 10)
     assert found(file, "k", 1_003_000, 1_005_000) == [1600, 1500, 1400, 1300, 1200]
     assert found(file, "k", 1_003_999, 1_004_001) == [1500, 1400, 1300, 1200]
@@ -97,7 +97,7 @@ def test_a_window_is_exact_to_two_seconds(file):
 
 
 def test_the_first_item_of_a_later_file_is_found_at_its_own_time(tmp_path):
-    """Its seconds count from the end of the file before."""
+    """Its seconds are relative to the end of the previous file."""
     with make(tmp_path / "f", Geometry(16, 100)) as file:
         rows = [("t#k", 5000, 900_000)]
         header = (600_000).to_bytes(8, "big") * 2 + (4000).to_bytes(8, "big") * 2
@@ -139,7 +139,7 @@ def test_a_corrupt_chain_ends(file, previous):
 
 
 @pytest.mark.parametrize("head", [-1, 0, 4, 999, 1000, 2**31 - 1, -(2**31)])
-def test_a_corrupt_slot_leads_nowhere(file, head):
+def test_a_corrupt_slot_is_ignored(file, head):
     put(file, "k", "k", "k")
     set_slot(file, "k", head)
     assert found(file, "k") == []
@@ -158,7 +158,7 @@ def test_negative_offsets_are_never_returned(file):
 
 
 @pytest.mark.parametrize("length", [0, 39, 40, 20_103, 20_105])
-def test_a_file_of_another_length_is_named(tmp_path, length):
+def test_a_file_of_the_wrong_length_is_reported(tmp_path, length):
     assert Geometry(16, 1000).file_bytes == 20_104
     path = tmp_path / "20261121014518383"
     path.write_bytes(bytes(length))
@@ -169,7 +169,7 @@ def test_a_file_of_another_length_is_named(tmp_path, length):
 
 
 @pytest.mark.parametrize(("at", "data"), [(36, b"\xff"), (36, b"\0\0\x03\xe9"), (24, b"\x80")])
-def test_invalid_header_is_named(file, at, data):
+def test_an_invalid_header_is_reported(file, at, data):
     put(file, "k")
     overwrite(file.path, data, at)
     with pytest.raises(StoreDamagedError, match="header"):

@@ -1,7 +1,7 @@
 """One flipped bit in the header of an index file never hides a key, and is reported.
 
-It once did: a file with other begin or end times in its header was not searched, and after a file
-with a later end nothing was searched.
+A file with wrong begin or end times in its header must be searched, and so must the files after a
+file with a later end.
 """
 
 import shutil
@@ -29,7 +29,7 @@ SLOT_COUNT = range(32, 36)
 
 
 def make(path, step=STEP):
-    """Messages k0, k1, …, four an append, and `step` ms between: two full files, one with some."""
+    """Append messages k0, k1, …, four every `step` ms: two full files and a partly filled one."""
     clock = FakeClock(START)
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
@@ -48,7 +48,7 @@ def flip(path, file, byte, bit):
 
 
 def missed(store, step=STEP):
-    """Keys that are not found, ever or exactly when they were stored."""
+    """Return the keys that are not found without times or at their store times."""
     wanted = LookupRequest(topics=["t"], keys=[f"k{number}" for number in range(COUNT)])
     found = len(store.lookup.locate(wanted))
     names = [] if found == COUNT else [f"{COUNT - found} of all"]
@@ -62,7 +62,7 @@ def missed(store, step=STEP):
 
 
 def missed_by_reader(path, step=STEP):
-    """The same for a new reader; one that gets an error about the index misses nothing."""
+    """Return the same for a new reader; none if the reader reports a damaged index."""
     with Store.open(path, read_only=True) as reader:
         try:
             return missed(reader, step)
@@ -84,9 +84,9 @@ def missed_by_reader(path, step=STEP):
 def test_flipped_bit_of_a_header_never_hides_a_key_and_is_reported(
     tmp_path, file, place, step, bits
 ):
-    """The number of used slots is not needed; it may be higher, as RocketMQ once counted.
+    """The number of used slots is not needed; it may be higher, as in older versions of RocketMQ.
 
-    If all items have one store time, their distance shows nothing.
+    If all items have the same store time, wrong times cannot be detected.
     """
     path = make(tmp_path / "store", step)
     path = path if place == "store" else shutil.copytree(path, tmp_path / "copy")
@@ -130,7 +130,7 @@ def test_open_readers_and_writers_find_all_keys_after_a_damaged_header(tmp_path)
 
 @pytest.mark.parametrize("bit", range(10))
 def test_begin_time_of_a_deleted_record_may_be_almost_a_second_wrong(tmp_path, bit):
-    """Then the exact time is unknown: it must not make a difference."""
+    """The exact time is unknown then, which must not affect searches."""
     path = make(tmp_path / "store", step=999)
     with Store.open(path) as store:
         store.clean(total_bytes=12_000)
@@ -145,7 +145,7 @@ def test_begin_time_of_a_deleted_record_may_be_almost_a_second_wrong(tmp_path, b
             assert len(reader.lookup.query("t", f"k{number}", begin_ms=at, end_ms=at)) == 1
 
 
-def test_a_header_is_read_again_only_where_it_has_changed(tmp_path, monkeypatch):
+def test_only_changed_headers_are_inspected_again(tmp_path, monkeypatch):
     index = index_of(make(tmp_path / "store"))
     known = list(index.files())
     assert len(known) == 3
@@ -157,7 +157,7 @@ def test_a_header_is_read_again_only_where_it_has_changed(tmp_path, monkeypatch)
     assert list(index.files()) == known
 
 
-def test_a_header_that_is_torn_while_it_is_written_is_read_again(tmp_path, monkeypatch):
+def test_a_header_that_is_being_written_is_read_again(tmp_path, monkeypatch):
     index = index_of(make(tmp_path / "store"))
     real, read = IndexFile.header, []
 
@@ -174,8 +174,8 @@ def test_a_header_that_is_torn_while_it_is_written_is_read_again(tmp_path, monke
 
 
 @pytest.mark.parametrize("file", [0, 1, 2])
-def test_a_header_and_item_that_point_at_no_record_are_found(tmp_path, file):
-    """Header and first item agree with each other, and the log has no record there."""
+def test_a_header_and_item_that_do_not_point_to_a_record_are_detected(tmp_path, file):
+    """Header and first item agree with each other, but the log has no record there."""
     path = make(tmp_path / "store")
     name = index_files(path)[file]
     item = HEADER_BYTES + SMALL.index_slots * SLOT_BYTES + ITEM_BYTES
@@ -191,7 +191,7 @@ def test_a_header_and_item_that_point_at_no_record_are_found(tmp_path, file):
 
 
 @pytest.mark.parametrize("byte", range(12, 16))
-def test_an_item_with_a_wrong_time_is_found_and_repaired(tmp_path, byte):
+def test_an_item_with_a_wrong_time_is_detected_and_repaired(tmp_path, byte):
     path = make(tmp_path / "store")
     first_items = HEADER_BYTES + SMALL.index_slots * SLOT_BYTES
     flip(path, 1, first_items + 5 * ITEM_BYTES + byte, 1)

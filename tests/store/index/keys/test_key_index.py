@@ -1,4 +1,4 @@
-"""All index files: roll-over, crashes in the middle, and which files count."""
+"""All index files: new files, crashes while appending, and the validity of files."""
 
 import itertools
 import os
@@ -35,7 +35,7 @@ def messages(words_of_each, step=100, time=1_000_000):
 
 
 def search(index, key, *window):
-    """Yield where messages may be that have the key."""
+    """Yield the log offsets of messages that may have the key."""
     for part in index.search(np.array([key_hash("t", key)]), *window):
         yield from part.tolist()
 
@@ -66,7 +66,7 @@ WORDS = st.lists(st.sampled_from(["Aa", "BB", "k", "l", "m", "n", "o"]), max_siz
     cuts=st.lists(st.integers(0, 40), max_size=5),
     items=st.sampled_from([2, 3, 10, 50]),
 )
-def test_a_run_of_files_has_java_s_bytes(tmp_path_factory, words, cuts, items):
+def test_several_files_have_the_bytes_of_rocketmq(tmp_path_factory, words, cuts, items):
     some = messages(words)
     index = make(tmp_path_factory.mktemp("index"), items=items)
     for first, last in itertools.pairwise([0, *sorted(min(cut, len(some)) for cut in cuts), None]):
@@ -84,8 +84,8 @@ def alike(words):
 
 
 @pytest.mark.parametrize(("name", "log_bytes"), [(CLEAN, 4096), (TXCHECK, 65536)])
-def test_java_s_own_index_is_rebuilt_byte_for_byte(tmp_path, name, log_bytes):
-    """Delayed and half messages among them, each under the topic it is stored in."""
+def test_an_index_built_by_rocketmq_is_rebuilt_with_the_same_bytes(tmp_path, name, log_bytes):
+    """Delayed and half messages are indexed under the topics in which they are stored."""
     run = FileQueue(GOLDEN / name / "commitlog", log_bytes, tmp_path, writable=False)
     index = make(tmp_path, 100, 400)
     for records in walk(CommitLog(run), 0, WHOLE_LOG):
@@ -101,10 +101,10 @@ BATCH = [["a", "x", "y"], ["Aa", "BB"], [], ["a", "b", "c", "d", "e", "f", "g"],
 
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 @pytest.mark.parametrize("items", [4, 7, 100])
-def test_crash_at_any_step_loses_nothing_and_the_next_writer_repeats_it(
+def test_after_a_crash_at_any_step_the_next_writer_repeats_the_batch(
     tmp_path, monkeypatch, half, items
 ):
-    """The next writer may see more of the log, or take smaller parts: the bytes are the same."""
+    """The next writer may see more of the log or use smaller batches; the bytes are the same."""
     some = messages(BEFORE + BATCH)
     known, cut = len(BEFORE), len(BEFORE) + 2
     for step in range(100):
@@ -117,7 +117,7 @@ def test_crash_at_any_step_loses_nothing_and_the_next_writer_repeats_it(
                 index.append(items_of(some[known:]), NOW)
             except DeathError:
                 died = True
-        # A reader now misses none of the complete records.
+        # At this point a reader finds all complete records.
         assert {4096, 4196, 4296} <= set(search(index, "a", *FOREVER))
         start = max(index.end(), some[known][0])
         again = [one for one in some[known:] if one[0] >= start or one[0] == index.end()]
@@ -144,7 +144,7 @@ def test_empty_batch_creates_no_file(tmp_path):
     assert (index.names(), index.end(), index.full_until()) == ([], 0, 0)
 
 
-def test_files_begun_in_one_millisecond_or_by_a_clock_set_back_stay_in_order(tmp_path):
+def test_files_created_in_the_same_millisecond_or_after_a_clock_change_stay_in_order(tmp_path):
     some, index = messages([["k"]] * 30), make(tmp_path)
     for at, one in enumerate(some):
         index.append(items_of([one]), NOW - 1000 * at)
@@ -154,7 +154,7 @@ def test_files_begun_in_one_millisecond_or_by_a_clock_set_back_stay_in_order(tmp
     assert list(search(index, "k", *FOREVER)) == [one[0] for one in some[::-1]]
 
 
-def test_foreign_files_are_left_alone(tmp_path):
+def test_other_files_are_not_changed(tmp_path):
     index = make(tmp_path)
     index.append(items_of(messages(BATCH)), NOW)
     names = index.names()
@@ -164,8 +164,8 @@ def test_foreign_files_are_left_alone(tmp_path):
     assert [path.name for path in (tmp_path / "index").iterdir()] == ["20261121014518383.bak"]
 
 
-def test_a_window_leaves_whole_files_out(tmp_path, monkeypatch):
-    """700 ms a message, nine to a file."""
+def test_files_outside_of_the_time_window_are_not_searched(tmp_path, monkeypatch):
+    """One message every 700 ms, nine per file."""
     some, index = messages([["k"]] * 40), make(tmp_path)
     index.append(items_of(some), NOW)
     inside = [one for one in some if 1_009_000 <= one[1] <= 1_013_000]
@@ -189,7 +189,7 @@ def test_file_deleted_during_a_search_is_reported(tmp_path, replaced):
         list(found)
 
 
-def test_leading_files_below_the_log_are_deleted_but_never_the_last(tmp_path):
+def test_files_before_the_log_are_deleted_except_the_last(tmp_path):
     some, index = messages([["k"]] * 30), make(tmp_path)
     index.append(items_of(some), NOW)
     names = index.names()
@@ -201,7 +201,7 @@ def test_leading_files_below_the_log_are_deleted_but_never_the_last(tmp_path):
     assert index.remove_below(2**62) == 0
 
 
-def test_files_are_sound_up_to_the_first_that_is_not(tmp_path):
+def test_files_are_valid_up_to_the_first_invalid_file(tmp_path):
     some, index = messages([["k"]] * 30), make(tmp_path)
     index.append(items_of(some), NOW)
     assert [file.name for file in index.valid_prefix(some[-1][0] + 1)] == index.names()
@@ -238,8 +238,8 @@ def test_full_files_that_end_by_the_checkpoint_are_durable(tmp_path):
     )
 
 
-def test_of_files_that_end_at_one_time_the_first_is_durable(tmp_path):
-    """When the checkpoint was written there may have been only that one."""
+def test_only_the_first_of_several_files_with_the_checkpoints_end_time_is_durable(tmp_path):
+    """The other files may have been created after the checkpoint."""
     some, index = [(4096 + at, 5000, ["k"]) for at in range(30)], make(tmp_path)
     index.append(items_of(some), NOW)
     assert len(index.names()) == 4
@@ -247,7 +247,7 @@ def test_of_files_that_end_at_one_time_the_first_is_durable(tmp_path):
     assert index.count_durable(4999) == 0
 
 
-def test_all_files_are_made_durable_and_a_failure_is_raised(tmp_path, monkeypatch):
+def test_all_files_are_flushed_and_a_failure_is_raised(tmp_path, monkeypatch):
     index, synced = make(tmp_path), []
     index.append(items_of(messages([["k"]] * 30)), NOW)
     monkeypatch.setattr(io, "sync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))

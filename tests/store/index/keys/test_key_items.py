@@ -1,4 +1,4 @@
-"""The index items of a run of the log: the same for all records at once as one by one."""
+"""The index items of a run of the log equal those of its records, one at a time."""
 
 import numpy as np
 import pyarrow as pa
@@ -63,10 +63,10 @@ def test_the_unique_id_comes_first_then_the_keys():
     assert key_items(run).hashes.tolist() == hashes("id with space", "b", "a")
 
 
-def test_rolled_back_messages_are_not_indexed_prepared_ones_are():
+def test_prepared_messages_are_indexed_but_not_rolled_back_messages():
     rows = [(b"T", flag, b"KEYS\1%d\2" % flag) for flag in (0, 4, 8, 12)]
     assert key_items(run_of(rows)[0]).hashes.tolist() == hashes("0", "4", "8")
 
 
-def test_messages_without_keys_give_nothing():
+def test_messages_without_keys_have_no_items():
     assert len(key_items(run_of([(b"T", 0, b""), (b"T", 0, b"TAGS\1a\2")])[0])) == 0

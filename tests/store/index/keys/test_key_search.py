@@ -1,4 +1,4 @@
-"""Keys searched in one index file, with any items and any links between them."""
+"""Searches for keys in one index file, with any items and any links between them."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ START = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def make(tmp_path_factory):
-    """Makes an index file with items of these hashes, at offsets 100, 101, …, a second apart."""
+    """Create an index file with items of these hashes at offsets 100, 101, …, one per second."""
 
     def make_one(hashes):
         path = tmp_path_factory.mktemp("index") / "file"
@@ -54,9 +54,7 @@ def search(path, *given, **limits):
     st.integers(-2000, 70_000),
     st.integers(0, 70),
 )
-def test_keys_are_found_however_long_their_chains_are(
-    make, hashes, wanted, begin, end, max_followed
-):
+def test_keys_are_found_in_chains_of_any_length(make, hashes, wanted, begin, end, max_followed):
     path = make(hashes)
     window = START + begin, START + end
     everything = [100 + at for at, each in enumerate(hashes) if each in wanted]
@@ -69,7 +67,7 @@ def test_keys_are_found_however_long_their_chains_are(
         assert found == [100 + at for at, one in enumerate(hashes) if one == each][::-1]
 
 
-def test_a_search_that_stops_early_has_read_little(make, monkeypatch):
+def test_a_search_that_stops_early_reads_little(make, monkeypatch):
     path, real, read = make([7] * 63), IndexFile.item, []
     monkeypatch.setattr(IndexFile, "item", lambda *given: (read.append(given[1]), real(*given))[1])
     found = parts(path, [7])
@@ -81,10 +79,8 @@ def test_a_search_that_stops_early_has_read_little(make, monkeypatch):
 @pytest.mark.parametrize("begin_ms", [-(2**63), -(2**63) + 1, 2**63 - 1, 0])
 @pytest.mark.parametrize("seconds", [-(2**31), -1, 2**31 - 1])
 @pytest.mark.parametrize("max_followed", [0, 99])
-def test_times_that_do_not_fit_an_integer_are_compared_exactly(
-    make, begin_ms, seconds, max_followed
-):
-    """A corrupt header and item; RocketMQ's times are far from overflowing."""
+def test_times_that_exceed_an_integer_are_compared_exactly(make, begin_ms, seconds, max_followed):
+    """Only a corrupt header or item has such times."""
     limit = {"max_followed": max_followed}
     path = make([5, 5])
     overwrite(path, begin_ms.to_bytes(8, "big", signed=True), 0)
@@ -108,7 +104,7 @@ def test_invalid_slot_is_empty(make, head):
     assert search(path, [5, 6, 7]) == [101, 102]
 
 
-def test_a_chain_that_leads_forwards_ends(make):
+def test_a_chain_that_leads_to_newer_items_ends(make):
     path = make([5, 10, 15])
     previous = GEOMETRY.item_position(3) + 16
     overwrite(path, (3).to_bytes(4, "big"), previous)
@@ -116,7 +112,7 @@ def test_a_chain_that_leads_forwards_ends(make):
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), max_size=200), st.lists(st.integers(0, 2**31 - 1)))
-def test_a_few_hashes_among_many(many, few):
+def test_a_few_hashes_are_found_among_many(many, few):
     wanted = np.array([*few, *many[:3]], np.int32)
     hashes = np.array(many, np.int32)
     assert among(hashes, wanted).tolist() == [n for n, each in enumerate(many) if each in wanted]

@@ -1,4 +1,4 @@
-"""Keys noted by appends: the index gets the bytes that it would get from the log, or Java's."""
+"""Pending keys of appends: the index has the same bytes as one built from the log."""
 
 import pyarrow as pa
 from hypothesis import given, settings
@@ -21,7 +21,7 @@ from support.stores import SMALL, batch, message, numbered, overwrite, words
 
 
 def from_log(path, folder):
-    """The bytes of an index that is built from the log alone."""
+    """Return the bytes of an index built only from the log."""
     log = CommitLog(FileQueue(path / "commitlog", SMALL.log_file_bytes, folder, writable=False))
     index = KeyIndex(Layout(folder), Geometry(SMALL.index_slots, SMALL.index_items))
     for run in walk(log, log.first_offset(), WHOLE_LOG):
@@ -31,7 +31,7 @@ def from_log(path, folder):
 
 
 def noted(path):
-    """The range that is noted, and how many notes there are."""
+    """Return the range with pending keys, and the number of pending keys."""
     notes = PendingKeys(Layout(path).pending_keys)
     header = notes.header()
     notes.close()
@@ -54,7 +54,7 @@ LIMITS = st.fixed_dictionaries(
 
 
 def send(store, rows, whole):
-    """A single append of one row, a batch of several."""
+    """Append one row as a message, several rows as a batch."""
     if len(rows) == 1:
         ((topic, keys, size),) = rows
         store.append(message(b"x" * size, topic, keys=keys))
@@ -72,8 +72,10 @@ def send(store, rows, whole):
     reopen=st.integers(0, 12),
     whole=st.booleans(),
 )
-def test_noted_keys_are_put_as_if_from_the_log(tmp_path_factory, appends, limits, reopen, whole):
-    """By three alternating writers, one of which notes nothing; index and log files roll over."""
+def test_pending_keys_are_indexed_as_if_read_from_the_log(
+    tmp_path_factory, appends, limits, reopen, whole
+):
+    """Three writers alternate, one of which saves no keys; there are several files of each kind."""
     folder = tmp_path_factory.mktemp("notes")
     path = folder / "store"
 
@@ -96,7 +98,7 @@ def test_noted_keys_are_put_as_if_from_the_log(tmp_path_factory, appends, limits
     assert not Layout(path).pending_keys.exists(), "a closed store has nothing that waits"
 
 
-def test_noted_keys_are_not_read_from_the_log(open_store, path, monkeypatch):
+def test_pending_keys_are_not_read_from_the_log(open_store, path, monkeypatch):
     store, other = open_store(), open_store()
 
     def walked(*_):
@@ -119,7 +121,7 @@ def test_noted_keys_are_not_read_from_the_log(open_store, path, monkeypatch):
     assert contents(path) == expected
 
 
-def test_enough_notes_are_indexed_at_once(store, path):
+def test_enough_pending_keys_are_indexed_at_once(store, path):
     limit_index(store, put_items=30)
     fill(store, 9)
     assert contents(path) == []
@@ -132,7 +134,7 @@ def test_enough_notes_are_indexed_at_once(store, path):
     assert noted(path).total == 3
 
 
-def test_an_append_of_too_many_keys_is_left_to_the_log(store, path):
+def test_keys_of_an_append_with_too_many_keys_are_read_from_the_log(store, path):
     limit_index(store, max_notes=90)
     fill(store, 10)
     fill(store, 31, 10)
@@ -146,8 +148,8 @@ def test_an_append_of_too_many_keys_is_left_to_the_log(store, path):
     assert contents(path) == expected
 
 
-def test_after_a_recovery_nothing_is_noted(open_store, path):
-    """The log may have been cut, and go on with other messages at the same places."""
+def test_a_recovery_deletes_the_pending_keys(open_store, path):
+    """The log may have been truncated, with other messages at the same offsets since."""
     store = open_store()
     fill(store)
     assert noted(path).total == 300
@@ -162,7 +164,7 @@ def test_after_a_recovery_nothing_is_noted(open_store, path):
     assert contents(path) == expected
 
 
-def test_a_torn_or_foreign_header_is_none(store, path):
+def test_a_torn_or_invalid_header_is_ignored(store, path):
     fill(store)
     whole = Layout(path).pending_keys.read_bytes()
     assert NotesHeader.decode(whole[:32]) == noted(path)
@@ -181,7 +183,7 @@ def test_a_torn_or_foreign_header_is_none(store, path):
     assert contents(path) == expected
 
 
-def test_a_reader_that_is_overtaken_by_new_notes_reads_the_log(tmp_path):
+def test_a_reader_whose_pending_keys_are_overwritten_reads_the_log(tmp_path):
     ours, theirs = PendingKeys(tmp_path / "keys", writable=True), PendingKeys(tmp_path / "keys")
     assert theirs.header() == (0, 0, 0)
     ours.add(4096, 5000, bytes(48), keep=True)
@@ -197,7 +199,7 @@ def test_a_reader_that_is_overtaken_by_new_notes_reads_the_log(tmp_path):
 
 
 def test_a_long_log_without_keys_is_searched_once(open_store, path, monkeypatch):
-    """Like a broker's log whose producers set none: then no index file shows the progress."""
+    """Producers of a broker may set no keys; then no index file shows the progress."""
     store = open_store(config=OFF)
     monkeypatch.setattr("pyrocket.engine.message_encoder.UniqueIds.one", lambda self: "")
     for body in numbered(60, 300):

@@ -1,4 +1,4 @@
-"""An append whose keys cannot be noted, or whose writer dies: the index gets Java's bytes."""
+"""Appends whose keys cannot be saved or whose writer dies: the index stays correct."""
 
 import os
 
@@ -11,7 +11,7 @@ from support.keyed import check_queries, contents, fill, java, limit_index
 
 
 @pytest.mark.parametrize("eagerly", [False, True])
-def test_a_full_disk_delays_the_index_and_no_append(store, path, monkeypatch, caplog, eagerly):
+def test_a_full_disk_delays_the_index_but_not_appends(store, path, monkeypatch, caplog, eagerly):
     if eagerly:
         limit_index(store, catch_up_bytes=1)
     real = io.write_at
@@ -40,10 +40,10 @@ def test_a_full_disk_delays_the_index_and_no_append(store, path, monkeypatch, ca
 
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 @pytest.mark.parametrize("put", [False, True], ids=["noted", "put"])
-def test_crash_at_any_append_step_leaves_index_rebuildable(
+def test_after_a_crash_at_any_step_of_an_append_the_index_can_be_rebuilt(
     open_store, at_open, path, monkeypatch, half, put
 ):
-    """The survivor and a newly opened store continue; both note keys, or index noted ones."""
+    """Another writer and a newly opened store continue; both save keys and index pending keys."""
     at_open.append(lambda store: limit_index(store, put_items=1 if put else 60, slice_bytes=1))
     survivor, died, step = open_store(), True, 0
     fill(survivor, 3)

@@ -1,4 +1,4 @@
-"""What is kept of the key index after a crash, a loss or damage: the rest is rebuilt."""
+"""After a crash, a loss or damage the invalid part of the key index is rebuilt."""
 
 import pytest
 from pyrocket import Store
@@ -9,7 +9,7 @@ from support.keyed import OFF, check_queries, checkpointed, contents, crash, fil
 from support.stores import log_files, overwrite, reboot
 
 
-def test_after_a_crash_full_files_of_the_checkpoint_are_kept_and_the_rest_rebuilt(
+def test_after_a_crash_full_files_before_the_checkpoint_are_kept_and_the_rest_is_rebuilt(
     eager, open_store, path, clock
 ):
     store = open_store()
@@ -25,12 +25,12 @@ def test_after_a_crash_full_files_of_the_checkpoint_are_kept_and_the_rest_rebuil
     assert len(names) > len(kept) + 2
     crash(store, path)
     for name in names[len(kept) :]:
-        # The part of it that has reached the disk.
+        # The part of the file that has reached the disk.
         data = index_of(path).path(name).read_bytes()
         index_of(path).path(name).write_bytes(data[:40] + bytes(len(data) - 40))
     store = open_store(config=OFF)
     survivors = index_of(path).names()
-    # All but the last end at one time; only of the first is it sure that it was there.
+    # All files except the last have the same end time; only the first is known to have existed.
     assert survivors == kept[: len(survivors)]
     assert survivors
     assert checkpointed(path) == index_of(path).full_until()
@@ -42,8 +42,10 @@ def test_after_a_crash_full_files_of_the_checkpoint_are_kept_and_the_rest_rebuil
     check_queries(store, 221)
 
 
-def test_files_built_in_place_of_lost_ones_are_not_durable_for_their_times(eager, open_store, path):
-    """They end when the lost ones ended, which the checkpoint knew to be durable."""
+def test_files_that_replace_lost_files_are_not_durable_because_of_their_times(
+    eager, open_store, path
+):
+    """They have the end times of the lost files, which were durable at the checkpoint."""
     store = open_store()
     fill(store)
     store.close()
@@ -59,10 +61,10 @@ def test_files_built_in_place_of_lost_ones_are_not_durable_for_their_times(eager
     check_queries(store, 101)
 
 
-def test_a_java_broker_s_checkpoint_of_files_that_are_not_durable_is_not_trusted(
+def test_a_brokers_checkpoint_of_files_that_are_not_durable_is_not_trusted(
     eager, open_store, path, clock
 ):
-    """It rewrites the checkpoint before it finds our lock; our own copy has earlier times."""
+    """A broker rewrites the checkpoint before it tries our lock; our own copy has earlier times."""
     store = open_store()
     fill(store)
     clock.now += 5000
@@ -76,7 +78,7 @@ def test_a_java_broker_s_checkpoint_of_files_that_are_not_durable_is_not_trusted
     check_queries(store, 100)
 
 
-def test_items_after_the_end_of_a_truncated_log_are_dropped(eager, open_store, path):
+def test_items_after_the_end_of_a_truncated_log_are_deleted(eager, open_store, path):
     store = open_store()
     fill(store)
     cut = store.read("t", 0, 40)[0].physical_offset
@@ -121,7 +123,7 @@ def test_lost_files_are_rebuilt(eager, open_store, path, lost, booted):
     check_queries(store, 101)
 
 
-def test_files_lost_under_an_open_store_are_rebuilt(eager, store, path):
+def test_files_lost_while_the_store_is_open_are_rebuilt(eager, store, path):
     fill(store)
     for name in index_of(path).names():
         index_of(path).path(name).unlink()
@@ -132,7 +134,9 @@ def test_files_lost_under_an_open_store_are_rebuilt(eager, store, path):
 
 @pytest.mark.parametrize("booted", [True, False])
 @pytest.mark.parametrize("damage", ["length", "header", "empty", "offset"])
-def test_next_writer_drops_a_damaged_file_and_all_after_it(eager, open_store, path, damage, booted):
+def test_the_next_writer_deletes_a_damaged_file_and_all_files_after_it(
+    eager, open_store, path, damage, booted
+):
     store = open_store()
     fill(store)
     store.close()
@@ -163,7 +167,7 @@ def test_next_writer_drops_a_damaged_file_and_all_after_it(eager, open_store, pa
     assert contents(path) == java(store)
 
 
-def test_a_last_file_that_ends_at_no_record_is_dropped(eager, open_store, path):
+def test_a_last_file_that_does_not_end_at_a_record_is_deleted(eager, open_store, path):
     store = open_store()
     fill(store)
     store.close()

@@ -1,6 +1,6 @@
-"""A RocketMQ broker that is to be refused builds an index of its own into ours meanwhile.
+"""A RocketMQ broker that our lock will reject changes our key index before it tries the lock.
 
-It does so before it finds our lock. No key may be missing from an answer, at any time.
+Queries must find all keys at any time.
 """
 
 import os
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open
 
 @pytest.fixture
 def refused(path):
-    """A broker that loads the store from the message with this number on."""
+    """A broker that loads the store and recovers from the message with this number on."""
     all_of_them = []
 
     def begin(store, number, more=0):
@@ -94,8 +94,8 @@ def test_store_opened_later_finds_everything(eager, open_store, path, refused, t
     check_queries(store, 201)
 
 
-def test_what_it_still_builds_is_not_continued(eager, open_store, path, refused):
-    """Two that write into one file would overwrite each other's items."""
+def test_files_that_a_broker_is_still_building_are_not_continued(eager, open_store, path, refused):
+    """Two writers of one file would overwrite each other's items."""
     store, reader = open_store(), open_store(read_only=True)
     fill(store, 200)
     broker = refused(store, 190)
@@ -110,7 +110,7 @@ def test_what_it_still_builds_is_not_continued(eager, open_store, path, refused)
     check_queries(reader, 401)
 
 
-def test_full_files_of_its_own_without_a_gap_are_kept(eager, store, path, refused):
+def test_full_files_of_a_broker_without_a_gap_are_kept(eager, store, path, refused):
     fill(store, 200)
     broker = refused(store, 0, 2)
     kept = len(index_of(path).names())
@@ -141,7 +141,7 @@ def test_a_file_that_our_writer_created_is_continued_by_the_next(eager, open_sto
 
 
 def test_a_broker_s_last_file_is_continued_after_its_clean_shutdown(eager, open_store, path):
-    """It had the store for itself, and has ended."""
+    """The broker had exclusive access and has exited."""
     store = open_store()
     fill(store, 100)
     store.close()
@@ -157,7 +157,7 @@ def test_a_broker_s_last_file_is_continued_after_its_clean_shutdown(eager, open_
     assert contents(path) == java(store)
 
 
-def test_the_index_is_repaired_soon_though_little_is_appended(store, path, refused):
+def test_the_index_is_repaired_soon_even_with_few_appends(store, path, refused):
     limit_index(store, catch_up_bytes=1)
     fill(store, 200)
     limit_index(store)
@@ -201,7 +201,7 @@ def test_a_query_retries_if_files_are_deleted_meanwhile(eager, store, path, monk
     assert times[1] == times[0] - 2
 
 
-def test_query_reads_the_log_if_files_never_stay(eager, store, monkeypatch):
+def test_a_query_reads_the_log_if_files_are_always_deleted(eager, store, monkeypatch):
     fill(store, 200)
 
     def disturbed(index, wanted, begin, end, files):
@@ -213,8 +213,8 @@ def test_query_reads_the_log_if_files_never_stay(eager, store, monkeypatch):
     check_queries(store, 200)
 
 
-def test_unrecovered_directory_is_judged_by_our_own_checkpoint(eager, open_store, path, clock):
-    """A refused broker moves the other one on, for files that are not durable."""
+def test_an_unrecovered_store_is_checked_with_our_own_checkpoint(eager, open_store, path, clock):
+    """A rejected broker advances its own checkpoint although its files are not durable."""
     store = open_store()
     fill(store, 200)
     store.close(clean=False)

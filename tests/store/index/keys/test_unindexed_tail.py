@@ -1,4 +1,4 @@
-"""The end of the log that is not indexed: searched once, at any size."""
+"""The unindexed end of the log: searched once, at any size."""
 
 import numpy as np
 import pytest
@@ -21,12 +21,12 @@ def some(open_store):
 
 
 def search(tail, key, *given):
-    """Where messages may be that have the key, newest first."""
+    """Return log offsets of messages that may have the key, newest first."""
     return tail.search(np.array([key_hash("t", key)]), *given)[::-1].tolist()
 
 
 @pytest.mark.parametrize("kept", [0, 30, 10**6])
-def test_keys_that_do_not_fit_in_memory_are_still_found(some, kept):
+def test_keys_that_exceed_the_cache_are_found(some, kept):
     log, offsets, end = some
     tail = UnindexedTail(log, kept_items=kept)
     for _ in range(3):
@@ -35,7 +35,7 @@ def test_keys_that_do_not_fit_in_memory_are_still_found(some, kept):
         assert search(tail, "k3", offsets[0], end, 1) == [offsets[3]]
 
 
-def test_search_continues_from_where_it_ended(some, monkeypatch):
+def test_a_search_continues_at_the_end_of_the_last_one(some, monkeypatch):
     log, offsets, _ = some
     tail, walked = UnindexedTail(log), []
     real = key_search.walk
@@ -78,7 +78,7 @@ def test_log_that_ends_early_is_damaged_unless_its_end_is_unknown(some, path):
     assert found == offsets[49::-1]
 
 
-def test_a_start_that_was_cleaned_away_is_skipped(some, path):
+def test_a_start_deleted_by_cleaning_is_skipped(some, path):
     log, offsets, end = some
     for file in log_files(path)[:2]:
         file.unlink()
@@ -86,6 +86,6 @@ def test_a_start_that_was_cleaned_away_is_skipped(some, path):
     assert found == [offset for offset in offsets if offset >= 3 * 4096][::-1]
 
 
-def test_readers_look_only_as_far_as_is_dispatched(some, path):
+def test_readers_search_only_dispatched_messages(some, path):
     with Store.open(path, read_only=True, config=SMALL) as reader:
         assert len(reader.lookup.query("t", "k", max_messages=1000)) == 100
