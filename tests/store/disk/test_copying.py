@@ -1,4 +1,4 @@
-"""Files in a second place: the same bytes, and holes stay holes."""
+"""Copies of files have the same bytes, and holes stay holes."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def sparse(tmp_path):
-    """64 MiB, of which two places have been written."""
+    """A file of 64 MiB of which two parts have been written."""
     path = tmp_path / "sparse"
     with path.open("wb") as file:
         file.truncate(64 * MIB)
@@ -47,7 +47,7 @@ def test_bytes_after_the_end_read_as_zeros(sparse, tmp_path):
     assert copied.rstrip(b"\0") == bytes(5 * MIB) + b"mid"
 
 
-def test_a_file_is_linked_and_copied_where_links_are_impossible(sparse, tmp_path, monkeypatch):
+def test_a_file_is_linked_or_copied_if_links_are_impossible(sparse, tmp_path, monkeypatch):
     copies = Copies()
     copies.link(sparse, tmp_path / "link")
     copies.sync_links()

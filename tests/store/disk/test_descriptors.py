@@ -1,4 +1,4 @@
-"""No descriptor stays open: after any number of openings there are as many as before."""
+"""Operations close all their descriptors."""
 
 import errno
 import mmap
@@ -68,7 +68,7 @@ def test_operations_on_one_open_store_leave_no_descriptor(path, tmp_path):
             store.clean(total_bytes=8192)
             store.flush()
 
-        for number in range(3):  # The log's last window is kept, and its descriptor with it.
+        for number in range(3):  # The log's last window stays mapped, and its descriptor open.
             work(number)
         before = len(descriptors())
         for number in range(3, 3 + TIMES):
@@ -76,8 +76,8 @@ def test_operations_on_one_open_store_leave_no_descriptor(path, tmp_path):
         assert len(descriptors()) <= before
 
 
-def test_a_queue_in_use_while_a_reader_notices_other_topics_leaves_none(tmp_path):
-    """The reader closes the files of all queues then, and a thread that appends uses one."""
+def test_a_queue_in_use_while_a_reader_detects_new_topics_leaves_no_descriptor(tmp_path):
+    """The reader then closes the files of all queues, one of which an appending thread uses."""
     before = descriptors()
     with filled(tmp_path / "store") as store:
         queue = inner(store).writer.files.queues.get("t", 0)
@@ -89,7 +89,7 @@ def test_a_queue_in_use_while_a_reader_notices_other_topics_leaves_none(tmp_path
 
 
 def test_a_file_that_another_process_deleted_is_closed(tmp_path):
-    """An open descriptor would keep its space on the disk."""
+    """An open descriptor would keep the file's disk space in use."""
     filled(tmp_path / "store").close()
     before = descriptors()
     with Store.open(tmp_path / "store", read_only=True) as store:
@@ -117,7 +117,7 @@ def test_a_failed_operation_leaves_no_descriptor(path, monkeypatch, name, number
 
 
 @pytest.mark.parametrize("maps", [0, 1])
-def test_without_address_space_a_smaller_window_is_mapped_and_then_the_limit_is_named(
+def test_with_little_address_space_a_smaller_window_is_mapped_or_the_limit_is_reported(
     tmp_path, monkeypatch, maps
 ):
     real, tried = mmap.mmap, []

@@ -1,4 +1,4 @@
-"""Fixed-size files under one growing offset."""
+"""Fixed-size files that form one sequence of bytes."""
 
 import os
 
@@ -47,7 +47,7 @@ def test_write_and_read_back_across_many_files(run):
         run.read(8 * SIZE, 1)
 
 
-def test_window_holds_what_was_asked_for_and_outlives_the_run(run):
+def test_a_window_has_the_requested_bytes_and_stays_valid_after_the_queue_is_closed(run):
     run.create(0)
     run.write(100, b"hello")
     buffer, base = run.window(100, 5)
@@ -58,7 +58,7 @@ def test_window_holds_what_was_asked_for_and_outlives_the_run(run):
 
 
 @pytest.mark.parametrize("name", ["x", file_name(1), file_name(SIZE - 1), file_name(0) + ".tmp"])
-def test_foreign_names_are_refused_by_name(run, tmp_path, name):
+def test_foreign_names_are_rejected_with_an_error_that_names_them(run, tmp_path, name):
     run.create(0)
     (tmp_path / "run" / name).touch()
     with pytest.raises(StoreDamagedError, match=name) as caught:
@@ -79,7 +79,7 @@ def test_file_replaced_by_another_process_is_opened_again(run, tmp_path):
 
 
 def test_a_file_that_another_process_deleted_is_created_again(run, tmp_path):
-    """A writer whose append failed kept files open that the next writer deleted."""
+    """A writer whose append failed has files open that the next writer deletes."""
     other = FileQueue(tmp_path / "run", SIZE, tmp_path / "tmp")
     run.create(0)
     run.write(0, b"old")
@@ -90,7 +90,7 @@ def test_a_file_that_another_process_deleted_is_created_again(run, tmp_path):
     other.close()
 
 
-def test_a_short_file_is_an_error_and_not_a_crash(run, tmp_path):
+def test_a_short_file_is_an_error_rather_than_a_crash(run, tmp_path):
     run.create(0)
     os.truncate(tmp_path / "run" / file_name(0), 100)
     with pytest.raises(StoreDamagedError, match="shorter"):
@@ -108,7 +108,7 @@ def test_zeroing_keeps_holes(run, tmp_path):
     big.close()
 
 
-def test_failed_creation_leaves_neither_file_nor_draft(run, tmp_path, monkeypatch):
+def test_a_failed_creation_leaves_no_file_and_no_incomplete_file(run, tmp_path, monkeypatch):
     for name in ("set_length", "write_at", "rename"):
         with monkeypatch.context() as patch:
             patch.setattr(io, name, lambda *given: (_ for _ in ()).throw(OSError(28, "full")))
@@ -118,7 +118,7 @@ def test_failed_creation_leaves_neither_file_nor_draft(run, tmp_path, monkeypatc
         assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_many_files_take_few_descriptors(run):
+def test_many_files_need_few_descriptors(run):
     for start in range(0, 64 * SIZE, SIZE):
         run.create(start)
         run.write(start, b"x")
@@ -170,7 +170,7 @@ LOCAL += ["fuse.fuse-overlayfs", "fuse.grpcfuse", "fuse.osxfs", "fuse.lxcfs", "f
 
 
 def mounted(path, monkeypatch, kind):
-    """Fake a mount table in which `path` is on this kind, or kind and source."""
+    """Fake a mount table with a mount of this kind, or kind and source, for `path`."""
     device = path.stat().st_dev
     place = f"{os.major(device)}:{os.minor(device)}"
     kind = kind if " " in kind else f"{kind} host:/x"
@@ -179,7 +179,7 @@ def mounted(path, monkeypatch, kind):
 
 
 @pytest.mark.parametrize("kind", SHARED)
-def test_network_file_system_is_refused(tmp_path, monkeypatch, kind):
+def test_network_file_systems_are_rejected(tmp_path, monkeypatch, kind):
     mounted(tmp_path, monkeypatch, kind)
     with pytest.raises(UnsupportedError, match=kind.split()[-1]) as caught:
         refuse_network_file_system(tmp_path)
@@ -193,7 +193,7 @@ def test_local_file_systems_are_accepted(tmp_path, monkeypatch, kind):
 
 
 def test_nothing_is_written_without_io(tmp_path, monkeypatch):
-    """If `io` refuses everything, an attempt to create a store leaves no file."""
+    """If all functions of `io` fail, an attempt to create a store leaves no file."""
     for name in ("write_at", "rename", "set_length", "make_directory"):
         monkeypatch.setattr(io, name, lambda *given: (_ for _ in ()).throw(OSError(30, "no")))
     with pytest.raises(StoreUnavailableError, match="could not be written"):

@@ -1,4 +1,4 @@
-"""Lengths and names of files show their right size, whichever of them is odd."""
+"""The file size is inferred from lengths and names even if some of them are wrong."""
 
 import pytest
 from pyrocket.disk.file_sizes import other_size, usual_size
@@ -12,7 +12,7 @@ def is_size(size):
 
 
 def folders(root, *files_of_each):
-    """Folders with files (start, length)."""
+    """Create folders with files (start, length)."""
     for number, files in enumerate(files_of_each):
         folder = root / str(number)
         folder.mkdir()
@@ -47,7 +47,7 @@ def test_the_size_is_the_one_with_the_fewest_contradictions(tmp_path, case):
     assert other_size(made, S, is_size=is_size) == 0
 
 
-def test_preferred_size_counts_if_files_do_not_show_it(tmp_path):
+def test_the_preferred_size_is_used_if_files_are_inconclusive(tmp_path):
     made = list(folders(tmp_path, [(0, S // 2)], [(0, S)]))
     assert usual_size(made, S // 2, is_size=is_size) == S // 2
     assert usual_size(made, 3 * S, is_size=is_size) == S, "no file has that"
@@ -68,7 +68,7 @@ def test_only_all_files_together_contradict_a_size(tmp_path):
 @pytest.mark.parametrize(
     ("length", "denied"), [(2 * S, True), (S // 2, False), (2 * S + 10, False)]
 )
-def test_a_single_short_file_denies_nothing(tmp_path, length, denied):
-    """It may have been cut, or something appended to it."""
+def test_a_single_short_file_does_not_contradict_a_size(tmp_path, length, denied):
+    """The file may have been truncated or extended."""
     found = other_size(folders(tmp_path, [(0, length)]), S, is_size=is_size)
     assert bool(found) == denied

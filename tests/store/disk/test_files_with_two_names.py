@@ -1,4 +1,4 @@
-"""Files with a second name, a wrong time, no length, or stale pages in the page cache."""
+"""Files with a second hard link, a wrong time, no length, or stale cached pages."""
 
 import os
 from dataclasses import replace
@@ -35,7 +35,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def linked(run, tmp_path):
-    """A file of the run and its second name, as a snapshot gives it."""
+    """Create a file of the queue and a second hard link, as a snapshot does."""
     run.create(0)
     run.write(5, b"old")
     run.write(SIZE - 3, b"end")
@@ -66,8 +66,8 @@ def test_zeroing_an_empty_range_does_not_change_a_shared_file(run, linked):
     assert other.read_bytes().endswith(b"end")
 
 
-def test_others_notice_that_a_file_was_replaced(run, linked, tmp_path):
-    """The copy has its first name, but a snapshot keeps the old file alive."""
+def test_readers_detect_that_a_file_was_replaced(run, linked, tmp_path):
+    """The copy has the file's name, while a snapshot still links to the old file."""
     reader = FileQueue(tmp_path / "run", SIZE, tmp_path / "tmp", writable=False)
     assert reader.read(5, 3) == b"old"
     run.write(5, b"new")
@@ -78,7 +78,7 @@ def test_others_notice_that_a_file_was_replaced(run, linked, tmp_path):
     reader.close()
 
 
-def test_a_recovery_leaves_a_snapshot_as_it_is(path, tmp_path, open_store):
+def test_a_recovery_does_not_change_a_snapshot(path, tmp_path, open_store):
     filled(path, count=150).close(clean=False)
     shared = {}
     for number, file in enumerate([*log_files(path), *queue_files(path)]):
@@ -93,7 +93,7 @@ def test_a_recovery_leaves_a_snapshot_as_it_is(path, tmp_path, open_store):
 
 
 def overwrite_copy(file, data, at):
-    """Damage a file, but not its second name."""
+    """Damage a file, but not its hard link."""
     content = file.read_bytes()
     file.unlink()
     file.write_bytes(content)
@@ -101,7 +101,7 @@ def overwrite_copy(file, data, at):
 
 
 def test_rebuilt_queues_have_the_times_of_their_last_messages(path, open_store, clock):
-    """RocketMQ 4.x looks up times by those of the files."""
+    """RocketMQ 4.x uses the times of files for lookups by time."""
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
     for number in range(35):
@@ -118,7 +118,7 @@ def test_rebuilt_queues_have_the_times_of_their_last_messages(path, open_store, 
     assert log_files(path)[-1].stat().st_mtime_ns // 1_000_000 == stored[34]
 
 
-def test_recovery_changes_no_queue_file_that_is_right(path, open_store):
+def test_recovery_does_not_change_correct_queue_files(path, open_store):
     filled(path, count=150).close()
     reboot(path)
     open_store().close()
@@ -130,8 +130,8 @@ def test_recovery_changes_no_queue_file_that_is_right(path, open_store):
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
-def test_last_files_without_a_byte_were_never_begun(path, clean):
-    """RocketMQ from 5.1.3 on leaves and removes such files."""
+def test_empty_files_at_the_end_are_deleted(path, clean):
+    """RocketMQ leaves such files, and deletes them since 5.1.3."""
     filled(path).close(clean=clean)
     begun = [log_files(path)[-1], queue_files(path)[-1]]
     sizes = SMALL.log_file_bytes, SMALL.queue_file_bytes
@@ -148,7 +148,7 @@ def test_last_files_without_a_byte_were_never_begun(path, clean):
 
 
 @pytest.mark.parametrize("length", [20, 199, 400])
-def test_a_queue_file_of_another_length_is_named(path, length):
+def test_a_queue_file_of_the_wrong_length_is_reported(path, length):
     filled(path).close(clean=False)
     last = queue_files(path)[-1]
     os.truncate(last, length)
@@ -160,7 +160,7 @@ def test_a_queue_file_of_another_length_is_named(path, length):
 
 
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue/t/0"])
-def test_a_folder_in_a_files_place_is_named(path, folder):
+def test_a_folder_in_place_of_a_file_is_reported(path, folder):
     filled(path).close(clean=False)
     names = sorted((path / folder).iterdir())
     step = int(names[-1].name) - int(names[-2].name)
@@ -177,8 +177,8 @@ def test_queue_file_missing_in_the_middle_is_created_again(path, open_store):
     assert bodies(open_store())[0] == numbered(60)
 
 
-def test_a_record_damaged_after_a_clean_end_is_not_taken_for_a_torn_tail(path):
-    """The messages after it were acknowledged, and their queue has their entries."""
+def test_a_record_damaged_after_a_clean_shutdown_is_not_mistaken_for_a_torn_tail(path):
+    """The messages after it were acknowledged, and the queue has their entries."""
     filled(path, count=40).close()
     with Store.open(path, read_only=True) as reader:
         offset = reader.read("t", 0, 37)[0].physical_offset
@@ -198,7 +198,7 @@ def test_a_record_damaged_after_a_clean_end_is_not_taken_for_a_torn_tail(path):
 
 
 class LyingCache:
-    """A kernel that calls pages clean after an fsync of theirs has failed."""
+    """Simulates a kernel that marks pages as clean after a failed fsync."""
 
     def __init__(self, monkeypatch):
         self.breaks, self._on_disk, self._lost = None, {}, set()
@@ -240,7 +240,7 @@ def test_recovery_from_a_failed_fsync_trusts_only_the_disk(path, open_store, mon
     assert again.append(message(b"next")).queue_offset == 5
 
 
-def test_an_fsync_that_fails_in_a_recovery_is_named(path, open_store, monkeypatch):
+def test_an_fsync_that_fails_in_a_recovery_is_reported(path, open_store, monkeypatch):
     filled(path).close(clean=False)
     reboot(path)
     LyingCache(monkeypatch).breaks = "consumequeue"

@@ -1,4 +1,4 @@
-"""Waiting for another process: woken when it releases the lock, and never asleep for long."""
+"""Processes that wait for a lock wake when it is released and never sleep for long."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ def word(tmp_path):
 
 @pytest.fixture
 def sleeps_long(monkeypatch):
-    """Sleep for long: a process that is not woken is late."""
+    """Allow long sleeps, so that a process that is not woken is late."""
     monkeypatch.setattr(futex.SharedEvent, "longest_sleep_ns", 20 * 10**9)
 
 
@@ -72,7 +72,7 @@ def test_only_sleepers_of_the_notified_kind_wake(word, sleeps_long):
         one.start()
     asleep.wait()
     began = time.monotonic()
-    time.sleep(2)  # Both are asleep by now.
+    time.sleep(2)  # Both are asleep now.
     ours.notify(kinds=2)
     sleepers[1].join()
     assert awake == [2]
@@ -109,7 +109,7 @@ def test_write_lock_passes_to_the_next_process_at_once(tmp_path, sleeps_long):
         ]
         for one in waiting:
             one.start()
-        # Both are asleep by now, or soon.
+        # Both are asleep now or soon.
         time.sleep(0.1)
         began = time.monotonic()
     for one in waiting:

@@ -1,4 +1,4 @@
-"""Symbolic links in a store: refused by name, and nothing outside the store is ever changed."""
+"""Symbolic links in a store are rejected, and files outside of the store are never changed."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def full(tmp_path_factory):
 
 
 def plant(path, name, canary):
-    """Move what has the name out of the store and put a link to it in its place."""
+    """Move a file or folder out of the store and replace it with a link."""
     canary.mkdir()
     shutil.move(path / name, canary / "kept")
     (path / name).symlink_to(canary / "kept")
@@ -36,7 +36,7 @@ def linked_names(path):
     return [one.file for one in verify(path).findings if one.code == "STORE_LINKED"]
 
 
-def test_linked_name_is_refused_and_its_target_unchanged(full, tmp_path):
+def test_a_link_is_rejected_and_its_target_is_not_changed(full, tmp_path):
     for number, name in enumerate(sorted({*names_of(full)} - {*ALLOWED})):
         path, canary = tmp_path / f"store-{number}", tmp_path / f"canary-{number}"
         shutil.copytree(full, path)
@@ -54,7 +54,7 @@ def test_linked_name_is_refused_and_its_target_unchanged(full, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["pyrocket", "pyrocket/tmp", "pyrocket/state", "abort", "lock"])
-def test_a_link_to_nothing_is_refused_by_name(path, name):
+def test_a_broken_link_is_rejected_with_an_error_that_names_it(path, name):
     filled(path).close()
     if (path / name).is_dir():
         shutil.rmtree(path / name)
@@ -70,12 +70,12 @@ def test_a_link_to_nothing_is_refused_by_name(path, name):
 @pytest.mark.parametrize(
     "name", ["pyrocket", "pyrocket/tmp", "pyrocket/timers", "pyrocket/staging", "config"]
 )
-def test_a_link_that_is_planted_while_a_store_is_open_is_not_followed(path, tmp_path, clock, name):
+def test_a_link_created_while_a_store_is_open_is_not_followed(path, tmp_path, clock, name):
     canary = tmp_path / "canary"
     store = filled(path, clock=clock)
     with_timers(store, clock)
     publish(store, 0, [b"sunk"])
-    # The store has files in it open, and may write to those.
+    # The store has open files in the folder and may write to them.
     shutil.copytree(path / name, path / "copy")
     shutil.rmtree(path / name)
     canary.mkdir()
@@ -101,7 +101,7 @@ def test_a_link_that_is_planted_while_a_store_is_open_is_not_followed(path, tmp_
         assert str(path / name) in codes["STORE_LINKED"]
 
 
-def test_folders_on_another_disk_are_linked_as_rocketmq_lays_them_out(path, tmp_path):
+def test_folders_that_rocketmq_allows_on_another_disk_may_be_links(path, tmp_path):
     filled(path).close()
     for name in ALLOWED:
         shutil.move(path / name, tmp_path / f"other-{name}")
@@ -135,7 +135,7 @@ def test_the_path_of_a_store_may_be_a_link(path, tmp_path):
 @as_root
 @pytest.mark.parametrize("name", ALLOWED)
 @pytest.mark.parametrize("of", ["link", "target"])
-def test_allowed_link_of_another_user_is_refused(path, tmp_path, name, of):
+def test_an_allowed_link_of_another_user_is_rejected(path, tmp_path, name, of):
     with filled(path) as store:
         store.append(Message(topic="t", body=b"x", keys="k"))
     plant(path, name, tmp_path / "canary")
@@ -154,13 +154,13 @@ def test_allowed_link_of_another_user_is_refused(path, tmp_path, name, of):
 
 @pytest.fixture
 def removed_at_the_end(path):
-    """A tree that is left would be too deep for pytest."""
+    """Remove trees that are too deep for pytest."""
     yield
     subprocess.run(["rm", "-rf", path], check=True)
 
 
 def test_a_deep_tree_in_the_scratch_folder_is_removed(path, removed_at_the_end):
-    """However deep: neither the stack nor the number of open files bounds it."""
+    """Neither the stack nor the number of open files limits the depth."""
     filled(path).close()
     scratch = os.open(path / "pyrocket/tmp", os.O_RDONLY)
     at = scratch

@@ -1,4 +1,4 @@
-"""Writer sessions and the write lock within one process; `tests/crash` has several."""
+"""Writer sessions and the write lock within one process; `tests/crash` has several processes."""
 
 import threading
 import time
@@ -87,7 +87,7 @@ def test_write_lock_has_one_holder_at_a_time(turns, same):
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["one-object", "two-objects"])
-def test_lock_timeout_names_the_holder(turns, same):
+def test_a_lock_timeout_reports_the_holder(turns, same):
     one = turns()
     other = one if same else turns()
     with one.hold(1000):

@@ -1,6 +1,6 @@
-"""However long the log is, only a window of it is mapped at a time.
+"""Only a window of the log is mapped at a time, however long the log is.
 
-Spark's workers have little room for addresses: the third map of a whole log file fails there.
+Spark's workers have little address space: mapping a third complete log file fails there.
 """
 
 import mmap
@@ -23,7 +23,7 @@ MAX = 64 * 1024 * 1024
 
 @pytest.fixture
 def maps(monkeypatch):
-    """The lengths of all maps of the log's files that are made from here on."""
+    """Record the lengths of all mappings of log files from here on."""
     lengths = []
 
     def recorded(descriptor, length, **how):
@@ -37,7 +37,7 @@ def maps(monkeypatch):
 
 @pytest.fixture
 def long_log(path):
-    """Two queues, alternating, in half a log file; their keys are not indexed."""
+    """Messages of two alternating queues in half a log file, without indexed keys."""
     config = SMALL.with_sizes(log_file_bytes=LOG_FILE, queue_file_entries=10_000, key_index=False)
     with filled(path, 0, config=config) as store:
         store.topics.update("t", read_queues=2, write_queues=2)

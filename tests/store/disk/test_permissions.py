@@ -1,4 +1,4 @@
-"""Stores of several users: modes that a shared folder passes on, and errors for the others."""
+"""Stores of several users: modes inherited from a shared folder, and errors for other users."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ with Store.open(path, read_only=True) as store:
 
 @pytest.fixture
 def place():
-    """A folder that other users can reach, which pytest's own are not."""
+    """A folder that other users can access, unlike pytest's folders."""
     folder = Path(tempfile.mkdtemp(prefix="pyrocket-"))
     folder.chmod(0o755)
     yield folder
@@ -58,9 +58,9 @@ def place():
 
 
 def run_as(user, script, *arguments, groups=(), umask=0o022):
-    """Run a script as a user; return (exit code, what it printed).
+    """Run a script as a user; return (exit code, output).
 
-    It becomes that user when all is imported: others may not reach the interpreter.
+    The script changes the user after its imports: other users may not access the interpreter.
     """
     become = (
         f"os.umask({umask}); os.setgroups({list(groups)}); os.setgid({user}); os.setuid({user})"
@@ -77,22 +77,22 @@ def run_as(user, script, *arguments, groups=(), umask=0o022):
 
 
 def test_an_option_for_the_directory(tmp_path):
-    """The directory gets the mode; what is made in it follows the umask without the group bit."""
+    """Only the directory gets the mode; without the group bit, the umask applies to new files."""
     Store.open(tmp_path / "s", create=True, config=StoreConfig(dir_mode=0o750)).close()
     assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o750
-    # An existing store is left as it is.
+    # An existing store is not changed.
     Store.open(tmp_path / "s", create=True, config=StoreConfig(dir_mode=0o2770)).close()
     assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o750
 
 
 @pytest.mark.parametrize("mode", [0, 0o077, 0o660, 0o1777, 0o17000, -1])
-def test_modes_without_the_owner_are_refused(mode):
+def test_modes_without_the_owner_are_rejected(mode):
     with pytest.raises(OptionError, match="dir_mode"):
         StoreConfig(dir_mode=mode)
 
 
 def modes(path):
-    """The modes of all folders, and of all files."""
+    """Return the modes of all folders, and of all files."""
     found = [(entry.is_dir(), stat.S_IMODE(entry.lstat().st_mode)) for entry in path.rglob("*")]
     return {mode for folder, mode in found if folder}, {
         mode for folder, mode in found if not folder
@@ -130,7 +130,7 @@ def test_everything_in_a_shared_directory_is_the_groups(tmp_path, mode, umask, f
 
 @as_root
 def test_two_users_of_a_group_share_a_store(place):
-    """Each user rolls over files, recovers, cleans and commits in the other's files."""
+    """Each user creates files, and recovers, cleans and commits with files of the other user."""
     store = place / "store"
     store.mkdir()
     os.chown(store, ANN, GROUP)
@@ -139,7 +139,7 @@ def test_two_users_of_a_group_share_a_store(place):
         code, told = run_as(user, WRITE, store, 40 * turn, groups=[GROUP], umask=0o077)
         assert code == 0, told
         if turn == 1:
-            # As after a loss of power: the other one recovers.
+            # As after a power loss: the other user recovers.
             run_as(BEN, "reboot(path)", store, groups=[GROUP])
     assert {entry.stat().st_gid for entry in store.rglob("*")} == {GROUP}
     assert {entry.stat().st_uid for entry in store.rglob("*")} == {ANN, BEN}
@@ -149,7 +149,7 @@ def test_two_users_of_a_group_share_a_store(place):
 
 
 @as_root
-def test_a_reader_of_another_user_needs_no_more_than_reading(place):
+def test_a_reader_of_another_user_needs_only_read_permission(place):
     with filled(place / "store"):
         pass
     assert run_as(STRANGER, READ, place / "store") == (0, "40\n")
@@ -157,7 +157,7 @@ def test_a_reader_of_another_user_needs_no_more_than_reading(place):
 
 @as_root
 @pytest.mark.parametrize("action", ["append", "create", "stage"])
-def test_permission_error_names_the_owner_of_the_store(place, action):
+def test_a_permission_error_contains_the_owner_of_the_store(place, action):
     with filled(place / "store"):
         pass
     script = {
@@ -176,7 +176,7 @@ def test_permission_error_names_the_owner_of_the_store(place, action):
 
 
 def deny(monkeypatch, part):
-    """Refuse to open files with this part in their path, as a kernel would."""
+    """Deny opening files with this part in their path, as a kernel would."""
 
     real = io.open_file
 
@@ -194,7 +194,7 @@ def deny(monkeypatch, part):
     [("/commitlog/", "PERMISSION_DENIED"), ("/consumequeue/", "QUEUES_NOT_WRITTEN")],
 )
 def test_a_writer_reads_files_that_it_may_not_write(tmp_path, monkeypatch, part, code):
-    """A write to them fails, until it may write them."""
+    """A write to these files fails until the permission is granted."""
     filled(tmp_path / "s").close()
     real = io.open_file
 
@@ -216,7 +216,7 @@ def test_a_writer_reads_files_that_it_may_not_write(tmp_path, monkeypatch, part,
 
 
 @pytest.mark.parametrize("part", ["/commitlog/", "/consumequeue/", "/config/topics.json"])
-def test_reading_without_permission_is_reported_by_name(tmp_path, monkeypatch, part):
+def test_reading_without_permission_is_reported_with_the_file(tmp_path, monkeypatch, part):
     filled(tmp_path / "s").close()
     with Store.open(tmp_path / "s", read_only=True) as store:
         deny(monkeypatch, part)
@@ -228,7 +228,7 @@ def test_reading_without_permission_is_reported_by_name(tmp_path, monkeypatch, p
 @as_root
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue", "config", "index", "pyrocket"])
 @pytest.mark.parametrize("command", ["verify", "repair"])
-def test_a_check_without_permission_is_refused_by_name(place, folder, command):
+def test_a_check_without_permission_is_reported_with_the_file(place, folder, command):
     with filled(place / "store") as store:
         store.append(Message(topic="t", body=b"x", keys="k"))
     (place / "store" / folder).chmod(0o700)
@@ -239,7 +239,7 @@ def test_a_check_without_permission_is_refused_by_name(place, folder, command):
     assert "Run as the store's owner" in told
 
 
-def test_permission_lost_while_writing_is_named_and_no_message_lost(tmp_path, monkeypatch):
+def test_permission_lost_while_writing_is_reported_and_loses_no_message(tmp_path, monkeypatch):
     with filled(tmp_path / "s", count=3) as store:
         with monkeypatch.context() as patch:
             deny(patch, "/pyrocket/tmp/")
@@ -264,7 +264,7 @@ def test_a_permission_error_without_a_file_keeps_its_reason():
 
 
 def test_another_users_file_gets_the_current_time(tmp_path, monkeypatch):
-    """Only its owner may set another time."""
+    """Only the owner may set another time."""
     file, real = tmp_path / "f", os.utime
     file.touch()
     real(file, (1, 1))

@@ -1,4 +1,4 @@
-"""A path that is not a store: errors for readers and writers describe what it is."""
+"""Errors for a path that is not a store describe the path to readers and writers."""
 
 import re
 
@@ -7,7 +7,7 @@ from pyrocket import Store
 from pyrocket.errors import StoreNotFoundError
 
 PLACES = [
-    # what is there, what it is called, the remedy
+    # files in the folder, their description, the remedy
     (["part-0.parquet", "_SUCCESS"], "Parquet files", "parquet"),
     (["_SUCCESS", "part-0.csv"], "files written by Spark", "directory of its own"),
     (["day=1/part-0.parquet", "day=2/part-1.parquet"], "partitions", "directory of its own"),
@@ -32,7 +32,7 @@ def refused(path, **how):
 
 @pytest.mark.parametrize("how", [{"read_only": True}, {}, {"create": True}])
 @pytest.mark.parametrize(("names", "what", "os_error_remedy"), PLACES)
-def test_a_folder_of_something_else_is_named(tmp_path, names, what, os_error_remedy, how):
+def test_a_folder_with_other_files_is_described(tmp_path, names, what, os_error_remedy, how):
     lay(tmp_path, names)
     before = sorted(tmp_path.rglob("*"))
     error = refused(tmp_path, **how)
@@ -44,7 +44,7 @@ def test_a_folder_of_something_else_is_named(tmp_path, names, what, os_error_rem
 
 @pytest.mark.parametrize("how", [{"read_only": True}, {}, {"create": True}])
 @pytest.mark.parametrize("inside", ["commitlog", "pyrocket", "config", "commitlog/0", "new", "a/b"])
-def test_a_path_inside_a_store_is_named_with_the_store(tmp_path, inside, how):
+def test_the_error_for_a_path_inside_a_store_contains_the_store(tmp_path, inside, how):
     Store.open(tmp_path / "s", create=True).close()
     error = refused(tmp_path / "s" / inside, **how)
     assert error.code == "STORE_PATH"
@@ -53,14 +53,14 @@ def test_a_path_inside_a_store_is_named_with_the_store(tmp_path, inside, how):
 
 
 @pytest.mark.parametrize("how", [{"read_only": True}, {}, {"create": True}])
-def test_the_folder_above_a_store_names_the_store(tmp_path, how):
+def test_the_error_for_the_parent_folder_of_a_store_contains_the_store(tmp_path, how):
     Store.open(tmp_path / "s", create=True).close()
     error = refused(tmp_path, **how)
     assert error.code == "STORE_DIRECTORY_NOT_EMPTY"
     assert error.remedy == f"Use {tmp_path / 's'}."
 
 
-def test_unknown_folder_is_refused_as_a_wrong_path(tmp_path):
+def test_an_unknown_folder_is_rejected_as_a_wrong_path(tmp_path):
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "empty", tmp_path / "missing"):
         error = refused(path)
@@ -68,7 +68,7 @@ def test_unknown_folder_is_refused_as_a_wrong_path(tmp_path):
         assert "Check the path" in error.remedy
 
 
-def test_only_a_part_of_a_folder_of_very_many_files_is_read(tmp_path, monkeypatch):
+def test_only_a_part_of_a_folder_with_very_many_files_is_read(tmp_path, monkeypatch):
     lay(tmp_path, [f"{number}.csv" for number in range(50)])
     monkeypatch.setattr("pyrocket.disk.root_checks._MAX_NAMES", 10)
     assert ".csv" in refused(tmp_path).message

@@ -1,4 +1,4 @@
-"""The shared state: fields are atomic, and valid only where they were written."""
+"""The shared state: fields are atomic, and valid only for the store that they belong to."""
 
 import shutil
 import threading
@@ -25,7 +25,7 @@ def page(place):
     one.close()
 
 
-def test_new_state_is_allocated_and_not_valid(place):
+def test_a_new_state_is_allocated_and_invalid(place):
     assert place.stat().st_size == PAGE_BYTES
     assert place.stat().st_blocks > 0
     assert not SharedState(place, writable=False).is_valid(STORE, LOCK)
@@ -81,8 +81,8 @@ def test_the_state_knows_its_location(page, place, tmp_path):
     assert not page.is_file_at(place)
 
 
-def test_no_reader_sees_half_a_field(page, place):
-    """Two values that differ in every byte, written as fast as can be."""
+def test_readers_never_see_a_half_written_field(page, place):
+    """Two values that differ in every byte are written as fast as possible."""
     values, torn, done = (0, -1), set(), threading.Event()
     reader = SharedState(place, writable=False)
 

@@ -1,4 +1,4 @@
-"""FIFOs, sockets, devices and huge sparse files in a store: refused by name, and none hangs."""
+"""FIFOs, sockets, devices and huge sparse files in a store are reported and never block."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ def full(tmp_path_factory):
 
 @contextmanager
 def in_time():
-    """Fail after a minute: an operation that waits for the other end of a FIFO waits for ever."""
+    """Fail after a minute: waiting for the other end of a FIFO would never end."""
 
     def late(*_):
         raise TimeoutError
@@ -54,14 +54,14 @@ def make_fifo(path):
 
 def make_socket(path):
     with socket.socket(socket.AF_UNIX) as one:
-        # A socket's path is bounded: a short one is used for it.
+        # The length of a socket's path is limited, so use a short path.
         folder = os.open(path.parent, os.O_RDONLY)
         one.bind(f"/proc/self/fd/{folder}/{path.name}")
         os.close(folder)
 
 
 def make_device(path):
-    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero, which never ends
+    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero, which is endless
 
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")
@@ -84,7 +84,7 @@ def test_special_files_never_block(full, tmp_path, make, kind):
         before = descriptors()
         with in_time():
             errors = [
-                # As text: the frames of an error hold what was mapped.
+                # As text: the frames of an error reference mapped buffers.
                 str(error_of(operation, *arguments))
                 for operation, *arguments in [
                     (verify, path),
@@ -113,7 +113,7 @@ def test_special_files_never_block(full, tmp_path, make, kind):
         ("config/topics.json", MAX_FILE_BYTES),
     ],
 )
-def test_a_huge_sparse_file_is_refused_by_its_length(full, tmp_path, name, most):
+def test_a_huge_sparse_file_is_rejected_because_of_its_length(full, tmp_path, name, most):
     path = tmp_path / "store"
     shutil.copytree(full, path)
     (path / f"{name}.bak").unlink(missing_ok=True)
@@ -124,7 +124,7 @@ def test_a_huge_sparse_file_is_refused_by_its_length(full, tmp_path, name, most)
         assert f"at most {most}" in str(error)
 
 
-def test_what_follows_the_page_of_shared_state_is_not_looked_at(full, tmp_path):
+def test_bytes_after_the_shared_state_are_ignored(full, tmp_path):
     path = tmp_path / "store"
     shutil.copytree(full, path)
     for length in (4097, TIB):
@@ -146,7 +146,7 @@ def test_a_huge_index_of_our_own_is_rebuilt_from_the_log(full, tmp_path, name):
         assert verify(path).ok
 
 
-def test_a_file_that_has_just_the_length_of_the_limit_is_read(tmp_path):
+def test_a_file_of_exactly_the_maximum_length_is_read(tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"x" * 10)
     assert read_or_none(file, 10) == b"x" * 10

@@ -1,4 +1,4 @@
-"""Windows of a file of the log: mapped once for many slices, and never longer than they may be."""
+"""Windows of a log file are mapped once for many slices and have a maximum length."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def run(tmp_path):
 
 
 def mappings(run):
-    """Bytes of each mapping of a file of the run in this process, deleted files included."""
+    """Return the sizes of this process's mappings of the queue's files, including deleted files."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     bounds = [line.split()[0].split("-") for line in lines if str(run.folder) in line]
     return [int(end, 16) - int(first, 16) for first, end in bounds]
@@ -42,7 +42,7 @@ def test_windows_near_each_other_are_mapped_once(run):
 
 
 @on_linux
-def test_another_window_replaces_the_one_that_is_kept(run):
+def test_another_window_replaces_the_mapped_window(run):
     run.write(100 * MIB, b"there")
     for at in (0, 50 * MIB, 100 * MIB):
         buffer, base = run.window(at, 5)
@@ -53,7 +53,7 @@ def test_another_window_replaces_the_one_that_is_kept(run):
 
 @on_linux
 @pytest.mark.parametrize("length", [KEPT_BYTES - MIB, KEPT_BYTES, 64 * MIB])
-def test_no_more_is_mapped_than_a_long_window_needs(run, length):
+def test_a_long_window_is_mapped_exactly(run, length):
     first = 3 * HUGE_PAGE_BYTES - 5
     buffer, base = run.window(first, length)
     assert (len(buffer), base) == (length, first)
@@ -89,13 +89,13 @@ def test_a_window_shows_the_current_file(run):
     assert before.to_pybytes() == b"old"
 
 
-def test_a_window_shows_what_is_appended_after_it_was_mapped(run):
+def test_a_window_shows_data_appended_after_mapping(run):
     run.window(0, 10)
     run.write(MIB, b"later")
     assert run.window(MIB, 5)[0].to_pybytes() == b"later"
 
 
-def test_file_truncated_under_a_mapping_raises_an_error(run):
+def test_a_file_truncated_after_mapping_raises_an_error(run):
     run.write(100, b"x")
     run.window(0, MIB)
     os.truncate(run.folder / file_name(0), 100)
@@ -107,7 +107,7 @@ def test_file_truncated_under_a_mapping_raises_an_error(run):
 @on_linux
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="only a tmpfs fills holes on reading")
 def test_holes_around_a_window_stay_holes():
-    """On a tmpfs that is full, touching a hole through a map is SIGBUS."""
+    """Accessing a hole of a full tmpfs through a mapping raises SIGBUS."""
     folder = Path("/dev/shm") / f"pyrocket-window-{os.getpid()}"
     run = FileQueue(folder / "run", SIZE, folder / "tmp")
     try:
@@ -137,8 +137,8 @@ print(base, len(buffer), buffer.to_pybytes()[:5].decode())
 
 
 @on_linux
-def test_where_address_space_is_short_the_window_alone_is_mapped(run):
-    """As under `spark.executor.pyspark.memory`."""
+def test_with_little_address_space_only_the_window_is_mapped(run):
+    """As with `spark.executor.pyspark.memory`."""
     run.write(5 * MIB, b"hello")
     command = [sys.executable, "-c", LIMITED, run.folder, str(SIZE), run.folder.parent / "tmp"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Folders in the place of files, and files in the place of folders, are reported with a remedy."""
+"""Folders in place of files, and files in place of folders, are reported with a remedy."""
 
 import shutil
 
@@ -22,7 +22,7 @@ def sound(path):
 
 
 def swap(place):
-    """Put a file in a folder's place, or a folder in a file's."""
+    """Replace a folder with a file, or a file with a folder."""
     if place.is_dir():
         shutil.rmtree(place)
         place.write_text("mine")
@@ -43,7 +43,7 @@ def use(path, *, read_only):
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("name", FOLDERS + FILES)
-def test_wrong_kind_of_file_is_named_to_readers_and_writers(sound, name, read_only):
+def test_the_wrong_kind_of_file_is_reported_to_readers_and_writers(sound, name, read_only):
     swap(sound / name)
     with pytest.raises(StoreDamagedError) as failure:
         use(sound, read_only=read_only)
@@ -52,7 +52,7 @@ def test_wrong_kind_of_file_is_named_to_readers_and_writers(sound, name, read_on
 
 
 @pytest.mark.parametrize("files", [log_files, queue_files])
-def test_a_folder_among_the_files_of_a_run_is_named(sound, files):
+def test_a_folder_among_the_files_of_a_queue_is_reported(sound, files):
     place = files(sound)[1]
     swap(place)
     with (

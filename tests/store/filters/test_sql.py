@@ -1,4 +1,4 @@
-"""RocketMQ's SQL: which properties match, and which expressions are invalid."""
+"""RocketMQ's SQL: matching properties, and invalid expressions."""
 
 import json
 import pickle
@@ -24,14 +24,14 @@ GOLDEN = {"a": "10", "b": "abc", "n": "-3"}
 
 
 def in_columns(sql, rows):
-    """The result for each row, by columns."""
+    """Return the result for each row, evaluated by columns."""
     blocks = pa.array([encode_properties(row) for row in rows], pa.binary())
     found = sql_columns.matching(parse_sql(sql), PropertyColumns(blocks).column, len(rows))
     return found.tolist()
 
 
 def is_true(sql, properties):
-    """The result of both evaluators for one message."""
+    """Return the result of both evaluators for one message."""
     alone = sql_message.matches(parse_sql(sql), properties)
     assert in_columns(sql, [properties]) == [alone]
     return alone
@@ -96,7 +96,7 @@ def test_false_or_unknown(sql):
 @pytest.mark.parametrize(
     "sql", ["b > 5", "b = 5", "b > a", "a > b", "a = 3 OR b = 5", "NOT b = 'z'", "TRUE = b"]
 )
-def test_a_comparison_that_fails_in_java_never_matches_nor_does_its_negation(sql):
+def test_a_comparison_that_fails_in_rocketmq_never_matches_even_if_negated(sql):
     assert not is_true(sql, GOLDEN)
     assert not is_true(f"NOT ({sql})", GOLDEN)
     assert not is_true(f"{sql} OR b = 'abc'", GOLDEN), "the wrong part comes first"
@@ -183,7 +183,7 @@ def test_negative_zero_is_less_than_zero():
         ("a" + " = 1" * 100, 199, "more than 48"),
     ],
 )
-def test_invalid_sql_is_refused_naming_the_character(sql, at, reason):
+def test_the_error_for_invalid_sql_has_the_position(sql, at, reason):
     with pytest.raises(InvalidInputError) as caught:
         parse_sql(sql)
     assert caught.value.code == "SQL_INVALID"
@@ -216,7 +216,7 @@ PIECES += ["BETWEEN", "CONTAINS", "TRUE", "'", "--", "/*", "*/", "1e", "\n"]
 @given(
     st.one_of(st.text(max_size=30), st.lists(st.sampled_from(PIECES), max_size=60).map(" ".join))
 )
-def test_any_text_is_sql_or_is_refused(sql):
+def test_any_text_is_accepted_or_rejected_as_sql(sql):
     try:
         condition = parse_sql(sql)
     except InvalidInputError:
@@ -224,7 +224,7 @@ def test_any_text_is_sql_or_is_refused(sql):
     assert in_columns(sql, [GOLDEN]) == [sql_message.matches(condition, GOLDEN)]
 
 
-def test_long_list_of_conditions_is_not_deep():
+def test_a_long_list_of_conditions_is_not_nested():
     sql = " OR ".join(f"a = '{number}'" for number in range(5000))
     assert is_true(sql, {"a": "4999"})
     assert not is_true(sql, {"a": "5000"})
@@ -242,7 +242,7 @@ def test_columns_and_single_messages_agree(sql, rows):
 
 @given(EXPRESSIONS, st.lists(PROPERTIES, max_size=6))
 @settings(max_examples=200)
-def test_messages_that_the_hashes_leave_out_would_not_match(sql, rows):
+def test_messages_excluded_by_tags_codes_do_not_match(sql, rows):
     try:
         where = MessageFilter.parse(sql=sql)
     except InvalidInputError:
@@ -253,6 +253,6 @@ def test_messages_that_the_hashes_leave_out_would_not_match(sql, rows):
         assert may_match or not where.matches(row)
 
 
-def test_a_filter_travels_to_other_processes():
+def test_a_filter_can_be_sent_to_other_processes():
     where = MessageFilter.parse(tags="A || B", sql="a > 5 AND b IN ('x')")
     assert pickle.loads(pickle.dumps(where)) == where

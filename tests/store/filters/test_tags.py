@@ -26,13 +26,13 @@ def test_expression_is_split_as_in_rocketmq(expression, tags):
 
 
 @pytest.mark.parametrize("expression", ["||", " || ", " "])
-def test_an_expression_without_a_tag_is_refused(expression):
+def test_an_expression_without_a_tag_is_an_error(expression):
     with pytest.raises(InvalidInputError) as caught:
         parse_tags(expression)
     assert caught.value.code == "TAGS_INVALID"
 
 
-def test_tags_are_compared_whole():
+def test_tags_are_compared_completely():
     where = MessageFilter.parse(tags="A || AaAa")
     assert where.matches({"TAGS": "A"})
     assert not where.matches({"TAGS": "A B"})

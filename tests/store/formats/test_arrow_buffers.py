@@ -1,4 +1,4 @@
-"""Runs of bytes inside a buffer."""
+"""Runs of bytes in a buffer."""
 
 from zlib import crc32
 
@@ -34,13 +34,13 @@ def pieces_of(run):
     return st.lists(st.tuples(st.binary(max_size=3), run), max_size=6)
 
 
-# Arrow keeps up to 12 bytes in another way: short runs, long ones, and both in one array.
+# Arrow stores up to 12 bytes differently: short runs, long runs, and both in one array.
 @given(
     pieces_of(st.binary(max_size=5))
     | pieces_of(st.binary(min_size=11, max_size=14))
     | pieces_of(st.binary(min_size=13, max_size=40))
 )
-def test_runs_are_taken_without_the_gaps(pieces):
+def test_runs_are_copied_without_the_gaps(pieces):
     data, bounds = b"", []
     for gap, run in pieces:
         bounds.append((len(data) + len(gap), len(data) + len(gap) + len(run)))
@@ -55,7 +55,7 @@ def test_runs_are_taken_without_the_gaps(pieces):
 
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.text(max_size=20)), max_size=6))
-def test_text_is_taken_without_the_gaps(pieces):
+def test_text_is_copied_without_the_gaps(pieces):
     data, bounds = b"", []
     for gap, run in pieces:
         first = len(data) + len(gap.encode())
@@ -68,7 +68,7 @@ def test_text_is_taken_without_the_gaps(pieces):
 
 
 @pytest.mark.parametrize(("run", "gap"), [(1024, 120), (1024, 1300), (40, 4000)])
-def test_arrow_allocates_what_long_runs_need_and_no_more(run, gap):
+def test_arrow_allocates_exactly_the_bytes_of_long_runs(run, gap):
     rows = 1000
     data = pa.py_buffer(bytes((run + gap) * rows))
     starts = np.arange(rows) * (run + gap) + gap
@@ -76,12 +76,12 @@ def test_arrow_allocates_what_long_runs_need_and_no_more(run, gap):
     before = pool.total_bytes_allocated()
     runs = binary_runs(data, starts, starts + run)
     assert len(runs) == rows
-    # Offsets take 8 bytes a row while they are made; buffers are padded to 64 bytes.
+    # Offsets take 8 bytes per row while they are computed; buffers are padded to 64 bytes.
     assert pool.total_bytes_allocated() - before <= rows * (run + 8) + 256
 
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 20), (0, 41), (30, 2**31)])
-def test_long_runs_outside_of_the_buffer_are_refused_instead_of_read(first, last):
+def test_long_runs_outside_of_the_buffer_are_an_error(first, last):
     with pytest.raises(IndexError, match="in a buffer of 40 bytes"):
         binary_runs(pa.py_buffer(bytes(40)), np.array([first]), np.array([last]))
 
@@ -105,7 +105,7 @@ def test_malformed_text_is_replaced_as_python_and_java_do(values):
 
 
 @given(st.lists(st.one_of(st.none(), st.text()), max_size=5), st.integers(0, 2), st.integers(0, 2))
-def test_the_bytes_of_a_slice_are_its_own(values, before, after):
+def test_a_slice_returns_only_its_own_bytes(values, before, after):
     array = pa.array(["<"] * before + values + [">>"] * after, pa.string())
     cut = array.slice(before, len(values))
     assert text_bytes(cut).tobytes() == "".join(value or "" for value in values).encode()

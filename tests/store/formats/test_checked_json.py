@@ -1,4 +1,4 @@
-"""Our own JSON files reveal changes since they were written."""
+"""The checksum of our own JSON files detects changes."""
 
 import json
 from contextlib import suppress
@@ -17,7 +17,7 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
-def test_what_is_written_is_read(content):
+def test_encoded_content_is_decoded(content):
     assert decode_own(FILE, encode_own(FILE, content)) == content
 
 
@@ -29,24 +29,24 @@ def test_the_order_of_keys_and_blanks_do_not_matter():
     assert decode_own(FILE, json.dumps(known, indent=1).encode()) == decode_own(FILE, written)
 
 
-def test_the_file_is_json_with_a_checksum_that_others_can_check():
+def test_the_file_is_json_with_a_checksum_that_other_programs_can_verify():
     known = json.loads(encode_own(FILE, {"timed": 7}))
     assert [*known] == ["crc32", "content"]
     content = {"release": "0.1.0", "timed": 7, "version": 1}
     assert known == {"crc32": 1421215926, "content": content}
 
 
-def test_a_file_without_a_version_is_of_the_first():
+def test_a_file_without_a_version_has_the_first_version():
     assert decode_own(FILE, b'{"crc32": 1559483150, "content": {"timed": 7}}') == {"timed": 7}
 
 
-def test_files_of_earlier_versions_are_the_content():
+def test_the_earliest_files_consist_of_the_content_only():
     assert decode_own(FILE, b'{"timed": 7}') == {"timed": 7}
     assert decode_own(FILE, b"[]") == []
 
 
 @given(st.data())
-def test_a_flipped_bit_is_found_or_changes_nothing(data):
+def test_a_flipped_bit_is_detected_or_has_no_effect(data):
     content = {"timed": 1234, "level1": 56, "half": 7}
     file = bytearray(encode_own(FILE, content))
     at = data.draw(st.integers(0, len(file) - 1))

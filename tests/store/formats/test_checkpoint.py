@@ -14,14 +14,14 @@ from support.strategies import INT64
 GOLDEN = Checkpoint(1600000000123, 1600000000100, 0)
 
 
-def test_the_file_is_that_of_java():
+def test_the_file_has_the_bytes_of_rocketmq():
     data = encode_checkpoint(GOLDEN)
     assert data[:24].hex() == "00000174876e807b00000174876e80640000000000000000"
     assert data[24:] == bytes(CHECKPOINT_BYTES - 24)
     assert decode_checkpoint(data) == GOLDEN
 
 
-def test_log_and_queues_are_trusted_up_to_three_seconds_before_the_older_time():
+def test_log_and_queues_are_durable_up_to_three_seconds_before_the_older_time():
     assert GOLDEN.safe_timestamp == 1599999997100
 
 
@@ -32,7 +32,7 @@ def test_a_missing_or_empty_file_guarantees_nothing(data):
 
 
 @given(INT64, INT64, INT64, st.binary(max_size=16))
-def test_what_is_written_is_read_back(log, queues, index, newer):
+def test_encoded_times_are_decoded(log, queues, index, newer):
     checkpoint = Checkpoint(log, queues, index)
     assert decode_checkpoint(encode_checkpoint(checkpoint)) == checkpoint
     # 5.x keeps two more offsets after the three times.

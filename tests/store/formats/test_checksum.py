@@ -1,4 +1,4 @@
-"""Checksums of bodies: the numbers of zlib, whichever library makes them."""
+"""Checksums of bodies equal those of zlib, whichever library computes them."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ LENGTHS = st.one_of(st.integers(0, 300), st.integers(4000, 70_000))
 
 
 @given(LENGTHS, st.integers(0, 255), st.integers(0, 17))
-def test_the_numbers_are_those_of_zlib(length, byte, skip):
+def test_checksums_equal_those_of_zlib(length, byte, skip):
     data = bytes((byte + at * at) % 256 for at in range(length))
     assert crc32(memoryview(data)[skip:]) == zlib.crc32(data[skip:])
 

@@ -12,12 +12,12 @@ from pyrocket.formats import compression
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate, inflate, lacks_flag
 from support.strategies import CODECS, PLAIN_BODIES, compress
 
-# `hello` as other implementations store it, in one uncompressed block.
+# `hello` in one uncompressed block, as other implementations store it.
 LZ4_FRAME = bytes.fromhex("04224d186070730500008068656c6c6f00000000")
 ZSTD_FRAME = bytes.fromhex("28b52ffd200529000068656c6c6f")
 
 
-def test_zlib_at_level_five_gives_the_bytes_of_java():
+def test_zlib_at_level_five_returns_the_same_bytes_as_java():
     assert deflate(b"a" * 5000).hex() == DEFLATED
     assert inflate(bytes.fromhex(DEFLATED), COMPRESSED_FLAGS) == b"a" * 5000
 
@@ -36,7 +36,7 @@ def test_every_compression_type_is_inflated(body, sys_flag):
 
 
 @given(st.binary(), st.sampled_from([0, 0x2, 0x8, 0x300, 0x100]))
-def test_a_body_that_is_not_compressed_stays_as_it_is(body, sys_flag):
+def test_a_body_that_is_not_compressed_is_not_changed(body, sys_flag):
     assert inflate(body, sys_flag) is body
 
 
@@ -55,7 +55,7 @@ def test_body_that_is_not_a_stream_is_reported(body, sys_flag):
 
 
 @given(PLAIN_BODIES, st.sampled_from(list(CODECS)), st.data())
-def test_a_flipped_bit_raises_nothing_but_damage(body, sys_flag, data):
+def test_a_flipped_bit_only_raises_store_damaged_errors(body, sys_flag, data):
     stored = bytearray(compress(body, sys_flag))
     stored[data.draw(st.integers(0, len(stored) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     with suppress(StoreDamagedError):
@@ -63,7 +63,7 @@ def test_a_flipped_bit_raises_nothing_but_damage(body, sys_flag, data):
 
 
 @given(PLAIN_BODIES, st.sampled_from([0x301, 0x101, 0x201]))
-def test_a_compressed_body_whose_flag_is_lost_is_not_taken_for_a_plain_one(body, sys_flag):
+def test_a_compressed_body_without_the_compressed_flag_is_reported(body, sys_flag):
     stored = compress(body, sys_flag)
     assert lacks_flag(stored, sys_flag - 1)
     with pytest.raises(StoreDamagedError, match="sysFlag"):
@@ -73,7 +73,7 @@ def test_a_compressed_body_whose_flag_is_lost_is_not_taken_for_a_plain_one(body,
 
 
 @pytest.mark.parametrize("sys_flag", [0x001, 0x101, 0x201], ids=["zlib", "lz4", "zstd"])
-def test_bodies_that_do_not_inflate_take_no_memory(sys_flag):
+def test_bodies_that_do_not_inflate_leak_no_memory(sys_flag):
     process = psutil.Process()
     cut = compress(b"a" * 1000, sys_flag)[:-3]
     before = process.memory_info().vms
@@ -84,7 +84,7 @@ def test_bodies_that_do_not_inflate_take_no_memory(sys_flag):
 
 
 @pytest.mark.parametrize("sys_flag", [0x001, 0x101, 0x201], ids=["zlib", "lz4", "zstd"])
-def test_a_body_may_not_inflate_without_end(sys_flag, monkeypatch):
+def test_the_size_of_an_inflated_body_is_limited(sys_flag, monkeypatch):
     monkeypatch.setattr(compression, "MAX_INFLATED_BYTES", 3 * 2**20)
     longest = bytes(3 * 2**20)
     assert inflate(compress(longest, sys_flag), sys_flag) == longest

@@ -1,4 +1,4 @@
-"""A store whose records have a checksum over the whole record: all that come into its log."""
+"""A store with checksums of whole records: all records in its log have one."""
 
 from dataclasses import replace
 
@@ -87,7 +87,7 @@ def test_copies_in_a_store_without_checksums_have_none(store, open_store, clock)
         assert not any(b"__CRC32#" in one.properties for one in copies)
 
 
-def test_last_setting_counts_for_all_processes(store, open_store, path):
+def test_the_last_setting_applies_to_all_processes(store, open_store, path):
     store.close()
     for said, expected in [(None, True), (False, False), (None, False), (True, True), (None, True)]:
         with open_store(config=replace(CONFIG, property_crc=said)) as one:
@@ -95,7 +95,7 @@ def test_last_setting_counts_for_all_processes(store, open_store, path):
         assert is_sealed(log_records(path)[-1]) == expected
 
 
-def test_a_new_store_has_none_unless_it_is_asked_for(path):
+def test_a_new_store_has_no_checksums_by_default(path):
     with Store.open(path, create=True, config=StoreConfig(log_file_bytes=4096)) as store:
         store.append(message())
     assert not is_sealed(log_records(path)[0])
@@ -103,13 +103,13 @@ def test_a_new_store_has_none_unless_it_is_asked_for(path):
 
 
 @pytest.mark.parametrize("wrong", ["false", 1, np.True_])
-def test_anything_but_a_bool_is_refused(wrong):
+def test_values_other_than_bool_are_rejected(wrong):
     with pytest.raises(OptionError, match="property_crc is"):
         StoreConfig(property_crc=wrong)
 
 
-def test_what_fits_without_it_is_delivered(open_store, clock):
-    """The record that waits has room, its copy with a longer topic may have none."""
+def test_messages_without_room_for_a_checksum_are_delivered(open_store, clock):
+    """The pending record has room; its copy with a longer topic may have none."""
     topic = "t" * 100
     with open_store(config=replace(CONFIG, log_file_bytes=4096)) as store:
         store.topics.create(topic, read_queues=1, write_queues=1)
@@ -131,7 +131,7 @@ def flipped(path, needle):
 
 
 @pytest.mark.parametrize("needle", [b"color\x01", b"gre", b"TopicTes", b"__CRC32"])
-def test_a_flipped_bit_in_topic_or_properties_is_found(open_store, path, needle):
+def test_a_flipped_bit_in_topic_or_properties_is_detected(open_store, path, needle):
     with open_store(config=CONFIG) as store:
         store.append(Message(topic="TopicTest", body=b"x", properties={"color": "green"}))
         store.append(message(b"behind"))
@@ -143,9 +143,7 @@ def test_a_flipped_bit_in_topic_or_properties_is_found(open_store, path, needle)
             [*store.scan("TopicTest", queue, 0, 1, ["properties"], verify_crc=True)]
 
 
-def test_recovery_ends_the_log_before_a_record_whose_properties_are_not_what_was_written(
-    open_store, path
-):
+def test_recovery_truncates_the_log_before_a_record_with_corrupt_properties(open_store, path):
     with open_store(config=CONFIG) as store:
         store.append(message(b"first"))
         store.flush()
@@ -159,7 +157,7 @@ def test_recovery_ends_the_log_before_a_record_whose_properties_are_not_what_was
     assert verify(path).ok
 
 
-def test_users_see_it_among_the_system_properties_only(store):
+def test_the_checksum_is_only_among_the_system_properties(store):
     store.append(message(b"x", properties={"a": "b"}))
     (found,) = store.scan("t", 0, 0, 1, ["properties", "systemProperties"])
     row = found.to_pylist()[0]
@@ -167,7 +165,7 @@ def test_users_see_it_among_the_system_properties_only(store):
     assert len(dict(row["systemProperties"])["__CRC32#"]) == 10
 
 
-def test_results_count_the_bytes_in_the_log(store):
+def test_results_contain_the_size_in_the_log(store):
     told = store.append_batch(batch(numbered(3, 50), 0), topic="t")
     (file,) = log_files(store.path)
     records = log_records(store.path)

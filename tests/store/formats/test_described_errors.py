@@ -11,7 +11,7 @@ PYTHONS = ["unpack_from", "Error(", "object has no", "indices must", "NoneType"]
 
 
 @pytest.mark.parametrize("size", [*range(90, 0, -5), 3])
-def test_error_of_a_short_record_gives_its_length(size):
+def test_the_error_for_a_short_record_contains_its_length(size):
     data = (size.to_bytes(4, "big") + MAGIC_V1.to_bytes(4, "big") + bytes(91))[:size]
     with pytest.raises(StoreDamagedError) as caught:
         decode_record(data)
@@ -31,7 +31,7 @@ def test_error_of_a_short_record_gives_its_length(size):
     ],
 )
 @pytest.mark.parametrize("name", ["config/topics.json", "pyrocket/topics.json"])
-def test_error_of_an_invalid_table_describes_it(path, name, content, told):
+def test_the_error_for_an_invalid_table_describes_it(path, name, content, told):
     filled(path).close()
     for suffix in ("", ".bak"):
         (path / f"{name}{suffix}").write_bytes(content)

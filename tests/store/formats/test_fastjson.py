@@ -37,11 +37,11 @@ def test_integer_keys_without_quotes_are_read():
 
 
 @pytest.mark.parametrize("text", ['{"a":"{0:5, 1: 2}"}', r'{"a\"{0:":"\\","b":[1,2,-3]}'])
-def test_text_that_looks_like_a_key_is_not_changed(text):
+def test_text_that_resembles_a_key_is_not_changed(text):
     assert loads(text) == json.loads(text)
 
 
-def test_the_text_is_that_of_fastjson():
+def test_the_text_equals_that_of_fastjson():
     table = {"order": False, "perm": 6, "topicName": "Tö"}
     lists = {"plain": [1, 2], "nested": [{"a": 1}, []]}
     text = dumps({"dataVersion": {"counter": 1}, "t": {"T": table}, "e": {}, "l": lists})
@@ -52,24 +52,24 @@ def test_the_text_is_that_of_fastjson():
     )
 
 
-def test_keys_that_are_numbers_are_written_without_quotes_on_one_line():
+def test_integer_keys_are_written_without_quotes_on_one_line():
     table = {"offsetTable": {0: 5, 10: 7}, "none": int_keys({})}
     assert dumps(table) == '{\n\t"offsetTable":{0:5,10:7\n\t},\n\t"none":{}\n}'
 
 
 @given(VALUES)
-def test_what_is_written_is_read_back(value):
+def test_written_values_are_read_back(value):
     assert loads(dumps(value)) == with_text_keys(value)
 
 
 @given(VALUES)
-def test_plain_json_is_read_as_it_is(value):
+def test_plain_json_is_read(value):
     value = with_text_keys(value)
     assert loads(json.dumps(value)) == value
 
 
 def with_queue_ids(content):
-    """Keys of digits become integers again: no other file of Java's has such keys."""
+    """Convert keys of digits back to integers; only this file of RocketMQ has such keys."""
     if not isinstance(content, dict):
         return content
     if content and all(key.isdigit() for key in content):
@@ -78,25 +78,25 @@ def with_queue_ids(content):
 
 
 @pytest.mark.parametrize("path", JAVA_FILES, ids=lambda path: f"{path.parts[-3]}-{path.name}")
-def test_every_file_of_java_is_read_and_written_back_byte_for_byte(path):
+def test_every_file_of_rocketmq_is_read_and_written_with_the_same_bytes(path):
     content = loads(path.read_text())
     assert content
     assert dumps(with_queue_ids(content)) == path.read_text()
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a":}', "{a:1}"])
-def test_broken_text_is_refused(text):
+def test_invalid_text_is_an_error(text):
     with pytest.raises(json.JSONDecodeError):
         loads(text)
 
 
-def test_deep_nesting_is_refused_like_other_broken_text():
+def test_deep_nesting_is_an_error():
     with pytest.raises(ValueError, match="deep"):
         loads('{"a":' * 100_000)
 
 
 @pytest.mark.parametrize("text", ['\\"' * 100_000, '"' + "\\" * 200_001, '{"a":"' + "0:" * 100_000])
-def test_a_text_without_an_end_takes_no_longer_than_another(text):
+def test_an_unterminated_string_takes_no_quadratic_time(text):
     started = time.monotonic()
     with pytest.raises(ValueError, match="line 1"):
         loads(text)
@@ -106,7 +106,7 @@ def test_a_text_without_an_end_takes_no_longer_than_another(text):
 @pytest.mark.parametrize(
     "table", [{"x": 1}, {"0": None}, {"0": []}, {"0": float("inf")}, {"0": 2**63}]
 )
-def test_a_map_that_is_not_of_integers_is_refused(table):
+def test_a_map_with_other_values_than_integers_is_an_error(table):
     with pytest.raises((ValueError, TypeError, OverflowError)):
         int_keys(table)
 
@@ -120,7 +120,7 @@ BEANS = st.dictionaries(
 
 
 @given(BEANS, st.integers(0, 2))
-def test_a_table_of_beans_is_written_as_any_other_map(beans, level):
+def test_a_table_of_beans_is_written_like_any_other_map(beans, level):
     def one_by_one(value, level):
         if not isinstance(value, dict):
             return json.dumps(value, ensure_ascii=False)

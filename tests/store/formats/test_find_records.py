@@ -1,4 +1,4 @@
-"""Records are followed by their sizes, and found again by the place that they name."""
+"""Finding records by their sizes, and by the physical offset in their header."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ BODIES = st.lists(st.binary(max_size=300), min_size=1, max_size=8)
 
 
 @given(BODIES, st.integers(0, 400))
-def test_chain_contains_exactly_the_whole_records(bodies, cut):
+def test_follow_returns_exactly_the_complete_records(bodies, cut):
     whole = records(bodies)
     data = whole[: max(0, len(whole) - cut)]
     starts, end = follow(memoryview(data), 0)
@@ -42,7 +42,7 @@ def test_chain_contains_exactly_the_whole_records(bodies, cut):
 
 
 @given(BODIES, st.integers(0, 7), st.binary(max_size=100))
-def test_chain_ends_where_there_is_no_record(bodies, zeros, garbage):
+def test_follow_ends_at_bytes_that_are_not_a_record(bodies, zeros, garbage):
     data = records(bodies)
     behind = bytes(8 + zeros) + garbage
     starts, end = follow(memoryview(data + behind), 0)
@@ -55,7 +55,7 @@ def test_next_record_is_found_after_any_bytes(garbage, bodies):
     assert find_record(data, BASE) == len(garbage)
 
 
-def test_a_record_in_a_body_is_not_taken_for_one():
+def test_a_record_inside_a_body_is_ignored():
     inner = records([b"inner"], base=0)
     data = records([b"x", b".." + inner + b"..", b"y"])
     starts, _ = follow(memoryview(data), 0)
@@ -63,7 +63,7 @@ def test_a_record_in_a_body_is_not_taken_for_one():
     assert find_record(data[starts[1] + 1 :], BASE + starts[1] + 1) == starts[2] - starts[1] - 1
 
 
-def test_no_record_is_found_without_one():
+def test_no_record_is_found_in_other_bytes():
     assert find_record(b"", 0) == -1
     assert find_record(bytes(100), 0) == -1
     assert find_record(records([b"x"])[:20], BASE) == -1

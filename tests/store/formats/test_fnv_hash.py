@@ -1,4 +1,4 @@
-"""FNV-1a of many texts is FNV-1a of each."""
+"""FNV-1a of a column equals FNV-1a of each text."""
 
 import pyarrow as pa
 from hypothesis import given
@@ -21,6 +21,6 @@ def test_known_values():
 
 
 @given(st.lists(st.text(max_size=12), max_size=30), st.integers(0, 5))
-def test_a_column_is_hashed_as_each_of_its_texts(texts, skipped):
+def test_the_hashes_of_a_column_equal_those_of_its_texts(texts, skipped):
     column = pa.array(texts, pa.string()).slice(skipped)
     assert fnv1a_column(column).tolist() == [plainly(text) for text in texts[skipped:]]

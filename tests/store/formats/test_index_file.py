@@ -1,4 +1,4 @@
-"""Index files: their table, hashes and names, compared with what Java computes."""
+"""Index files: format, hashes and names, compared with RocketMQ."""
 
 import time
 
@@ -23,13 +23,13 @@ from pyrocket.formats.index_file import (
 DEFAULT = Geometry(5_000_000, 20_000_000)
 
 
-def test_a_file_of_the_default_geometry_is_laid_out_as_java_s():
+def test_a_file_of_the_default_geometry_has_the_layout_of_rocketmq():
     assert DEFAULT.file_bytes == 420_000_040
     assert DEFAULT.item_position(1) == 20_000_060
     assert DEFAULT.slot_position(1_080_517) == 4_322_108
 
 
-# Compared with the classes of 4.9.8; the second `topic#key` hashes to the least integer.
+# Compared with the classes of 4.9.8; the second `topic#key` hashes to the minimum integer.
 @pytest.mark.parametrize(
     ("key", "expected"), [("ORDER1", 1_211_080_517), ("polygenelubricants", 26_908_034)]
 )
@@ -39,13 +39,13 @@ def test_keys_hash_as_in_java(key, expected):
 
 
 def text_with_least_hash(prefix):
-    """A key that makes `prefix#key` hash to the least integer: 65 and a digit to the base 31."""
+    """Return a key for which `prefix#key` hashes to the minimum integer."""
     powers = [31**place for place in range(6, -1, -1)]
     rest = (2**31 - java_hash(f"{prefix}#") * 31**7 - 65 * sum(powers)) % 2**32
     return "".join(chr(65 + rest // power % 31) for power in powers)
 
 
-def test_a_hash_without_absolute_value_is_0():
+def test_a_hash_without_an_absolute_value_becomes_0():
     key = text_with_least_hash("t")
     assert java_hash(f"t#{key}") == -(2**31)
     assert key_hash("t", key) == 0
@@ -53,16 +53,16 @@ def test_a_hash_without_absolute_value_is_0():
 
 
 @given(st.lists(st.tuples(st.text("tT%é", min_size=1), st.text(max_size=40)), max_size=20))
-def test_a_column_hashes_as_its_values_do(pairs):
+def test_the_hashes_of_a_column_equal_those_of_its_values(pairs):
     topics, keys = (pa.array([pair[at] for pair in pairs], pa.string()) for at in (0, 1))
     assert key_hashes(topics, keys).tolist() == [key_hash(*pair) for pair in pairs]
 
 
-def test_colliding_keys_have_one_hash():
+def test_colliding_keys_have_the_same_hash():
     assert key_hash("t", "Aa") == key_hash("t", "BB")
 
 
-def test_an_item_has_java_s_layout_on_disk():
+def test_an_item_has_the_layout_of_rocketmq_on_disk():
     columns = [np.array([value]) for value in (1_211_080_517, 172, 1, 0)]
     assert build_items(*columns).tobytes().hex() == "482f9f4500000000000000ac0000000100000000"
 
@@ -87,7 +87,7 @@ def test_a_header_is_read_as_it_was_written(fields):
         (1, 2**42 + 2**41, 2**31 - 1),
     ],
 )
-def test_times_are_counted_in_seconds_from_the_first(begin, stored, seconds):
+def test_times_are_stored_in_seconds_from_the_first(begin, stored, seconds):
     assert seconds_after(begin, np.array([stored])).tolist() == [seconds]
 
 
@@ -112,14 +112,14 @@ def test_names_ascend_even_within_a_millisecond():
 
 
 @given(st.integers(1, 2**24))
-def test_four_items_a_slot_are_guessed_from_the_length(slots):
+def test_the_geometry_is_guessed_for_four_items_per_slot(slots):
     geometry = Geometry(slots, 4 * slots)
     assert Geometry.guess(geometry.file_bytes) == geometry
     assert Geometry.guess(geometry.file_bytes + 1) is None
 
 
 @pytest.mark.parametrize("length", [0, 40, 39])
-def test_nothing_is_guessed_from_too_little(length):
+def test_no_geometry_is_guessed_for_an_invalid_length(length):
     assert Geometry.guess(length) is None
 
 

@@ -18,7 +18,7 @@ TEXTS = st.lists(st.one_of(st.none(), TEXT, st.text(st.characters(min_codepoint=
 
 
 @pytest.mark.parametrize(("text", "expected"), HASHES.items())
-def test_the_hash_is_that_of_the_jvm(text, expected):
+def test_the_hash_equals_that_of_the_jvm(text, expected):
     assert java_hash(text) == expected
     assert java_hash_column(pa.array([text])).tolist() == [expected]
 
@@ -35,7 +35,7 @@ def test_key_selects_the_same_queue_as_in_rocketmq(key, queue):
 
 
 @pytest.mark.parametrize("queues", [1, 3, 4, 1024])
-def test_the_smallest_hash_has_a_queue_too(queues):
+def test_the_minimum_hash_has_a_queue(queues):
     expected = 2**31 % queues
     assert queue_for_key("polygenelubricants", queues) == expected
     assert queues_for_keys(pa.array(["polygenelubricants"]), queues).tolist() == [expected]
@@ -64,7 +64,7 @@ def test_every_key_gets_a_queue_that_exists(keys, queues):
     assert all(0 <= queue < queues for queue in chosen)
 
 
-def test_a_null_hides_the_bytes_under_it():
+def test_the_bytes_of_a_null_are_not_hashed():
     offsets, data = np.array([0, 4, 8], np.int32), b"TagATagB"
     column = pa.StringArray.from_buffers(
         2, pa.py_buffer(offsets), pa.py_buffer(data), pa.py_buffer(b"\x02")

@@ -1,4 +1,4 @@
-"""The broker's id of a message."""
+"""The offset id of a message."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("host", "port", "offset", "expected"), GOLDEN)
-def test_the_id_is_that_of_java(host, port, offset, expected):
+def test_the_id_equals_that_of_rocketmq(host, port, offset, expected):
     assert offset_message_id(host, port, offset) == expected
     raw = np.frombuffer(bytes.fromhex(expected), np.uint8)
     assert hex_column(raw[None, :]).to_pylist() == [expected]
@@ -32,7 +32,7 @@ def test_invalid_id_is_none(text):
 @given(
     st.integers(1, 28).flatmap(lambda n: st.lists(st.binary(min_size=n, max_size=n), min_size=1))
 )
-def test_a_column_of_bytes_reads_as_upper_case_hex(rows):
+def test_a_column_of_bytes_is_converted_to_upper_case_hex(rows):
     matrix = np.array([list(row) for row in rows], np.uint8)
     column = hex_column(matrix)
     column.validate(full=True)

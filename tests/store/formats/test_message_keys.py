@@ -1,4 +1,4 @@
-"""The keys that a sender extracts are those that a reader of the log finds."""
+"""The keys extracted at sending equal those extracted from the log."""
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ def one_by_one(topic, ids, words):
     topic=st.sampled_from(["T", "%RETRY%g", "t" * 127]),
     before=st.integers(0, 3),
 )
-def test_keys_of_a_batch_are_those_of_its_messages_in_order(words, topic, before):
+def test_the_keys_of_a_batch_equal_those_of_its_messages_in_order(words, topic, before):
     ids = [f"ID{row}😀" if row % 3 else f"ID{row}" for row in range(len(words))]
     joined = pa.array(
         ["other word"] * before + [None if its is None else " ".join(its) for its in words],
@@ -38,13 +38,13 @@ def test_keys_of_a_batch_are_those_of_its_messages_in_order(words, topic, before
     assert all(not one.rows.any() for one in single)
 
 
-def test_a_batch_without_keys_has_its_ids():
+def test_a_batch_without_keys_has_only_its_ids():
     found = keys_of_batch("T", pa.array(["a", "b"]), None)
     assert found.rows.tolist() == [0, 1]
     assert found.hashes.tolist() == [key_hash("T", "a"), key_hash("T", "b")]
 
 
-def test_bytes_under_a_null_are_not_a_key():
+def test_the_bytes_of_a_null_are_not_a_key():
     offsets, data = np.array([0, 1, 3, 4], np.int32), b"axyb"
     hiding = pa.Array.from_buffers(
         pa.string(), 3, [pa.py_buffer(b"\5"), pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -58,7 +58,7 @@ def test_bytes_under_a_null_are_not_a_key():
     front=st.text(max_size=10),
     chunk=st.sampled_from([1, 7, 64, 1 << 16]),
 )
-def test_hash_with_a_prefix_equals_that_of_both_texts_joined(texts, front, chunk):
+def test_the_hash_with_a_prefix_equals_that_of_the_joined_texts(texts, front, chunk):
     found = java_hash_column(pa.array(texts, pa.string()), java_hash(front), chunk)
     assert found.tolist() == [java_hash(front + (text or "")) for text in texts]
 

@@ -36,29 +36,29 @@ def test_both_endings_are_read(block):
     assert decode_properties(bytes.fromhex(block)) == {"A": "1", "B": "2"}
 
 
-def test_entries_without_name_or_value_are_dropped_and_values_keep_later_separators():
+def test_entries_without_name_or_value_are_ignored_and_values_may_contain_separators():
     block = b"A\x011\x02B\x01\x02CC\x02D\x01x\x01y\x02"
     assert decode_properties(block) == {"A": "1", "D": "x\x01y"}
 
 
-def test_the_last_of_repeated_names_counts():
+def test_the_last_value_of_a_repeated_name_is_used():
     assert decode_properties(b"WAIT\x01true\x02WAIT\x01false\x02") == {"WAIT": "false"}
 
 
 @given(MALFORMED_BLOCKS)
-def test_any_bytes_are_read_as_java_reads_them(block):
+def test_any_bytes_are_decoded_as_in_rocketmq(block):
     assert decode_properties(block) == read_as_java(block)
 
 
 @given(st.dictionaries(TEXT.filter(bool), TEXT.filter(bool)))
-def test_what_is_written_is_read_back(properties):
+def test_encoded_properties_are_decoded(properties):
     block = encode_properties(properties)
     assert decode_properties(block) == properties
     assert decode_properties(block[:-1]) == properties
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_PROPERTIES))
-def test_names_of_rocketmq_are_refused(name):
+def test_reserved_names_are_rejected(name):
     assert "reserved" in find_illegal_property({"mine": "1", name: "1"})
 
 
@@ -73,10 +73,10 @@ def test_names_of_rocketmq_are_refused(name):
         {"ok": "1", "a": "\x02"},
     ],
 )
-def test_what_would_not_be_read_back_is_refused(properties):
+def test_properties_that_cannot_be_read_back_are_rejected(properties):
     assert find_illegal_property(properties)
 
 
 @given(st.dictionaries(TEXT.filter(bool).map(lambda name: f"u{name}"), TEXT.filter(bool)))
-def test_what_can_be_read_back_is_legal(properties):
+def test_properties_that_can_be_read_back_are_legal(properties):
     assert find_illegal_property(properties) is None

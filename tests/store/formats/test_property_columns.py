@@ -1,4 +1,4 @@
-"""Properties of many records as columns: the same as one record at a time."""
+"""Properties of many records as columns equal those of one record at a time."""
 
 import pyarrow as pa
 import pytest
@@ -23,7 +23,7 @@ def columns_of(blocks, before=(), after=()):
 
 
 def maps_of(columns, *, reserved):
-    """The rows of a map column; a name that came twice would show."""
+    """Return the rows of a map column, including repeated names."""
     rows = columns.as_map(reserved=reserved).to_pylist()
     for row in rows:
         assert len(dict(row)) == len(row), row
@@ -49,7 +49,7 @@ def test_both_endings_are_read(block):
     )
 
 
-def test_the_golden_block_of_rocketmq_is_read_as_java_reads_it():
+def test_the_golden_block_of_rocketmq_is_read():
     columns = columns_of([GOLDEN, b"", GOLDEN[:-1]])
     expected = {"A": "1", "D": "x\x01y"}
     assert maps_of(columns, reserved=False) == [expected, {}, expected]
@@ -61,7 +61,7 @@ VALUES = st.sampled_from([b"", b"1", b"x\x01y", b"\x01", "é".encode(), b"long" 
 
 @st.composite
 def blocks_alike(draw):
-    """Blocks with the same names in the same order, some of which may count for nothing."""
+    """Blocks with the same names in the same order; some entries may be invalid."""
     names = draw(st.lists(WORDS, min_size=1, max_size=4))
     rows = st.lists(VALUES, min_size=len(names), max_size=len(names))
     return [
@@ -74,7 +74,7 @@ def blocks_alike(draw):
 
 
 @given(blocks_alike(), st.lists(st.sampled_from([b"", b"A\x011", b"A\x011\x02"]), max_size=1))
-def test_records_with_the_same_names_are_read_as_one_at_a_time(blocks, before):
+def test_records_with_the_same_names_equal_one_record_at_a_time(blocks, before):
     check(blocks, before)
     check([*blocks, *before])
 
@@ -86,20 +86,20 @@ def test_records_with_the_same_names_are_read_as_one_at_a_time(blocks, before):
 @example([b"\xff\x01x\x02\xfe\x01y\x02"])
 @example([b"TAGS\x01a\x02", b"TAGS\x01a\x02KEYS\x01k\x02", b"KEYS\x01k\x02"])
 @example([b"TAGS\x01a\x02TAGS\x01b\x02", b"TAGS\x01c\x02TAGS\x01d\x02"])
-def test_every_column_agrees_with_one_record_at_a_time(blocks):
+def test_every_column_equals_that_of_one_record_at_a_time(blocks):
     check(blocks)
 
 
 @given(BLOCK_COLUMNS, BLOCK_COLUMNS, BLOCK_COLUMNS)
-def test_a_slice_sees_its_own_rows_only(before, blocks, after):
+def test_a_slice_has_only_its_own_rows(before, blocks, after):
     check(blocks, before, after)
 
 
 @given(st.lists(st.binary(max_size=12), max_size=6))
-def test_any_bytes_give_some_properties_and_no_error(blocks):
+def test_any_bytes_are_accepted_without_an_error(blocks):
     check(blocks)
 
 
-def test_a_block_does_not_run_into_the_next_record():
+def test_a_block_ends_at_the_end_of_its_record():
     columns = columns_of([b"TAGS\x01a", b"TAGS", b"\x01b", b"TAGS\x01c\x02"])
     assert columns.column(TAGS).to_pylist() == ["a", None, None, "c"]

@@ -1,4 +1,4 @@
-"""One CommitLog record, written and taken apart."""
+"""Encoding and decoding one CommitLog record."""
 
 import pytest
 from golden.values import CHECKSUMS, LOOPBACK_V6, RECORD, RECORD_FIELDS, UNIQ_KEY
@@ -17,12 +17,12 @@ def test_the_checksum_loses_its_top_bit(body, crc):
     assert decode_record(raw_record(body=body)).crc == crc
 
 
-def test_a_record_is_written_as_java_writes_it():
+def test_an_encoded_record_has_the_bytes_of_rocketmq():
     assert encode_record(**RECORD_FIELDS) == RECORD
     assert len(RECORD) == 168
 
 
-def test_a_record_of_java_is_read_with_all_fields():
+def test_a_record_of_rocketmq_is_decoded_with_all_fields():
     record = decode_record(RECORD)
     assert {name: getattr(record, name) for name in RECORD_FIELDS} == RECORD_FIELDS
     assert (record.size, record.flag, record.sys_flag) == (168, 0, 0)
@@ -87,7 +87,7 @@ RECORDS = st.fixed_dictionaries(
 
 
 @given(RECORDS, st.binary(max_size=10))
-def test_what_is_written_is_read_back(fields, behind):
+def test_an_encoded_record_is_decoded(fields, behind):
     data = encode_record(**fields)
     record = decode_record(memoryview(data + behind))
     assert record.size == len(data)
@@ -102,7 +102,7 @@ def test_what_is_written_is_read_back(fields, behind):
 
 
 @given(RECORDS)
-def test_the_bytes_are_those_of_the_table(fields):
+def test_the_bytes_match_the_table_of_fields(fields):
     topic = fields["topic"].encode()
     assert encode_record(**fields) == raw_record(**fields | {"topic": topic})
 
@@ -116,7 +116,7 @@ def test_truncated_record_is_not_a_record(piece, data):
 
 
 @given(slices(max_size=1), st.data())
-def test_a_flipped_bit_in_sizes_magic_or_body_is_found(piece, data):
+def test_a_flipped_bit_in_sizes_magic_or_body_is_detected(piece, data):
     (record,) = piece.records
     start, length = body_start(record), len(decode_record(record).body)
     places = [*range(12), *range(start - 4, start + length)]
@@ -127,7 +127,7 @@ def test_a_flipped_bit_in_sizes_magic_or_body_is_found(piece, data):
 
 
 @given(st.one_of(st.binary(max_size=300), st.binary(max_size=300).map(RECORD[:8].__add__)))
-def test_arbitrary_bytes_are_refused_by_name(data):
+def test_arbitrary_bytes_are_reported_as_damage(data):
     try:
         record = decode_record(data)
     except StoreDamagedError:
@@ -135,7 +135,7 @@ def test_arbitrary_bytes_are_refused_by_name(data):
     assert encode_record(**{name: getattr(record, name) for name in WRITTEN}) == data[: record.size]
 
 
-def test_the_checksum_can_be_left_out():
+def test_the_checksum_check_is_optional():
     broken = RECORD.replace(b"hello", b"hellO")
     with pytest.raises(StoreDamagedError, match="checksum"):
         decode_record(broken)

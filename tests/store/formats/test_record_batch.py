@@ -1,4 +1,4 @@
-"""Arrow columns as records: exactly the bytes of one record at a time."""
+"""Arrow columns are encoded to exactly the bytes of single records."""
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ SIZES = st.integers(0, 3)
 
 
 def encode(batch, *, topic="TopicTest", queue_ids=None, ids=None, first=1000, **limits):
-    """Encode and place; return (batches, records as bytes)."""
+    """Encode and place a batch; return (batches, records as bytes)."""
     columns = check_send_batch(batch)
     count = len(columns)
     queue_ids = np.zeros(count, np.int32) if queue_ids is None else np.array(queue_ids, np.int32)
@@ -38,7 +38,7 @@ def encode(batch, *, topic="TopicTest", queue_ids=None, ids=None, first=1000, **
 
 
 def expected_record(row, number, *, topic="TopicTest", queue_id=0):
-    """The record that a single append of this row makes."""
+    """Return the record of a single append of this row."""
     own = {
         "UNIQ_KEY": f"ID{number}",
         "KEYS": " ".join(row["keys"] or []),
@@ -68,7 +68,7 @@ def expected_record(row, number, *, topic="TopicTest", queue_id=0):
     SIZES,
     SIZES,
 )
-def test_a_batch_gives_exactly_the_bytes_of_single_records(rows, topic, queues, before, after):
+def test_a_batch_has_exactly_the_bytes_of_single_records(rows, topic, queues, before, after):
     batch = sent_batch(rows, before=before, after=after)
     batches, records = encode(batch, topic=topic, queue_ids=queues[: len(rows)])
     assert records == [
@@ -88,13 +88,13 @@ def test_the_number_of_rows_joined_at_a_time_does_not_matter(rows, at_once, befo
     assert all(len(one) for one in batches)
 
 
-def test_rows_of_empty_bodies_are_joined_in_bounded_runs_too():
+def test_rows_with_empty_bodies_are_joined_in_limited_runs():
     batches, records = encode(pa.RecordBatch.from_pydict({"body": [b""] * 100}), max_bytes=1000)
     assert len(records) == 100
     assert max(one.data.size for one in batches) <= 1000 + 100 * len("TopicTest")
 
 
-def test_record_equals_the_golden_one_except_for_property_order():
+def test_a_record_equals_the_golden_record_except_for_the_order_of_properties():
     batch = pa.RecordBatch.from_pydict(
         {"body": [b"hello"], "tags": ["TagA"], "keys": pa.array([["ORDER1"]])}
     )
@@ -130,26 +130,26 @@ def test_a_batch_mixes_long_short_and_empty_bodies():
 
 
 def with_properties_of(length, before=1):
-    """A batch whose last row has a properties block of this length, and short rows before it."""
+    """Return a batch whose last row has a properties block of this length, after short rows."""
     value = "v" * (length - len("UNIQ_KEY\x01ID0\x02a\x01\x02"))
     rows = [[("a", "1")]] * before + [[("a", value)]]
     maps = pa.array(rows, pa.map_(pa.string(), pa.string()))
     return pa.RecordBatch.from_pydict({"body": [b""] * len(rows), "properties": maps})
 
 
-def test_32767_bytes_of_properties_pass_and_one_more_does_not():
+def test_32767_bytes_of_properties_are_accepted_but_not_one_more():
     _, records = encode(with_properties_of(32767))
     assert len(decode_record(records[1]).properties) == 32767
     with pytest.raises(MessageError, match="row 1 has 32768 bytes of properties") as caught:
         encode(with_properties_of(32768))
     assert caught.value.code == "PROPERTIES_SIZE_EXCEEDED"
-    # Keys and tags count, too.
+    # Including keys and tags.
     batch = with_properties_of(32767, before=0).append_column("tags", pa.array(["t"]))
     with pytest.raises(MessageError, match="row 0 has 32774 bytes"):
         encode(batch)
 
 
-def test_a_row_of_a_slice_is_named_as_counted_in_the_slice():
+def test_errors_have_the_row_relative_to_the_slice():
     with pytest.raises(MessageError, match="row 1 has"):
         encode(with_properties_of(32768, before=3).slice(2))
 
@@ -159,7 +159,7 @@ def test_the_body_limit_itself_can_be_stored():
     assert len(decode_record(record).to_message().body) == 4 * 1024 * 1024
 
 
-def test_placing_changes_the_three_late_fields_only():
+def test_placing_changes_only_offsets_and_store_time():
     columns = check_send_batch(pa.RecordBatch.from_pydict({"body": [b"a", b"bb"]}))
     queues, ids = np.zeros(2, np.int32), pa.array(["1", "2"])
     (batch,) = encode_batch(columns, "T", queues, ids, BORN)
@@ -172,5 +172,5 @@ def test_placing_changes_the_three_late_fields_only():
     assert changed == [start + at for start in batch.bounds[:-1].tolist() for at in late]
 
 
-def test_no_rows_give_no_batches():
+def test_no_rows_are_encoded_as_no_batches():
     assert encode(sent_batch([])) == ([], [])

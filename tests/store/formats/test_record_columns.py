@@ -1,4 +1,4 @@
-"""A slice of raw records as Arrow columns: the same as one record at a time."""
+"""The Arrow columns of a slice equal those of one record at a time."""
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from support.slices import decode_run
 from support.strategies import body_start, raw_record, slices
 
 CHECKED = {"topic", "queueId", "queueOffset", "physicalOffset", "storeSize"}
-"""Fields that the index has, too, so that a change of them is always detected."""
+"""Fields that are also in the index, so that changes are always detected."""
 
 
 def decode(piece, columns=tuple(SCAN_COLUMNS), *, data=None, **options):
@@ -38,7 +38,7 @@ def decode_one(record, topic, queue_id, offset, base, columns=tuple(SCAN_COLUMNS
 
 
 def rows_of(batch):
-    """Plain rows; times as microseconds, because Python's datetime supports few years."""
+    """Return plain rows, with times in microseconds because of Python's limited datetime."""
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         is_time = pa.types.is_timestamp(column.type)
@@ -57,7 +57,7 @@ def _plain(name, value):
 
 
 def expected_row(data, broker_name="broker-b"):
-    """The row that the columns promise, from the decoder of single records."""
+    """Return the expected row from the decoder of single records."""
     message = decode_record(data).to_message()
     own = {n: v for n, v in message.properties.items() if n in RESERVED_PROPERTIES}
     keys = message.properties.get("KEYS")
@@ -94,7 +94,7 @@ def is_text(row):
 
 
 @given(slices())
-def test_every_column_agrees_with_one_record_at_a_time(piece):
+def test_every_column_equals_that_of_one_record_at_a_time(piece):
     expected = [expected_row(record) for record in piece.records]
     columns = set(SCAN_COLUMNS)
     if not all(map(is_text, expected)):
@@ -105,7 +105,7 @@ def test_every_column_agrees_with_one_record_at_a_time(piece):
 
 
 @given(slices(), st.lists(st.sampled_from([*SCAN_COLUMNS]), unique=True))
-def test_columns_come_in_the_order_asked_for_with_their_types(piece, columns):
+def test_columns_have_the_requested_order_and_their_types(piece, columns):
     columns = [name for name in columns if name != "bodyText"]
     schema = decode(piece, columns).schema
     assert schema == pa.schema([(name, SCAN_COLUMNS[name]) for name in columns])
@@ -119,7 +119,7 @@ def test_the_golden_record_is_read_with_all_columns():
     assert (row["bornHost"], row["storeHost"]) == ("127.0.0.1:54321", "127.0.0.1:10911")
 
 
-def test_an_ipv6_host_shifts_what_follows():
+def test_an_ipv6_host_shifts_the_fields_after_it():
     record = encode_record(**RECORD_FIELDS | {"born_host": (LOOPBACK_V6, 54321)})
     row = decode_one(record, "TopicTest", 1, 7, 172)
     assert row == expected_row(record, "broker-a")
@@ -140,12 +140,12 @@ def test_a_long_topic_is_read_from_a_v2_record():
         (LOOPBACK_V6, 2**30, "0000000000000000000000000000000100002A9F0000000040000000"),
     ],
 )
-def test_without_a_sender_s_id_the_offset_id_is_the_message_id(host, offset, expected):
+def test_without_a_unique_id_the_offset_id_is_the_message_id(host, offset, expected):
     record = raw_record(store_host=(host, 10911), physical_offset=offset)
     assert decode_one(record, "T", 0, 0, offset, ["msgId"]) == {"msgId": expected}
 
 
-def test_a_text_that_is_not_utf8_is_named_by_its_offset():
+def test_the_error_for_text_that_is_not_utf8_has_its_offset():
     records = [raw_record(body=body, queue_offset=40 + i) for i, body in enumerate([b"a", b"\xff"])]
     records[1] = raw_record(body=b"\xff", queue_offset=41, physical_offset=len(records[0]))
     starts, sizes = np.array([0, len(records[0])]), np.array([len(one) for one in records])
@@ -157,7 +157,7 @@ def test_a_text_that_is_not_utf8_is_named_by_its_offset():
     assert decode_run(fields, *run, ["body"])["body"].to_pylist() == [b"a", b"\xff"]
 
 
-def test_keys_are_split_on_spaces_only_and_empty_ones_vanish():
+def test_keys_are_split_only_at_spaces_and_empty_keys_are_dropped():
     record = raw_record(properties=b"KEYS\x01  a\tb  c\xc2\xa0d \x02")
     assert decode_one(record, "T", 0, 0, 0, ["keys"]) == {"keys": ["a\tb", "c\xa0d"]}
 
@@ -166,7 +166,7 @@ ALL_BUT_TEXT = tuple(name for name in SCAN_COLUMNS if name != "bodyText")
 
 
 def check_damaged(piece, data, **options):
-    """Damage is reported, or no field that the index has, too, has changed."""
+    """Check that damage is reported unless the fields that are also in the index are unchanged."""
     try:
         batch = decode(piece, ALL_BUT_TEXT, data=data, **options)
     except StoreDamagedError:
@@ -179,7 +179,7 @@ def check_damaged(piece, data, **options):
 
 
 @given(slices(), st.data())
-def test_flipped_bits_are_reported_or_leave_what_the_index_knows(piece, data):
+def test_flipped_bits_are_reported_or_do_not_change_fields_in_the_index(piece, data):
     broken = bytearray(piece.data)
     for _ in range(data.draw(st.integers(1, 4))):
         broken[data.draw(st.integers(0, len(broken) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -187,7 +187,7 @@ def test_flipped_bits_are_reported_or_leave_what_the_index_knows(piece, data):
 
 
 @given(slices(), st.data())
-def test_overwritten_bytes_are_reported_or_leave_what_the_index_knows(piece, data):
+def test_overwritten_bytes_are_reported_or_do_not_change_fields_in_the_index(piece, data):
     junk = data.draw(st.one_of(st.binary(min_size=1, max_size=50), st.just(bytes(60))))
     at = data.draw(st.integers(0, len(piece.data) - 1))
     broken = (piece.data[:at] + junk)[: len(piece.data)]
@@ -202,7 +202,7 @@ def test_truncated_slice_is_damaged(piece, data):
 
 
 @given(slices(), st.data())
-def test_a_changed_body_is_found_by_its_checksum(piece, data):
+def test_a_changed_body_is_detected_by_its_checksum(piece, data):
     which = data.draw(st.integers(0, len(piece.records) - 1))
     start, record = piece.starts[which], piece.records[which]
     body_at, body = body_start(record), decode_record(record).body
@@ -224,7 +224,7 @@ def test_only_requested_columns_are_built():
         decode_one(record, "T", 0, 0, 0, ["body"])
 
 
-def test_the_body_that_does_not_inflate_is_named_by_its_place():
+def test_the_error_for_a_body_that_does_not_inflate_has_its_log_offset():
     good = raw_record(body=deflate(b"a"), sys_flag=0x301)
     bad = raw_record(body=b"x", sys_flag=0x201, queue_offset=1, physical_offset=len(good))
     starts, sizes = np.array([0, len(good)]), np.array([len(good), len(bad)])
@@ -239,7 +239,7 @@ def test_one_message_has_the_same_keys_as_its_row():
     assert list(decode_record(record).to_message().keys) == row["keys"]
 
 
-def test_columns_outlive_the_bytes_they_were_made_from():
+def test_columns_stay_valid_if_the_buffer_changes():
     data = bytearray(RECORD)
     fields = RecordFields(pa.py_buffer(data), 172, np.array([0]), np.array([len(data)]))
     batch = decode_run(fields, MessageQueue("TopicTest", "b", 1), 7, ["body", "tags", "msgId"])
@@ -248,7 +248,7 @@ def test_columns_outlive_the_bytes_they_were_made_from():
     assert pc.binary_length(batch["body"]).to_pylist() == [5]
 
 
-def test_a_compressed_body_whose_flag_is_lost_is_damage_by_name():
+def test_the_error_for_a_body_without_the_compressed_flag_has_its_log_offset():
     plain = [b"\x78 as it is", b"", b"plain"]
     sound = [{"body": body, "sys_flag": 0x300} for body in plain]
     lost = {"body": deflate(b"hello " * 50), "sys_flag": 0x300}

@@ -1,4 +1,4 @@
-"""Stored records as new ones: what stays, and what is new."""
+"""Copies of stored records: fields that are copied, and new fields."""
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ def fields_of(records, base=0):
 
 
 def placed(copies, physical=1000, store_time=77):
-    """The copies as they would be stored, the first at `physical`."""
+    """Return the copies as they would be stored, the first at `physical`."""
     copies.place(physical + copies.bounds[:-1], np.arange(len(copies)) + 5, store_time)
     data = bytes(copies.data)
     cuts = zip(copies.bounds[:-1], copies.bounds[1:], strict=True)
@@ -30,7 +30,7 @@ def placed(copies, physical=1000, store_time=77):
 
 
 @given(slices(), st.data())
-def test_copies_are_the_records_in_another_place(piece, data):
+def test_copies_equal_the_records_except_for_their_location(piece, data):
     run = RecordFields(
         pa.py_buffer(piece.data), piece.base, np.array(piece.starts), np.array(piece.sizes)
     )
@@ -49,7 +49,7 @@ def test_copies_are_the_records_in_another_place(piece, data):
         assert (copy.store_timestamp, copy.prepared_transaction_offset) == (77, 0)
 
 
-def test_changes_are_made_and_nothing_else():
+def test_only_the_requested_changes_are_made():
     records = [
         raw_record(topic=b"half", body=b"a", properties=b"TAGS\x01x\x02UNIQ_KEY\x01u\x02"),
         raw_record(topic=b"half", body=b"b", properties=b"UNIQ_KEY\x01v\x02"),
@@ -77,7 +77,7 @@ def test_copies_are_found_by_the_keys_of_their_new_topic():
     assert copies.keys.hashes.tolist() == hashes
 
 
-def test_copies_without_unique_id_leave_their_keys_to_the_index():
+def test_keys_of_copies_without_a_unique_id_are_not_extracted():
     record = raw_record(topic=b"half", body=b"a", properties=b"TAGS\x01d\x02")
     copies = copy_records(fields_of([record]), np.array([0]), "t", np.zeros(1, np.int32))
     assert copies.keys is None

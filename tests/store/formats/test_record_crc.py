@@ -1,4 +1,4 @@
-"""The checksum over a whole record: RocketMQ's bytes, and what it finds."""
+"""The checksum of a whole record: its bytes, and the damage that it detects."""
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ BODY = b"a body"
 
 
 def encoded(*blocks, body=BODY, topic=TOPIC):
-    """A batch of records with these properties, not yet placed."""
+    """Return a batch of records with these properties, not yet placed."""
     records = [
         encode_record(
             topic=topic,
@@ -41,7 +41,7 @@ def encoded(*blocks, body=BODY, topic=TOPIC):
 
 
 def placed(*blocks, file_bytes=FILE_BYTES, **more):
-    """The records as they come into the log."""
+    """Return the records as they are stored in the log."""
     batch = with_crc_room(encoded(*blocks, **more), file_bytes)
     rows = np.arange(len(batch))
     batch.place(batch.bounds[:-1] + 1000, rows + 5, 1_700_000_000_000)
@@ -63,7 +63,7 @@ def test_the_property_has_rocketmqs_bytes():
     assert crc_tails(np.array([907060870])).tobytes() == b"__CRC32#\x010780607090\x02"
 
 
-def test_the_property_is_the_records_end_and_counts_in_its_lengths():
+def test_the_property_is_at_the_end_of_the_record_and_included_in_its_lengths():
     (record,) = placed(b"A\x01b\x02")
     decoded = decode_record(record)
     assert decoded.size == len(record) == len(encoded(b"A\x01b\x02").stored(0)) + CRC_BYTES
@@ -72,7 +72,7 @@ def test_the_property_is_the_records_end_and_counts_in_its_lengths():
     assert (decoded.body, decoded.physical_offset, decoded.queue_offset) == (BODY, 1000, 5)
 
 
-def test_missing_separator_is_added_before_the_checksum():
+def test_a_missing_separator_is_added_before_the_checksum():
     records = placed(b"A\x01b", b"", b"A\x01b\x02")
     names = [decode_properties(decode_record(record).properties) for record in records]
     assert [[*each][:-1] for each in names] == [["A"], [], ["A"]]
@@ -94,7 +94,7 @@ def test_columns_and_single_records_agree(blocks, body):
 
 
 @given(st.data())
-def test_every_flipped_bit_is_found(data):
+def test_every_flipped_bit_is_detected(data):
     records = placed(b"A\x01b\x02", b"")
     at = data.draw(st.integers(HEADER_BYTES, len(records[0]) - 1), "byte")
     changed = bytearray(records[0])
@@ -106,7 +106,7 @@ def test_every_flipped_bit_is_found(data):
 
 
 @pytest.mark.parametrize("at", [12, 19, 27, 35, 47, 63, 75, 83])
-def test_a_flipped_bit_of_the_header_is_found(at):
+def test_a_flipped_bit_of_the_header_is_detected(at):
     changed = bytearray(placed(b"A\x01b\x02")[0])
     changed[at] ^= 1
     with pytest.raises(StoreDamagedError, match=r"whole record|checksum|IPv6|fields take"):
@@ -123,7 +123,7 @@ def test_records_without_a_checksum_are_not_checked():
 
 
 @pytest.mark.parametrize("name", [b"A__CRC32#", b"A\x01b__CRC32#"])
-def test_a_property_whose_name_ends_with_that_of_the_checksum_is_another(name):
+def test_a_property_whose_name_ends_like_that_of_the_checksum_is_ignored(name):
     plain = encoded(name + b"\x010123456789\x02").stored(0)
     assert name in decode_record(plain).properties
     check_crcs(fields(plain, *placed(b"C\x01d\x02")))
@@ -152,7 +152,7 @@ def test_checksum_that_a_broker_copied_from_another_record_is_ignored():
         assert decode_record(record).properties == original.properties
 
 
-def test_record_that_would_be_too_long_gets_no_checksum():
+def test_a_record_that_would_be_too_long_gets_no_checksum():
     longest = b"A\x01" + b"b" * (MAX_PROPERTIES_BYTES - CRC_BYTES - 3) + b"\x02"
     fitting, not_fitting = placed(longest, longest[:-1] + b"b\x02")
     assert b"__CRC32#" in fitting
@@ -174,6 +174,6 @@ def test_record_that_would_be_too_long_gets_no_checksum():
         (b"A__CRC32#\x010780607090\x02", b"A__CRC32#\x010780607090\x02"),
     ],
 )
-def test_copies_lose_the_checksum_of_the_original(block, left):
+def test_copies_do_not_have_the_checksum_of_the_original(block, left):
     blocks = pa.array([b"X\x01y\x02", block], pa.binary())
     assert without_crc(blocks).to_pylist() == [b"X\x01y\x02", left]

@@ -1,4 +1,4 @@
-"""Raw records as arrays of fields: what passes the check can be used as positions."""
+"""Raw records as arrays of fields: checked lengths can be used as positions."""
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ def fields_of(piece, data=None):
 
 
 @given(slices(), st.booleans())
-def test_fields_are_those_of_one_record_at_a_time(piece, as_a_run):
+def test_fields_equal_those_of_one_record_at_a_time(piece, as_a_run):
     fields = fields_of(piece)
     if as_a_run:
         fields.check_run(piece.topic, piece.queue_id, piece.first_offset)
@@ -41,7 +41,7 @@ def test_no_records_have_no_fields():
 
 
 def whole(record, *, base=0, size=None, start=0, data=None):
-    """The fields of one record, or of what claims to be one."""
+    """Return the fields of a record, which may be invalid."""
     data = record if data is None else data
     size = len(record) if size is None else size
     return RecordFields(pa.py_buffer(data), base, np.array([start]), np.array([size]))
@@ -74,7 +74,7 @@ LIES = {
 
 
 @pytest.mark.parametrize(("reason", "fields"), LIES.items(), ids=list(LIES))
-def test_a_record_with_false_lengths_is_named_with_its_position(reason, fields):
+def test_the_error_for_a_record_with_wrong_lengths_has_its_position(reason, fields):
     where = fields.base + int(fields.starts[0])
     with pytest.raises(StoreDamagedError, match=f"at log offset {where}: .*{reason}"):
         fields.check_structure()
@@ -91,12 +91,12 @@ def test_a_record_with_false_lengths_is_named_with_its_position(reason, fields):
     ],
 )
 @pytest.mark.parametrize("record", [RECORD, V2_RECORD], ids=["v1", "v2"])
-def test_a_record_of_another_queue_is_named(record, reason, queue):
+def test_a_record_of_another_queue_is_reported(record, reason, queue):
     with pytest.raises(StoreDamagedError, match=reason):
         whole(record).check_run(*queue)
 
 
-def test_the_first_of_several_bad_records_is_named():
+def test_the_first_of_several_invalid_records_is_reported():
     good, bad = raw_record(), raw_record(physical_offset=5)
     data = good + bad + bad
     starts = np.arange(3) * len(good)
@@ -105,7 +105,7 @@ def test_the_first_of_several_bad_records_is_named():
         fields.check_structure()
 
 
-def test_a_record_inside_the_body_of_another_is_refused():
+def test_a_record_inside_the_body_of_another_record_is_an_error():
     inner = raw_record(topic=b"T", physical_offset=88, queue_offset=1)
     outer = raw_record(topic=b"T", body=inner)
     starts, sizes = np.array([0, 88]), np.array([len(outer), len(inner)])
@@ -115,7 +115,7 @@ def test_a_record_inside_the_body_of_another_is_refused():
 
 
 def survives(fields, run=None):
-    """Whether the structure is accepted; then every run must be readable."""
+    """Return whether the structure is valid; all fields must be readable then."""
     try:
         if run is None:
             fields.check_structure()
@@ -136,7 +136,7 @@ def test_truncated_slice_is_damaged(piece, data):
 
 
 @given(slices(), st.data())
-def test_flipped_bits_are_damage_or_leave_whole_records(piece, data):
+def test_flipped_bits_are_reported_or_leave_valid_records(piece, data):
     broken = bytearray(piece.data)
     for _ in range(data.draw(st.integers(1, 4))):
         broken[data.draw(st.integers(0, len(broken) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -150,7 +150,7 @@ NUMBERS = st.one_of(
 
 
 @given(slices(), st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=4), st.data())
-def test_arbitrary_entries_are_damage_or_valid(piece, entries, data):
+def test_arbitrary_entries_are_reported_or_valid(piece, entries, data):
     known = list(zip(piece.starts, piece.sizes, strict=True))
     chosen = data.draw(st.lists(st.sampled_from([*known, *entries]), min_size=1, max_size=4))
     starts, sizes = np.array(chosen, np.int64).T

@@ -1,4 +1,4 @@
-"""Where a store writes checksums over whole records, a record without one is damaged."""
+"""In ranges with checksums of whole records, a record without one is damaged."""
 
 import itertools
 import json
@@ -29,7 +29,7 @@ def store(open_store):
 
 
 def hide(path, body=b"hidden"):
-    """Make the checksum of the record with that body look like another property.
+    """Make the checksum of the record with this body look like another property.
 
     Two bits of its name are flipped, and one of its store host.
     """
@@ -52,7 +52,7 @@ def is_found(path):
 
 
 def fits(store, size):
-    """Append a body of that size; False if the record would be longer than a log file."""
+    """Append a body of this size; return False if the record would exceed a log file."""
     try:
         store.append(message(b"x" * size))
     except MessageError:
@@ -80,7 +80,9 @@ def test_a_record_whose_checksum_was_hidden_is_damaged_to_readers_and_verify(sto
             scan_ranges(reader, "t", [(0, 0, 2)], verify_crc=True) or scan(reader, "t", 0)
 
 
-def test_recovery_ends_the_log_before_a_record_whose_checksum_was_hidden(store, path, open_store):
+def test_recovery_truncates_the_log_before_a_record_whose_checksum_was_hidden(
+    store, path, open_store
+):
     store.append(message(b"first"))
     store.flush()
     store.append(message(b"hidden"))
@@ -125,7 +127,7 @@ def publish_a_batch(store, clock):
         publish_a_batch,
     ],
 )
-def test_what_the_store_itself_appends_is_in_the_range_too(store, path, clock, write):
+def test_records_appended_by_the_store_itself_are_in_the_range(store, path, clock, write):
     write(store, clock)
     clock.now += 10_000
     while store.deliver_due():
@@ -136,7 +138,7 @@ def test_what_the_store_itself_appends_is_in_the_range_too(store, path, clock, w
     assert is_found(path)
 
 
-def test_ranges_begin_and_end_where_the_setting_was_changed(open_store, path):
+def test_ranges_begin_and_end_where_the_setting_was_changed_in_the_log(open_store, path):
     ends = []
     for config in (PLAIN, CONFIG, CONFIG, PLAIN, CONFIG):
         with open_store(config=config) as one:
@@ -146,7 +148,7 @@ def test_ranges_begin_and_end_where_the_setting_was_changed(open_store, path):
     assert not is_found(path)
 
 
-def test_an_open_writer_follows_a_later_setting(open_store, path):
+def test_an_open_writer_applies_a_later_setting(open_store, path):
     with open_store(config=PLAIN) as first:
         first.append(message(b"before"))
         with open_store(config=CONFIG) as second:
@@ -159,7 +161,7 @@ def test_an_open_writer_follows_a_later_setting(open_store, path):
     assert not is_found(path)
 
 
-def test_rows_staged_before_the_setting_are_refused_and_staged_again(open_store, path):
+def test_rows_staged_before_the_setting_are_rejected_and_staged_again(open_store, path):
     with open_store(config=PLAIN) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         one = numbered_batch(0)
@@ -172,7 +174,7 @@ def test_rows_staged_before_the_setting_are_refused_and_staged_again(open_store,
     assert not is_found(path)
 
 
-def test_records_without_room_for_a_checksum_are_sound(open_store, path):
+def test_records_without_room_for_a_checksum_are_valid(open_store, path):
     config = replace(CONFIG, log_file_bytes=4096)
     with open_store(config=config) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
@@ -185,7 +187,7 @@ def test_records_without_room_for_a_checksum_are_sound(open_store, path):
         assert len(scan(store, "t", 0)) == len(sealed)
 
 
-def test_ranges_are_void_after_a_java_broker_had_the_store(store, path, open_store):
+def test_ranges_are_invalid_after_a_broker_used_the_store(store, path, open_store):
     store.append(message(b"hidden"))
     store.append(message(b"next"))
     store.close()
@@ -213,7 +215,7 @@ def test_recovery_that_truncates_the_log_truncates_the_ranges(store, path, open_
     assert not is_found(path)
 
 
-def test_where_the_log_ends_ranges_are_joined_closed_or_opened():
+def test_ranges_are_joined_closed_or_opened_at_the_end_of_the_log():
     known = SealedRanges(((10, 20), (30, OPEN_END)))
     assert known.at(40, sealing=True) == known
     assert known.at(40, sealing=False).ranges == ((10, 20), (30, 40))

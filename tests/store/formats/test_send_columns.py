@@ -1,4 +1,4 @@
-"""What may be sent: each refusal names the row and has its code, what is at a limit passes."""
+"""Checks of batches: errors have the row and a code, and values at a limit are accepted."""
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ SIZES = st.integers(0, 3)
 
 
 def batch_of(name, values, kind, **others):
-    """A batch of one column besides the bodies, cut out of a longer one."""
+    """Return a slice of a batch with one column in addition to the bodies."""
     junk = {TEXTS: "junk", LISTS: ["junk", "k"], MAPS: [("junk", "v")], pa.binary(): b"junk"}
     column = pa.array([junk[kind], *values, junk[kind]], kind)
     columns = {"body": pa.array([b"b"] * len(column)), name: column, **others}
@@ -36,18 +36,18 @@ def refusal(batch):
 
 
 def malformed(values, kind=TEXTS):
-    """Text of any bytes, as Spark may hand over."""
+    """Text of any bytes, as Spark may provide it."""
     plain = pa.array(values, pa.binary())
     return pa.Array.from_buffers(kind, len(plain), plain.buffers(), plain.null_count)
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string()])
-def test_a_null_body_is_refused(kind):
+def test_a_null_body_is_an_error(kind):
     batch = pa.RecordBatch.from_pydict({"body": pa.array(["x", "a", None, None], kind)})
     assert refusal(batch.slice(1)) == ("BODY_NULL", "row 1 has a null body.")
 
 
-def test_a_body_of_exactly_four_mebibytes_passes_and_one_byte_more_does_not():
+def test_a_body_of_exactly_four_mebibytes_is_accepted_but_not_one_byte_more():
     most = b"b" * MAX_BODY_BYTES
     assert MAX_BODY_BYTES == 4 * 1024 * 1024
     check_send_batch(pa.RecordBatch.from_pydict({"body": [b"", most]}))
@@ -55,12 +55,12 @@ def test_a_body_of_exactly_four_mebibytes_passes_and_one_byte_more_does_not():
     code, message = refusal(batch)
     assert code == "BODY_TOO_LARGE"
     assert message.startswith("row 2 has a body of 4194305 bytes;")
-    # Bytes count, not characters.
+    # The limit is in bytes, not characters.
     assert refusal(pa.RecordBatch.from_pydict({"body": ["é" * 2**21 + "e"]}))[0] == code
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_PROPERTIES))
-def test_every_name_of_rocketmq_is_refused(name):
+def test_every_reserved_name_is_rejected(name):
     rows = [None, [("mine", "1")], [("a", "1"), (name, "x")]]
     code, message = refusal(batch_of("properties", rows, MAPS))
     assert code == "PROPERTY_RESERVED"
@@ -79,7 +79,7 @@ BAD_PROPERTIES = {
 
 
 @pytest.mark.parametrize(("row", "code"), BAD_PROPERTIES.values(), ids=list(BAD_PROPERTIES))
-def test_properties_that_would_not_be_read_back_are_refused(row, code):
+def test_properties_that_cannot_be_read_back_are_rejected(row, code):
     batch = batch_of("properties", [[("a", "b"), ("c", "d")], None, [], row, row], MAPS)
     found, message = refusal(batch)
     assert found == code
@@ -88,14 +88,14 @@ def test_properties_that_would_not_be_read_back_are_refused(row, code):
 
 @pytest.mark.parametrize("name", ["tags", "shardingKey", "keys"])
 @pytest.mark.parametrize("text", ["\x01", "a\x02b"])
-def test_separators_are_refused_in_every_text(name, text):
+def test_separators_are_rejected_in_every_text(name, text):
     code, message = refusal(batch_of(name, ["ok", None, text], TEXTS))
     assert code == "MESSAGE_ILLEGAL"
     assert message.startswith(f"row 2 has {text!r} as ")
 
 
 @pytest.mark.parametrize("key", ["a b", " ", "\x01", "a\x02"])
-def test_a_key_with_a_space_or_a_separator_is_refused(key):
+def test_a_key_with_a_space_or_a_separator_is_rejected(key):
     rows = [["a", "b"], None, [], ["c", key], [key]]
     code, message = refusal(batch_of("keys", rows, LISTS))
     assert (code, message.startswith(f"row 3 has {key!r} as a key")) == ("MESSAGE_ILLEGAL", True)
@@ -103,18 +103,18 @@ def test_a_key_with_a_space_or_a_separator_is_refused(key):
     assert (code, message.startswith(f"row 1 has {key!r} as its key")) == ("MESSAGE_ILLEGAL", True)
 
 
-def test_a_space_is_fine_outside_of_keys():
+def test_spaces_are_allowed_outside_of_keys():
     batch = batch_of("tags", ["a b"], TEXTS)
     assert check_send_batch(batch).tags.to_pylist() == ["a b"]
 
 
-def test_a_null_among_keys_is_refused_instead_of_losing_the_others():
+def test_a_null_among_keys_is_rejected_instead_of_losing_the_other_keys():
     code, message = refusal(batch_of("keys", [["a"], ["b", None]], LISTS))
     assert (code, message) == ("MESSAGE_ILLEGAL", "row 1 has a null among its keys.")
 
 
 @pytest.mark.parametrize("keys", [[""], ["a", ""], ["", "a"]])
-def test_an_empty_string_among_keys_is_refused_instead_of_vanishing(keys):
+def test_an_empty_string_among_keys_is_rejected_instead_of_dropped(keys):
     code, message = refusal(batch_of("keys", [["a"], [], None, keys], LISTS))
     assert (code, message) == ("MESSAGE_ILLEGAL", "row 3 has an empty string among its keys.")
 
@@ -123,21 +123,21 @@ def test_an_empty_string_among_keys_is_refused_instead_of_vanishing(keys):
     ("name", "kind", "empty"),
     [("tags", TEXTS, ""), ("shardingKey", TEXTS, ""), ("keys", TEXTS, ""), ("keys", LISTS, [])],
 )
-def test_a_whole_empty_value_counts_as_none(name, kind, empty):
+def test_an_empty_value_is_treated_as_missing(name, kind, empty):
     columns = check_send_batch(batch_of(name, [empty, None], kind))
     found = {"shardingKey": columns.sharding_key, "tags": columns.tags, "keys": columns.keys}
     assert found[name].to_pylist() == [None, None]
 
 
 @pytest.mark.parametrize("name", ["tags", "shardingKey", "keys"])
-def test_text_that_is_not_utf8_is_refused_with_its_row(name):
+def test_the_error_for_text_that_is_not_utf8_has_its_row(name):
     columns = {"body": pa.array([b"b"] * 3), name: malformed([b"ok", None, b"\xff"])}
     code, message = refusal(pa.RecordBatch.from_pydict(columns))
     assert code == "MESSAGE_ILLEGAL"
     assert message.startswith("row 2 has b'\\xff' as ")
 
 
-def test_lists_and_maps_of_text_that_is_not_utf8_are_refused_with_their_row():
+def test_the_error_for_lists_and_maps_that_are_not_utf8_has_their_row():
     offsets, words = (
         pa.array([0, 2, 3, 4], pa.int32()),
         malformed([b"a", b"b", "é".encode(), b"\xc3"]),
@@ -155,7 +155,7 @@ def test_lists_and_maps_of_text_that_is_not_utf8_are_refused_with_their_row():
     assert refusal(batch)[1].startswith("row 2 has b'\\xc3' as a property value")
 
 
-def test_bytes_under_a_null_are_neither_checked_nor_sent():
+def test_the_bytes_of_a_null_are_neither_checked_nor_sent():
     offsets, mask = pa.array([0, 2, 4, 5], pa.int32()), pa.array([True, False, False])
     keys = pa.ListArray.from_arrays(offsets, pa.array(["x y", "\x01", "c", "d", "e"]), mask=mask)
     names = pa.array(["TAGS", "\x01", "c", "d", "e"])
@@ -179,7 +179,7 @@ def test_bytes_under_a_null_are_neither_checked_nor_sent():
         assert columns.properties.to_pylist() == blocks[start:]
 
 
-def test_a_bad_key_after_a_null_that_hides_keys_is_named_by_its_own_row():
+def test_the_error_for_a_key_after_a_null_has_the_row_of_the_key():
     keys = pa.ListArray.from_arrays(
         pa.array([0, 2, 4, 5], pa.int32()),
         pa.array(["a", "b", "c", "d", "e f"]),
@@ -191,7 +191,7 @@ def test_a_bad_key_after_a_null_that_hides_keys_is_named_by_its_own_row():
 
 
 @given(sent_rows(), SIZES, SIZES)
-def test_legal_rows_come_out_in_one_type_each_from_any_slice(rows, before, after):
+def test_legal_rows_have_one_type_per_column_in_any_slice(rows, before, after):
     columns = check_send_batch(sent_batch(rows, before=before, after=after))
     assert len(columns) == len(rows)
     assert columns.body.to_pylist() == [row["body"] for row in rows]
@@ -208,7 +208,7 @@ ANY_TEXT = st.one_of(TEXT, st.sampled_from(["", "TAGS", "UNIQ_KEY", "\x01", "a\x
 
 
 @given(st.lists(st.dictionaries(ANY_TEXT, ANY_TEXT, max_size=3), min_size=1, max_size=4), SIZES)
-def test_a_batch_is_refused_exactly_if_one_message_of_it_would_be(rows, before):
+def test_a_batch_is_rejected_exactly_if_one_of_its_messages_would_be(rows, before):
     padded = [{"junk": ""}] * before + rows
     maps = pa.array([list(row.items()) for row in padded], MAPS)
     batch = pa.RecordBatch.from_pydict({"body": [b""] * len(padded), "properties": maps})
@@ -221,7 +221,7 @@ def test_a_batch_is_refused_exactly_if_one_message_of_it_would_be(rows, before):
 
 
 @given(sent_rows(min_size=1), st.data())
-def test_rows_can_be_reordered_and_cut(rows, data):
+def test_rows_can_be_reordered_and_sliced(rows, data):
     columns = check_send_batch(sent_batch(rows, before=1, after=1))
     order = data.draw(st.permutations(range(len(rows))))
     start = data.draw(st.integers(0, len(rows)))
@@ -237,7 +237,7 @@ def schema_refusal(schema):
     return caught.value.code, str(caught.value)
 
 
-def test_a_missing_body_an_unknown_and_a_double_column_are_refused():
+def test_missing_bodies_and_unknown_or_repeated_columns_are_rejected():
     code, text = schema_refusal([("value", pa.binary())])
     assert (code, "['value']" in text) == ("BODY_COLUMN_MISSING", True)
     code, text = schema_refusal([("body", pa.binary()), ("tag", TEXTS)])
@@ -251,7 +251,7 @@ WRONG_TYPES = [pa.int16(), pa.large_string(), pa.list_(pa.int32()), pa.map_(TEXT
 
 @pytest.mark.parametrize("name", SEND_COLUMNS)
 @pytest.mark.parametrize("kind", WRONG_TYPES, ids=str)
-def test_a_column_of_a_wrong_type_is_refused(name, kind):
+def test_a_column_of_the_wrong_type_is_rejected(name, kind):
     schema = {"body": pa.binary()} | {name: kind}
     code, text = schema_refusal(list(schema.items()))
     assert (code, f"column '{name}' is {kind}." in text) == ("COLUMN_TYPE", True)
@@ -266,12 +266,12 @@ def test_a_column_of_a_wrong_type_is_refused(name, kind):
     ],
     ids=str,
 )
-def test_every_promised_type_is_accepted_with_any_inner_names(field):
+def test_every_documented_type_is_accepted_with_any_inner_names(field):
     others = [] if field.name == "body" else [pa.field("body", pa.binary(), nullable=False)]
     check_send_schema(pa.schema([field, *others]))
 
 
-def test_a_batch_without_rows_is_fine():
+def test_a_batch_without_rows_is_accepted():
     schema = pa.schema([(name, kinds[0]) for name, kinds in SEND_COLUMNS.items()])
     columns = check_send_batch(pa.RecordBatch.from_pylist([], schema=schema))
     assert len(columns) == len(columns.keys) == len(columns.properties) == 0

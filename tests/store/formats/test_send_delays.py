@@ -1,4 +1,4 @@
-"""The columns for delivery times: their meaning, and the rows that are refused."""
+"""The columns for delivery times: their meaning, and rows that are rejected."""
 
 from datetime import datetime, timezone
 
@@ -44,7 +44,7 @@ def test_a_delay_has_the_given_length():
 
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_timestamp_of_any_unit_and_zone_is_the_same_moment(unit, zone):
+def test_timestamps_of_all_units_and_zones_are_the_same_moment(unit, zone):
     moment = 1_700_000_000
     ticks = pa.array([moment * TICKS_PER_S[unit], None], pa.int64())
     batch = batch_of(deliverTimestamp=ticks.cast(pa.timestamp(unit, zone)))
@@ -72,13 +72,13 @@ def test_extreme_times_do_not_overflow(unit):
 
 
 @pytest.mark.parametrize("text", ["10", "soon", "10 m", "-1s", "1.5h"])
-def test_an_invalid_delay_is_refused_with_its_row(text):
+def test_the_error_for_an_invalid_delay_has_its_row(text):
     code, message = refusal(batch_of(delay=["1s", None, "", text, text]))
     assert code == "MESSAGE_ILLEGAL"
     assert message.startswith(f"row 3 has the delay {text!r};")
 
 
-def test_a_level_below_zero_is_refused_with_its_row():
+def test_the_error_for_a_negative_level_has_its_row():
     code, message = refusal(batch_of(delayLevel=[0, 1, -1]))
     assert (code, message) == (
         "MESSAGE_ILLEGAL",

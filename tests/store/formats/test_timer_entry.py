@@ -1,4 +1,4 @@
-"""The index entry of a timer: its due time and its key, for timers of all senders."""
+"""The index entry of a timer: its due time and key, for timers of all senders."""
 
 import numpy as np
 import pyarrow as pa
@@ -65,12 +65,12 @@ def test_a_time_that_a_broker_rounded_down_is_the_requested_one(after):
 
 
 @pytest.mark.parametrize("name", ["TIMER_DELAY_SEC", "TIMER_DELAY_MS"])
-def test_a_relative_time_is_over_when_the_broker_would_deliver(name):
+def test_a_relative_time_ends_when_the_broker_would_deliver(name):
     out = {"TIMER_OUT_MS": NOW, "TIMER_DELIVER_MS": NOW + 5}
     assert due(**out, **{name: 30}) == NOW + 1000
 
 
-def test_a_wanted_time_that_does_not_fit_moves_nothing_by_more_than_a_second():
+def test_an_inconsistent_time_changes_the_due_time_by_at_most_a_second():
     assert due(TIMER_OUT_MS=NOW, TIMER_DELIVER_MS=NOW + 10**9) == NOW + 1000
     assert due(TIMER_OUT_MS=NOW, TIMER_DELIVER_MS=5) == NOW
 
@@ -82,13 +82,13 @@ def test_a_message_without_a_time_is_due_at_once(text):
 
 
 @given(st.integers(1, 2**50))
-def test_a_slot_is_the_second_that_ends_with_the_due_time_or_later(due_ms):
+def test_a_slot_is_the_second_that_ends_at_or_after_the_due_time(due_ms):
     start = slot_start(due_ms)
     assert start % 1000 == 0
     assert start < due_ms <= start + 1000
 
 
-def test_a_cancellation_names_what_it_cancels_with_or_without_the_topic():
+def test_a_cancellation_has_the_key_of_its_message_with_or_without_the_topic():
     at = {"TIMER_OUT_MS": str(NOW + 500), "REAL_TOPIC": "t"}
     found = entries(
         {"UNIQ_KEY": "A1", **at},
@@ -103,7 +103,7 @@ def test_a_cancellation_names_what_it_cancels_with_or_without_the_topic():
     assert found["copies"].tolist() == [0] + [CANCELS] * 5
 
 
-def test_copies_have_the_key_of_the_message_and_count():
+def test_copies_have_the_key_of_the_message_and_a_number():
     own = {"UNIQ_KEY": "A", "REAL_TOPIC": "t", "TIMER_OUT_MS": str(NOW)}
     found = entries(own, {**own, "TIMER_ROLL_TIMES": "1"}, {**own, "TIMER_ROLL_TIMES": "12"})
     assert len(set(found["key"].tolist())) == 1
@@ -120,7 +120,7 @@ def test_messages_without_an_id_are_distinguished_by_content():
 
 
 @given(st.data())
-def test_an_entry_with_a_changed_byte_does_not_count(data):
+def test_an_entry_with_a_changed_byte_is_invalid(data):
     entry = np.zeros(1, TIMER_ENTRY)
     for name in ("due", "queue_offset", "physical_offset", "key"):
         entry[name] = data.draw(st.integers(0, 2**50), name)
@@ -131,7 +131,7 @@ def test_an_entry_with_a_changed_byte_does_not_count(data):
     assert len(sound(np.frombuffer(bytes(raw), TIMER_ENTRY))) == 0
 
 
-def test_zeros_do_not_count():
+def test_zeros_are_invalid():
     assert len(sound(np.zeros(5, TIMER_ENTRY))) == 0
 
 
@@ -142,5 +142,5 @@ def test_a_timer_check_is_read_as_it_was_written(read_ms, position, offset):
     assert len(encode_timer_check(check)) == 4096
 
 
-def test_missing_timer_check_counts_as_zeros():
+def test_a_missing_timer_check_is_read_as_zeros():
     assert decode_timer_check(b"") == TimerCheck()
