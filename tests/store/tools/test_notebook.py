@@ -78,7 +78,7 @@ def test_rocketmqs_own_topics_are_shown_when_asked_for(store):
     assert "SCHEDULE_TOPIC_XXXX" in notebook.topics(store, system=True).column("topic")
 
 
-def test_queues_have_their_ranges(store):
+def test_queues_have_their_offset_ranges(store):
     rows = notebook.queues(store, "orders").rows
     assert [row[:4] for row in rows] == [(0, 0, 3, 3), (1, 0, 1, 1)]
     assert rows[0][5:] == (at(START), at(START + 3_600_000))
@@ -212,6 +212,6 @@ def test_headings_are_aligned_with_their_columns_text_left_and_numbers_right():
     assert repr(table).splitlines() == ["t", "name  count", "a     1,000"]
 
 
-def test_columns_stay_in_line_under_letters_of_double_width():
+def test_columns_stay_aligned_with_double_width_letters():
     table = Table("t", ("name", "count"), [("東京", 1), ("Oslo", 20)])
     assert table.text().splitlines() == ["name  count", "東京      1", "Oslo     20"]

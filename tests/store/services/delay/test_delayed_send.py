@@ -1,4 +1,4 @@
-"""Delayed messages: where they are pending, and the content of their records and entries."""
+"""Sends of delayed messages: their queues, records and entries."""
 
 import shutil
 from dataclasses import replace
@@ -196,7 +196,7 @@ def test_pending_messages_are_found_by_key_in_their_system_topic(store):
     assert [m.body for m in store.lookup.query(TIMER, "k")] == [b"row"]
 
 
-def test_the_state_has_the_next_due_time(store, clock):
+def test_a_send_updates_the_next_due_time_in_the_shared_state(store, clock):
     page = words(store.path)
     page[NEXT_DUE] = NEVER
     steps = [

@@ -105,7 +105,7 @@ def test_all_messages_can_be_dropped():
     assert (copies.batches, copies.taken, copies.dropped) == ([], 2, 2)
 
 
-def test_a_record_that_fits_in_no_file_under_its_own_name_is_dropped():
+def test_a_record_too_long_for_a_log_file_with_its_own_topic_is_dropped():
     name = "x" * 127
     room = 4096 - 8 - len(parked(b"", name, "0")) + len(SCHEDULE_TOPIC) - len(name)
     records = [parked(b"." * size, name, "0") for size in (room + 1, room)]
@@ -118,7 +118,7 @@ def test_a_record_that_fits_in_no_file_under_its_own_name_is_dropped():
     ("wanted", "read", "write", "queue_id"),
     [("3", 4, 2, 3), ("3", 2, 4, 3), ("3", 2, 2, 1), ("4", 3, 3, 1), ("0", 1, 1, 0)],
 )
-def test_removed_queue_is_replaced_by_existing_one(wanted, read, write, queue_id):
+def test_a_removed_queue_is_replaced_by_an_existing_queue(wanted, read, write, queue_id):
     topics = {"t": TopicConfig("t", read, write)}
     (after,) = decoded(copies_of(parked(queue_id=wanted), topics=topics))
     assert after.queue_id == queue_id

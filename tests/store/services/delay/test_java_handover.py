@@ -33,7 +33,7 @@ def small_files(monkeypatch):
 
 
 def places(timing):
-    """Bodies of the timer topic by log offset and size."""
+    """CommitLog offset → body for all messages of the timer topic."""
     known = inner(timing.store).reader.system_offsets(TIMER)
     queue = inner(timing.store).reader.files.queues.get(TIMER, 0)
     found = {}
@@ -44,7 +44,7 @@ def places(timing):
     return found
 
 
-def test_java_broker_continues_with_pending_timers_and_new_ones(path, clock):
+def test_a_broker_continues_with_pending_and_unindexed_timers(path, clock):
     clock.now += 500
     timing = Timing(path, clock)
     timing.send(b"soon", 1500)
@@ -98,7 +98,7 @@ def test_the_last_unit_belongs_to_the_last_message_of_the_queue(path, clock):
     assert b"delivered" not in [found[at] for _, at, _ in Wheel(path).dequeued()]
 
 
-def test_a_store_without_timers_has_none_of_these_files(path, clock):
+def test_a_store_without_timers_has_no_timer_files(path, clock):
     Timing(path, clock).close()
     assert not (path / "config" / "timercheck").exists()
     assert not (path / "timerlog").exists()
@@ -276,7 +276,7 @@ def test_units_of_a_second_are_chained_across_files():
             assert units["previous"][row] == lie[before]
 
 
-def test_a_blank_is_what_rocketmq_writes():
+def test_a_blank_has_the_bytes_that_rocketmq_writes():
     """`TimerLog.BLANK_MAGIC_CODE` is -875286124."""
     magic = (-875286124).to_bytes(4, "big", signed=True)
     assert java_timers.encode_timer_blank(68) == bytes([0, 0, 0, 68]) + bytes(8) + magic

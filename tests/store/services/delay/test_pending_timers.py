@@ -10,7 +10,7 @@ ROWS = st.tuples(st.integers(1, 3000), st.integers(0, 3), st.integers(CANCELS, 3
 
 
 def plainly(rows):
-    """The expected result, computed one by one."""
+    """The expected result, computed entry by entry."""
     alive = []
     for due, key, copies in rows:
         same = [

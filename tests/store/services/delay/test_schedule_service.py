@@ -10,7 +10,7 @@ from support.stores import SMALL, message
 
 @pytest.fixture
 def driven(open_store):
-    """A store with topic t, and a function that delivers by hand."""
+    """A store with topic t, and a driver that delivers when called."""
     store = open_store()
     store.topics.create("t", read_queues=2, write_queues=2)
     return store, Driver(store)
@@ -62,7 +62,7 @@ def test_each_message_is_delivered_to_its_topic_and_queue_in_order(driven, clock
     assert [number for _, number in sorted(delivered)] == list(range(30)), "in the log as parked"
 
 
-def test_levels_that_are_due_together_go_into_one_append(driven, clock):
+def test_messages_of_levels_due_at_once_share_one_append(driven, clock):
     store, driver = driven
     for level in (3, 1, 2):
         delay(store, level, b"%d" % level)
@@ -72,7 +72,7 @@ def test_levels_that_are_due_together_go_into_one_append(driven, clock):
     assert [driver.cursor(level) for level in (1, 2, 3, 4)] == [1, 1, 1, 0]
 
 
-def test_only_what_is_due_is_delivered(driven, clock):
+def test_only_due_messages_are_delivered(driven, clock):
     store, driver = driven
     for number in range(10):
         delay(store, 2, b"%d" % number)
@@ -82,7 +82,7 @@ def test_only_what_is_due_is_delivered(driven, clock):
     assert driver.cursor(2) == 6
 
 
-def test_the_next_due_time_is_known(driven, clock):
+def test_the_next_due_time_is_updated(driven, clock):
     store, driver = driven
     driver.all()
     assert driver.next_due == NEVER
@@ -98,7 +98,7 @@ def test_the_next_due_time_is_known(driven, clock):
     assert driver.next_due == NEVER
 
 
-def test_a_batch_of_many_is_delivered_in_parts(driven, clock):
+def test_a_large_batch_is_delivered_in_parts(driven, clock):
     store, driver = driven[0], Driver(driven[0], messages=7)
     rows = [b"%d" % number for number in range(20)]
     store.append_batch(level_batch(rows), topic="t")
@@ -218,7 +218,7 @@ def test_messages_for_a_recreated_topic_are_delivered_to_the_new_topic(driven, c
     assert bodies_of(store) == [b"x"]
 
 
-def test_a_message_for_a_removed_queue_is_delivered_to_an_existing_one(driven, clock):
+def test_a_message_for_a_removed_queue_is_delivered_to_an_existing_queue(driven, clock):
     store, driver = driven
     delay(store, 1, b"a", queue_id=1)
     delay(store, 1, b"b", queue_id=0)

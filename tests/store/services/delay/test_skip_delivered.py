@@ -63,7 +63,7 @@ def test_no_message_is_delivered_twice_or_lost(store, clock):
     again.close()
 
 
-def test_delivered_part_of_an_append_stays_delivered(store, clock):
+def test_the_delivered_part_of_an_append_is_not_delivered_again(store, clock):
     bodies = [b"%d" % number for number in range(10)]
     store.append_batch(level_batch(bodies), topic="t")
     clock.now += 1000
@@ -128,7 +128,7 @@ def test_messages_without_id_are_recognized_by_content(store, clock):
     again.close()
 
 
-def test_a_message_after_the_copy_counts_as_scheduled_later(store, clock):
+def test_a_message_after_the_copy_is_treated_as_scheduled_later(store, clock):
     delay(store, 1, b"1")
     clock.now += 1000
     Driver(store).all()

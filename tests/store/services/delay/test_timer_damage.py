@@ -216,7 +216,7 @@ def test_verify_accepts_a_copy(path, tmp_path, clock):
     assert verify(tmp_path / "copy").ok
 
 
-def test_the_tally_stays_short(path, clock, monkeypatch):
+def test_the_tally_file_stays_short(path, clock, monkeypatch):
     monkeypatch.setattr(timer_index, "_FEW_ROWS", 10)
     with Timing(path, clock) as timing:
         for number in range(60):

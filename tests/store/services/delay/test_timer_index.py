@@ -34,13 +34,13 @@ def test_entries_are_in_the_file_of_their_hour(index):
 
 
 @given(st.integers(1, 10**13))
-def test_second_is_in_one_file(due):
+def test_each_second_is_in_one_file(due):
     hour = (due - 1) // HOUR_MS
     assert slot_start(due) // HOUR_MS == hour
     assert (slot_start(due) + 999) // HOUR_MS == hour
 
 
-def test_entries_added_twice_count_once(index):
+def test_entries_added_twice_are_read_once(index):
     entries = made([5, 3, 3])
     index.add(entries)
     index.add(entries)

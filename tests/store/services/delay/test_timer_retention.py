@@ -18,14 +18,14 @@ def timing(path, clock):
 
 
 def fill(timing, files=1):
-    """Write until that many log files more have begun."""
+    """Append until the log has `files` more files."""
     count = len(list((timing.store.path / "commitlog").iterdir())) + files
     while len(list((timing.store.path / "commitlog").iterdir())) < count:
         timing.store.append_batch(batch([b"." * 900], 1), topic="t")
 
 
 def parked(timing):
-    """The properties of the messages still in the timer topic."""
+    """The properties of the messages in the timer topic."""
     known = inner(timing.store).reader.system_offsets(TIMER)
     return [
         row["properties"]

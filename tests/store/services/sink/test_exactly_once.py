@@ -1,4 +1,4 @@
-"""A batch is published once, even if any run repeats it at any time."""
+"""A batch is published once, even if a later run repeats it."""
 
 import pytest
 from pyrocket import SinkBatch, Store
@@ -71,7 +71,7 @@ def test_identity_and_target_are_separated_in_the_key():
 
 
 @pytest.mark.parametrize("wrong", [{"identity": ""}, {"batch": -1}, {"batch": 2**63}])
-def test_a_batch_without_an_identity_is_refused(wrong):
+def test_an_invalid_identity_or_batch_number_is_rejected(wrong):
     with pytest.raises(SinkError) as caught:
         SinkBatch(**{"identity": "q", "target": "t", "batch": 0, **wrong})
     assert caught.value.code == "SINK_NO_IDENTITY"
@@ -182,7 +182,7 @@ def test_ledger_file_is_saved_after_many_batches(path, store):
 
 @pytest.mark.parametrize("how", ["ahead", "of another log"])
 def test_ledger_file_ahead_of_the_log_is_ignored(path, store, clock, caplog, how):
-    """As after an older log was restored while the file is newer."""
+    """As after a restore of an older log beside a newer ledger file."""
     publish(store, 0, ROWS)
     publish(store, 1, ROWS)
     store.close()

@@ -143,8 +143,8 @@ def test_published_rows_can_be_delayed(path, store, clock, monkeypatch):
     assert {SCHEDULE_TOPIC, TIMER_TOPIC} <= set(store.topics.all())
 
 
-def test_entries_written_at_once_are_those_that_a_recovery_writes(path, store, clock, tmp_path):
-    """They equal the queues rebuilt from the log in a copy without queues."""
+def test_published_entries_equal_those_that_recovery_writes(path, store, clock, tmp_path):
+    """Compares them with the queues rebuilt from the log in a copy without queues."""
     one = numbered(0)
     rows = stage(store, one, ROWS, tags=pa.array(["a", "b"] * 20))
     late = stage(store, one, ROWS, 1, delayLevel=pa.array([2, 4] * 20, pa.int32()))

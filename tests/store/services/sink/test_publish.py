@@ -53,7 +53,7 @@ def test_one_sharding_key_stays_in_order_across_tasks(store):
     assert ROWS in bodies(store).values()
 
 
-def test_a_batch_over_several_files_is_whole(store, reader):
+def test_a_batch_across_several_files_is_complete(store, reader):
     rows = [b"%03d" % number + b"." * 900 for number in range(60)]
     publish(store, 0, rows)
     assert all_bodies(reader) == rows

@@ -43,7 +43,7 @@ def test_a_later_run_that_only_repeats_also_fences_the_earlier_run(store):
 @pytest.mark.parametrize("published", [1, 3])
 @pytest.mark.parametrize("rows", [ROWS, []])
 def test_slow_run_is_fenced_before_its_first_publication(store, reader, published, rows):
-    """Whether that batch or later ones were published meanwhile; the newer run continues."""
+    """Only that batch or later batches, too, were published meanwhile; the newer run continues."""
     held = numbered(0, "run-1")
     staged = stage_tasks(reader, held, rows)
     for number in range(published):

@@ -25,7 +25,7 @@ from support.inner import inner
 from support.stores import bodies, message, words
 
 
-def test_round_asks_no_more_than_producers_accept(store, one, clock):
+def test_a_round_sends_at_most_as_many_requests_as_producers_accept(store, one, clock):
     one.room = lambda: 3
     for n in range(5):
         one.send(message(b"%d" % n))
@@ -94,7 +94,7 @@ def test_thread_runs_checks(store):
     assert not any("transaction checks" in thread.name for thread in threading.enumerate())
 
 
-def test_the_thread_ends_with_the_store(open_store):
+def test_closing_the_store_stops_the_thread(open_store):
     store = open_store()
     one = TransactionProducer(Held(store), "pg", Listener())
     store.close()

@@ -70,7 +70,7 @@ def test_a_committed_copy_names_the_copy(store, one, listener, clock):
 
 
 @pytest.mark.parametrize("answer", [UNKNOWN, None, "COMMIT"])
-def test_fifteen_checks_then_the_message_is_discarded(store, one, listener, clock, answer):
+def test_a_message_is_discarded_after_fifteen_checks(store, one, listener, clock, answer):
     one.send(message())
     listener.answer = answer
     assert rounds(one, clock, 17) == [1] * 15 + [0, 0]
@@ -92,7 +92,7 @@ def test_last_check_can_be_answered(store, one, listener, clock):
     assert discarded(store) == []
 
 
-def test_a_listener_that_fails_is_asked_again(one, listener, clock):
+def test_a_failed_listener_is_asked_again(one, listener, clock):
     one.send(message())
     listener.answer = lambda message: 1 / 0
     assert rounds(one, clock, 3) == [1, 1, 1]
@@ -111,7 +111,7 @@ def test_message_is_discarded_after_72_hours_without_check(store, one, listener,
     assert store.transactions.pending() == []
 
 
-def test_message_of_exactly_72_hours_is_checked(store, one, listener, clock):
+def test_a_message_exactly_72_hours_old_is_checked(store, one, listener, clock):
     one.send(message())
     one.close()
     clock.now += 72 * HOUR

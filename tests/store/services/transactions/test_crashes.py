@@ -1,4 +1,4 @@
-"""After a crash at any step, a half message is undecided or was committed exactly once."""
+"""After a crash at any step, a half message is not lost and is committed at most once."""
 
 from itertools import count
 
@@ -150,7 +150,7 @@ def test_discard(tmp_path, monkeypatch, clock):
     assert found == {0, 2}
 
 
-def test_entries_kept_when_files_are_deleted(tmp_path, monkeypatch, clock):
+def test_undecided_messages_are_kept_when_files_are_deleted(tmp_path, monkeypatch, clock):
     def prepare(store):
         held = Held(store)
         with producer(held, "pg", Listener(None)) as one:

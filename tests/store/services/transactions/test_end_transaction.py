@@ -44,7 +44,7 @@ def refused(store, where, state=COMMIT, **more):
     return caught.value.code
 
 
-def test_commit_and_rollback_by_hand(store, one):
+def test_transactions_can_be_committed_and_rolled_back_without_a_producer(store, one):
     first, second = one.send(message(b"1")), one.send(message(b"2"))
     store.transactions.end(place(second), ROLLBACK)
     store.transactions.end(place(first), COMMIT)
@@ -76,7 +76,7 @@ def test_a_wrong_group_or_offset_is_rejected(store, sent, state, from_check):
 
 @pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
 @pytest.mark.parametrize("second", [COMMIT, ROLLBACK])
-def test_ended_transaction_is_not_decided_again(store, sent, first, second):
+def test_an_ended_transaction_cannot_be_ended_again(store, sent, first, second):
     store.transactions.end(place(sent), first)
     for from_check in (True, False):
         code = refused(store, place(sent), second, from_check=from_check)
@@ -85,7 +85,7 @@ def test_ended_transaction_is_not_decided_again(store, sent, first, second):
     assert ops(store) == [0]
 
 
-def test_renewed_message_is_decided_by_either_offset(store, one, clock):
+def test_a_renewed_message_can_be_ended_with_either_offset(store, one, clock):
     results = [one.send(message(b"%d" % n)) for n in range(2)]
     clock.now += MINUTE
     assert one.check_now() == 2
@@ -104,7 +104,7 @@ def test_discarded_transaction_has_ended(store, one, sent, clock):
 
 
 @pytest.mark.parametrize(("immunity_s", "most_s"), [(0, 6), (5, 6), (30, 30)])
-def test_decision_after_immunity_time_is_only_accepted_from_a_check(
+def test_after_the_immunity_time_only_a_check_can_end_a_transaction(
     store, one, clock, immunity_s, most_s
 ):
     results = [one.send(message(b"%d" % n), immunity_s=immunity_s) for n in range(2)]

@@ -66,7 +66,7 @@ def test_messages_after_another_groups_message_are_ended_by_ops(path, stores, tw
 
 
 def test_an_immune_message_after_another_groups_message_is_not_renewed(stores, two, clock):
-    """For RocketMQ, an op message for it would end its copy."""
+    """In RocketMQ an op message for the original would also end its copy."""
     with producer(two[0], "a", Listener(UNKNOWN)) as a:
         a.send(message(b"a"))
     with producer(two[1], "b", Listener(UNKNOWN, COMMIT)) as b:
@@ -80,7 +80,7 @@ def test_an_immune_message_after_another_groups_message_is_not_renewed(stores, t
     assert bodies(stores[0])[0] == [b"b"]
 
 
-def test_two_producers_of_one_group_ask_once_a_minute(stores, two, clock):
+def test_two_producers_of_one_group_check_once_a_minute(stores, two, clock):
     listeners = Listener(UNKNOWN), Listener(UNKNOWN)
     with producer(two[0], "pg", listeners[0]) as one:
         one.send(message())

@@ -113,8 +113,8 @@ def test_records_without_an_id_are_different_messages(store):
     assert pending(store) == [0, 1]
 
 
-def test_op_for_first_offset_of_immune_message_ends_its_copy(store, clock):
-    """RocketMQ's rule, for a broker that re-appended it while its producer decided."""
+def test_an_op_message_for_the_first_offset_of_an_immune_message_ends_its_copy(store, clock):
+    """As in RocketMQ, when a broker renews the message while its producer ends it."""
     put_half(store, 9)
     put_half(store, 0, CHECK_IMMUNITY_TIME_IN_SECONDS="300")
     more = {"TRAN_PREPARED_QUEUE_OFFSET": "1", "TRANSACTION_CHECK_TIMES": "1"}
@@ -129,7 +129,7 @@ def test_op_for_first_offset_of_immune_message_ends_its_copy(store, clock):
     assert discarded(store) == []
 
 
-def test_original_left_by_broker_is_not_named_while_copy_is_immune(store, clock):
+def test_no_op_message_is_written_for_an_original_while_its_copy_is_immune(store, clock):
     """Another group's message holds the half cursor before both of them."""
     put_half(store, 9, PGROUP="other")
     put_half(store, 0, CHECK_IMMUNITY_TIME_IN_SECONDS="300")
@@ -172,14 +172,14 @@ def test_only_changed_properties_differ():
 
 
 @pytest.mark.parametrize(("value", "asked"), [("x", 1), ("-1", 1), ("0", 1), ("60", 0)])
-def test_invalid_immunity_time_means_the_timeout(store, clock, value, asked):
+def test_an_invalid_immunity_time_is_replaced_by_the_default_timeout(store, clock, value, asked):
     put_half(store, 0, CHECK_IMMUNITY_TIME_IN_SECONDS=value)
     clock.now += 10_000
     with producer(Held(store), "pg") as one:
         assert one.check_now() == asked
 
 
-def test_invalid_check_count_starts_again(store, clock):
+def test_an_invalid_check_count_is_reset(store, clock):
     put_half(store, 0, TRANSACTION_CHECK_TIMES="many")
     clock.now += MINUTE
     with producer(Held(store), "pg") as one:

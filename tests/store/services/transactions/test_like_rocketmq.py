@@ -38,14 +38,14 @@ FIELDS = (
 
 
 def shown(record, without=()):
-    """A record without offsets, store times and the order of its properties."""
+    """The fields to compare: without offsets, store times and the order of properties."""
     properties = decode_properties(record.properties)
     fields = {name: getattr(record, name) for name in FIELDS if name not in without}
     return fields | {"properties": properties}
 
 
 def queue_entries(path):
-    """(number of the record in the log, tags code) of all entries, by queue."""
+    """Queue → (index of the record in the log, tags code) of each entry."""
     numbers = {record.physical_offset: at for at, record in enumerate(log_records(path))}
     found = {}
     for file in sorted((path / "consumequeue").glob("*/*/*")):
@@ -60,7 +60,7 @@ def queue_entries(path):
 
 
 def append_again(store, record):
-    """Append a record of another log."""
+    """Append a copy of a record from another log."""
     data = encode_record(
         topic=record.topic,
         queue_id=record.queue_id,
@@ -127,7 +127,7 @@ def test_a_commit_and_its_op(path, clock):
 
 
 def test_a_rollback_and_its_op(path, clock):
-    """The op message is that of a commit, and no message precedes it."""
+    """A rollback writes the same op message as a commit, and no other record."""
     _, _, his_op = [
         one for one in log_records(GOLDEN / "java498-clean") if is_of_the_transaction(one)
     ]
@@ -155,7 +155,7 @@ def continued(path, clock):
         yield store
 
 
-def test_checks_of_a_broker_continue(continued, clock):
+def test_checks_started_by_a_broker_continue(continued, clock):
     held = Held(continued)
     pending = held.transactions.pending()
     assert [(half.queue_offset, half.checks) for half in pending] == [(7, 3), (8, 3)]
@@ -168,7 +168,7 @@ def test_checks_of_a_broker_continue(continued, clock):
     assert held.transactions.pending() == []
 
 
-def test_pending_timers_of_java_store_are_listed_before_first_write(path):
+def test_pending_timers_of_a_broker_s_store_are_listed_before_the_first_write(path):
     shutil.copytree(CHECKED, path)
     with Store.open(path, read_only=True) as store:
         pending = Held(store).transactions.pending()

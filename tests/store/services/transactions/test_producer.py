@@ -45,7 +45,7 @@ def test_message_is_invisible_before_the_decision(store):
     assert bodies(store)[0] == [b"x"]
 
 
-def test_a_rolled_back_message_is_never_seen(store):
+def test_a_rolled_back_message_never_becomes_visible(store):
     with producer(store, listener=Listener(ROLLBACK)) as one:
         assert one.send(message()).state is ROLLBACK
     assert bodies(store)[0] == []
@@ -89,7 +89,7 @@ def test_a_message_whose_flush_times_out_is_rolled_back_without_execution(open_s
     assert store.transactions.pending() == []
 
 
-def test_a_send_that_fails_executes_nothing(store, monkeypatch):
+def test_a_failed_send_runs_no_local_transaction(store, monkeypatch):
     def full(descriptor, data, at):
         raise OSError(28, "No space left on device")
 
@@ -105,7 +105,7 @@ def test_a_send_that_fails_executes_nothing(store, monkeypatch):
     assert bodies(store)[0] == [b"a", b"c"]
 
 
-def test_failed_decision_is_reported_and_made_later(store, monkeypatch, clock):
+def test_a_failed_commit_is_reported_and_retried_by_a_check(store, monkeypatch, clock):
     def full(descriptor, data, at):
         raise OSError(28, "No space left on device")
 

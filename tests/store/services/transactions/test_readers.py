@@ -1,4 +1,4 @@
-"""A reader without the write lock sees all undecided half messages at any moment."""
+"""A reader without the write lock always sees all undecided half messages."""
 
 import threading
 

@@ -84,8 +84,8 @@ def test_undecided_message_survives_many_cleanings(store, held, clock):
         assert (left.queue_offset, left.checks) == (n, None)
 
 
-def test_deleted_op_messages_do_not_revive_ended_messages(store, held, clock):
-    """A message of another group holds the half cursor back before ended ones."""
+def test_ended_messages_stay_ended_when_their_op_messages_are_deleted(store, held, clock):
+    """A message of another group keeps the half cursor before ended messages."""
     with producer(held, "a", Listener(UNKNOWN)) as a, producer(held, "b", Listener(COMMIT)) as b:
         a.send(message(b"held"))
         for n in range(8):

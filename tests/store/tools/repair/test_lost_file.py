@@ -58,7 +58,7 @@ def emptied(path, clock):
 
 
 def test_a_refused_open_keeps_an_empty_last_file(emptied):
-    """Without the file it would be unknown that a truncation repairs the store."""
+    """Only the empty file shows that the store can be repaired by truncation."""
     path, last = emptied
     found = verify(path)
     assert {"LOG_FILE_LENGTH", "LOG_TORN"} <= set(found.counts)

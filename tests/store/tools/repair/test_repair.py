@@ -150,7 +150,7 @@ def test_repair_leaves_unrepairable_files_unchanged(path, sound):
 
 @pytest.mark.parametrize("lost", ["t/0", "t/0/00000000000000000200", "."])
 def test_rebuilt_queue_files_have_the_times_of_their_last_messages(path, sound, lost):
-    """RocketMQ 4.x looks up times by that."""
+    """RocketMQ 4.x searches by time with the modification times of these files."""
     gone = path / "consumequeue" / lost
     shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
     assert repair(path).after.ok
@@ -261,7 +261,7 @@ def test_a_directory_without_a_store_is_refused(tmp_path):
 
 @pytest.mark.parametrize("kinds", [("torn", "foreign in log"), ("tags", "topics broken")])
 def test_a_killed_repair_can_be_run_again(tmp_path, clock, monkeypatch, kinds):
-    """Fails every fifth step that changes the disk, and all later steps."""
+    """Repair fails at every fifth disk operation in turn, and at all later operations."""
     for step in range(len(kinds[0]) % 5, 400, 5):
         path = tmp_path / f"store{step}"
         with make(path, clock) as store:

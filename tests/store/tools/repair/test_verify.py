@@ -178,7 +178,7 @@ def test_verify_finds_nothing_in_a_store_with_all_kinds_of_messages(path, clock)
     assert not verify(path).findings
 
 
-def test_progress_adds_up(path, clock):
+def test_progress_reaches_the_total(path, clock):
     filled(path, count=60, clock=clock).close()
     told = []
     verify(path, lambda done, total, file: told.append((done, total, file)))
