@@ -156,9 +156,10 @@ def test_half_open_slow_and_leaving_clients_leave_nothing_behind(box, broker):
 
 def test_a_read_over_a_cut_connection_returns_each_row_once(box, broker):
     served = replace(box, address=broker[1])
-    sent = [b"%03d" % number + os.urandom(20_000) for number in range(300)]
+    sent = [b"%03d" % number + os.urandom(60_000) for number in range(300)]
     served.send(*sent, queue=0)
-    with cutting(broker[1], every=30, within=True) as proxy:
+    # A block of 2 MiB takes 32 to 128 pieces.
+    with cutting(broker[1], every=150, within=True) as proxy:
         client = Client(Connection(proxy.address), Timeouts(total=60))
         source = RemoteSource(client)
         for _ in range(3):

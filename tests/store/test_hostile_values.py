@@ -17,7 +17,7 @@ from pyrocket.engine.raw_reads import RawReads
 from pyrocket.engine.topic_admin import TopicAdmin
 from pyrocket.services.delay.timers import Timers
 from pyrocket.services.sink.sink import Sink
-from pyrocket.services.transactions.model import HalfMessageRef
+from pyrocket.services.transactions.model import CheckPolicy, HalfMessageRef
 from pyrocket.services.transactions.transactions import Transactions
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
@@ -63,7 +63,7 @@ WITH_PATHS = ("Store.open", "Store.snapshot")
 def without_arguments(store):
     known = {
         "Store": (store, "deliver_due flush now position"),
-        "Groups": (store.groups, "all offsets"),
+        "Groups": (store.groups, "all filters offsets"),
         "TopicAdmin": (store.topics, "all"),
         "Transactions": (store.transactions, "pending run_checks"),
         "Timers": (store.timers, "count entries next_due"),
@@ -138,6 +138,7 @@ def reads(store):
             {"part": store.views.pending("scheduled")[0], "topics": ("t",), "columns": ("body",)},
         ),
         "TopicAdmin.get": (store.topics.get, {"name": "t"}),
+        "TopicAdmin.message_type": (store.topics.message_type, {"name": "t"}),
     }
 
 
@@ -161,6 +162,10 @@ def writes(store):
             store.topics.create_many,
             {"topics": [TopicConfig("x", 1, 1)]},
         ),
+        "TopicAdmin.set_message_type": (
+            store.topics.set_message_type,
+            {"name": "v", "message_type": "FIFO"},
+        ),
         "Store.within": (store.within, {"seconds": 1}),
         "Store.set_retention": (store.set_retention, {"retention": Retention()}),
         "TopicAdmin.delete": (store.topics.delete, {"name": "w"}),
@@ -169,7 +174,6 @@ def writes(store):
 
 def calls_of_parts(store):
     groups, sink, timers, views = store.groups, store.sink, store.timers, store.views
-    transactions = store.transactions
     return {
         "Groups.commit": (groups.commit, {"group": "g", "topic": "t", "offsets": {0: 1}}),
         "Groups.committed": (groups.committed, {"group": "g", "topic": "t"}),
@@ -177,15 +181,20 @@ def calls_of_parts(store):
         "Groups.delete": (groups.delete, {"group": "h"}),
         "Groups.get": (groups.get, {"group": "g"}),
         "Groups.reset": (groups.reset, {"group": "g", "topic": "t", "to": AtTime(5)}),
+        "Groups.subscribe": (groups.subscribe, {"group": "g", "expressions": {"t": "a = 1"}}),
         "Groups.topics": (groups.topics, {"group": "g"}),
-        "Transactions.end": (
-            transactions.end,
-            {"half": HalfMessageRef(0, 0, "pg", "x"), "state": UNKNOWN, "from_check": False},
+        "Groups.update": (
+            groups.update,
+            {
+                "group": "g",
+                "consume_enabled": True,
+                "retry_queues": 1,
+                "retry_max_times": 3,
+                "fifo": True,
+                "backoff": None,
+            },
         ),
-        "Transactions.send_half": (
-            transactions.send_half,
-            {"group": "pg", "message": Message(topic="t", body=b"x"), "immunity_s": 5},
-        ),
+        **calls_of_transactions(store.transactions),
         "Timers.cancel": (timers.cancel, {"topic": "t", "msg_id": "x"}),
         "Timers.pending": (timers.pending, {"limit": 5, "after": None}),
         "Views.plan": (
@@ -205,6 +214,28 @@ def calls_of_parts(store):
         "SinkBatch": (
             SinkBatch,
             {"identity": "q", "target": "t", "batch": 0, "run": "r"},
+        ),
+    }
+
+
+def calls_of_transactions(transactions):
+    return {
+        "Transactions.end": (
+            transactions.end,
+            {"half": HalfMessageRef(0, 0, "pg", "x"), "state": UNKNOWN, "from_check": False},
+        ),
+        "Transactions.encode_half": (
+            transactions.encode_half,
+            {"group": "pg", "message": Message(topic="t", body=b"x"), "immunity_s": 5},
+        ),
+        "Transactions.end_by_id": (
+            transactions.end_by_id,
+            {"group": "pg", "transaction_id": "x", "state": UNKNOWN},
+        ),
+        "Transactions.set_policy": (transactions.set_policy, {"policy": CheckPolicy()}),
+        "Transactions.send_half": (
+            transactions.send_half,
+            {"group": "pg", "message": Message(topic="t", body=b"x"), "immunity_s": 5},
         ),
     }
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
 
-from pyrocket.arguments import check_numbers, check_text
+from pyrocket.arguments import check_numbers, check_text, check_texts, check_type
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
@@ -102,6 +102,9 @@ class Groups:
     ) -> GroupConfig:
         """Change the given settings of a group; return it. Raises GroupNotFoundError."""
         check_numbers(retry_queues=retry_queues or 0, retry_max_times=retry_max_times or 0)
+        for name, value in (("consume_enabled", consume_enabled), ("fifo", fifo)):
+            check_type((bool, type(None)), "Use True, False or None.", **{name: value})
+        check_type((Backoff, type(None)), "Use a Backoff or None.", backoff=backoff)
         with self._engine.writer.exclusive():
             known = self.get(group)
             enabled = known.consume_enabled if consume_enabled is None else consume_enabled
@@ -128,6 +131,8 @@ class Groups:
         names the character, and GroupNameError.
         """
         check_group_name(group)
+        check_type(Mapping, "Use {topic: SQL expression}.", expressions=expressions)
+        check_texts(topics=[*expressions], expressions=[*expressions.values()])
         for expression in expressions.values():
             parse_sql(expression)
         mine = {

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from pyrocket.arguments import check_type, is_whole
+from pyrocket.arguments import check_text, check_type, is_whole
 from pyrocket.config import DEFAULT_QUEUES
 from pyrocket.disk import io
 from pyrocket.disk.os_errors import translating_methods
@@ -111,6 +111,7 @@ class TopicAdmin:
 
     def message_type(self, name: str) -> str:
         """Return the type of a topic's messages, such as FIFO; empty if it takes all."""
+        check_text(name=name)
         return self._types.of(name)
 
     def set_message_type(self, name: str, message_type: str) -> None:

@@ -3,7 +3,7 @@
 import threading
 from contextlib import suppress
 
-from pyrocket.arguments import check_message_kinds, check_text, is_whole
+from pyrocket.arguments import check_message_kinds, check_text, check_type, is_whole
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.delayed_routing import Destination
 from pyrocket.engine.engine import Engine
@@ -134,12 +134,14 @@ class Transactions:
 
         Raises TransactionError (TRANSACTION_NOT_FOUND) if none of the group is undecided.
         """
+        check_text(group=group, transaction_id=transaction_id)
         writer = self._engine.writer
         self._processor.end_by_id(writer, group, transaction_id, state)
         return self._sender.flush(writer)
 
     def set_policy(self, policy: CheckPolicy) -> None:
         """Set when half messages are checked; applies from the next round on."""
+        check_type(CheckPolicy, "Use a CheckPolicy.", policy=policy)
         self._bridge.policy = policy
 
     def run_checks(self) -> int:
