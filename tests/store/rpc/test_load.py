@@ -156,7 +156,7 @@ def metric(found, name):
     return float(re.search(rf"^{name}{{.*}} (\S+)$", text, re.MULTILINE)[1])
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc for the memory of a process")
 def test_memory_stays_within_the_bounds(tmp_path):
     """Readers that stop reading hold one block each, beside appends and reads."""
