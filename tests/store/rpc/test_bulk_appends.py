@@ -171,7 +171,7 @@ def test_concurrent_appends_share_fsyncs(tmp_path, monkeypatch):
 
             def counted():
                 flushes.append(1)
-                time.sleep(0.05)
+                time.sleep(0.2)  # Long enough for 16 callers to send again on a busy machine.
                 flush()
 
             monkeypatch.setattr(writer, "flush_as_configured", counted)
