@@ -272,7 +272,7 @@ class Schedule:
         return [one for one in left if one.body not in dead]
 
     def check_committed(self):
-        """Whoever reads from the committed offsets on misses no message that is not ended."""
+        """A consumer that starts at the committed offsets gets every message that is not acked."""
         for client in self.clients:
             committed = self.store.groups.committed(client.name, self.topic)
             passed = {

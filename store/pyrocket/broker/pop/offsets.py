@@ -97,7 +97,7 @@ def _moves(state: GroupState, table: Table) -> list[_Move]:
 
 
 def _apply(table: Table, moves: Sequence[_Move]) -> bool:
-    """Set the offsets that nobody else has changed meanwhile."""
+    """Commit the offsets that no other process has changed since they were read."""
     changed = False
     for one in moves:
         if _found(table, one.group, one.place) == one.before:

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -271,9 +272,7 @@ class MessagingService:
         """Answer the commands of a client until it closes its side of the stream."""
         try:
             async for request in requests:
-                reply = await self._serving.run(
-                    lambda request=request: self._reply(request, caller, session)  # type: ignore[misc]
-                )
+                reply = await self._serving.run(partial(self._reply, request, caller, session))
                 if reply is None or not stream.offer(reply):
                     continue
                 if settings_are_for_node(reply):

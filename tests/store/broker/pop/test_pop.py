@@ -121,7 +121,7 @@ def test_a_sql_filter_works_alike(store, pop):
 
 def test_missing_and_disabled_groups_and_missing_topics_are_refused(store, pop):
     with pytest.raises(GroupNotFoundError):
-        pop.receive("nobody", "t")
+        pop.receive("missing", "t")
     with pytest.raises(TopicNotFoundError):
         pop.receive("g", "nothing")
     with pytest.raises(TopicNotFoundError):
