@@ -81,7 +81,7 @@ setup(
         "console_scripts": ["pyrocket = pyrocket.tools.cli:main"],
         "pytest11": ["pyrocket.tools.pytest_plugin = pyrocket.tools.pytest_plugin"],
         "pyrocket.commands": [
-            "aliases = pyrocket.tools.cli.aliases:aliases",
+            "aliases = pyrocket.tools.cli.command_group:aliases",
             "bench = pyrocket.tools.cli.bench:bench",
             "broker = pyrocket.tools.cli.broker:broker",
             "checkpoint = pyspark_pyrocket.tools.checkpoints.commands:checkpoint",

@@ -75,7 +75,8 @@ RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 # `pyrocket/__init__.py` defines the public names; it may import up to the rooms that programs use.
 RANKS[""] = RANKS["rpc"]
 CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.tools.notebook.")
-CONNECTOR_MAY_IMPORT += ("pyrocket.tools.cli.frame.",)  # Shared by all commands.
+# Shared by all commands.
+CONNECTOR_MAY_IMPORT += ("pyrocket.tools.cli.frame.", "pyrocket.tools.cli.command_group.")
 CONNECTOR_HOMES = {
     "pyrocket.Store": "pyspark_pyrocket.transport.path",
     "pyrocket.decode_slices": "pyspark_pyrocket.source.task",

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 from pyrocket import check_group_name
 from pyrocket.errors import InvalidInputError, OptionError, PyrocketError, StoreUnavailableError
+from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FOUND,
     OK,
-    CommandGroup,
     as_json,
     directory,
     dry_run,

@@ -14,19 +14,19 @@ from typing import Any, NoReturn
 
 import click
 
+from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FAILED,
     FOUND,
     INTERRUPTED,
     OK,
     PIPE_CLOSED,
-    CommandGroup,
     fail,
 )
 
 GROUP = "pyrocket.commands"
 _OWN_COMMANDS = {
-    "aliases": "pyrocket.tools.cli.aliases:aliases",
+    "aliases": "pyrocket.tools.cli.command_group:aliases",
     "bench": "pyrocket.tools.cli.bench:bench",
     "broker": "pyrocket.tools.cli.broker:broker",
     "checkpoint": "pyspark_pyrocket.tools.checkpoints.commands:checkpoint",

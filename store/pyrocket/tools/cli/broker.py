@@ -10,7 +10,8 @@ import click
 from pyrocket.broker.settings import load, table
 from pyrocket.metadata.broker_file import BrokerFile
 from pyrocket.metadata.identity import check_directory, layout_of
-from pyrocket.tools.cli.frame import FOUND, OK, CommandGroup, as_json, exits, fail, show_json
+from pyrocket.tools.cli.command_group import CommandGroup
+from pyrocket.tools.cli.frame import FOUND, OK, as_json, exits, fail, show_json
 from pyrocket.tools.cli.logs import write_logs
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.session import Place, connect

@@ -15,7 +15,8 @@ from pyrocket.formats.properties import (
 )
 from pyrocket.formats.system_topics import DLQ_PREFIX
 from pyrocket.message import Message, SendResult, StoredMessage
-from pyrocket.tools.cli.frame import FOUND, OK, CommandGroup, as_json, dry_run, exits, show_json
+from pyrocket.tools.cli.command_group import CommandGroup
+from pyrocket.tools.cli.frame import FOUND, OK, as_json, dry_run, exits, show_json
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import message_document, message_line, show_rows
 from pyrocket.tools.cli.target import Target

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from difflib import get_close_matches
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,14 +24,13 @@ import click
 from pyrocket.arguments import local_path, parse_size
 from pyrocket.config import StoreConfig
 from pyrocket.errors import OptionError, PyrocketError
-from pyrocket.tools.cli.aliases import ALIASES
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 OK, FOUND, FAILED, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
-_ANY_WIDTH = 1_000_000
+ANY_WIDTH = 1_000_000
 _MAX_SIZE = 2**63 - 1
 
 Progress = Callable[[int, int, str], None]
@@ -82,38 +80,6 @@ def size(text: str) -> int:
     if found is None or found > _MAX_SIZE:
         raise click.BadParameter(f"{text!r} is not a size such as 1048576, 512k, 64m or 10g.")
     return found
-
-
-class CommandGroup(click.Group):
-    """A group that shows complete command summaries and suggests names for mistyped commands."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands with their summaries, which click would truncate."""
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [
-            (name, command.get_short_help_str(limit=_ANY_WIDTH))
-            for name, command in commands
-            if command is not None and not command.hidden
-        ]
-        if rows:
-            with formatter.section("Commands"):
-                formatter.write_dl(rows)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command named by the first argument. Raises UsageError."""
-        alias = args[0] if ctx.parent is None else f"{self.name} {args[0]}"
-        if alias in ALIASES:
-            words = ALIASES[alias].split()
-            args = [*(words if ctx.parent is None else words[1:]), *args[1:]]
-        names, name = self.list_commands(ctx), args[0]
-        if name not in names and not name.startswith("-") and not ctx.resilient_parsing:
-            near = get_close_matches(name, names)
-            proposal = f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
-            message = proposal or f"The commands are {', '.join(names)}."
-            raise click.UsageError(f"No such command {name!r}. {message}", ctx)
-        return super().resolve_command(ctx, args)
 
 
 def with_path_option(command: click.Command) -> click.Command:
@@ -218,7 +184,7 @@ def print_table(table: "Table") -> None:
     if console.is_terminal:
         console.print(table)
         return
-    wide = Console(file=StringIO(), width=_ANY_WIDTH, color_system=None)
+    wide = Console(file=StringIO(), width=ANY_WIDTH, color_system=None)
     with wide.capture() as captured:
         wide.print(table)
     for line in captured.get().splitlines():

@@ -12,10 +12,10 @@ import click
 
 from pyrocket.errors import PyrocketError
 from pyrocket.message import Message, SendResult, StoredMessage
+from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FOUND,
     OK,
-    CommandGroup,
     advising,
     as_json,
     exits,

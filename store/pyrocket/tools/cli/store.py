@@ -9,9 +9,9 @@ import click
 from pyrocket.arguments import format_size
 from pyrocket.config import Retention
 from pyrocket.tools.cli.clean import clean_store
+from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     OK,
-    CommandGroup,
     as_json,
     exits,
     show_json,

@@ -7,10 +7,10 @@ import click
 
 from pyrocket.config import DEFAULT_QUEUES, MAX_QUEUES
 from pyrocket.errors import InvalidInputError
+from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FOUND,
     OK,
-    CommandGroup,
     advising,
     agreed,
     as_json,

@@ -13,7 +13,7 @@ from pyrocket.broker.access import read_access
 from pyrocket.errors import OptionError, TransportError
 from pyrocket.rpc.tls import Certificate
 from pyrocket.tools import notebook
-from pyrocket.tools.cli.aliases import ALIASES
+from pyrocket.tools.cli.command_group import ALIASES
 from support.broker import served
 from support.certificates import write_certificate
 from support.commands import run
