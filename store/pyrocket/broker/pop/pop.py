@@ -73,8 +73,7 @@ class Pop:
         self._mover = Mover(self._storage, self._settings, self._put)
         self._saved_ms = self._storage.now() if recovered.from_snapshot else 0
         self._committed_ms = 0
-        take_over(self._storage, self._state, self._put)
-        self._commit()
+        self._resume()
         if not recovered.from_snapshot:
             self._save()
 
@@ -230,6 +229,19 @@ class Pop:
     def close(self) -> None:
         """Save what a later start needs. The append queue must still be open."""
         self.snapshot()
+
+    def _resume(self) -> None:
+        """Take over what others have committed and what a Java broker has handed out.
+
+        In this order: what it has handed out is before the offsets that it has committed. What
+        fails is done at the next start: the topic of that broker is not consumed until then.
+        """
+        try:
+            self._keeper.commit(self._all())
+            take_over(self._storage, self._state, self._put)
+        except (PyrocketError, OSError) as error:
+            _log.warning("messages of a Java broker are taken over later: %s", error)
+        self._commit()
 
     def _save(self) -> None:
         try:

@@ -74,6 +74,78 @@ def test_messages_that_are_not_acked_are_received_again_and_once(store, clock):
     assert store.groups.committed("CID_RMQ_SYS_REVIVE_GROUP", REVIVE)[3] == 3
 
 
+def java_consumes(store, clock):
+    """A Java broker hands out 3 to 5, and commits the offset after them; 4 is acked."""
+    sent(store, 8, first=store.max_offset("t", 0))
+    store.groups.commit("g", "t", {0: 6})
+    write(store, REVIVE, 0, "ck", of_pop(clock, so=3, bm=0, n=3, it=60_000))
+    write(store, REVIVE, 0, "ack", of_pop(clock, so=3, ao=4))
+
+
+def we_consume(store):
+    """We receive 3, and ack all but the second."""
+    pop = popped(store)
+    sent(store, 3)
+    received = pop.receive("g", "t", invisible_ms=60_000)
+    first, _, third = handles(received)
+    pop.ack("g", "t", [first, third]).stored.result(10)
+    return pop
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("restarts", range(3))
+def test_nothing_is_skipped_if_a_java_broker_has_consumed_after_us(store, clock, restarts, closed):
+    pop = we_consume(store)
+    if closed:
+        pop.close()
+    java_consumes(store, clock)
+    for _ in range(restarts):
+        popped(store).close()
+    clock.now += 600_000
+    later = popped(store)
+    received = later.receive("g", "t", max_messages=20)
+    # Our message 1 is before the offset that the other broker has committed: it was acked there.
+    assert bodies(received) == [b"3", b"5", *(b"%d" % n for n in range(6, 11))]
+    acked(later, received)
+    later.snapshot()
+    assert store.groups.committed("g", "t") == {0: 11}
+
+
+@pytest.mark.parametrize("restarts", range(3))
+def test_nothing_is_skipped_if_we_consume_after_a_java_broker(store, clock, restarts):
+    handed_out(store, clock)
+    pop = popped(store)
+    received = pop.receive("g", "t", max_messages=1)
+    assert bodies(received) == [b"6"]
+    acked(pop, received)
+    for _ in range(restarts):
+        popped(store).close()
+    store.groups.commit("g", "t", {0: 8})
+    write(store, REVIVE, 0, "ck", of_pop(clock, so=7, bm=0, n=1, it=60_000))
+    for _ in range(restarts):
+        popped(store).close()
+    clock.now += 600_000
+    assert attempts(popped(store).receive("g", "t")) == {b"7": 2}
+
+
+def test_a_start_that_is_killed_while_it_takes_over_skips_nothing(store, clock, monkeypatch):
+    we_consume(store).close()
+    java_consumes(store, clock)
+    real, commits = consumption_of(store).commit, []
+
+    def killed(edit):
+        commits.append(edit)
+        if len(commits) == 1:
+            raise KeyboardInterrupt
+        real(edit)
+
+    monkeypatch.setattr(consumption_of(store), "commit", killed)
+    with pytest.raises(KeyboardInterrupt):
+        popped(store)
+    clock.now += 600_000
+    assert bodies(popped(store).receive("g", "t", max_messages=2)) == [b"3", b"5"]
+
+
 def test_bits_of_a_check_point_are_acks(store, clock):
     sent(store, 4)
     store.groups.commit("g", "t", {0: 4})
