@@ -25,7 +25,7 @@ class Copy:
 
     attempt: of the last delivery. until: invisible until then. ended: acked or dead for sure.
     maybe: a reply was lost, so it may be acked or dead. vague: a reply was lost, so it may be
-    visible at another time.
+    visible at another time. twice: the group was reset, so a retry may be delivered beside it.
     """
 
     body: bytes
@@ -38,19 +38,40 @@ class Copy:
     ended: bool = False
     maybe: bool = False
     vague: bool = False
+    twice: bool = False
+
+    def start_again(self):
+        """Forget all deliveries."""
+        self.deliveries = self.attempt = self.until = 0
+        self.handle, self.ended, self.maybe, self.vague = "", False, False, False
 
 
 @dataclass
 class Client:
-    """One group: its copies of all messages, in the order in which they were sent."""
+    """One group: its copies of all messages, in the order in which they were sent.
+
+    committed: the offsets that it has had in each queue.
+    """
 
     name: str
     fifo: bool
     copies: dict[bytes, Copy] = field(default_factory=dict)
+    committed: dict[int, set[int]] = field(default_factory=dict)
 
     def held(self):
         """The messages that a client could ack."""
         return [one for one in self.copies.values() if one.handle and not one.ended]
+
+    def reset(self, queue_id, before, offset):
+        """Start again at an offset, or skip the messages before it."""
+        for copy in self.copies.values():
+            if copy.place[0] != queue_id or copy.place[1] < min(before, offset):
+                continue
+            copy.twice = not self.fifo  # FIFO groups have no retries.
+            if offset < before:
+                copy.start_again()
+            elif copy.place[1] < offset:
+                copy.ended = True
 
 
 class Schedule:
@@ -96,7 +117,7 @@ class Schedule:
             *(self.nack, self.extend, self.forward, self.snapshot, self.light_fuse),
             *([self.wait] * 3),
             *([self.sweep] * 2),
-            *(self.restart, self.kill),
+            *(self.restart, self.kill, self.reset),
         ]
         for _ in range(steps):
             self.attempt(self.random.choice(doing))
@@ -150,16 +171,17 @@ class Schedule:
     def delivered(self, client, one, batch, now):
         copy = client.copies[one.message.body]
         assert one.message.topic == self.topic
-        assert not copy.ended, f"{copy} was acked"
-        assert copy.until <= now, f"{copy} is invisible at {now}"
         copy.deliveries += 1
-        assert one.attempt >= copy.deliveries, copy
-        assert one.attempt > copy.attempt, copy
         assert one.attempt <= RETRIES + 1, copy
+        if not copy.twice:
+            assert not copy.ended, f"{copy} was acked"
+            assert copy.until <= now, f"{copy} is invisible at {now}"
+            assert one.attempt >= copy.deliveries, copy
+            assert one.attempt > copy.attempt, copy
         if client.fifo and copy.key:
             self.check_order(client, copy, batch)
         copy.attempt, copy.until, copy.handle = one.attempt, now + INVISIBLE_MS, one.handle
-        copy.maybe = copy.vague = False
+        copy.ended = copy.maybe = copy.vague = False
 
     def check_order(self, client, copy, batch):
         """All earlier messages of the key have ended, or come in the same batch."""
@@ -183,7 +205,7 @@ class Schedule:
             done = self.pop.ack(client.name, self.topic, [one.handle for one in copies])
         for copy, valid in zip(copies, done.valid, strict=True):
             may_be_dead = client.fifo and copy.attempt > RETRIES
-            known = not (copy.maybe or copy.vague or may_be_dead)
+            known = not (copy.maybe or copy.vague or copy.twice or may_be_dead)
             assert valid == (now < copy.until) or not known, copy
             copy.ended = copy.ended or valid
 
@@ -236,6 +258,21 @@ class Schedule:
     def kill(self):
         self.start()
 
+    def reset(self):
+        """Reset a group to an offset that it has had before, as a broker does."""
+        client, queue_id = self.random.choice(self.clients), self.random.randrange(2)
+        self.pop.save_offsets(client.name)
+        before = self.store.groups.committed(client.name, self.topic).get(queue_id)
+        earlier = sorted(client.committed.get(queue_id, {before}) - {before})
+        if before is None or not earlier:
+            return
+        offset = self.random.choice(earlier)
+        self.store.groups.commit(client.name, self.topic, {queue_id: offset}, backwards=True)
+        client.reset(queue_id, before, offset)
+        self.random.choice([self.pop.sweep, self.start])()
+        committed = self.pop.lag(client.name, self.topic)[self.topic, queue_id].committed
+        assert committed == offset or offset < committed > before, (before, offset, committed)
+
     def drain(self):
         """Receive and ack until nothing is left; every message was acked, or is a dead letter."""
         for _ in range(40):
@@ -275,6 +312,8 @@ class Schedule:
         """A consumer that starts at the committed offsets gets every message that is not acked."""
         for client in self.clients:
             committed = self.store.groups.committed(client.name, self.topic)
+            for queue_id, offset in committed.items():
+                client.committed.setdefault(queue_id, set()).add(offset)
             passed = {
                 copy.body
                 for copy in client.copies.values()

@@ -115,6 +115,11 @@ class Broker:
         if self._polls is not None:
             self._polls.renewals.release(client)
 
+    def save_offsets(self, group: str) -> None:
+        """Save what a group has consumed, before its offsets are reset: see `Pop.save_offsets`."""
+        if self._polls is not None:
+            self._polls.pop.save_offsets(group)
+
     @property
     def store(self) -> Store:
         """The store."""

@@ -123,6 +123,7 @@ class BulkService:
                 "a group is reset to one place.",
                 remedy="Name earliest, latest, a time, or an offset for each queue.",
             )
+        self._broker.save_offsets(group)
         return self._broker.admin.reset_group(group, topic, given[0])
 
     def retention(self) -> Retention | None:

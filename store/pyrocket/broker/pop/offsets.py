@@ -2,8 +2,9 @@
 
 The file has the lowest offset that is not acked, so a Java broker or a pull consumer that opens the
 directory repeats messages, and never skips one. The log says which offset is about to be saved: a
-value that is neither that nor the one before was committed or reset by others. If it is higher, the
-messages before it are acked; if it is lower, the group starts again there.
+value that is neither that nor the one before was committed or reset by others. Once it is saved, so
+was the one before. If theirs is higher, the messages before it are acked; if it is lower, the group
+starts again there.
 """
 
 import logging
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from pyrocket.broker.pop.events import Event, Saved, SkipTo, Start
 from pyrocket.broker.pop.group import GroupState, Place
-from pyrocket.broker.pop.values import Stored
+from pyrocket.broker.pop.values import News, Stored
 from pyrocket.metadata.groups import Offsets
 from pyrocket.services.consumption import Consumption
 
@@ -40,6 +41,13 @@ class OffsetKeeper:
     def __init__(self, storage: Consumption, put: Put) -> None:
         self._storage, self._put = storage, put
         self._stamp: object = None
+        self._news: list[News] = []
+
+    def news(self) -> tuple[News, ...]:
+        """Return which groups have started again at earlier offsets since the last call."""
+        found = tuple(self._news)
+        del self._news[: len(found)]
+        return found
 
     def was_changed(self) -> bool:
         """Whether others have changed the file. Cheap."""
@@ -48,7 +56,24 @@ class OffsetKeeper:
     def commit(self, groups: Sequence[GroupState]) -> None:
         """Take over what others have committed, and save all offsets that have moved."""
         self._stamp = self._storage.committed_stamp()
-        table = self._storage.committed()
+        self.save(groups)
+
+    def save(self, groups: Sequence[GroupState]) -> None:
+        """Do that for some groups only; `was_changed` stays as it is."""
+        before = self._storage.committed_stamp()
+        moves = self._announce(groups, self._storage.committed())
+        if not moves:
+            return
+        written: list[_Move] = []
+        # An offset must not become durable before the messages that it skips.
+        self._storage.flush()
+        self._storage.commit(lambda known: _apply(known, moves, written))
+        if self._stamp == before:
+            self._stamp = self._storage.committed_stamp()
+        self._settle(groups, written)
+
+    def _announce(self, groups: Sequence[GroupState], table: Table) -> list[_Move]:
+        """Log what is about to be saved, after what others have committed."""
         moves, stored = list[_Move](), list[Stored]()
         for state in groups:
             with state.lock:
@@ -58,24 +83,34 @@ class OffsetKeeper:
                     events = [Saved(state.name, *one.place, one.before, one.offset) for one in mine]
                     stored.append(self._put(state, events))
                     moves += mine
-        for each in stored:
-            each.result(_WAIT_S)
-        if moves:
-            # An offset must not become durable before the messages that it skips.
-            self._storage.flush()
-            self._storage.commit(lambda known: _apply(known, moves))
-            self._stamp = self._storage.committed_stamp()
+        _wait_for(stored)
+        return moves
+
+    def _settle(self, groups: Sequence[GroupState], written: Sequence[_Move]) -> None:
+        """Log what was saved: from now on, the offset before it is one that others commit."""
+        stored: list[Stored] = []
+        for state in groups:
+            with state.lock:
+                events = [
+                    Saved(state.name, *one.place, one.offset, one.offset)
+                    for one in written
+                    if one.group == state.name and one.place in state.queues
+                ]
+                if events:
+                    stored.append(self._put(state, events))
+        _wait_for(stored)
 
     def _take_over(self, state: GroupState, table: Table) -> None:
         events: list[Event] = []
         for place, queue in [*state.queues.items()]:
             found = _found(table, state.name, place)
-            if found in queue.saved:
-                continue
-            if found == _NONE and self._storage.topic(place[0]) is None:
-                del state.queues[place]
-                continue
-            events += self._events(state.name, place, queue.committed, found)
+            if found not in queue.saved:
+                if found == _NONE and self._storage.topic(place[0]) is None:
+                    del state.queues[place]
+                    continue
+                events += self._events(state.name, place, queue.committed, found)
+            elif found == queue.saved[-1] != queue.saved[0]:  # The record of that is missing.
+                events.append(Saved(state.name, *place, found, found))
         if events:
             self._put(state, events)
 
@@ -84,6 +119,8 @@ class OffsetKeeper:
         offset = known.minimum if found == _NONE else min(found, known.maximum)
         _log.info("%s: offset %d of queue %d of %s is committed", group, offset, place[1], place[0])
         kind = SkipTo if offset >= committed else Start
+        if kind is Start:
+            self._news.append(News(group, place[0]))
         return [kind(group, *place, offset), Saved(group, *place, found, found)]
 
 
@@ -96,15 +133,19 @@ def _moves(state: GroupState, table: Table) -> list[_Move]:
     return moves
 
 
-def _apply(table: Table, moves: Sequence[_Move]) -> bool:
+def _apply(table: Table, moves: Sequence[_Move], written: list[_Move]) -> bool:
     """Commit the offsets that no other process has changed since they were read."""
-    changed = False
     for one in moves:
         if _found(table, one.group, one.place) == one.before:
             topic, queue_id = one.place
             table.setdefault((topic, one.group), {})[queue_id] = one.offset
-            changed = True
-    return changed
+            written.append(one)
+    return bool(written)
+
+
+def _wait_for(stored: Sequence[Stored]) -> None:
+    for each in stored:
+        each.result(_WAIT_S)
 
 
 def _found(table: Table, group: str, place: Place) -> int:

@@ -189,7 +189,7 @@ class Pop:
             self._commit()
         if _is_due(now, self._saved_ms, self._settings.snapshot_ms):
             self._save()
-        return done
+        return done.plus(Swept(self._keeper.news()))
 
     def arrivals(self) -> list[tuple[str, int]]:
         """Return topic and queue id of the queues that got messages since the last call. Cheap.
@@ -205,6 +205,16 @@ class Pop:
             self._saved_ms = self._storage.now()
             self._keeper.commit(self._all())
             save(self._storage, self._key, self._all)
+
+    def save_offsets(self, group: str) -> None:
+        """Save the committed offsets of a group, before others reset them.
+
+        A reset is known by its difference from what was saved.
+        """
+        with self._lock:
+            states = [self._groups[group]] if group in self._groups else []
+        with self._saving:
+            self._keeper.save(states)
 
     def lag(self, group: str, topic: str) -> Lags:
         """Return how far a group is in each queue of a topic, and in its retry topic."""

@@ -56,8 +56,12 @@ class QueueState:
             self.next = end
 
     def reach_from(self, offset: int) -> None:
-        """Repeat all messages from `offset` on that are not known: the records of them are lost."""
+        """Repeat all messages from `offset` on that are not known: the records of them are lost.
+
+        Those before it are acked.
+        """
         first = self.flight.first()
+        self.next = max(self.next, offset)
         begin = self.next if first is None else min(first, self.next)
         self._insert(range(offset, begin), 0)
 

@@ -13,7 +13,7 @@ class Offsets:
     """Answers for one queue at a time."""
 
     def __init__(self, broker: Broker) -> None:
-        self._store = broker.store
+        self._broker, self._store = broker, broker.store
 
     def update_offset(self, request: Any, caller: Caller) -> Any:
         """Commit an offset of a group that exists; it may be lower than the one before."""
@@ -22,6 +22,7 @@ class Offsets:
         offset, has = int(request.offset), self._range(topic, queue_id)
         if not has[0] <= offset <= has[1]:
             raise out_of_range(topic, queue_id, offset, *has)
+        self._broker.save_offsets(group)
         self._store.groups.commit(group, topic, {queue_id: offset}, backwards=True)
         return new("UpdateOffsetResponse", status=status("OK"))
 

@@ -103,7 +103,8 @@ def test_a_lost_snapshot_costs_nothing_while_the_log_has_all_changes(store, path
     assert later.lag("g", "t")["t", 0].in_flight == 2
 
 
-def test_a_group_resumes_at_the_committed_offset_if_its_changes_are_lost(store, path):
+@pytest.mark.parametrize(("left", "attempt"), [(2, 1), (3, 2)], ids=["offsets", "acks"])
+def test_a_group_resumes_at_the_committed_offset_if_changes_are_lost(store, path, left, attempt):
     """As after a copy of the log's last files to another store, with RocketMQ's files only."""
     pop = popped(store)
     sent(store, 6)
@@ -113,10 +114,14 @@ def test_a_group_resumes_at_the_committed_offset_if_its_changes_are_lost(store, 
     Layout(path).pop.unlink()
     consumption, known = consumption_of(store), consumption_of(store).changes()
     real = consumption.read_changes
-    consumption.read_changes = lambda start, end: real(known.maximum - 2, end)
+    consumption.read_changes = lambda start, end: real(known.maximum - left, end)
     later = popped(store)
     assert later.lag("g", "t")["t", 0].committed == 2
-    assert attempts(later.receive("g", "t")) == {b"2": 2, b"3": 2, b"4": 1, b"5": 1}
+    assert attempts(later.receive("g", "t")) == {
+        **dict.fromkeys((b"2", b"3"), attempt),
+        b"4": 1,
+        b"5": 1,
+    }
 
 
 @pytest.mark.parametrize("online", [True, False])
@@ -152,6 +157,49 @@ def test_a_reset_starts_the_group_again(store, clock, online):
     # It is not reset once more.
     pop.close()
     later = popped(store)
+    assert bodies(later.receive("g", "t")) == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("offset", [0, 5], ids=["first", "middle"])
+def test_a_reset_to_the_offset_that_was_saved_before_holds(store, restarts, offset):
+    pop = popped(store)
+    sent(store, 10)
+    store.groups.commit("g", "t", {0: 0})
+    for _ in range(1 if offset == 0 else 2):
+        acked(pop, pop.receive("g", "t", max_messages=10 - offset))
+        pop.snapshot()
+    assert store.groups.committed("g", "t") == {0: 10}
+    store.groups.commit("g", "t", {0: offset}, backwards=True)
+    if restarts:
+        pop = popped(store)
+    else:
+        pop.sweep()
+    assert store.groups.committed("g", "t") == {0: offset}
+    assert bodies(pop.receive("g", "t")) == [b"%d" % n for n in range(offset, 10)]
+
+
+def test_a_reset_after_a_kill_between_saving_and_its_record_holds(store, monkeypatch):
+    pop = popped(store)
+    sent(store, 4)
+    acked(pop, pop.receive("g", "t", max_messages=2))
+    real = consumption_of(store).commit
+
+    def killed(edit):
+        real(edit)
+        raise KeyboardInterrupt
+
+    store.groups.commit("g", "t", {0: 0})
+    pop.snapshot()
+    acked(pop, pop.receive("g", "t"))
+    monkeypatch.setattr(consumption_of(store), "commit", killed)
+    with pytest.raises(KeyboardInterrupt):
+        pop.snapshot()
+    monkeypatch.undo()
+    later = popped(store)
+    assert bodies(later.receive("g", "t")) == []
+    store.groups.commit("g", "t", {0: 2}, backwards=True)
+    later.sweep()
     assert bodies(later.receive("g", "t")) == [b"2", b"3"]
 
 

@@ -2,11 +2,13 @@
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from pyrocket import Store
+from pyrocket.rpc.client import Client, Connection
 from pyrocket.rpc.messaging.interface import ms_of, number
+from pyrocket.rpc.remote_admin import RemoteAdmin
 from support.broker import served
 from support.rocketmq_stub import ENDPOINTS, Stub, code_of, queue, resource
 
@@ -440,3 +442,20 @@ def test_a_pull_waits_for_a_message_in_its_queue(store, stub):
     )  # fmt: skip
     assert (code_of(head), message.message.body, tail.next_offset) == ("OK", b"1", 1)
     timer.join()
+
+
+@pytest.mark.parametrize("by", ["UpdateOffset", "ResetGroup"])
+def test_a_reset_holds_even_before_the_acks_are_saved(store, stub, serving, by):
+    topic = f"reset-{by}"
+    store.topics.create(topic, read_queues=1, write_queues=1)
+    store.groups.commit("g", topic, {0: 0})
+    stub.send(b"1", topic=topic)
+    _, (message,) = receive(stub, topic)
+    assert code_of(ack(stub, topic, handle(message))) == "OK"
+    if by == "UpdateOffset":
+        assert stub.code(by, group=GROUP, message_queue=queue(topic), offset=0) == "OK"
+    else:
+        with closing(Client(Connection(serving[1]))) as client:
+            RemoteAdmin(client).reset_group("g", topic, "earliest")
+    _, (again,) = receive(stub, topic, wait_s=5)
+    assert (again.body, again.system_properties.delivery_attempt) == (b"1", 1)
