@@ -120,6 +120,12 @@ class Broker:
         if self._polls is not None:
             self._polls.pop.save_offsets(group)
 
+    def delete_group(self, group: str) -> None:
+        """Delete a group, its offsets, and what it has in flight; a missing one is ignored."""
+        self.admin.delete_group(group)
+        if self._polls is not None:
+            self._polls.pop.drop(group)
+
     @property
     def store(self) -> Store:
         """The store."""

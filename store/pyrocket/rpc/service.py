@@ -126,6 +126,10 @@ class BulkService:
         self._broker.save_offsets(group)
         return self._broker.admin.reset_group(group, topic, given[0])
 
+    def delete_group(self, group: str) -> None:
+        """Delete a group, its offsets, and what it has in flight."""
+        self._broker.delete_group(group)
+
     def retention(self) -> Retention | None:
         """Return how long messages are kept; None: for ever."""
         return self._broker.admin.retention
@@ -192,7 +196,7 @@ class BulkService:
             reply=None if reply == BYTES else message_class(reply),
             streams=method.server_streaming,
             takes_blocks=method.client_streaming,
-            writes=owner in owners[2:] or name in ("commit", "reset_group"),
+            writes=owner in owners[2:] or name in ("commit", "reset_group", "delete_group"),
             answer=answer,
             hints=hints,
         )

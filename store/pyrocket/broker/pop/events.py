@@ -101,6 +101,13 @@ class Saved(_OfQueue):
 
 
 @dataclass(frozen=True, slots=True)
+class Forget(_OfQueue):
+    """The group's offset in a queue was deleted, or its topic: the group has not received there."""
+
+    KIND: ClassVar = "forget"
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """A group was deleted."""
 
@@ -109,8 +116,10 @@ class Drop:
 
 
 OfQueue: TypeAlias = Start | SkipTo | Deliver | Ack | Show | Repeat | Saved
-Event: TypeAlias = OfQueue | Drop
-_KINDS = {kind.KIND: kind for kind in (Start, SkipTo, Deliver, Ack, Show, Repeat, Saved, Drop)}
+Event: TypeAlias = OfQueue | Forget | Drop
+_KINDS = {
+    kind.KIND: kind for kind in (Start, SkipTo, Deliver, Ack, Show, Repeat, Saved, Forget, Drop)
+}
 _NAMES = {kind: [field.name for field in fields(kind)] for kind in _KINDS.values()}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyrocket.broker.pop.events import Drop, Event
+from pyrocket.broker.pop.events import Drop, Event, Forget
 from pyrocket.broker.pop.queue import QueueState
 from pyrocket.broker.pop.values import Stored
 from pyrocket.formats.receipt import Receipt
@@ -27,7 +27,10 @@ class Batch:
 
 
 class GroupState:
-    """The state of one group. Take `lock` for everything."""
+    """The state of one group. Take `lock` for everything.
+
+    listed: whether the group was seen in `subscriptionGroup.json`.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,6 +38,7 @@ class GroupState:
         self.queues: dict[Place, QueueState] = {}
         self.turn = 0
         self.swept_ms = 0
+        self.listed = False
         self._batches: OrderedDict[str, Batch] = OrderedDict()
 
     @property
@@ -49,6 +53,9 @@ class GroupState:
             self._batches.clear()
             return
         place = event.topic, event.queue_id
+        if isinstance(event, Forget):
+            self.queues.pop(place, None)
+            return
         if place not in self.queues:
             self.queues[place] = QueueState()
         self.queues[place].apply(event)

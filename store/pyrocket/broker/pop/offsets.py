@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pyrocket.broker.pop.events import Event, Saved, SkipTo, Start
+from pyrocket.broker.pop.events import Event, Forget, Saved, SkipTo, Start
 from pyrocket.broker.pop.group import GroupState, Place
 from pyrocket.broker.pop.values import News, Stored
 from pyrocket.metadata.groups import Offsets
@@ -67,7 +67,7 @@ class OffsetKeeper:
         written: list[_Move] = []
         # An offset must not become durable before the messages that it skips.
         self._storage.flush()
-        self._storage.commit(lambda known: _apply(known, moves, written))
+        self._storage.commit(lambda known: self._apply(known, moves, written))
         if self._stamp == before:
             self._stamp = self._storage.committed_stamp()
         self._settle(groups, written)
@@ -85,6 +85,21 @@ class OffsetKeeper:
                     moves += mine
         _wait_for(stored)
         return moves
+
+    def _apply(self, table: Table, moves: Sequence[_Move], written: list[_Move]) -> bool:
+        """Commit the offsets that no other process has changed since they were read.
+
+        Those of a group that was deleted since then stay deleted.
+        """
+        for one in moves:
+            is_new = one.before == _NONE
+            if is_new and self._storage.group(one.group) is None:
+                continue
+            if _found(table, one.group, one.place) == one.before:
+                topic, queue_id = one.place
+                table.setdefault((topic, one.group), {})[queue_id] = one.offset
+                written.append(one)
+        return bool(written)
 
     def _settle(self, groups: Sequence[GroupState], written: Sequence[_Move]) -> None:
         """Log what was saved: from now on, the offset before it is one that others commit."""
@@ -105,9 +120,6 @@ class OffsetKeeper:
         for place, queue in [*state.queues.items()]:
             found = _found(table, state.name, place)
             if found not in queue.saved:
-                if found == _NONE and self._storage.topic(place[0]) is None:
-                    del state.queues[place]
-                    continue
                 events += self._events(state.name, place, queue.committed, found)
             elif found == queue.saved[-1] != queue.saved[0]:  # The record of that is missing.
                 events.append(Saved(state.name, *place, found, found))
@@ -115,8 +127,10 @@ class OffsetKeeper:
             self._put(state, events)
 
     def _events(self, group: str, place: Place, committed: int, found: int) -> list[Event]:
-        known = self._storage.bounds(*place)
-        offset = known.minimum if found == _NONE else min(found, known.maximum)
+        if found == _NONE:  # The topic was deleted, or the group, and was created again.
+            self._news.append(News(group, place[0]))
+            return [Forget(group, *place)]
+        offset = min(found, self._storage.bounds(*place).maximum)
         _log.info("%s: offset %d of queue %d of %s is committed", group, offset, place[1], place[0])
         kind = SkipTo if offset >= committed else Start
         if kind is Start:
@@ -131,16 +145,6 @@ def _moves(state: GroupState, table: Table) -> list[_Move]:
         if found != offset:
             moves.append(_Move(state.name, place, found, offset))
     return moves
-
-
-def _apply(table: Table, moves: Sequence[_Move], written: list[_Move]) -> bool:
-    """Commit the offsets that no other process has changed since they were read."""
-    for one in moves:
-        if _found(table, one.group, one.place) == one.before:
-            topic, queue_id = one.place
-            table.setdefault((topic, one.group), {})[queue_id] = one.offset
-            written.append(one)
-    return bool(written)
 
 
 def _wait_for(stored: Sequence[Stored]) -> None:

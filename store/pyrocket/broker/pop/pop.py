@@ -2,8 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 
 from pyrocket.broker.pop.events import Ack, Drop, Event, Show, encode_events
@@ -106,7 +107,9 @@ class Pop:
             where=where or _EVERYTHING,
             attempt_id=attempt_id,
         )
-        return self._receiver.receive(self._state(group), self._config(group), wanted)
+        config = self._config(group)
+        with self._opened(group) as state:
+            return self._receiver.receive(state, config, wanted)
 
     def ack(self, group: str, topic: str, handles: Sequence[str]) -> Acked:
         """Ack messages. A handle is invalid once its message is acked, or visible again.
@@ -125,7 +128,7 @@ class Pop:
 
         Raises BrokerBusyError.
         """
-        state, visible = self._state(group), self._storage.now() + max(invisible_ms, 0)
+        state, visible = self._known(group), self._storage.now() + max(invisible_ms, 0)
         with state.lock:
             found = self._find(state, topic, handle)
             if found is None:
@@ -158,12 +161,14 @@ class Pop:
         In a FIFO group, the handle of a message that is dead already stays valid. The first dead
         letter of a group creates the topic, which waits for the write lock.
         """
+        if self._receipts.parse(group, topic, handle) is None or group not in self._groups:
+            return Acked((False,), nothing_to_store())
         self._storage.ensure_topics({dead_letter_topic(group): 1})
         letters: list[EncodedBatch] = []
 
         def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
             (receipt,) = receipts
-            is_acked = self._state(group).queues[place].flight.find(receipt.offset) < 0
+            is_acked = self._known(group).queues[place].flight.find(receipt.offset) < 0
             record = None if is_acked else self._storage.read(*place, receipt.offset)
             if record is not None:
                 letters.append(dead_letter(record, group, attempts=receipt.attempt))
@@ -176,9 +181,11 @@ class Pop:
         """Do what is due: call it once a second or so, and at `Swept.next_ms`.
 
         Moves messages with too many attempts to retry and dead-letter topics, saves offsets and
-        snapshots at their intervals, and takes over offsets that were committed or reset meanwhile.
+        snapshots at their intervals, takes over offsets that were committed or reset meanwhile, and
+        forgets deleted groups.
         """
         now = self._storage.now()
+        self._forget_deleted()
         done = Swept()
         for state in self._all():
             config = self._storage.group(state.name) or GroupConfig(state.name)
@@ -203,6 +210,7 @@ class Pop:
         """Save offsets and the whole state, so that the records before are no longer needed."""
         with self._saving:
             self._saved_ms = self._storage.now()
+            self._forget_deleted()
             self._keeper.commit(self._all())
             save(self._storage, self._key, self._all)
 
@@ -219,22 +227,24 @@ class Pop:
     def lag(self, group: str, topic: str) -> Lags:
         """Return how far a group is in each queue of a topic, and in its retry topic."""
         self._config(group)
-        state = self._state(group)
+        state = self._known(group)
         with state.lock:
             places = self._receiver.places(state, topic, None)
             return lags_of(self._storage, state, places, self._receiver.first_offset)
 
     def in_flight(self, group: str) -> int:
         """Return how many messages of a group are in flight."""
-        return self._state(group).in_flight
+        return self._known(group).in_flight
 
     def drop(self, group: str) -> None:
-        """Forget a group that was deleted."""
-        with self._lock:
-            state = self._groups.pop(group, None)
-        if state is not None:
-            with state.lock:
-                self._put(state, [Drop(group)])
+        """Forget a group that was deleted. Raises BrokerBusyError."""
+        state = self._known(group)
+        with state.lock:
+            if self._groups.get(group) is not state:
+                return
+            self._put(state, [Drop(group)])
+            with self._lock:
+                del self._groups[group]
 
     def close(self) -> None:
         """Save what a later start needs. The append queue must still be open."""
@@ -247,6 +257,7 @@ class Pop:
         fails is done at the next start: the topic of that broker is not consumed until then.
         """
         try:
+            self._forget_deleted()
             self._keeper.commit(self._all())
             take_over(self._storage, self._state, self._put)
         except (PyrocketError, OSError) as error:
@@ -286,6 +297,36 @@ class Pop:
                 self._groups[group] = GroupState(group)
             return self._groups[group]
 
+    def _known(self, group: str) -> GroupState:
+        """Return the state of a group; an empty one, which is not kept, if it has none."""
+        with self._lock:
+            return self._groups.get(group) or GroupState(group)
+
+    @contextmanager
+    def _opened(self, group: str) -> Iterator[GroupState]:
+        """Lock the state of a group, which is made if there is none."""
+        while True:
+            state = self._state(group)
+            with state.lock:
+                if self._groups.get(group) is state:  # It was not dropped meanwhile.
+                    yield state
+                    return
+
+    def _forget_deleted(self) -> None:
+        for state in self._all():
+            if self._is_deleted(state):
+                self.drop(state.name)
+
+    def _is_deleted(self, state: GroupState) -> bool:
+        """Whether a group was deleted: it was in RocketMQ's files, and is no longer.
+
+        A Java broker's messages in flight may be of a group of which only the offsets are known.
+        """
+        if self._storage.group(state.name) is not None:
+            state.listed = True
+            return False
+        return state.listed or not any(name == state.name for _, name in self._storage.committed())
+
     def _all(self) -> list[GroupState]:
         with self._lock:
             return [*self._groups.values()]
@@ -301,7 +342,7 @@ class Pop:
         ended_is_valid: bool = False,
     ) -> Acked:
         """Change the messages of the valid handles, by one event for each queue."""
-        state = self._state(group)
+        state = self._known(group)
         with state.lock:
             valid, by_place = [], dict[Place, list[Receipt]]()
             for handle in handles:

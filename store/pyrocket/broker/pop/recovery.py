@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyrocket.broker.pop.events import decode_events
+from pyrocket.broker.pop.events import Drop, decode_events
 from pyrocket.broker.pop.group import GroupState
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
@@ -99,6 +99,9 @@ def _apply(groups: dict[str, GroupState], body: bytes) -> None:
         _log.error("messages may be received again: %s", error)
         return
     for event in events:
+        if isinstance(event, Drop):
+            groups.pop(event.group, None)
+            continue
         groups.setdefault(event.group, GroupState(event.group)).apply(event)
 
 

@@ -1,12 +1,17 @@
 """What a start finds: the snapshot, the changes after it, and what others have done meanwhile."""
 
 import json
+import threading
 
 import pytest
+from pyrocket.broker.pop.events import Repeat, Saved, Start
+from pyrocket.broker.pop.pop import Pop
+from pyrocket.broker.pop.values import News
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.system_topics import POP_TOPIC
+from pyrocket.metadata.groups import Subscriptions
 from pyrocket.store import consumption_of
-from support.pops import acked, attempts, bodies, handles, popped, sent
+from support.pops import acked, at_once, attempts, bodies, handles, popped, sent
 
 
 @pytest.fixture
@@ -224,15 +229,112 @@ def test_an_offset_that_a_kill_left_behind_is_not_a_reset(store, monkeypatch, cl
     assert bodies(later.receive("g", "t")) == [b"2", b"3"]
 
 
-def test_a_deleted_group_is_forgotten(store):
+def consumed_and_deleted(store, saves):
+    """A group has acked one message, has one in flight, and is deleted in RocketMQ's files."""
+    pop = popped(store)
+    sent(store, 3)
+    first, second = handles(pop.receive("g", "t", max_messages=2))
+    pop.ack("g", "t", [first]).stored.result(10)
+    if saves:
+        pop.snapshot()
+    store.groups.delete("g")
+    return pop, second
+
+
+def saved_offsets(store):
+    return {key: value for key, value in store.groups.offsets().items() if key[1] == "g"}
+
+
+@pytest.mark.parametrize("saves", [True, False])
+@pytest.mark.parametrize("by", ["drop", "sweep", "snapshot", "start"])
+def test_a_deleted_group_is_forgotten(store, clock, saves, by):
+    pop, handle = consumed_and_deleted(store, saves)
+    if by == "start":
+        pop = Pop(store, at_once(store))
+    else:
+        {"drop": lambda: pop.drop("g"), "sweep": pop.sweep, "snapshot": pop.snapshot}[by]()
+    clock.now += 60_000
+    pop.sweep()
+    pop.snapshot()
+    assert "g" not in store.groups.all()
+    assert not saved_offsets(store)
+    assert pop.in_flight("g") == 0
+    assert "g" not in json.loads(Layout(store.path).pop.read_text())["content"]["groups"]
+    store.groups.create("g")
+    assert pop.ack("g", "t", [handle]).valid == (False,)
+    assert attempts(pop.receive("g", "t")) == {b"0": 1, b"1": 1, b"2": 1}
+
+
+@pytest.mark.parametrize("by", ["sweep", "start"])
+def test_a_group_that_was_deleted_and_created_again_starts_anew(store, by):
+    """Both before a sweep has seen it, as by other processes."""
+    pop, handle = consumed_and_deleted(store, saves=True)
+    store.groups.create("g")
+    if by == "sweep":
+        assert News("g", "t") in pop.sweep().news
+    else:
+        pop = popped(store)
+    assert pop.ack("g", "t", [handle]).valid == (False,)
+    assert attempts(pop.receive("g", "t")) == {b"0": 1, b"1": 1, b"2": 1}
+    later = popped(store)
+    assert later.in_flight("g") == 3
+
+
+def test_a_deletion_while_offsets_are_saved_stays(store, monkeypatch):
     pop = popped(store)
     sent(store, 2)
-    acked(pop, pop.receive("g", "t"))
-    pop.snapshot()
+    pop.receive("g", "t")
+    real = consumption_of(store).flush
+
+    def deleted_meanwhile():
+        real()
+        store.groups.delete("g")
+
+    monkeypatch.setattr(consumption_of(store), "flush", deleted_meanwhile)
+    pop.save_offsets("g")
+    monkeypatch.undo()
+    pop.sweep()
+    assert not saved_offsets(store)
+    assert "g" not in store.groups.all()
+
+
+def test_a_receive_that_waits_while_its_group_is_deleted_belongs_to_the_next_group(store):
+    pop = popped(store)
+    sent(store, 2)
+    pop.receive("g", "t", max_messages=1)
+    found, started = [], threading.Event()
+    real = pop._state
+
+    def noticed(group):
+        state = real(group)
+        started.set()
+        return state
+
+    pop._state = noticed
+    receiving = threading.Thread(target=lambda: found.append(pop.receive("g", "t")))
+    with pop._groups["g"].lock:
+        receiving.start()
+        assert started.wait(10)
+        pop.drop("g")
+    receiving.join(10)
+    assert attempts(found[0]) == {b"0": 1, b"1": 1}
+    assert popped(store).in_flight("g") == 2
+
+
+def test_a_java_brokers_group_without_settings_keeps_what_it_has_in_flight(store):
+    sent(store, 2)
+    store.groups.commit("g", "t", {0: 2})
+    pop = popped(store)
     store.groups.delete("g")
-    pop.drop("g")
-    later = popped(store)
-    assert bodies(later.receive("g", "t")) == [b"0", b"1"]
+    store.groups.commit("g", "t", {0: 2})
+    Subscriptions(Layout(store.path), store.now).remove("g")
+    event = Repeat("g", "t", 0, [1], 0)
+    with pop._opened("g") as state:
+        pop._put(state, [Start("g", "t", 0, 2), Saved("g", "t", 0, 2, 2), event])
+    pop.sweep()
+    assert pop.in_flight("g") == 1
+    store.groups.create("g")
+    assert bodies(pop.receive("g", "t")) == [b"1"]
 
 
 def test_a_deleted_topic_takes_its_state_along(store):

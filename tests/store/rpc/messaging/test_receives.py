@@ -459,3 +459,15 @@ def test_a_reset_holds_even_before_the_acks_are_saved(store, stub, serving, by):
             RemoteAdmin(client).reset_group("g", topic, "earliest")
     _, (again,) = receive(stub, topic, wait_s=5)
     assert (again.body, again.system_properties.delivery_attempt) == (b"1", 1)
+
+
+def test_a_group_that_is_deleted_through_the_broker_starts_anew_at_once(store, stub, serving):
+    stub.send(b"1", topic="regrouped")
+    _, (message,) = receive(stub, "regrouped", group="former")
+    with closing(Client(Connection(serving[1]))) as client:
+        RemoteAdmin(client).delete_group("former")
+    assert "former" not in store.groups.all()
+    _, (again,) = receive(stub, "regrouped", group="former")
+    assert (again.body, again.system_properties.delivery_attempt) == (b"1", 1)
+    old = ack(stub, "regrouped", handle(message), group="former")
+    assert code_of(old) == "INVALID_RECEIPT_HANDLE"
