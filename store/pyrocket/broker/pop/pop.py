@@ -2,12 +2,11 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import replace
 
-from pyrocket.broker.pop.events import Ack, Drop, Event, Show, encode_events
+from pyrocket.broker.pop.events import Ack, Event, Show, encode_events
 from pyrocket.broker.pop.group import GroupState, Place
 from pyrocket.broker.pop.java_pops import take_over
 from pyrocket.broker.pop.lag import lags_of
@@ -15,6 +14,7 @@ from pyrocket.broker.pop.offsets import OffsetKeeper
 from pyrocket.broker.pop.receive import Receiver, Wanted
 from pyrocket.broker.pop.recovery import recover, save
 from pyrocket.broker.pop.retries import dead_letter, dead_letter_topic, retry_topics
+from pyrocket.broker.pop.states import GroupStates
 from pyrocket.broker.pop.sweep import Mover
 from pyrocket.broker.pop.values import (
     Acked,
@@ -66,9 +66,9 @@ class Pop:
         self._storage.ensure_topics({POP_TOPIC: 1})
         self._storage.watch_queues()
         recovered = recover(self._storage)
-        self._key, self._groups = recovered.key, recovered.groups
-        self._receipts = Receipts(self._key)
-        self._lock, self._saving = threading.Lock(), threading.Lock()
+        self._states = GroupStates(self._storage, self._put, recovered.groups)
+        self._key, self._receipts = recovered.key, Receipts(recovered.key)
+        self._saving = threading.Lock()
         self._receiver = Receiver(self._storage, self._settings, self._receipts, self._put)
         self._keeper = OffsetKeeper(self._storage, self._put)
         self._mover = Mover(self._storage, self._settings, self._put)
@@ -108,7 +108,7 @@ class Pop:
             attempt_id=attempt_id,
         )
         config = self._config(group)
-        with self._opened(group) as state:
+        with self._states.opened(group) as state:
             return self._receiver.receive(state, config, wanted)
 
     def ack(self, group: str, topic: str, handles: Sequence[str]) -> Acked:
@@ -128,7 +128,7 @@ class Pop:
 
         Raises BrokerBusyError.
         """
-        state, visible = self._known(group), self._storage.now() + max(invisible_ms, 0)
+        state, visible = self._states.known(group), self._storage.now() + max(invisible_ms, 0)
         with state.lock:
             found = self._find(state, topic, handle)
             if found is None:
@@ -161,14 +161,14 @@ class Pop:
         In a FIFO group, the handle of a message that is dead already stays valid. The first dead
         letter of a group creates the topic, which waits for the write lock.
         """
-        if self._receipts.parse(group, topic, handle) is None or group not in self._groups:
+        if self._receipts.parse(group, topic, handle) is None or not self._states.has(group):
             return Acked((False,), nothing_to_store())
         self._storage.ensure_topics({dead_letter_topic(group): 1})
         letters: list[EncodedBatch] = []
 
         def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
             (receipt,) = receipts
-            is_acked = self._known(group).queues[place].flight.find(receipt.offset) < 0
+            is_acked = self._states.known(group).queues[place].flight.find(receipt.offset) < 0
             record = None if is_acked else self._storage.read(*place, receipt.offset)
             if record is not None:
                 letters.append(dead_letter(record, group, attempts=receipt.attempt))
@@ -185,9 +185,9 @@ class Pop:
         forgets deleted groups.
         """
         now = self._storage.now()
-        self._forget_deleted()
+        self._states.drop_deleted()
         done = Swept()
-        for state in self._all():
+        for state in self._states.all():
             config = self._storage.group(state.name) or GroupConfig(state.name)
             done = done.plus(self._mover.sweep(state, config, now))
         due = _is_due(now, self._committed_ms, self._settings.commit_ms)
@@ -210,41 +210,33 @@ class Pop:
         """Save offsets and the whole state, so that the records before are no longer needed."""
         with self._saving:
             self._saved_ms = self._storage.now()
-            self._forget_deleted()
-            self._keeper.commit(self._all())
-            save(self._storage, self._key, self._all)
+            self._states.drop_deleted()
+            self._keeper.commit(self._states.all())
+            save(self._storage, self._key, self._states.all)
 
     def save_offsets(self, group: str) -> None:
         """Save the committed offsets of a group, before others reset them.
 
         A reset is known by its difference from what was saved.
         """
-        with self._lock:
-            states = [self._groups[group]] if group in self._groups else []
         with self._saving:
-            self._keeper.save(states)
+            self._keeper.save([self._states.known(group)])
 
     def lag(self, group: str, topic: str) -> Lags:
         """Return how far a group is in each queue of a topic, and in its retry topic."""
         self._config(group)
-        state = self._known(group)
+        state = self._states.known(group)
         with state.lock:
             places = self._receiver.places(state, topic, None)
             return lags_of(self._storage, state, places, self._receiver.first_offset)
 
     def in_flight(self, group: str) -> int:
         """Return how many messages of a group are in flight."""
-        return self._known(group).in_flight
+        return self._states.known(group).in_flight
 
     def drop(self, group: str) -> None:
         """Forget a group that was deleted. Raises BrokerBusyError."""
-        state = self._known(group)
-        with state.lock:
-            if self._groups.get(group) is not state:
-                return
-            self._put(state, [Drop(group)])
-            with self._lock:
-                del self._groups[group]
+        self._states.drop(group)
 
     def close(self) -> None:
         """Save what a later start needs. The append queue must still be open."""
@@ -257,9 +249,9 @@ class Pop:
         fails is done at the next start: the topic of that broker is not consumed until then.
         """
         try:
-            self._forget_deleted()
-            self._keeper.commit(self._all())
-            take_over(self._storage, self._state, self._put)
+            self._states.drop_deleted()
+            self._keeper.commit(self._states.all())
+            take_over(self._storage, self._states.made, self._put)
         except (PyrocketError, OSError) as error:
             _log.warning("messages of a Java broker are taken over later: %s", error)
         self._commit()
@@ -273,7 +265,7 @@ class Pop:
     def _commit(self) -> None:
         try:
             with self._saving:
-                self._keeper.commit(self._all())
+                self._keeper.commit(self._states.all())
         except (PyrocketError, OSError) as error:
             _log.warning("offsets of groups are saved later: %s", error)
 
@@ -291,46 +283,6 @@ class Pop:
             )
         return config
 
-    def _state(self, group: str) -> GroupState:
-        with self._lock:
-            if group not in self._groups:
-                self._groups[group] = GroupState(group)
-            return self._groups[group]
-
-    def _known(self, group: str) -> GroupState:
-        """Return the state of a group; an empty one, which is not kept, if it has none."""
-        with self._lock:
-            return self._groups.get(group) or GroupState(group)
-
-    @contextmanager
-    def _opened(self, group: str) -> Iterator[GroupState]:
-        """Lock the state of a group, which is made if there is none."""
-        while True:
-            state = self._state(group)
-            with state.lock:
-                if self._groups.get(group) is state:  # It was not dropped meanwhile.
-                    yield state
-                    return
-
-    def _forget_deleted(self) -> None:
-        for state in self._all():
-            if self._is_deleted(state):
-                self.drop(state.name)
-
-    def _is_deleted(self, state: GroupState) -> bool:
-        """Whether a group was deleted: it was in RocketMQ's files, and is no longer.
-
-        A Java broker's messages in flight may be of a group of which only the offsets are known.
-        """
-        if self._storage.group(state.name) is not None:
-            state.listed = True
-            return False
-        return state.listed or not any(name == state.name for _, name in self._storage.committed())
-
-    def _all(self) -> list[GroupState]:
-        with self._lock:
-            return [*self._groups.values()]
-
     def _change(
         self,
         group: str,
@@ -342,7 +294,7 @@ class Pop:
         ended_is_valid: bool = False,
     ) -> Acked:
         """Change the messages of the valid handles, by one event for each queue."""
-        state = self._known(group)
+        state = self._states.known(group)
         with state.lock:
             valid, by_place = [], dict[Place, list[Receipt]]()
             for handle in handles:

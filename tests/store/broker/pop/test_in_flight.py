@@ -68,9 +68,9 @@ def test_a_sweep_of_a_hundred_thousand_messages_takes_less_than_100_ms(open_stor
     sent(store, 1)
     pop.receive("g", "t")
     pop.sweep()
-    pop._state("g").queues["t", 0] = large()
+    pop._states.known("g").queues["t", 0] = large()
     clock.now += 1
-    pop._state("g").queues["t", 0].flight.show(0, clock.now + 60_000)
+    pop._states.known("g").queues["t", 0].flight.show(0, clock.now + 60_000)
     pop._saved_ms = pop._committed_ms = clock.now
     times = []
     for _ in range(5):

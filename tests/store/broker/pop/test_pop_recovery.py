@@ -303,16 +303,16 @@ def test_a_receive_that_waits_while_its_group_is_deleted_belongs_to_the_next_gro
     sent(store, 2)
     pop.receive("g", "t", max_messages=1)
     found, started = [], threading.Event()
-    real = pop._state
+    real = pop._states.made
 
     def noticed(group):
         state = real(group)
         started.set()
         return state
 
-    pop._state = noticed
+    pop._states.made = noticed
     receiving = threading.Thread(target=lambda: found.append(pop.receive("g", "t")))
-    with pop._groups["g"].lock:
+    with pop._states.known("g").lock:
         receiving.start()
         assert started.wait(10)
         pop.drop("g")
@@ -329,7 +329,7 @@ def test_a_java_brokers_group_without_settings_keeps_what_it_has_in_flight(store
     store.groups.commit("g", "t", {0: 2})
     Subscriptions(Layout(store.path), store.now).remove("g")
     event = Repeat("g", "t", 0, [1], 0)
-    with pop._opened("g") as state:
+    with pop._states.opened("g") as state:
         pop._put(state, [Start("g", "t", 0, 2), Saved("g", "t", 0, 2, 2), event])
     pop.sweep()
     assert pop.in_flight("g") == 1
