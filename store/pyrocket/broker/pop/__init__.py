@@ -8,6 +8,7 @@ recovery    snapshots
 java_pops   messages that a RocketMQ 5 broker has handed out
 lag         how far a group is
 values      settings, arguments and results
+states      the states of all groups, by name; `group` is one of them
 queue       one queue of one group: its cursor, what is in flight and what is acked
 in_flight   a compact table of messages in flight
 events      changes of the state, and their records in the log

@@ -11,6 +11,7 @@ from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.delivered import message_of
 from pyrocket.rpc.messaging.interface import ms_of, name_of, new
 from pyrocket.rpc.messaging.offsets import out_of_range
+from pyrocket.rpc.messaging.routes import readable_topic
 from pyrocket.rpc.messaging.telemetry import MAX_BATCH
 
 MAX_REPLY_BYTES = 4 << 20
@@ -63,8 +64,11 @@ class Pulling:
         )
 
     def pull(self, asked: Pull, start: int) -> Pulled:
-        """Return messages from `start` on. Raises OffsetOutOfRangeError with the range."""
+        """Return messages from `start` on. Raises OffsetOutOfRangeError with the range, and as
+        `readable_topic`.
+        """
         store = self._store
+        readable_topic(store, asked.topic)
         minimum = store.min_offset(asked.topic, asked.queue_id)
         maximum = store.max_offset(asked.topic, asked.queue_id)
         if not minimum <= start <= maximum:

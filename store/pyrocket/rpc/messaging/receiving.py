@@ -13,6 +13,7 @@ from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.delivered import message_of
 from pyrocket.rpc.messaging.interface import ms_of, new, put_ms
 from pyrocket.rpc.messaging.pulling import filter_of
+from pyrocket.rpc.messaging.routes import readable_topic
 from pyrocket.rpc.messaging.telemetry import MAX_BATCH
 
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 10_000, 12 * 3_600_000
@@ -70,6 +71,7 @@ class Receiving:
 
     def receive(self, asked: Receive) -> Received:
         """Hand out messages, at once. The group is created if it is missing and that is set."""
+        readable_topic(self._store, asked.topic)
         try:
             return self._receive(asked)
         except GroupNotFoundError:

@@ -9,6 +9,7 @@ from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.interface import new, number
+from pyrocket.store import Store
 
 ANY_QUEUE = -1
 _MIXED = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
@@ -38,11 +39,7 @@ class Routes:
         topic, group = caller.topic(request.topic), caller.group(request.group)
         caller.admit("QueryAssignment", [topic], [group])
         check_endpoints(request.endpoints)
-        config = self._store.topics.all().get(topic)
-        if config is None:
-            raise no_route(topic)
-        if not config.readable:
-            raise RefusedError("FORBIDDEN", f"the topic {topic} is not readable.")
+        config = readable_topic(self._store, topic)
         queues = list(self._queues(request, config, []))[: config.read_queues]
         known = self._store.groups.all().get(group)
         if known is None or not known.fifo:
@@ -90,6 +87,16 @@ def check_endpoints(endpoints: Any) -> None:
     """Refuse a request that does not say which address its client used: it is the answer."""
     if not endpoints.scheme or not endpoints.addresses:
         raise RefusedError("ILLEGAL_ACCESS_POINT", "the request has no endpoints.")
+
+
+def readable_topic(store: Store, topic: str) -> TopicConfig:
+    """Return a topic. Raises TopicNotFoundError, RefusedError (FORBIDDEN)."""
+    config = store.topics.all().get(topic)
+    if config is None:
+        raise no_route(topic)
+    if not config.readable:
+        raise RefusedError("FORBIDDEN", f"the topic {topic} is not readable.")
+    return config
 
 
 def no_route(topic: str) -> TopicNotFoundError:

@@ -86,6 +86,22 @@ def test_a_handle_that_was_not_signed_is_invalid(pop, store, handle):
     assert pop.change_invisible("g", "t", handle, 0).handle is None
 
 
+def test_what_is_refused_leaves_no_trace(pop, store):
+    topics = {*store.topics.all()}
+    for group in ("g", "unknown"):
+        assert pop.forward_to_dlq(group, "t", "garbage").valid == (False,)
+        assert pop.ack(group, "t", ["garbage"]).valid == (False,)
+        assert pop.extend(group, "t", ["garbage"], 0).valid == (False,)
+        assert pop.change_invisible(group, "t", "garbage", 0).handle is None
+        assert pop.in_flight(group) == 0
+    for call in (pop.receive, pop.lag):
+        with pytest.raises(GroupNotFoundError):
+            call("unknown", "t")
+    assert pop.lag("g", "t")["t", 0].lag == 0
+    assert {*store.topics.all()} == topics
+    assert not pop._states.all()
+
+
 def test_one_invalid_handle_does_not_spoil_the_others(store, pop):
     sent(store, 2)
     first, second = handles(pop.receive("g", "t"))

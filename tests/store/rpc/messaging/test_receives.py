@@ -333,6 +333,21 @@ REFUSED = {
         "ReceiveMessage",
         {"group": GROUP, "message_queue": queue("missing"), "auto_renew": True},
     ),
+    "receive of an unreadable topic": (
+        "FORBIDDEN",
+        "ReceiveMessage",
+        {"group": GROUP, "message_queue": queue("unreadable"), "auto_renew": True},
+    ),
+    "pull of an unreadable topic": (
+        "FORBIDDEN",
+        "PullMessage",
+        {"group": GROUP, "message_queue": queue("unreadable"), "batch_size": 1},
+    ),
+    "pull of a missing topic": (
+        "TOPIC_NOT_FOUND",
+        "PullMessage",
+        {"group": GROUP, "message_queue": queue("missing"), "batch_size": 1},
+    ),
     "receive for an illegal group": (
         "ILLEGAL_CONSUMER_GROUP",
         "ReceiveMessage",
@@ -355,6 +370,19 @@ REFUSED = {
 def test_a_call_is_refused_with_its_code(stub, case):
     code, call, fields = REFUSED[case]
     assert stub.code(call, **fields) == code
+
+
+def test_what_is_refused_creates_neither_topics_nor_groups(store, stub):
+    receive(stub, "t")
+    before = {*store.topics.all()}, {*store.groups.all()}
+    stub.code("ReceiveMessage", group=resource("new1"), message_queue=queue("missing"))
+    receive(stub, "unreadable", group="new2", auto_renew=True)
+    for group in ("g", "new3"):
+        forward = {"group": resource(group), "topic": resource("t"), "receipt_handle": "garbage"}
+        assert stub.code("ForwardMessageToDeadLetterQueue", **forward) == "INVALID_RECEIPT_HANDLE"
+        assert code_of(ack(stub, "t", "garbage", group=group)) == "INVALID_RECEIPT_HANDLE"
+        assert code_of(change(stub, "t", "garbage", group=group)) == "INVALID_RECEIPT_HANDLE"
+    assert ({*store.topics.all()}, {*store.groups.all()}) == before
 
 
 def test_a_deadline_that_is_too_soon_for_its_poll_is_refused(stub):
