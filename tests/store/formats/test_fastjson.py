@@ -104,7 +104,8 @@ def test_an_unterminated_string_takes_no_quadratic_time(text):
 
 
 @pytest.mark.parametrize(
-    "table", [{"x": 1}, {"0": None}, {"0": []}, {"0": float("inf")}, {"0": 2**63}]
+    "table",
+    [{"x": 1}, {"0": None}, {"0": []}, {"0": float("inf")}, {"0": 2**63}, {"0": -(2**63) - 1}],
 )
 def test_a_map_with_other_values_than_integers_is_an_error(table):
     with pytest.raises((ValueError, TypeError, OverflowError)):
