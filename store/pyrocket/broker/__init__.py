@@ -1,12 +1,13 @@
-"""The broker: a store that serves other machines. A library of plain methods; `rpc` is its wire.
+"""The broker serves one store to other machines. This package has plain methods; `rpc` serves them
+over gRPC.
 
-source        everything that readers ask for, all queues at once
-sink          everything that writers ask for
-append_queue  the thread that appends, for all clients together
+source        the reading side; each method takes all queues at once
+sink          the writing side
+append_queue  the thread that appends the records of all clients
 admin         topics, groups and retention
-broker        the store, these parts and its services, as one object with a life
-settings      every setting, from flags, environment and files
+broker        the store with these parts and its services
+settings      the settings, from flags, environment and files
 access        users and their rights
-files         files of an administrator, read again when they change
-running       what a broker can do at this moment
+files         configuration files that are reloaded when they change
+running       the broker's state: offsets of the log, write errors, a full disk
 """

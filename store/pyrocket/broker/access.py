@@ -9,9 +9,10 @@
     groups = ["etl-*"]
     allow = ["subscribe"]
 
-A rule allows or denies rights on the topics and groups that it names; `*` stands for any text. What
-no rule allows is denied, and a rule that denies wins. The right `admin` includes the other two.
-What concerns the whole store needs `admin` on the topics "*", and no rule that denies anything.
+A rule allows or denies rights on the topics and groups that it names; `*` matches any text. Access
+is denied unless a rule allows it, and a rule that denies takes precedence. The right `admin`
+includes the other two. Calls on the whole store need a rule that allows `admin` on the topics "*",
+and no rule of the user may deny anything.
 """
 
 import hmac
@@ -33,7 +34,7 @@ _RULE_KEYS = ("users", "topics", "groups", "allow", "deny")
 _LEAST_SECRET = 8
 
 _NO_SECRET = secrets.token_bytes(32)
-"""Compared for users that do not exist, so that an answer takes as long as for those that do."""
+"""The secret compared for unknown users, so that the check takes as long as for known ones."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,14 @@ class Need:
     name: str = "*"
 
     def __str__(self) -> str:
-        """Return what an error says of it."""
+        """Return the text for error messages."""
         place = "the whole store" if self.kind == STORE else f"the {self.kind} {self.name}"
         return f"{self.right} on {place}"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What some users may do, or may not do, with some topics and groups."""
+    """The rights that some users have, or are denied, on some topics and groups."""
 
     users: Sequence[str] = ()
     topics: Sequence[str] = ()
@@ -61,20 +62,20 @@ class Rule:
     deny: Sequence[str] = ()
 
     def concerns(self, user: str, kind: str, name: str) -> bool:
-        """Whether it says anything of this user and topic or group."""
+        """Whether the rule applies to this user and topic or group."""
         named = self.topics if kind == TOPIC else self.groups
         return _matches(user, self.users) and _matches(name, named)
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may do what. The secrets are in no text of it."""
+    """The users with their secrets, and the rules. `repr` hides the secrets."""
 
     secrets: Mapping[str, bytes] = field(repr=False)
     rules: Sequence[Rule] = ()
 
     def check_signature(self, user: str, signed: bytes, signature: bytes) -> None:
-        """Raise NotAuthenticatedError unless the user's secret has signed this: HMAC-SHA1."""
+        """Raise NotAuthenticatedError unless `signature` is the HMAC-SHA1 by the user's secret."""
         expected = hmac.digest(self.secrets.get(user, _NO_SECRET), signed, "sha1")
         if not hmac.compare_digest(expected, signature):
             raise not_authenticated("the access key or the signature is wrong")
@@ -107,7 +108,7 @@ class Access:
             )
 
     def has_any(self, user: str, kind: str, name: str) -> bool:
-        """Whether the user may do anything with a topic or group, and so learn of it."""
+        """Whether the user has any right on a topic or group, and may therefore see its name."""
         return any(self.has(user, Need(right, kind, name)) for right in RIGHTS)
 
 
@@ -120,7 +121,7 @@ def not_authenticated(reason: str) -> NotAuthenticatedError:
 
 
 def watch_access(path: str) -> WatchedFiles[Access]:
-    """Return the users and rights of a file, read again when it changes. Raises OptionError."""
+    """Return the users and rights of a file, reloaded when it changes. Raises OptionError."""
     return WatchedFiles([path], lambda: read_access(path))
 
 
@@ -146,7 +147,7 @@ def _secret(path: str, name: str, entry: Any) -> bytes:
     if not isinstance(secret, str) or len(secret) < _LEAST_SECRET:
         raise _wrong(
             f"{where} in {path} has no secret of {_LEAST_SECRET} characters or more",
-            "Write one such as `openssl rand -hex 20` prints.",
+            "Generate one: openssl rand -hex 20",
         )
     return secret.encode()
 
@@ -165,7 +166,9 @@ def _rule(path: str, number: int, entry: Any, users: Collection[str]) -> Rule:
         if not any(fnmatchcase(one, user) for one in users):
             raise _wrong(f"{where} in {path} names the user {user!r}", nearest(user, users))
     if not (rule.users and (rule.topics or rule.groups) and (rule.allow or rule.deny)):
-        raise _wrong(f"{where} in {path} is not whole", "Name users, topics or groups, and rights.")
+        raise _wrong(
+            f"{where} in {path} is incomplete", "Name users, topics or groups, and rights."
+        )
     return rule
 
 

@@ -1,5 +1,5 @@
-"""Administration of a store as one broker. Every call can be repeated: deletions ignore what is
-missing, since an earlier call may have deleted it.
+"""Administers the store of one broker. Every call can be repeated: deleting something that does not
+exist succeeds, since an earlier attempt may have deleted it.
 """
 
 from contextlib import suppress
@@ -27,9 +27,9 @@ class StoreAdmin:
         perm: int,
         exist_ok: bool = True,
     ) -> TopicConfig:
-        """Create a topic; an existing one is returned as it is, or refused without `exist_ok`.
+        """Create a topic, or return an existing one unchanged.
 
-        Raises TopicNameError, InvalidInputError (TOPIC_EXISTS).
+        Raises TopicNameError; without `exist_ok` InvalidInputError (TOPIC_EXISTS).
         """
         return self._store.topics.create(
             name, read_queues=read_queues, write_queues=write_queues, perm=perm, exist_ok=exist_ok
@@ -57,7 +57,7 @@ class StoreAdmin:
         return self._store.groups.all()
 
     def group(self, group: str) -> GroupConfig:
-        """Return one group. Raises GroupNotFoundError, which names the nearest."""
+        """Return one group. Raises GroupNotFoundError, which suggests the nearest name."""
         return self._store.groups.get(group)
 
     def create_group(self, group: str) -> GroupConfig:
@@ -75,11 +75,11 @@ class StoreAdmin:
 
     @property
     def retention(self) -> Retention | None:
-        """How long messages are kept; None: for ever."""
+        """How long messages are kept; None means forever."""
         return self._store.retention
 
     def set_retention(self, retention: Retention | None) -> None:
-        """Set how long messages are kept from now on; None: for ever."""
+        """Set how long messages are kept from now on; None means forever."""
         self._store.set_retention(retention)
 
     def clean(self, hours: float | None, total_bytes: int | None, dry_run: bool) -> CleanReport:

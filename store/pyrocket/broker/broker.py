@@ -28,7 +28,7 @@ CAPABILITIES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """What a client has to know before anything else; see `HelloReply` in `pyrocket.proto`."""
+    """The broker's answer to a client's first call; see `HelloReply` in `pyrocket.proto`."""
 
     release: str
     protocol: int
@@ -49,7 +49,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Version:
-    """What changes when anything in a store does."""
+    """The version of a store: at least one field changes whenever the store does."""
 
     published: int
     dispatched: int
@@ -59,7 +59,7 @@ class Version:
 
 
 class Broker:
-    """A store that is open for writing, and what it offers to other machines.
+    """Serves a store that is open for writing.
 
     Every method is synchronous and may be called by any thread.
     """
@@ -74,9 +74,9 @@ class Broker:
     ) -> None:
         """Serve an open store.
 
-        staging_percent: of the disk, for rows that are staged and not published.
-        max_request_bytes: what the protocol accepts, for clients to keep to; 0: unknown.
-        checks: when producers are asked about undecided messages.
+        staging_percent: The share of the disk for rows that are staged but not published.
+        max_request_bytes: The limit that clients are given for one request; 0 if unknown.
+        checks: When producers are asked about undecided messages.
         """
         self._store, self._max_request_bytes = store, max_request_bytes
         store.sink.receiver.limit_staging(disk_usage(store.path).total * staging_percent // 100)
@@ -99,7 +99,7 @@ class Broker:
 
     @property
     def polls(self) -> Polls:
-        """Long polls of consumers; made for the first one, since it makes a topic of the store."""
+        """The long polls of consumers; created on first use, since that creates a system topic."""
         with self._consuming:
             if self._polls is None:
                 self._polls = self._consume()
@@ -107,11 +107,11 @@ class Broker:
 
     @property
     def pop(self) -> Pop:
-        """What consumer groups receive; made for the first one."""
+        """The pop consumption of consumer groups; created on first use."""
         return self.polls.pop
 
     def release(self, client: Hashable) -> None:
-        """Make what a client has in flight visible soon: it has ended."""
+        """Make the messages in flight to a client that has ended visible again soon."""
         if self._polls is not None:
             self._polls.renewals.release(client)
 
@@ -137,27 +137,27 @@ class Broker:
         return self._store.path
 
     def running(self) -> RunningState:
-        """Return what the broker can do at this moment."""
+        """Return the broker's current state."""
         return running_state(self._store.path, self._store.retention)
 
     def log_bytes(self) -> int:
-        """Return how many bytes the log has."""
+        """Return the size of the log in bytes."""
         names = [each.name for each in listed(Layout(self._store.path).commit_log)]
         starts = [start for name in names if (start := parse_file_name(name)) is not None]
         return self._store.position().published - min(starts, default=0)
 
     def hello(self) -> Hello:
-        """Return who this is."""
+        """Return the answer to a client's first call."""
         return hello_of(self._store, self._max_request_bytes)
 
     def version(self) -> Version:
-        """Return the version of the store. Cheap: it is read from memory."""
+        """Return the version of the store, which is read from memory."""
         at, source = self._store.position(), self.source
         epoch = self._store.history.epoch
         return Version(at.published, at.dispatched, at.structure, epoch, source.is_recovering())
 
     def close(self) -> None:
-        """Append what waits, stop the services, and close the store cleanly."""
+        """Append the pending records, stop the services, and close the store cleanly."""
         self.transactions.close()
         if self._polls is not None:
             self._polls.close()
@@ -168,7 +168,7 @@ class Broker:
 
 
 def hello_of(store: Store, max_request_bytes: int = 0) -> Hello:
-    """Return what the broker of a store answers to the first call."""
+    """Return the answer of a store's broker to a client's first call."""
     return Hello(
         release=RELEASE,
         protocol=PROTOCOL,

@@ -1,4 +1,4 @@
-"""Files that an administrator gives a broker: certificates, users, settings."""
+"""Reads the files that an administrator gives a broker: certificates, users, settings."""
 
 import logging
 import os
@@ -29,7 +29,7 @@ def read_file(path: str, *, code: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise OptionError(
-            f"{path} cannot be read: {error.strerror}.", remedy="Name a file.", code=code
+            f"{path} cannot be read: {error.strerror}.", remedy="Name a readable file.", code=code
         ) from None
 
 
@@ -39,26 +39,26 @@ def read_toml(path: str, *, code: str) -> dict[str, Any]:
         return tomllib.loads(read_file(path, code=code).decode())
     except ValueError as error:
         raise OptionError(
-            f"{path} is not valid TOML: {error}.", remedy="Correct it.", code=code
+            f"{path} is not valid TOML: {error}.", remedy="Correct the file.", code=code
         ) from None
 
 
 def refuse_if_others_can_read(path: str, *, code: str) -> None:
-    """Raise OptionError if the permissions of a file with secrets are not the owner's alone."""
+    """Raise OptionError if every user of the machine may read or change a file with secrets."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
         return  # Reading it fails with the reason.
     if mode & (stat.S_IROTH | stat.S_IWOTH):
         raise OptionError(
-            f"{path} holds secrets, and every user of this machine may read or change it.",
+            f"{path} contains secrets, and every user of this machine may read or change it.",
             remedy=f"Run: chmod 600 {path}",
             code=code,
         )
 
 
 class WatchedFiles(Generic[_Value]):
-    """What some files hold, read again when one of them has changed."""
+    """A value read from some files, and reloaded when one of them changes."""
 
     def __init__(self, paths: list[str], read: Callable[[], _Value]) -> None:
         """Read the files. Raises what `read` raises."""
@@ -68,9 +68,9 @@ class WatchedFiles(Generic[_Value]):
         self.value = read()
 
     def current(self) -> _Value:
-        """Return the value; looks at most once a second whether the files have changed.
+        """Return the value; checks at most once a second whether the files have changed.
 
-        If they can't be used any more, the old value stays, and the reason is logged.
+        If the changed files are invalid, the old value remains in use, and the error is logged.
         """
         with self._lock:
             if time.monotonic() - self._looked > _LOOK_S:
@@ -85,9 +85,9 @@ class WatchedFiles(Generic[_Value]):
         try:
             self.value = self._read()
         except PyrocketError as error:
-            _log.error("what was read before stays in use: %s", error)
+            _log.error("reloading failed, the previous configuration remains in use: %s", error)
         else:
-            _log.info("read again: %s", ", ".join(self._paths))
+            _log.info("reloaded: %s", ", ".join(self._paths))
 
     def _look(self) -> list[tuple[int, ...] | None]:
         return [_fingerprint(path) for path in self._paths]

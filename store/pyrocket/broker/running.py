@@ -1,6 +1,6 @@
-"""What a running broker can do at this moment: RocketMQ's running flags, and how far it is.
+"""The state of a running broker: the offsets of its log, and RocketMQ's running flags.
 
-Source: `RunningFlags`. Here queues are written within an append: an error of either stops writing.
+Source: `RunningFlags`. An append writes the log and the queues; an error in either stops writing.
 """
 
 import os
@@ -17,10 +17,10 @@ _READ, _WRITE = 4, 2
 
 @dataclass(frozen=True)
 class RunningState:
-    """Offsets of the log, and what is wrong.
+    """The offsets of the log, and the reasons why the broker rejects appends.
 
     Attributes:
-        write_error: A write or fsync has failed: only reading goes on.
+        write_error: A write or fsync has failed; the store can only be read.
         disk_full: The file system is fuller than RocketMQ's limit for appends.
     """
 
@@ -42,7 +42,7 @@ class RunningState:
 
     @property
     def trouble(self) -> str:
-        """What is wrong, or empty text."""
+        """The reasons why appends are rejected; empty if they are accepted."""
         reasons = {"a write or fsync failed": self.write_error, "the disk is full": self.disk_full}
         return ", ".join(text for text, holds in reasons.items() if holds)
 

@@ -1,8 +1,9 @@
-"""Every setting of a broker, in one table: flags, environment, TOML and RocketMQ's broker.conf.
+"""The settings of a broker, from flags, the environment, TOML files and RocketMQ's broker.conf.
 
-A flag wins over the environment, the environment over the file. A setting `tls_key` is the flag
-`--tls-key`, the variable PYROCKET_BROKER_TLS_KEY, and the key `tls_key` of a TOML file; some also
-have a name in RocketMQ's broker.conf, which is any file whose name does not end in `.toml`.
+A flag overrides the environment, and the environment overrides the file. A setting `tls_key` is the
+flag `--tls-key`, the variable PYROCKET_BROKER_TLS_KEY, and the key `tls_key` of a TOML file; some
+also have a name in RocketMQ's broker.conf. A file whose name does not end in `.toml` is read as a
+broker.conf.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,12 +27,12 @@ WITHOUT_EFFECT = frozenset(
         *("mappedFileSizeConsumeQueue", "warmMapedFileEnable"),
     ]
 )
-"""Keys of broker.conf that are common, and that this broker has no use for."""
+"""Common keys of broker.conf that have no effect in this broker."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a setting is written: its parser, which raises ValueError, and a name for people."""
+    """The type of a setting: its description, and a parser that raises ValueError."""
 
     name: str
     parse: Callable[[str], Any]
@@ -100,13 +101,13 @@ def _show_size(value: int) -> str:
 
 
 TEXT = Kind("text", str)
-NUMBER = Kind("a number from 1 on", _whole)
+NUMBER = Kind("a whole number of at least 1", _whole)
 HOURS = Kind("a number of hours", float, lambda value: "" if value is None else f"{value:g}")
 FLAG = Kind("true or false", _flag, lambda value: str(value).lower())
 DURATION = Kind("a duration such as 30s or 5m", _seconds, _show_seconds)
 SIZE = Kind("a size such as 4m", _size, _show_size)
 MESSAGE_SIZE = Kind("a size up to 4m", _message_size, _show_size)
-LIST = Kind("texts between commas", _list, ", ".join)
+LIST = Kind("a comma-separated list", _list, ", ".join)
 HOURS_OF_DAY = Kind(
     "hours of the day such as 4 or 4,16", _hours_of_day, lambda value: ",".join(map(str, value))
 )
@@ -137,95 +138,111 @@ class Settings:
         "listenPort",
         "127.0.0.1:{}".format,
     )
-    wait: float = _setting(0.0, DURATION, "How long to wait for a store that others write to.")
-    tls_certificate: str = _setting("", TEXT, "PEM file: the certificate, and those that sign it.")
-    tls_key: str = _setting("", TEXT, "PEM file with the key of the certificate.")
+    wait: float = _setting(
+        0.0, DURATION, "How long to wait for a store that another process writes to."
+    )
+    tls_certificate: str = _setting("", TEXT, "PEM file with the certificate and its chain.")
+    tls_key: str = _setting("", TEXT, "PEM file with the private key of the certificate.")
     users: str = _setting("", TEXT, "TOML file with the users, their secrets and their rights.")
     insecure: bool = _setting(
-        False, FLAG, "Listen on other addresses than loopback without users or without TLS."
+        False, FLAG, "Allow addresses other than loopback without users or without TLS."
     )
     metrics: str = _setting("", TEXT, "Address of /metrics and /health, such as 127.0.0.1:5557.")
-    log_format: str = _setting("text", _one_of("text", "json"), "How log lines are written.")
+    log_format: str = _setting("text", _one_of("text", "json"), "Format of log lines.")
     log_level: str = _setting(
-        "info", _one_of("debug", "info", "warning", "error"), "The least severe lines to write."
+        "info", _one_of("debug", "info", "warning", "error"), "Lowest level that is logged."
     )
     broker_name: str = _setting(
-        "broker-a", TEXT, "Name of the broker; kept by a new store.", "brokerName"
+        "broker-a", TEXT, "Name of the broker; used when the store is created.", "brokerName"
     )
     flush: str = _setting(
         "async",
         _one_of("async", "sync"),
-        "Whether an append is answered before or after it is durable.",
+        "Whether appends are acknowledged before (async) or after (sync) the flush.",
         "flushDiskType",
         _flush,
     )
     flush_timeout: float = _setting(
-        5.0, DURATION, "How long an append waits to be durable.", "syncFlushTimeout", _MS
+        5.0, DURATION, "How long an append waits for its flush.", "syncFlushTimeout", _MS
     )
     log_file_bytes: int = _setting(
-        1 << 30, SIZE, "Size of the files of a new log.", "mappedFileSizeCommitLog"
+        1 << 30,
+        SIZE,
+        "Size of each CommitLog file; used when the store is created.",
+        "mappedFileSizeCommitLog",
     )
     auto_create_topics: bool = _setting(
-        True, FLAG, "Whether the first send creates a topic.", "autoCreateTopicEnable"
+        True, FLAG, "Whether the first send creates a missing topic.", "autoCreateTopicEnable"
     )
-    default_queues: int = _setting(4, NUMBER, "Its queues then.", "defaultTopicQueueNums")
+    default_queues: int = _setting(
+        4, NUMBER, "Queues of an automatically created topic.", "defaultTopicQueueNums"
+    )
     delay_levels: str = _setting(
-        "", TEXT, "Delays of the levels of a new store.", "messageDelayLevel"
+        "", TEXT, "Delays of the levels; used when the store is created.", "messageDelayLevel"
     )
     retention_hours: float | None = _setting(
-        None, HOURS, "How long messages are kept; the store's own rule if missing.",
+        None, HOURS, "How long messages are kept; by default as the store is configured.",
         "fileReservedTime",
     )  # fmt: skip
     clean_time: tuple[int, ...] = _setting(
-        (4,), HOURS_OF_DAY, "When expired messages are deleted.", "deleteWhen"
+        (4,), HOURS_OF_DAY, "Hours of the day at which expired files are deleted.", "deleteWhen"
     )
     max_message_bytes: int = _setting(
-        MAX_BODY_BYTES, MESSAGE_SIZE, "The longest body of a message.", "maxMessageSize"
+        MAX_BODY_BYTES, MESSAGE_SIZE, "Maximum size of a message body.", "maxMessageSize"
     )
     timer_max_delay: float = _setting(
-        40 * 86_400.0, DURATION, "How far ahead a message's own due time may lie.",
+        40 * 86_400.0, DURATION, "Maximum delay of a message with its own delivery time.",
         "timerMaxDelaySec", "{}s".format,
     )  # fmt: skip
-    request_bytes: int = _setting(16 << 20, SIZE, "The longest request.")
+    request_bytes: int = _setting(16 << 20, SIZE, "Maximum size of a request.")
     connection_bytes: int = _setting(
-        64 << 20, SIZE, "Requests and replies in memory for one connection."
+        64 << 20, SIZE, "Maximum memory for the requests and replies of one connection."
     )
-    total_bytes: int = _setting(512 << 20, SIZE, "Requests and replies in memory in all.")
+    total_bytes: int = _setting(
+        512 << 20, SIZE, "Maximum memory for the requests and replies of all connections."
+    )
     staging_percent: int = _setting(
-        10, NUMBER, "How much of its disk the store uses for rows staged and not published."
+        10, NUMBER, "Percentage of the disk for rows that are staged but not published."
     )
-    streams_per_client: int = _setting(100, NUMBER, "Calls of one connection at the same time.")
-    parked_polls: int = _setting(10_000, NUMBER, "Clients that wait for changes.")
-    read_threads: int = _setting(8, NUMBER, "Reads that are answered at the same time.")
+    streams_per_client: int = _setting(100, NUMBER, "Maximum concurrent calls of one connection.")
+    parked_polls: int = _setting(10_000, NUMBER, "Maximum number of clients waiting for changes.")
+    read_threads: int = _setting(8, NUMBER, "Number of threads that answer reads.")
     stream_stalled: float = _setting(
-        60.0, DURATION, "After so long without progress a stream is cancelled."
+        60.0, DURATION, "Time without progress after which a stream is cancelled."
     )
     auto_create_groups: bool = _setting(
-        True, FLAG, "Whether the first receive of a group creates it.",
+        True, FLAG, "Whether the first receive of a missing group creates it.",
         "autoCreateSubscriptionGroup",
     )  # fmt: skip
     long_poll: float = _setting(
-        30.0, DURATION, "How long a receive or pull without messages waits at most."
+        30.0, DURATION, "Maximum time that a receive or pull waits for messages."
     )
     transaction_timeout: float = _setting(
-        6.0, DURATION, "Age of an undecided message of a transaction before its producer is asked.",
+        6.0, DURATION, "Age at which the producer of a half message is first checked.",
         "transactionTimeOut", _MS,
     )  # fmt: skip
     transaction_check_interval: float = _setting(
-        30.0, DURATION, "Time until the producer is asked again.", "transactionCheckInterval", _MS
+        30.0,
+        DURATION,
+        "Time between two checks of a half message.",
+        "transactionCheckInterval",
+        _MS,
     )
     transaction_check_max: int = _setting(
-        15, NUMBER, "How often it is asked; then the message is discarded.", "transactionCheckMax"
+        15,
+        NUMBER,
+        "Checks of a half message before it is discarded.",
+        "transactionCheckMax",
     )
     connection_idle: float = _setting(
-        1800.0, DURATION, "After so long without a call a connection is closed."
+        1800.0, DURATION, "Time without a call after which a connection is closed."
     )
-    drain: float = _setting(30.0, DURATION, "How long calls may run on when the broker stops.")
+    drain: float = _setting(30.0, DURATION, "Time that calls have to complete on shutdown.")
     ignored: tuple[str, ...] = ()
-    """Keys in RocketMQ's file that have no effect here. Not a setting."""
+    """The keys of a broker.conf that have no effect. Not a setting."""
 
     def check_policy(self) -> CheckPolicy:
-        """Return when producers are asked about undecided messages."""
+        """Return the policy for checking half messages."""
         return CheckPolicy(
             timeout_ms=int(1000 * self.transaction_timeout),
             interval_ms=int(1000 * self.transaction_check_interval),
@@ -233,7 +250,7 @@ class Settings:
         )
 
     def store_config(self) -> StoreConfig:
-        """Return how the broker opens its store."""
+        """Return the configuration with which the broker opens its store."""
         retention = None
         if self.retention_hours is not None:
             retention = Retention(hours=self.retention_hours, at_hours=self.clean_time)
@@ -265,16 +282,16 @@ class Row:
 
     @property
     def flag(self) -> str:
-        """Its option on the command line."""
+        """The option on the command line."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def variable(self) -> str:
-        """Its name in the environment."""
+        """The name in the environment."""
         return ENVIRONMENT + self.name.upper()
 
     def parse(self, text: str, source: str) -> Any:
-        """Return the value of a text. Raises OptionError, which names its source."""
+        """Return the parsed value of a text. Raises OptionError, which names the source."""
         try:
             return self.kind.parse(text)
         except (KeyError, ValueError):
@@ -302,9 +319,9 @@ def table() -> dict[str, Row]:
 def load(
     flags: Mapping[str, str], environment: Mapping[str, str], path: str | None = None
 ) -> Settings:
-    """Return the settings of a start; flags are given by the names of settings.
+    """Return the settings; the keys of `flags` are names of settings.
 
-    Raises OptionError (BROKER_SETTING), which names the nearest setting.
+    Raises OptionError (BROKER_SETTING), which suggests the nearest setting.
     """
     rows = table()
     found = {} if path is None else _from_file(rows, path)
@@ -341,7 +358,9 @@ def _from_java(rows: Mapping[str, Row], path: str) -> dict[str, Any]:
             continue
         row = _known(by_key, key, path)
         if not equals:
-            raise OptionError(f"{key} in {path} has no value.", remedy="Write `=`.", code=CODE)
+            raise OptionError(
+                f"{key} in {path} has no value.", remedy="Write `KEY=VALUE`.", code=CODE
+            )
         found[row.name] = row.parse(row.translate(text), f"{key} in {path}")
     return {**found, "ignored": tuple(ignored)}
 
@@ -355,7 +374,7 @@ def _known(rows: Mapping[str, Row], name: str, place: str) -> Row:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a proposal for a name that is not known."""
+    """Return a suggestion for an unknown name."""
     near = get_close_matches(name, list(names), n=1)
     return f"Did you mean {near[0]}?" if near else f"The names are {', '.join(sorted(names))}."
 

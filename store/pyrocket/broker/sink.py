@@ -1,4 +1,4 @@
-"""The writing side of a store as one broker."""
+"""`StoreSink`: the writing side of the store of one broker."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -16,21 +16,22 @@ from pyrocket.store import Store
 
 
 class StoreSink:
-    """What clients write to an open store. Safe to share between threads."""
+    """Writes to an open store for clients. Safe to share between threads."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     @cached_property
     def appends(self) -> AppendQueue:
-        """The queue of what clients append together; its thread starts on first use."""
+        """The queue for appends of all clients; its thread starts on first use."""
         return AppendQueue(
             self._store.sink.receiver.append, gathers=self._store.config.flush == "sync"
         )
 
     def send(self, message: Message, create: bool = False) -> SendResult:
-        """Append one message. Raises MessageError, TopicNotFoundError for a missing topic without
-        `create`.
+        """Append one message; with `create` a missing topic is created.
+
+        Raises MessageError, TopicNotFoundError.
         """
         self.prepare(message.topic, create)
         sent = self._store.append(message)
@@ -39,7 +40,7 @@ class StoreSink:
         return sent
 
     def prepare(self, topic: str, create: bool = True, queues: int | None = None) -> TopicConfig:
-        """Return the topic, created if it is missing and `create`. Raises TopicNotFoundError."""
+        """Return the topic; with `create` a missing one is created. Raises TopicNotFoundError."""
         topics = self._store.topics
         if not create or topic in topics.all():
             return topics.get(topic)
@@ -47,10 +48,10 @@ class StoreSink:
         return topics.create(topic, read_queues=count, write_queues=count)
 
     def check(self, topics: Mapping[str, int], block: bytes) -> EncodedBatch:
-        """Return the records of a block, all of one topic, for `append` or `stage`.
+        """Return the records of a block, which all have the same topic, for `append` or `stage`.
 
-        `topics` has the topics that they were sent to, with the write queues that the client knows.
-        Raises MessageError, TopicNameError.
+        `topics` maps the topics that they were sent to to the number of write queues that the
+        client assumed. Raises MessageError, TopicNameError.
         """
         return self._store.sink.receiver.check(topics, block)
 
@@ -66,15 +67,15 @@ class StoreSink:
         return self.appends.put(records)
 
     def stage(self, name: str, number: int, records: ReceivedRecords) -> None:
-        """Write checked records as block `number` of a staged file, whose name the client has made.
+        """Write checked records as block `number` of a staged file; the client chooses its name.
 
-        A repeat changes nothing. Raises SinkError (UPLOAD_LOST), StoreUnavailableError
+        A repeated call changes nothing. Raises SinkError (UPLOAD_LOST), StoreUnavailableError
         (STAGING_FULL).
         """
         self._store.sink.receiver.stage(name, number, records.batches)
 
     def finish_staging(self, name: str, blocks: int) -> tuple[int, int]:
-        """Complete a staged file; return its length and checksum. A repeat changes nothing."""
+        """Complete a staged file; return its length and checksum. Repeating it changes nothing."""
         return self._store.sink.receiver.finish_staging(name, blocks)
 
     def publish(
@@ -85,9 +86,9 @@ class StoreSink:
         on_gap: str,
         create: bool,
     ) -> Published:
-        """Make staged rows visible, all together and durably; a repeat changes nothing.
+        """Publish staged rows atomically and durably; a repeated call changes nothing.
 
-        Missing topics are created with `create`. Raises as `Sink.publish`.
+        With `create` missing topics are created. Raises the errors of `Sink.publish`.
         """
         _check_names(staged)
         for one in staged:
@@ -105,17 +106,17 @@ class StoreSink:
         self._store.sink.discard(staged)
 
     def flush(self) -> None:
-        """Return when everything appended before is durable."""
+        """Flush everything appended before the call."""
         self._store.flush()
 
     def close(self) -> None:
-        """Append what waits."""
+        """Append the pending records."""
         if "appends" in vars(self):
             self.appends.close()
 
 
 def _check_folder(batch: SinkBatch, staged: Staged) -> None:
-    """Refuse files of other queries: publishing deletes what a file's query has staged before."""
+    """Reject files of other queries: publishing deletes the earlier files of a file's query."""
     if staged.name.partition("/")[0] != batch.key:
         raise SinkError(
             f"{staged.name!r} was staged for another query.",

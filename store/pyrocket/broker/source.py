@@ -1,6 +1,6 @@
-"""The reading side of a store as one broker: every question takes all queues at once.
+"""`StoreSource`: the reading side of the store of one broker.
 
-Over a network one call is one round trip, so nothing is asked queue by queue.
+Every method takes all queues at once, because over a network each call is a round trip.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -36,18 +36,18 @@ Part = PendingRange | ViewPart
 
 
 class StoreSource:
-    """What readers ask an open store for. Safe to share between threads."""
+    """Reads an open store for clients. Safe to share between threads."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     @property
     def store_id(self) -> str:
-        """The uuid of the store; empty if only Java has written to it."""
+        """The uuid of the store; empty if only RocketMQ has written to it."""
         return self.store.uuid
 
     def identities(self) -> dict[str, SourceIdentity]:
-        """Return uuid and epoch of the store; it is one broker."""
+        """Return the uuid and epoch of the store by broker name; there is one broker."""
         store = self.store
         return {store.broker_name: SourceIdentity(store=store.uuid, epoch=store.history.epoch)}
 
@@ -56,7 +56,7 @@ class StoreSource:
         return self.store.now()
 
     def is_recovering(self) -> bool:
-        """Whether a writer died while it recovered the store."""
+        """Whether a writer died while recovering the store."""
         return self.store.history.recovery_is_interrupted
 
     def topics(self) -> Mapping[str, TopicConfig]:
@@ -64,15 +64,15 @@ class StoreSource:
         return self.store.topics.all()
 
     def topic(self, name: str) -> TopicConfig:
-        """Return one topic. Raises TopicNotFoundError, which names the nearest."""
+        """Return one topic. Raises TopicNotFoundError, which suggests the nearest name."""
         return self.store.topics.get(name)
 
     def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the range of each read queue of the topics."""
+        """Return the minimum and maximum offset of each read queue of the topics."""
         return self._by_queue({topic: self.store.offsets(topic) for topic in topics})
 
     def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the ranges of any queues."""
+        """Return the minimum and maximum offset of each of these queues."""
         return {each: self.store.queue_range(each.topic, each.queue_id) for each in queues}
 
     def retired(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
@@ -80,14 +80,14 @@ class StoreSource:
         return self._by_queue({topic: self.store.lost_queues(topic) for topic in topics})
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Return the first offset of each queue stored at or after its time."""
+        """Return for each queue the offset of the first message stored at or after its time."""
         find = self.store.offset_by_time
         return {each: find(each.topic, each.queue_id, ms) for each, ms in times_ms.items()}
 
     def truncations(
         self, epochs: Mapping[str, int], queues: Collection[MessageQueue]
     ) -> dict[MessageQueue, int]:
-        """Return the queues that recoveries have truncated since the epoch, and their new ends."""
+        """Return the new end offsets of the queues that recoveries truncated since the epoch."""
         history, broker = self.store.history, self.store.broker_name
         epoch = epochs.get(broker)
         if epoch is None or history.epoch == epoch:
@@ -108,13 +108,13 @@ class StoreSource:
         return self.store.history.holds(mark)
 
     def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
-        """Return where each range lies in the log, and about how many bytes it has."""
+        """Return the location of each range in the log, and its approximate size in bytes."""
         return [self.store.raw.log_span(*_place(each)) for each in ranges]
 
     def split_at_bytes(
         self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
     ) -> list[list[tuple[int, int]]]:
-        """Return for each range and mark the offset that it reaches, and the bytes before."""
+        """Return the highest offset within each size limit; see `RawReads.cut_by_bytes`."""
         return [self.store.raw.cut_by_bytes(*_place(each), marks) for each, marks in splits]
 
     def slices(
@@ -143,7 +143,7 @@ class StoreSource:
         return self.store.raw.slice_of_ranges(topic, places, where=where, tally=tally)
 
     def locate(self, request: LookupRequest) -> LookupResult:
-        """Return where the messages with some keys or ids are, by the key index."""
+        """Return the locations of the messages with the requested keys or ids."""
         return self.store.lookup.locate(request)
 
     def slices_at(
@@ -176,7 +176,7 @@ class StoreSource:
     def committed(
         self, group: str, topics: Collection[str] | None = None
     ) -> dict[MessageQueue, int]:
-        """Return what a group has committed, in these topics or in all."""
+        """Return the offsets that a group has committed, in these topics or in all."""
         groups = self.store.groups
         asked = groups.topics(group) if topics is None else topics
         return self._by_queue({topic: groups.committed(group, topic) for topic in asked})
@@ -184,7 +184,7 @@ class StoreSource:
     def commit(
         self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
     ) -> dict[MessageQueue, int]:
-        """Commit durably, and return what the group has then in these topics."""
+        """Commit durably, and return the group's offsets in these topics."""
         with self.writing() as store:
             if not offsets:
                 store.groups.create(group)
@@ -196,7 +196,7 @@ class StoreSource:
         return self._by_queue(after)
 
     def deliver_due(self) -> bool:
-        """Deliver what is due, for half a second at most; return whether anything was."""
+        """Deliver due messages for at most half a second; return whether any were due."""
         return self.store.deliver_due()
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ class StoreSource:
 
     @contextmanager
     def writing(self) -> Iterator[Store]:
-        """Return the store open for writing."""
+        """Yield the store for writing, and flush it afterwards."""
         yield self.store
         self.store.flush()
 
@@ -221,7 +221,7 @@ class StoreSource:
 def _commit(
     store: Store, group: str, topic: str, offsets: Mapping[int, int], *, backwards: bool
 ) -> Mapping[int, int]:
-    """Commit in those queues that the topic still has; a queue that was cut, up to its end."""
+    """Commit the queues that the topic still has; in a truncated queue, at most its end offset."""
     queues = store.topics.get(topic).read_queues
     here = {queue: at for queue, at in offsets.items() if queue < queues}
     try:

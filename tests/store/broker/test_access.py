@@ -1,4 +1,4 @@
-"""Users and rights: what a file of them allows, and what is refused in it."""
+"""Users and rights: what a users file allows, and which files are rejected."""
 
 import logging
 
@@ -53,7 +53,7 @@ def write(tmp_path):
     return write
 
 
-def test_rights_hold_for_the_topics_and_groups_that_are_named(write):
+def test_a_rule_applies_to_the_topics_and_groups_that_it_names(write):
     access = read_access(write(USERS))
     assert access.has("spark", Need(SUBSCRIBE, TOPIC, "orders"))
     assert access.has("spark", Need(SUBSCRIBE, TOPIC, "clicks-2"))
@@ -66,7 +66,7 @@ def test_rights_hold_for_the_topics_and_groups_that_are_named(write):
     assert not access.has_any("spark", TOPIC, "payments")
 
 
-def test_a_rule_that_denies_wins(write):
+def test_a_rule_that_denies_takes_precedence(write):
     access = read_access(write(USERS))
     assert not access.has("spark", Need(SUBSCRIBE, TOPIC, "clicks-secret"))
     with pytest.raises(StorePermissionError, match="subscribe on the topic clicks-secret"):
@@ -84,7 +84,7 @@ def test_admin_includes_the_other_rights_and_the_whole_store(write):
     assert access.has("root", Need(PUBLISH, TOPIC, "payments"))
 
 
-def test_a_signature_by_another_secret_or_of_an_unknown_user_is_refused(write):
+def test_a_signature_with_another_secret_or_of_an_unknown_user_is_rejected(write):
     import hmac
 
     access = read_access(write(USERS))
@@ -97,7 +97,7 @@ def test_a_signature_by_another_secret_or_of_an_unknown_user_is_refused(write):
         assert "secret" not in caught.value.message
 
 
-def test_no_text_of_it_has_a_secret(write):
+def test_repr_hides_the_secrets(write):
     assert "'s secret" not in repr(read_access(write(USERS)))
 
 
@@ -114,23 +114,23 @@ def test_no_text_of_it_has_a_secret(write):
         (USERS.replace('["spark"]', '["sprak"]', 1), "Did you mean spark?"),
         (USERS.replace("allow", "alow", 1), "Did you mean allow?"),
         (USERS.replace('["etl"]', '"etl"', 1), "list of texts"),
-        (USERS.replace('deny = ["subscribe"]', "", 1), "is not whole"),
+        (USERS.replace('deny = ["subscribe"]', "", 1), "is incomplete"),
     ],
 )
-def test_a_typo_is_refused_by_name(write, text, says):
+def test_a_typo_is_rejected_with_an_error_that_names_it(write, text, says):
     with pytest.raises(OptionError) as caught:
         read_access(write(text))
     assert caught.value.code == "BROKER_USERS"
     assert any(each in str(caught.value) for each in says.split("|"))
 
 
-def test_a_file_that_others_can_read_is_refused(write):
+def test_a_users_file_that_others_can_read_is_rejected(write):
     with pytest.raises(OptionError, match="chmod 600") as caught:
         read_access(write(USERS, mode=0o644))
     assert caught.value.code == "BROKER_USERS"
 
 
-def test_a_changed_file_is_read_again_and_a_broken_one_keeps_the_rights(write, monkeypatch, caplog):
+def test_a_changed_file_is_reloaded_and_an_invalid_one_is_ignored(write, monkeypatch, caplog):
     monkeypatch.setattr(files, "_LOOK_S", -1)
     watched = watch_access(write(USERS))
     before = watched.current()
@@ -140,5 +140,5 @@ def test_a_changed_file_is_read_again_and_a_broken_one_keeps_the_rights(write, m
     with caplog.at_level(logging.ERROR):
         write(USERS.replace("allow", "alow"))
         assert watched.current().has("spark", Need(SUBSCRIBE, TOPIC, "returns"))
-    assert "stays in use" in caplog.text
+    assert "remains in use" in caplog.text
     assert "Did you mean allow?" in caplog.text

@@ -1,4 +1,4 @@
-"""`store/BROKER.md` has the settings, the example and the codes of the code."""
+"""The settings and the example in `store/BROKER.md` match the code."""
 
 import re
 
@@ -6,7 +6,7 @@ from pyrocket.broker.access import Need, read_access
 from support.broker_manual import PAGE, in_page, rendered
 
 
-def test_the_table_of_settings_is_that_of_the_code():
+def test_the_table_of_settings_matches_the_code():
     assert in_page() == rendered(), "run: python tests/support/broker_manual.py --write"
 
 

@@ -1,4 +1,4 @@
-"""The settings of a broker: one table, four ways to write them."""
+"""The settings of a broker, from flags, the environment, TOML files and broker.conf."""
 
 import pytest
 from pyrocket.broker.settings import LIST, TEXT, Settings, load, table
@@ -15,14 +15,14 @@ def write(tmp_path):
     return write
 
 
-def refused(*arguments):
+def rejected(*arguments):
     with pytest.raises(OptionError) as caught:
         load(*arguments)
     assert caught.value.code == "BROKER_SETTING"
     return str(caught.value)
 
 
-def test_a_flag_wins_over_the_environment_and_that_over_the_file(write):
+def test_a_flag_overrides_the_environment_which_overrides_the_file(write):
     path = write("broker.toml", 'drain = "1m"\nflush = "sync"\nread_threads = 3\nlisten = ["a:1"]')
     environment = {"PYROCKET_BROKER_FLUSH": "async", "PYROCKET_BROKER_READ_THREADS": "4"}
     found = load({"read_threads": "5"}, {**environment, "PATH": "x"}, path)
@@ -31,7 +31,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(write):
     assert load({}, {}) == Settings()
 
 
-def test_the_bounds_are_those_of_the_table():
+def test_default_limits():
     found = Settings()
     assert (found.request_bytes, found.connection_bytes) == (16 << 20, 64 << 20)
     assert (found.total_bytes, found.streams_per_client) == (512 << 20, 100)
@@ -52,27 +52,27 @@ def test_a_broker_conf_of_rocketmq_is_read(write):
     assert config.exclusive
     assert (config.max_message_bytes, config.timer_max_delay_ms) == (65_536, 3_600_000)
     assert found.ignored == ("namesrvAddr", "brokerRole")
-    assert "a size up to 4m" in refused({}, {}, write("b.conf", "maxMessageSize=5000000"))
+    assert "a size up to 4m" in rejected({}, {}, write("b.conf", "maxMessageSize=5000000"))
 
 
-def test_an_unknown_setting_is_refused_with_the_nearest_name(write):
-    assert "Did you mean drain?" in refused({}, {}, write("b.toml", "drian = 1"))
-    assert "PYROCKET_BROKER_FLUSH?" in refused({}, {"PYROCKET_BROKER_FLUHS": "sync"})
-    assert "flushDiskType?" in refused({}, {}, write("b.conf", "flushDiskTyp=SYNC_FLUSH"))
-    assert "has no value" in refused({}, {}, write("b.conf", "brokerName"))
-    assert "not valid TOML" in refused({}, {}, write("b.toml", "drain = "))
-    assert "cannot be read" in refused({}, {}, "missing.toml")
+def test_an_unknown_setting_is_rejected_with_the_nearest_name(write):
+    assert "Did you mean drain?" in rejected({}, {}, write("b.toml", "drian = 1"))
+    assert "PYROCKET_BROKER_FLUSH?" in rejected({}, {"PYROCKET_BROKER_FLUHS": "sync"})
+    assert "flushDiskType?" in rejected({}, {}, write("b.conf", "flushDiskTyp=SYNC_FLUSH"))
+    assert "has no value" in rejected({}, {}, write("b.conf", "brokerName"))
+    assert "not valid TOML" in rejected({}, {}, write("b.toml", "drain = "))
+    assert "cannot be read" in rejected({}, {}, "missing.toml")
 
 
 @pytest.mark.parametrize(
     "name", [name for name, row in table().items() if row.kind not in (TEXT, LIST)]
 )
-def test_a_wrong_value_is_refused_by_the_name_of_its_flag(name):
+def test_an_invalid_value_is_rejected_with_the_name_of_its_flag(name):
     row = table()[name]
-    assert row.flag in refused({name: "?"}, {})
+    assert row.flag in rejected({name: "?"}, {})
 
 
-def test_every_default_is_written_as_its_kind_is_read():
+def test_every_displayed_default_parses_to_the_default():
     for name, row in table().items():
         if row.default:
             assert getattr(load({name: row.default}, {}), name) == getattr(Settings(), name)

@@ -304,7 +304,7 @@ def test_a_replaced_certificate_is_used_by_new_connections(tmp_path, monkeypatch
         pem.write_bytes(new_pem.read_bytes())
         with pytest.raises(TransportError), caplog.at_level(logging.ERROR):
             tls_client(address, new_pem).call("Topics")
-        assert "stays in use" in caplog.text
+        assert "remains in use" in caplog.text
         key.write_bytes(new_key.read_bytes())
         client = tls_client(address, new_pem)
         client.call("Topics")
