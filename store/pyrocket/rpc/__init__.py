@@ -1,27 +1,27 @@
-"""gRPC: what the broker and its clients say to each other.
+"""The gRPC protocol between the broker and its clients.
 
-proto         the interfaces, and what is compiled of them
-descriptors   the classes of their messages, in a pool of our own
-messages      values to messages, and back
-errors        exceptions to statuses, and back
-service       every call: its name, its messages, and whether it streams
-blocks        records as bytes, and back
-upload        staged files on their way to a broker, block by block
-allocator     how memory of blocks is reused
+proto         the .proto files, and their compiled descriptors
+descriptors   the message classes, in a descriptor pool of our own
+messages      converts values to messages, and back
+errors        converts exceptions to statuses, and back
+service       the calls of `pyrocket.v1.Broker`: messages, streaming, implementation
+blocks        converts slices of records to blocks, and back
+upload        uploads staged files to a broker, block by block
+allocator     settings of glibc's allocator for reusing the memory of blocks
 client        one connection to a broker; over it, `remote_source` reads, `remote_sink` writes and
               `remote_admin` administers
 connection    the channel of a client: addresses, TLS, credentials, the first call
-signature     how a call carries its user
-server        the broker behind an address
-gate          which call needs which right
+signature     the credentials of a call, with RocketMQ's signature
+server        serves a broker at an address
+gate          checks the rights that each call needs
 tls           the broker's certificate
-limits        bounds of bytes, and the watch over the event loop
-version_feed  versions for all clients that watch
+limits        memory limits, and measures callbacks of the event loop
+version_feed  sends versions of the store to all watching clients
 health        grpc.health.v1
 monitoring    /metrics and /health
-process       a broker from its start to its end
+process       the broker process, from start to shutdown
 
-Needs the extra `endpoint`; nothing else imports this package before an endpoint is named.
+Needs the extra `endpoint`; other packages import this one only when an endpoint is used.
 """
 
 from importlib import import_module

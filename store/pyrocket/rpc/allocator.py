@@ -1,7 +1,7 @@
-"""Settings of glibc's allocator for a process that sends or receives blocks.
+"""Configures glibc's allocator in a process that sends or receives blocks.
 
-By default glibc maps each block into memory and unmaps it again, which costs more than to
-copy it. Source: mallopt(3).
+By default glibc maps and unmaps memory for each block, which takes longer than copying the block.
+Source: mallopt(3).
 """
 
 import ctypes
@@ -11,15 +11,15 @@ import pyarrow as pa
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MAPPED_FROM, _KEPT = 32 << 20, 64 << 20
-"""Bytes: what is mapped, and what stays with the process when it is free."""
+"""Bytes: allocations from this size on are mapped; so much free memory remains in the process."""
 
 _ARENAS = 2
-"""Each of the others, by default eight for each core, would keep free memory of its own."""
+"""The default is eight for each core, and each arena keeps free memory of its own."""
 
 
 @cache
 def keep_blocks() -> None:
-    """Let freed blocks be used again, from now on; other allocators than glibc's are left alone."""
+    """Keep the memory of freed blocks for later blocks. Does nothing without glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM)

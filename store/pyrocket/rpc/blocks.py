@@ -1,4 +1,4 @@
-"""Slices of records to blocks and back, with the counts of a read on their way."""
+"""Converts slices of records to blocks and back. Blocks also carry the counts of a `ScanTally`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,9 +12,9 @@ from pyrocket.message import MessageQueue, QueueRange
 def blocks_of(
     slices: Iterable[RecordSlice | None], tally: ScanTally, ranges: Sequence[QueueRange] = ()
 ) -> Iterator[bytes]:
-    """Yield slices as blocks, and a None as a block that has only counts.
+    """Yield each slice as blocks, and each None as a block that has only counts.
 
-    Before an error the counts up to it are yielded.
+    If `slices` raises an error, a block with the counts so far precedes it.
     """
     sent = ScanTally()
     at = 0
@@ -46,7 +46,7 @@ def _block(part: RecordSlice | None, at: int, tally: ScanTally, sent: ScanTally)
 def blocks_in(
     replies: Iterable[bytes], queues: list[MessageQueue], log_file_bytes: int, tally: ScanTally
 ) -> Iterator[tuple[int, RecordSlice]]:
-    """Yield which range each slice is of, and the slice; count what was examined up to it."""
+    """Yield each slice with the index of its range, and add the counts of its block to `tally`."""
     for data in replies:
         block = decode_block(data, queues, log_file_bytes)
         tally.entries += block.entries

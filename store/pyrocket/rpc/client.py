@@ -1,7 +1,8 @@
-"""Calls of a broker. Channels do not survive a fork, so each process makes its own.
+"""Makes the calls of a broker, and repeats those that a lost connection has interrupted.
 
-A call that a lost connection has interrupted is repeated, after a pause that doubles, until the
-time of the call is over: `pyrocket.proto` says what makes a repeat of each call harmless.
+The pause before a repeat doubles each time, until the timeout of the call. `pyrocket.proto`
+documents for each call why repeating it is harmless. Channels do not survive a fork, so each
+process opens its own.
 """
 
 import random
@@ -19,23 +20,23 @@ from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
 
 _ONCE = ("Append", "Send")
-"""Calls that append again when they are repeated; so a lost reply may leave rows twice."""
+"""Calls that append again when they are repeated: after a lost reply rows may be duplicated."""
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 5.0
 
 _LONG = frozenset(["Publish", "Flush", "Clean", "DeleteTopic"])
-"""Calls that may take as long as all repeats together: how long depends on what is in the store."""
+"""Calls limited only by the total timeout, because their duration depends on the store's size."""
 
 _Reply = TypeVar("_Reply")
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds: to connect, for one call, and for a call with all its repeats.
+    """Timeouts in seconds: to connect, for one attempt, and for a call with all its repeats.
 
     Attributes:
-        first: For a call with its repeats as long as the broker has never answered, so that a wrong
-            address is reported soon.
+        first: Replaces `total` until the broker has answered once, so that a wrong address is
+            reported soon.
     """
 
     connect: float = 5
@@ -56,7 +57,7 @@ class Pauses:
         return max(self._end - time.monotonic(), 0)
 
     def wait(self) -> bool:
-        """Pause before a repeat; return False, at once, if the deadline would pass."""
+        """Pause before a repeat; return False at once if the deadline would pass meanwhile."""
         seconds = self._next * random.uniform(0.5, 1.5)
         if seconds > self.left:
             return False
@@ -67,30 +68,32 @@ class Pauses:
 
 @dataclass(frozen=True)
 class Client:
-    """Calls one broker, each call within its time. Safe to share between threads."""
+    """Calls one broker, each call within its timeout. Safe to share between threads."""
 
     connection: Connection
     timeouts: Timeouts = Timeouts()
 
     def within(self, seconds: float) -> "Client":
-        """Return a client of the same connection whose calls end after so long at most."""
+        """Return a client on the same connection whose calls have this total timeout."""
         return replace(self, timeouts=replace(self.timeouts, total=seconds))
 
     def pauses(self) -> Pauses:
-        """Return the pauses of a call that is made now."""
+        """Return the pauses of a call that starts now."""
         return Pauses(self.timeouts.total if self._waits else self.timeouts.first)
 
     @property
     def _waits(self) -> bool:
-        """Whether to wait for a broker that is away: it is known, or nothing has to fail soon."""
+        """Whether to wait for a broker that is unreachable: it has answered before, or `first` is
+        not the shorter timeout.
+        """
         times = self.timeouts
         return self.connection.was_greeted or times.first >= times.total
 
     def call(self, name: str, /, records: Iterable[bytes] | None = None, **arguments: Any) -> Any:
-        """Make a call with one reply, and return the message.
+        """Make a call with one reply, and return the reply.
 
-        `records` are blocks that follow the request, each as soon as it is made. Raises the error
-        that the broker reports, and TransportError.
+        `records` yields blocks that are sent after the request as they are produced. Raises the
+        error that the broker reports, and TransportError.
         """
         method, request, reply = method_of(name)
         sent = fill(request(), arguments).SerializeToString()
@@ -107,7 +110,7 @@ class Client:
     def stream(self, name: str, /, **arguments: Any) -> Iterator[bytes]:
         """Make a call with many replies, and yield each as bytes. Closing the iterator cancels it.
 
-        Raises as `call`, but repeats nothing: the caller knows where to resume.
+        Raises the same errors as `call`. The call is not repeated; the caller has to resume it.
         """
         method, request, _ = method_of(name)
         sent = fill(request(), arguments).SerializeToString()
@@ -127,7 +130,7 @@ class Client:
                 replies.cancel()
 
     def close(self) -> None:
-        """Close the connection, for all clients of it."""
+        """Close the connection for all clients that share it."""
         self.connection.close()
 
     def _repeating(self, name: str, once: Callable[[Any, float], _Reply]) -> _Reply:
@@ -156,14 +159,14 @@ class Client:
 
 
 class _Blocks:
-    """The blocks of a request: made while others are sent, and kept for a repeat."""
+    """The blocks of a request: sent while the next ones are produced, and kept for a repeat."""
 
     def __init__(self, blocks: Iterable[bytes]) -> None:
         self._kept: list[bytes] = []
         self._left = iter(blocks)
 
     def send(self, function: Any, head: bytes, how: Mapping[str, Any]) -> bytes:
-        """Send them after the head, and return the reply. Raises grpc.RpcError."""
+        """Send `head` and the blocks, and return the reply. Raises grpc.RpcError."""
         sending: SimpleQueue[bytes | None] = SimpleQueue()
         call = function.future(iter(sending.get, None), **how)
         try:
@@ -182,9 +185,9 @@ class _Blocks:
 
 
 def _may_repeat(error: Any) -> bool:
-    """Whether a repeat may succeed: the connection was lost, or the broker has too much to do.
+    """Whether a repeat may succeed: the connection was lost, or the broker is overloaded.
 
-    A certificate that is not trusted stays so.
+    It cannot succeed if the broker's certificate is not trusted.
     """
     if isinstance(error, TransportError):
         return error.repeat_is_safe
@@ -195,8 +198,8 @@ def _may_repeat(error: Any) -> bool:
 
 
 def _was_cancelled(error: Any) -> bool:
-    """Whether a broker that stops has cancelled a call, which no client of ours does itself.
+    """Whether the broker has cancelled the call during its shutdown.
 
-    Calls of a channel that is closed here have the same code.
+    Calls on a channel that this process has closed have the same code.
     """
     return error.code() == grpc.StatusCode.CANCELLED and error.details() != "Channel closed!"

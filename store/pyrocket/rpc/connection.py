@@ -27,8 +27,8 @@ _CLOCK_DIFFERENCE_S = 5
 _UNANSWERED = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
-    # Otherwise a channel tries to connect less and less often, every two minutes in the end, and
-    # fails all calls in between.
+    # By default the time between two attempts to connect grows to two minutes, and all calls in
+    # between fail.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 5000),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -41,13 +41,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """The user that a client calls as, and the certificates that it trusts.
+    """The user of a client, and the certificates that it trusts.
 
     Attributes:
         tls: Whether the connection is encrypted.
-        ca: PEM of the certificates that may sign the broker's; None: those of the system.
+        ca: Trusted CA certificates as PEM; None for those of the system.
         access_key: The user; empty without credentials.
-        secret_key: The user's secret; in no text of this.
+        secret_key: The user's secret; `repr` hides it.
     """
 
     tls: bool = False
@@ -63,14 +63,14 @@ class Credentials:
         return grpc.secure_channel(address, trust, options=_OPTIONS)
 
     def metadata(self) -> Metadata:
-        """Return what a call carries."""
+        """Return the metadata that authenticates a call made now."""
         return sign(self.access_key, self.secret_key) if self.access_key else ()
 
 
 class Connection:
-    """The channel of this process to the first of some addresses that works. Safe to share.
+    """The channel of this process to the first address that works. Safe to share between threads.
 
-    The first call on a channel is Hello: every address has to lead to the same store.
+    The first call on a channel is Hello. All addresses must lead to the same store.
     """
 
     def __init__(
@@ -101,14 +101,14 @@ class Connection:
 
     @property
     def metadata(self) -> Metadata:
-        """What each call carries."""
+        """The metadata that authenticates a call made now."""
         return self._credentials.metadata()
 
     def greeted(self, seconds: float, *, waits: bool = False) -> Any:
         """Return the channel after its first call.
 
-        With `waits` that call waits for a broker that cannot be reached yet: a lost one is found as
-        soon as it is back. With several addresses the next one is tried instead.
+        With `waits` and a single address, that call waits until the broker can be reached. With
+        several addresses, the caller tries the next one instead.
 
         Raises grpc.RpcError, TransportError, UnsupportedError, StoreNotSharedError.
         """
@@ -120,9 +120,9 @@ class Connection:
             return channel
 
     def try_next(self, failed: Any) -> bool:
-        """After a channel has failed, go on with the next address; the first call comes again.
+        """After a channel has failed, switch to the next address and repeat the first call there.
 
-        Returns whether there is one that follows in the order of the addresses.
+        Returns whether another address follows; after the last one the first one is next.
         """
         with self._lock:
             if failed is not self._channel:
@@ -135,7 +135,7 @@ class Connection:
             return self._at != 0
 
     def close(self) -> None:
-        """Close the channel; a later call connects again."""
+        """Close the channel; a later call opens a new one."""
         with self._lock:
             channel, self._channel = self._channel, None
         if channel is not None and self._pid == os.getpid():
@@ -157,7 +157,7 @@ class Connection:
         behind = (system_clock() - hello.now_ms) / 1000
         if abs(behind) > _CLOCK_DIFFERENCE_S:
             _log.warning(
-                "the clock of the broker at %s differs by %.0f s; its times are used",
+                "the clock of the broker at %s differs by %.0f s; the broker's clock is used",
                 self.address,
                 behind,
             )
@@ -173,14 +173,14 @@ class Connection:
         if self._store not in (None, hello.store):
             raise StoreNotSharedError(
                 f"The broker at {self.address} serves the store {hello.store or 'without an id'},"
-                f" another one than before: {self._store}.",
-                remedy="Name addresses of one broker only.",
+                f" but the earlier broker served {self._store}.",
+                remedy="Name only addresses of one broker.",
             )
         self._store = hello.store
 
 
 def method_of(name: str) -> tuple[str, type[Any], type[Any]]:
-    """Return the path of a call, and the classes of its request and its reply."""
+    """Return the path of a call, and the message classes of its request and its reply."""
     found = service(SERVICE).methods_by_name[name]
     request = message_class(found.input_type.full_name)
     return f"/{SERVICE}/{name}", request, message_class(found.output_type.full_name)
@@ -192,13 +192,16 @@ def is_distrusted(error: Any) -> bool:
 
 
 def unreachable(address: str, call: str, error: Any, *, repeat_is_safe: bool) -> PyrocketError:
-    """Return the error of a call that no broker has answered, or that its release does not have."""
+    """Return the error for a call that was not answered, or that the broker does not implement."""
     if error.code() == grpc.StatusCode.UNIMPLEMENTED:
         return _missing(address, call)
     if is_distrusted(error):
-        remedy = "Give the certificate that signed the broker's (`endpoint.ca`), and the host in it"
+        remedy = (
+            "Set `endpoint.ca` to the CA certificate of the broker, and use the host name in its"
+            " certificate"
+        )
     else:
-        remedy = "Look whether it runs, can be reached, and expects TLS (`endpoint.tls`) or not"
+        remedy = "Check that it runs, can be reached, and expects TLS (`endpoint.tls`) or not"
     return TransportError(
         f"The broker at {address} did not answer {call}: {error.code().name}, {error.details()}.",
         remedy=f"{remedy}: `pyrocket doctor --endpoint`.",
@@ -209,13 +212,13 @@ def unreachable(address: str, call: str, error: Any, *, repeat_is_safe: bool) ->
 def _missing(address: str, call: str) -> UnsupportedError:
     if call == "Hello":
         return UnsupportedError(
-            f"At {address} there is a gRPC server that is not a broker of pyrocket.",
-            remedy="Name the address of a `pyrocket broker`.",
+            f"The gRPC server at {address} is not a pyrocket broker.",
+            remedy="Use the address of a `pyrocket broker`.",
             code="PROTOCOL_UNKNOWN",
         )
     return UnsupportedError(
-        f"The broker at {address} does not have the call {call}: its release is older than"
-        f" {RELEASE}, which is used here.",
+        f"The broker at {address} does not implement {call}: its release is older than"
+        f" {RELEASE}, the release of this client.",
         remedy="Use the same release on both sides.",
         code="PROTOCOL_OLDER",
     )

@@ -1,8 +1,8 @@
-"""Exceptions to gRPC statuses, and back.
+"""Converts exceptions to gRPC statuses, and back.
 
-A status carries the error in its trailing metadata, so that a client raises the class that a store
-in the same process would raise. A class that the client's release does not know becomes the nearest
-one that the status stands for.
+A status carries the error in its trailing metadata, so that a client raises the same class as a
+store in its own process. If the client's release does not have the class, it raises the most
+general class with the same status.
 """
 
 from typing import Any
@@ -37,10 +37,12 @@ _STATUSES: list[tuple[type[PyrocketError], grpc.StatusCode]] = [
     (StoreUnavailableError, grpc.StatusCode.FAILED_PRECONDITION),
     (PyrocketError, grpc.StatusCode.FAILED_PRECONDITION),
 ]
-"""The first class that fits. UNAVAILABLE is not among them: that is a call that may be repeated."""
+"""The first matching class determines the status. UNAVAILABLE is missing: clients repeat those
+calls.
+"""
 
 _MAX_TEXT = 600
-"""Characters of up to four bytes: message, remedy and both together, in one header block."""
+"""Characters, of up to four bytes each: message, remedy and both together share 8 KiB."""
 
 Metadata = tuple[tuple[str, bytes], ...]
 
@@ -61,14 +63,15 @@ def status_of(error: PyrocketError) -> tuple[grpc.StatusCode, str, Metadata]:
 
 
 def _short(text: str) -> str:
-    """Return a text cut to what the metadata of a status can carry: 8 KiB by default."""
+    """Return the text, shortened to fit into the metadata of a status: 8 KiB by default."""
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
 def carried_error(status: grpc.RpcError, address: str) -> PyrocketError | None:
-    """Return the error that a broker of ours has put into a status; None if there is none.
+    """Return the error in a status of a pyrocket broker; None if the status has none.
 
-    If it refuses the caller, the error names the broker's address: others may know the user.
+    An error about credentials or rights also names the broker, since another broker may accept
+    the user.
     """
     metadata = status.trailing_metadata() or ()
     found = next((value for key, value in metadata if key == METADATA_KEY), None)

@@ -1,4 +1,4 @@
-"""Who may make which call: one table, and one place that applies it.
+"""Checks the rights that calls need, by one table.
 
     fetch                                    subscribe on the topic
     append, stage, publish                   publish on each topic
@@ -6,7 +6,7 @@
     create, alter, delete, reset             admin
     views of the whole log, system topics    admin on the whole store
 
-A call that the table does not name needs `admin` on the whole store.
+A call that is missing from the table needs `admin` on the whole store.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -111,28 +111,29 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
 }
 """Call → the rights that it needs: right, kind, and the argument with the names.
 
-`any` is satisfied by any right; `create` is `admin`, unless the topic exists or nothing is created.
-Files of staged rows have names that only their writer knows, and each of their blocks was checked.
+`any` is satisfied by any right. `create` is `admin`, but is not needed if the topic exists or the
+call does not create topics. FinishStaging needs no right: only the writer knows the name of the
+staged file, and the rights were checked for each of its blocks.
 """
 
 
 _LISTS = {"Topics": TOPIC, "Groups": GROUP}
-"""Calls whose replies hold only what the caller has a right on."""
+"""Calls whose replies list only topics or groups on which the caller has a right."""
 
 
 class Gate:
-    """Lets calls through, each with its user; without a file of users it lets all through."""
+    """Authenticates and authorizes calls; without a users file it admits all."""
 
     def __init__(
         self,
         access: Callable[[], Access] | None = None,
         topics: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`access` returns the rights of this moment, `topics` the names of those that exist."""
+        """`access` returns the current rights, `topics` the names of the existing topics."""
         self._access, self._topics = access, topics
 
     def user(self, metadata: Iterable[tuple[str, Any]]) -> str:
-        """Return who makes a call, empty without users. Raises NotAuthenticatedError."""
+        """Return the user of a call; empty without a users file. Raises NotAuthenticatedError."""
         if self._access is None:
             return ""
         credentials = parse(metadata)
@@ -143,13 +144,13 @@ class Gate:
         return user
 
     def without_names(self, error: PyrocketError) -> PyrocketError:
-        """Return an error without suggestions: they name topics and groups of others."""
+        """Return the error without suggestions, which could name topics and groups of others."""
         if self._access is None or not isinstance(error, TopicNotFoundError | GroupNotFoundError):
             return error
         return type(error)(error.message, code=error.code)
 
     def admit(self, user: str, call: str, arguments: Mapping[str, Any]) -> Callable[[Any], Any]:
-        """Check a call, and return the function that hides from its reply what is not for it.
+        """Check a call, and return a function that filters its reply by the user's rights.
 
         Raises StorePermissionError.
         """
@@ -192,7 +193,10 @@ class Gate:
 
 
 def _need(right: str, kind: str, name: str) -> Need:
-    """Return the need; the messages of system topics belong to other topics or to groups."""
+    """Return the right needed on a topic or group.
+
+    A retry or dead-letter topic needs it on its group, another system topic on the whole store.
+    """
     if kind == TOPIC:
         for prefix in (RETRY_PREFIX, DLQ_PREFIX):
             if name.startswith(prefix):
@@ -203,7 +207,7 @@ def _need(right: str, kind: str, name: str) -> Need:
 
 
 def _names(value: Any) -> Iterator[str]:
-    """Yield the topics or groups in an argument."""
+    """Yield the names of the topics or groups in an argument."""
     if value is None:
         return
     if isinstance(value, str):

@@ -15,7 +15,7 @@ _SECONDS = 0.2
 
 
 class Health:
-    """Answers whether the broker serves; the empty name stands for the whole server."""
+    """Reports whether the broker is serving; the empty service name means the whole server."""
 
     def __init__(self, serves: Callable[[], bool]) -> None:
         self._serves = serves

@@ -1,4 +1,4 @@
-"""What a broker bounds: bytes in memory, and how long the event loop is held."""
+"""Limits the memory for requests and replies, and measures callbacks that block the event loop."""
 
 import asyncio
 import selectors
@@ -10,13 +10,14 @@ from contextlib import asynccontextmanager
 from pyrocket.errors import BrokerBusyError
 
 HELD_S = 0.02
-"""No callback should hold the event loop for longer."""
+"""Longest time that a callback should block the event loop."""
 
 
 class Budget:
-    """The bytes of requests and replies in memory, by connection and in all.
+    """Limits the bytes of requests and replies in memory, for each connection and in total.
 
-    Used by the event loop alone. One that is larger than all of the budget is let through alone.
+    Used only on the event loop. A request or reply larger than the limit is admitted when no other
+    is held.
     """
 
     def __init__(self, connection_bytes: int, total_bytes: int) -> None:
@@ -27,11 +28,11 @@ class Budget:
 
     @asynccontextmanager
     async def hold(self, peer: str, size: int) -> AsyncIterator[None]:
-        """Hold the bytes of a request during a block. Raises BrokerBusyError."""
+        """Reserve the bytes of a request for a `with` block. Raises BrokerBusyError."""
         if not self._has_room(peer, size):
             raise BrokerBusyError(
-                "the broker holds as many bytes of requests and replies as it may.",
-                remedy="Send it again later; see total_bytes and connection_bytes.",
+                "the requests and replies in the broker's memory have reached their limit.",
+                remedy="Try again later, or raise total_bytes or connection_bytes.",
             )
         self._take(peer, size)
         try:
@@ -41,7 +42,7 @@ class Budget:
 
     @asynccontextmanager
     async def wait(self, peer: str, size: int) -> AsyncIterator[None]:
-        """Hold the bytes of a reply during a block, which begins when there is room."""
+        """Wait until the bytes of a reply are available, and reserve them for a `with` block."""
         async with self._freed:
             await self._freed.wait_for(lambda: self._has_room(peer, size))
             self._take(peer, size)
@@ -70,14 +71,14 @@ class Budget:
 
 
 class LoopWatch(selectors.DefaultSelector):
-    """The selector of an event loop, which counts how often callbacks held the loop too long."""
+    """An event loop's selector that counts how often callbacks blocked the loop for too long."""
 
     def __init__(self) -> None:
         super().__init__()
         self.count, self.longest_s, self._woke = 0, 0.0, time.monotonic()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait for events; the time since the last wait is that of the callbacks."""
+        """Wait for events. The time since the last wait was spent in callbacks."""
         held = time.monotonic() - self._woke
         self.longest_s = max(self.longest_s, held)
         self.count += held > HELD_S

@@ -1,9 +1,11 @@
-"""Values to protobuf messages, and back, by the names of their fields.
+"""Converts values to protobuf messages and back, by the names of their fields.
 
-A dataclass or named tuple becomes the message that has its fields; None is a missing field. A
-mapping by anything but text becomes repeated pairs, `key` and `value`; a message whose only field
-is `values` is a list; one of several kinds is a message with one `oneof`, named by the class. So a
-value that travels needs its message in the `.proto` file, and no code here.
+- A dataclass or named tuple corresponds to a message with the same fields; None is a missing field.
+- A mapping whose keys are not text becomes repeated pairs of `key` and `value`.
+- A message whose only field is `values` is a list.
+- A union of classes is a message with one `oneof`, whose fields are named after the classes.
+
+A new type therefore needs a message in the `.proto` file, and no code here.
 """
 
 import dataclasses
@@ -68,7 +70,7 @@ def put(message: Message, value: Any) -> None:
 
 
 def values_of(message: Message, hints: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a message that `hints` names, as values of these types."""
+    """Return the fields named in `hints`, converted to the types given there."""
     fields = message.DESCRIPTOR.fields_by_name
     return {name: _get(message, fields[name], hint) for name, hint in hints.items()}
 
@@ -85,7 +87,7 @@ def _get(message: Message, field: Any, hint: Any) -> Any:
 
 
 def _value(raw: Any, hint: Any) -> Any:
-    """Return a field as a value of the type that `hint` names."""
+    """Return a field's value converted to the type `hint`."""
     kind, inner = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType):
         return _one_of(raw, inner)

@@ -1,7 +1,7 @@
-"""/metrics for Prometheus, with RocketMQ's names where it has them, and /health.
+"""Serves /metrics for Prometheus, and /health.
 
-Source: `BrokerMetricsConstant`, `DefaultStoreMetricsConstant`. Metrics that RocketMQ does not have
-begin with `pyrocket_`. Needs prometheus-client.
+Metrics have RocketMQ's names; those that RocketMQ does not have begin with `pyrocket_`. Source:
+`BrokerMetricsConstant`, `DefaultStoreMetricsConstant`. Needs prometheus-client.
 """
 
 import threading
@@ -23,11 +23,11 @@ _NODE = ("cluster", "node_type", "node_id")
 _TOPIC = (*_NODE, "topic", "is_system")
 _CLUSTER, _TYPE = "DefaultCluster", "broker"
 _REQUEST_S = 10
-"""After so long without a whole request, or without a reader of the reply, a connection ends."""
+"""Timeout of a connection whose client does not complete its request or read the reply."""
 
 
 class Metrics:
-    """The metrics of one broker, read from it at each scrape."""
+    """The metrics of one broker, collected at each scrape."""
 
     def __init__(self, broker: Broker, server: Server, watch: LoopWatch) -> None:
         self._broker, self._server, self._watch = broker, server, watch
@@ -35,7 +35,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._latency = Histogram(
             "rocketmq_rpc_latency",
-            "Seconds that calls took.",
+            "Duration of calls in seconds.",
             (*_NODE, "request_code", "response_code"),
             registry=self.registry,
         )
@@ -46,24 +46,27 @@ class Metrics:
         self._latency.labels(*self._node, call, status).observe(seconds)
 
     def collect(self) -> Iterator[Metric]:
-        """Return the values of this moment, for the registry."""
+        """Yield the current values, for the registry."""
         state, server = self._broker.running(), self._server
         yield self._gauge("rocketmq_broker_permission", "6: read and write, 4: read.",
                           state.permission)  # fmt: skip
-        yield self._gauge("rocketmq_storage_size", "Bytes of the log.", self._broker.log_bytes())
-        yield self._gauge("rocketmq_storage_flush_behind_bytes", "Bytes that are not durable yet.",
+        yield self._gauge("rocketmq_storage_size", "Size of the log in bytes.",
+                          self._broker.log_bytes())  # fmt: skip
+        yield self._gauge("rocketmq_storage_flush_behind_bytes", "Bytes that are not flushed yet.",
                           state.published - state.flushed)  # fmt: skip
         yield self._gauge("rocketmq_storage_dispatch_behind_bytes",
-                          "Bytes without queue entries; queues are written within an append.",
+                          "Bytes that are not dispatched to the queues yet.",
                           state.published - state.dispatched)  # fmt: skip
         yield self._counter("rocketmq_throughput_in", "Bytes appended to the log.", state.published)
         yield self._gauge("rocketmq_consumer_connections", "Clients that wait for changes.",
                           server.parked)  # fmt: skip
-        yield self._gauge("pyrocket_bytes_in_memory", "Requests and replies in memory.",
+        yield self._gauge("pyrocket_bytes_in_memory", "Bytes of requests and replies in memory.",
                           server.budget.total)  # fmt: skip
-        yield self._counter("pyrocket_stalled_streams", "Readers cut off because they stopped.",
+        yield self._counter("pyrocket_stalled_streams",
+                            "Streams cancelled because the client stopped.",
                             server.stalled)  # fmt: skip
-        yield self._counter("pyrocket_event_loop_held", "Times that it was held over 20 ms.",
+        yield self._counter("pyrocket_event_loop_held",
+                            "Callbacks that blocked the event loop for more than 20 ms.",
                             self._watch.count)  # fmt: skip
         yield self._messages()
 
@@ -90,10 +93,13 @@ class Metrics:
 
 
 class MonitoringServer:
-    """Answers /metrics and /health in threads of its own, until `close`."""
+    """Serves /metrics and /health in its own threads until `close`."""
 
     def __init__(self, host: str, port: int, metrics: Metrics, trouble: Callable[[], str]) -> None:
-        """`trouble` returns what is wrong, or empty text. Raises OSError if the port is in use."""
+        """`trouble` returns why the broker is not ready; empty if it is.
+
+        Raises OSError if the port is in use.
+        """
         self._server = ThreadingHTTPServer((host, port), _handler(metrics, trouble))
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
@@ -118,7 +124,7 @@ def _handler(metrics: Metrics, trouble: Callable[[], str]) -> type[BaseHTTPReque
                 reason = _reason(trouble)
                 self._reply(503 if reason else 200, (reason or "ready").encode() + b"\n")
             else:
-                self._reply(404, b"There are /metrics and /health.\n")
+                self._reply(404, b"Not found. Use /metrics or /health.\n")
 
         def _reply(self, status: int, body: bytes, kind: str = "text/plain") -> None:
             self.send_response(status)
@@ -128,7 +134,7 @@ def _handler(metrics: Metrics, trouble: Callable[[], str]) -> type[BaseHTTPReque
             self.wfile.write(body)
 
         def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
-            """Log nothing: a scrape is no event."""
+            """Log nothing, because scrapes are frequent."""
 
     return Handler
 

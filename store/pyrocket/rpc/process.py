@@ -1,4 +1,4 @@
-"""A broker as a process: it opens its store, listens, and stops cleanly on SIGTERM and SIGINT."""
+"""Runs a broker process: opens the store, listens, and stops cleanly on SIGTERM and SIGINT."""
 
 import asyncio
 import gc
@@ -31,9 +31,9 @@ PLAIN = "plain://"
 
 
 def open_store(directory: str, settings: Settings) -> Store:
-    """Open the store for this process alone; waits for other writers as long as is set.
+    """Open the store exclusively; wait for other writers at most for the setting `wait`.
 
-    Raises StoreLockedError (STORE_IN_USE), and what `Store.open` raises.
+    Raises StoreLockedError (STORE_IN_USE), and the errors of `Store.open`.
     """
     end = time.monotonic() + settings.wait
     while True:
@@ -49,10 +49,10 @@ def _open(directory: str, settings: Settings) -> Store:
 
 
 def serve(directory: str, settings: Settings) -> None:
-    """Serve the store until SIGTERM or SIGINT. Raises before anything is served."""
+    """Serve the store until SIGTERM or SIGINT. Invalid settings raise before anything is served."""
     check_exposure(settings)
     if settings.ignored:
-        _log.warning("keys of broker.conf without effect here: %s", ", ".join(settings.ignored))
+        _log.warning("keys of broker.conf without effect: %s", ", ".join(settings.ignored))
     access = watch_access(settings.users) if settings.users else None
     certificate = _certificate(settings)
     store = open_store(directory, settings)
@@ -75,8 +75,8 @@ def serve(directory: str, settings: Settings) -> None:
 
 
 def _run(main: Callable[[LoopWatch], Coroutine[Any, Any, None]]) -> None:
-    # What the imports have made is not looked at again by each full garbage collection, which would
-    # hold the event loop.
+    # Exclude the objects created so far from garbage collection: scanning them would block the
+    # event loop.
     gc.collect()
     gc.freeze()
     watch = LoopWatch()
@@ -106,9 +106,9 @@ async def _serve(
         try:
             _log.info("serving %s at %s", broker.path, ", ".join(listens))
             if not settings.users:
-                _log.warning("without users every program that reaches the address may do anything")
+                _log.warning("no users are configured: every client has all rights")
             await stopping.wait()
-            _log.info("stopping: calls have %g s to end", settings.drain)
+            _log.info("stopping: running calls have %g s to complete", settings.drain)
         finally:
             await server.stop(settings.drain)
             note.delete()
@@ -116,7 +116,7 @@ async def _serve(
 
 @contextmanager
 def _monitoring(broker: Broker, server: Server, watch: LoopWatch, address: str) -> Iterator[str]:
-    """Answer /metrics and /health; the value is the address, empty if there is none."""
+    """Serve /metrics and /health; yield the address, which is empty without one."""
     if not address:
         yield ""
         return
@@ -139,7 +139,7 @@ def _monitoring(broker: Broker, server: Server, watch: LoopWatch, address: str) 
 
 
 def check_exposure(settings: Settings) -> None:
-    """Refuse addresses that other machines reach without users or without TLS."""
+    """Reject addresses that other machines can reach, unless there are users and TLS."""
     if settings.insecure or (settings.users and settings.tls_certificate):
         reachable = [] if settings.insecure else [a for a in settings.listen if PLAIN in a]
     else:
@@ -148,8 +148,8 @@ def check_exposure(settings: Settings) -> None:
         host = address.removeprefix(PLAIN).rpartition(":")[0].strip("[]")
         if not _is_loopback(host):
             raise OptionError(
-                f"the address {address} is reachable from other machines.",
-                remedy="Give --users, --tls-certificate and --tls-key, or --insecure.",
+                f"the address {address} can be reached from other machines.",
+                remedy="Use --users, --tls-certificate and --tls-key, or --insecure.",
                 code="BROKER_EXPOSED",
             )
 
@@ -164,8 +164,8 @@ def _is_loopback(host: str) -> bool:
 def _certificate(settings: Settings) -> Certificate | None:
     if bool(settings.tls_certificate) != bool(settings.tls_key):
         raise OptionError(
-            "a certificate needs its key.",
-            remedy="Give --tls-certificate and --tls-key.",
+            "a certificate and its key must be given together.",
+            remedy="Use both --tls-certificate and --tls-key.",
             code="BROKER_CERTIFICATE",
         )
     if not settings.tls_certificate:
@@ -185,8 +185,8 @@ def _listen(server: Server, address: str, certificate: Certificate | None) -> st
 
 def _unusable(address: str, flag: str) -> OptionError:
     return OptionError(
-        f"the address {address} cannot be used: the port is in use, or the host is not one of"
-        " this machine.",
+        f"the address {address} cannot be used: the port is in use, or the host is not an address"
+        " of this machine.",
         remedy=f"Choose another {flag}, or stop the process that uses the port.",
         code="BROKER_ADDRESS",
     )

@@ -14,9 +14,10 @@ from pyrocket.rpc.messages import values_of
 
 
 class RemoteAdmin:
-    """The topics, groups and retention of a store behind a broker.
+    """The topics, groups and retention of a broker's store.
 
-    Methods are those of `Store.topics`, `Store.groups` and `Store`, and raise the same errors.
+    The methods correspond to those of `Store.topics`, `Store.groups` and `Store`, and raise the
+    same errors.
     """
 
     def __init__(self, client: Client) -> None:
@@ -38,10 +39,10 @@ class RemoteAdmin:
         perm: int = PERM_READ | PERM_WRITE,
         exist_ok: bool = True,
     ) -> TopicConfig:
-        """Create a topic; an existing one is returned as it is, or refused without `exist_ok`."""
+        """Create a topic, or return an existing one unchanged; an error without `exist_ok`."""
         if not exist_ok and name in self.topics():
             raise InvalidInputError(
-                f"topic {name!r} exists.", remedy="Update it to change it.", code="TOPIC_EXISTS"
+                f"topic {name!r} exists.", remedy="Use update_topic.", code="TOPIC_EXISTS"
             )
         return self._value(
             "CreateTopic",
@@ -80,7 +81,7 @@ class RemoteAdmin:
         return {group.name: group for group in self._value("Groups", list[GroupConfig])}
 
     def group(self, group: str) -> GroupConfig:
-        """Return one group. Raises GroupNotFoundError, which names the nearest."""
+        """Return one group. Raises GroupNotFoundError, which suggests the nearest name."""
         return self._value("Group", GroupConfig, group=group)
 
     def create_group(self, group: str) -> GroupConfig:
@@ -102,11 +103,11 @@ class RemoteAdmin:
 
     @property
     def retention(self) -> Retention | None:
-        """How long messages are kept; None: for ever."""
+        """How long messages are kept; None means forever."""
         return self._value("Retention", Retention | None)
 
     def set_retention(self, retention: Retention | None) -> None:
-        """Set how long messages are kept from now on; None: for ever."""
+        """Set how long messages are kept from now on; None means forever."""
         self._client.call("SetRetention", retention=retention)
 
     def clean(

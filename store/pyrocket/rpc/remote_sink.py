@@ -25,22 +25,22 @@ from pyrocket.services.sink.batch import FAIL, Published, SinkBatch, Staged
 from pyrocket.services.sink.staging import Stager
 
 MAX_APPEND_BYTES = 8 << 20
-"""Larger batches are staged and published, so that the broker need not hold them in memory."""
+"""Larger batches are staged and published, so that the broker does not hold them in memory."""
 
 DEFAULT_REQUEST_BYTES = 16 << 20
-"""The longest request of brokers that do not report their limits."""
+"""The maximum size of a request to brokers that do not report their limits."""
 
 _MORE_BYTES = 160
-"""What a record has beside the columns of its row: header, topic, UNIQ_KEY."""
+"""Estimated bytes of a record in addition to the columns of its row: header, topic, UNIQ_KEY."""
 
 
 class RemoteSink:
-    """Writes to a store through its broker. Belongs to one thread."""
+    """Writes to a store through its broker. Must be used by one thread only."""
 
     def __init__(self, client: Client, config: StoreConfig | None = None) -> None:
-        """Of `config` count `auto_create_topics` and `timer_max_delay_ms`.
+        """Only `auto_create_topics` and `timer_max_delay_ms` of `config` are used.
 
-        Writes create a missing topic only if the broker is set to create topics, too.
+        Writes create a missing topic only if the broker's `auto_create_topics` is set, too.
         """
         self._client, self._source = client, RemoteSource(client)
         self._config, self._name = config or StoreConfig(), uuid.uuid4().hex
@@ -59,7 +59,7 @@ class RemoteSink:
         self._known: dict[str, TopicConfig] = {}
 
     def within(self, seconds: float) -> "RemoteSink":
-        """Return a sink of the same broker whose calls end after so long at most."""
+        """Return a sink of the same broker whose calls have this total timeout."""
         sink = copy.copy(self)
         sink._client = self._client.within(seconds)
         return sink
@@ -71,17 +71,18 @@ class RemoteSink:
 
     @cached_property
     def retention(self) -> Retention | None:
-        """How long messages are kept, since this was asked first; None: for ever."""
+        """How long messages are kept, as of the first access; None means forever."""
         return values_of(self._client.call("Retention"), {"value": Retention | None})["value"]
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
-        """Return the topic, created if it is missing and `create`. Raises TopicNotFoundError."""
+        """Return the topic; with `create` a missing one is created. Raises TopicNotFoundError."""
         reply = self._client.call("Prepare", topic=topic, create=create, queues=queues)
         return values_of(reply, {"value": TopicConfig})["value"]
 
     def send(self, message: Message, create: bool = False) -> SendResult:
-        """Append one message. Raises MessageError, TopicNotFoundError for a missing topic without
-        `create`.
+        """Append one message; with `create` a missing topic is created.
+
+        Raises MessageError, TopicNotFoundError.
         """
         reply = self._client.call("Send", message=message, create=create)
         return SendResult(**values_of(reply, get_type_hints(SendResult)))
@@ -96,8 +97,8 @@ class RemoteSink:
     ) -> AppendResult:
         """Append all rows, or none.
 
-        With a `repeat_id` they are appended once, however often this is called with it. Without one
-        a lost reply makes the client send them again, with the same UNIQ_KEYs.
+        Repeated calls with the same `repeat_id` append the rows only once. Without it the rows may
+        be duplicated, with the same UNIQ_KEYs, if a reply is lost and the client repeats the call.
         """
         if batch.nbytes + batch.num_rows * _MORE_BYTES > MAX_APPEND_BYTES:
             repeat_id = repeat_id or uuid.uuid4().hex
@@ -134,18 +135,18 @@ class RemoteSink:
         return AppendResult(staged.rows, staged.bytes, published.log_end)
 
     def _existing(self, name: str) -> TopicRoute:
-        """Return the queues for rows of a topic, which is created if the writer wants that."""
+        """Return the route to a topic, which is created if missing and topics may be created."""
         return self._route(name) or _route_to(self._keep(self.prepare(name, create=self._creates)))
 
     def _planned(self, name: str) -> TopicRoute:
-        """Return the same; but publishing creates the topic if it is missing."""
+        """Return the route to a topic; a missing topic is created only when rows are published."""
         route = self._route(name)
         if route is None and not self._creates:
             self._source.topic(name)
         return route or TopicRoute(name, self._source.hello.default_queues)
 
     def _route(self, name: str) -> TopicRoute | None:
-        """Return the queues of a topic that exists; None if it does not."""
+        """Return the route to a topic; None if the topic does not exist."""
         check_topic_name(name)
         if name not in self._known:
             try:
@@ -181,9 +182,10 @@ class RemoteSink:
         on_difference: str = FAIL,
         on_gap: str = FAIL,
     ) -> Published:
-        """Make staged rows visible, all together and durably; a repeat changes nothing.
+        """Publish staged rows atomically and durably; a repeated call changes nothing.
 
-        The broker remembers the identity of an `anonymous` batch, too: a lost reply is repeated.
+        The broker also stores the identity of an `anonymous` batch, so that the call can be
+        repeated after a lost reply.
         """
         reply = self._client.call(
             "Publish",
@@ -201,7 +203,7 @@ class RemoteSink:
             self._client.call("Discard", staged=staged)
 
     def flush(self) -> None:
-        """Return when everything appended before is durable."""
+        """Flush everything appended before the call."""
         self._client.call("Flush")
 
     def close(self, *, clean: bool = True) -> None:
@@ -210,7 +212,7 @@ class RemoteSink:
 
 
 class _Routes:
-    """Routes rows to topics, and keeps which topics were used, with their write queues."""
+    """Routes rows to topics, and collects the used topics with their number of write queues."""
 
     def __init__(self, route: Callable[[str], TopicRoute]) -> None:
         self._route, self.used = route, dict[str, int]()
@@ -225,7 +227,7 @@ def _route_to(topic: TopicConfig) -> TopicRoute:
     if not topic.writable:
         raise MessageError(
             f"topic {topic.name!r} is not writable.",
-            remedy="Its permission forbids it; change it at the broker.",
+            remedy="Add the write permission to the topic at the broker.",
             code="TOPIC_NOT_WRITABLE",
         )
     return TopicRoute(topic.name, topic.write_queues)

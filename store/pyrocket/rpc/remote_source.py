@@ -1,4 +1,4 @@
-"""`RemoteSource`: what `broker.source.StoreSource` offers, from another machine."""
+"""`RemoteSource`: reads a store through its broker, as `broker.source.StoreSource` does locally."""
 
 import time
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
@@ -48,18 +48,18 @@ class RemoteSource:
 
     @cached_property
     def hello(self) -> Any:
-        """The broker's reply to the first call: who it is. Raises UnsupportedError."""
+        """The broker's reply to the first call. Raises UnsupportedError."""
         hello = self._say_hello()
         self._asked_at = time.monotonic()
         return hello
 
     def status(self) -> RunningState:
-        """Return what the broker can do at this moment."""
+        """Return the broker's current state."""
         reply = self.client.call("Status")
         return RunningState(**values_of(reply, get_type_hints(RunningState)))
 
     def greet(self) -> None:
-        """Ask the broker again who it is."""
+        """Repeat the first call, and replace `hello`."""
         self.__dict__.pop("hello", None)
         _ = self.hello
 
@@ -68,24 +68,24 @@ class RemoteSource:
 
     @property
     def store_id(self) -> str:
-        """The uuid of the store; empty if only Java has written to it."""
+        """The uuid of the store; empty if only RocketMQ has written to it."""
         return self.hello.store
 
     def identities(self) -> dict[str, SourceIdentity]:
-        """Return uuid and epoch of the store by broker."""
+        """Return the uuid and epoch of the store by broker name."""
         now = self._say_hello()
         return {now.broker: SourceIdentity(store=now.store, epoch=now.epoch)}
 
     def now_ms(self) -> int:
-        """Return the broker's time: that of the first reply, and what has passed here since."""
+        """Return the broker's time, extrapolated from its first reply."""
         return self.hello.now_ms + int(1000 * (time.monotonic() - self._asked_at))
 
     def version(self) -> Hashable:
-        """Return from memory a value that stays equal as long as nothing has changed."""
+        """Return a value that changes whenever the store does. It is read from memory."""
         return self.watch.version()
 
     def is_recovering(self) -> bool:
-        """Whether a recovery was interrupted; a broker has recovered its store."""
+        """Return False: a broker has recovered its store."""
         return False
 
     def topics(self) -> Mapping[str, TopicConfig]:
@@ -93,27 +93,27 @@ class RemoteSource:
         return {topic.name: topic for topic in self._value("Topics", list[TopicConfig])}
 
     def topic(self, name: str) -> TopicConfig:
-        """Return one topic. Raises TopicNotFoundError, which names the nearest."""
+        """Return one topic. Raises TopicNotFoundError, which suggests the nearest name."""
         return self._value("Topic", TopicConfig, name=name)
 
     def bounds(self, topics: Collection[str]) -> _Bounds:
-        """Return the range of each read queue of the topics."""
+        """Return the minimum and maximum offset of each read queue of the topics."""
         return self._value("Bounds", _Bounds, topics=list(topics))
 
     def queue_bounds(self, queues: Collection[MessageQueue]) -> _Bounds:
-        """Return the ranges of any queues."""
+        """Return the minimum and maximum offset of each of these queues."""
         return self._value("QueueBounds", _Bounds, queues=list(queues))
 
     def retired(self, topics: Collection[str]) -> _Bounds:
-        """Return the queues with messages that are no read queues any more."""
+        """Return former read queues that still have messages."""
         return self._value("Retired", _Bounds, topics=list(topics))
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> _Offsets:
-        """Return the first offset of each queue stored at or after its time."""
+        """Return for each queue the offset of the first message stored at or after its time."""
         return self._value("OffsetsAt", _Offsets, times_ms=times_ms)
 
     def truncations(self, epochs: Mapping[str, int], queues: Collection[MessageQueue]) -> _Offsets:
-        """Return the queues that recoveries after these epochs have truncated, and where."""
+        """Return the new end offsets of the queues that recoveries truncated since the epochs."""
         return self._value("Truncations", _Offsets, epochs=epochs, queues=list(queues))
 
     def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
@@ -125,13 +125,13 @@ class RemoteSource:
         return self._value("Holds", bool | None, mark=mark)
 
     def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
-        """Return where each range lies in the log, and about how many bytes it has."""
+        """Return the location of each range in the log, and its approximate size in bytes."""
         return self._value("Sizes", list[ByteSpan], ranges=ranges)
 
     def split_at_bytes(
         self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
     ) -> list[list[tuple[int, int]]]:
-        """Return for each range and mark the offset that it reaches, and the bytes before."""
+        """Return the highest offset within each size limit; see `RawReads.cut_by_bytes`."""
         return self._value("SplitAtBytes", list[list[tuple[int, int]]], splits=splits)
 
     def slices(
@@ -141,7 +141,7 @@ class RemoteSource:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Yield raw records, range after range; a lost connection is resumed where it stopped."""
+        """Yield raw records, range after range; resumes after a lost connection."""
         tally, left, pauses = tally or ScanTally(), list(ranges), self.client.pauses()
         first = tally.entries
         while left:
@@ -190,7 +190,7 @@ class RemoteSource:
         return blocks_in(replies, queues, self.hello.log_file_bytes, tally)
 
     def locate(self, request: LookupRequest) -> LookupResult:
-        """Return where the messages with some keys or ids are, by the broker's key index."""
+        """Return the locations of the messages with the requested keys or ids."""
         return self._value("Locate", LookupResult, request=request)
 
     def slices_at(
@@ -200,7 +200,7 @@ class RemoteSource:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Yield the raw records at these locations; a lost connection is resumed."""
+        """Yield the raw records at these locations; resumes after a lost connection."""
         queue = MessageQueue(locations.topic, self.hello.broker, locations.queue_id)
         everywhere = [QueueRange(queue, 0, _NO_END)]
         left, pauses, tally = locations, self.client.pauses(), tally or ScanTally()
@@ -235,10 +235,10 @@ class RemoteSource:
     def read_view(
         self, part: Part, columns: Sequence[str], *, topics: Sequence[str] = (), verify_crc: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one part; a lost connection is resumed.
+        """Yield the rows of one part; resumes after a lost connection.
 
-        A part of the log has the same rows each time, so those that have been yielded are left out.
-        The rows of a table may differ: they are yielded when all are here.
+        A part of the log always has the same rows, so a repeated call skips those already yielded.
+        The rows of a table may change, so none is yielded before all have been received.
         """
         yielded, pauses = 0, self.client.pauses()
         while True:
@@ -266,17 +266,17 @@ class RemoteSource:
             yield from pa.ipc.open_stream(reply)
 
     def committed(self, group: str, topics: Collection[str] | None = None) -> _Offsets:
-        """Return what a group has committed, in these topics or in all."""
+        """Return the offsets that a group has committed, in these topics or in all."""
         return self._value("Committed", _Offsets, group=group, topics=topics)
 
     def commit(
         self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
     ) -> _Offsets:
-        """Commit durably, and return what the group has then."""
+        """Commit durably, and return the group's offsets in these topics."""
         return self._value("Commit", _Offsets, group=group, offsets=offsets, backwards=backwards)
 
     def deliver_due(self) -> bool:
-        """Return False: the broker delivers what is due."""
+        """Return False: the broker delivers due messages."""
         return False
 
     def close(self) -> None:

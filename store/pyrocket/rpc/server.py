@@ -1,4 +1,4 @@
-"""The broker behind an address: the event loop parses, waits and answers; threads do the work."""
+"""Serves a broker over gRPC: the event loop receives, waits and replies; threads do the work."""
 
 import asyncio
 import logging
@@ -32,14 +32,14 @@ _LOG = logging.getLogger("pyrocket")
 
 DEFAULTS = Settings()
 _PEER_S = 60
-"""After so long without a sign of a client the broker looks whether it is still there."""
+"""Time without a packet from a client after which the server sends it a keepalive ping."""
 
 
 def _options(settings: Settings) -> list[tuple[str, int]]:
     """Return the options of the server.
 
-    Without the first a second broker on the same port starts without an error; with the last two
-    clients may look every 10 s whether the broker is still there.
+    Without the first option, a second broker could share the port. The last two allow clients to
+    send a keepalive ping every 10 s.
     """
     return [
         ("grpc.so_reuseport", 0),
@@ -56,10 +56,10 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
 
 
 _RELEASE_S = 5
-"""So often the broker looks whether it is idle; then it returns memory to the system."""
+"""Interval at which the server checks whether it is idle, and returns memory to the system."""
 
 _WRITE_THREADS = 8
-"""Calls that may wait for the write lock or the disk; reads have threads of their own."""
+"""Threads for calls that may wait for the write lock or the disk; reads have their own threads."""
 
 _Value = TypeVar("_Value")
 _Context = Any
@@ -67,7 +67,7 @@ _Requests = AsyncIterator[bytes]
 
 
 class Server:
-    """Serves one broker. Made and used inside an event loop."""
+    """Serves one broker. Created and used inside an event loop."""
 
     def __init__(
         self, broker: Broker, gate: Gate | None = None, settings: Settings = DEFAULTS
@@ -107,16 +107,16 @@ class Server:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether new calls are refused."""
+        """Whether the server is shutting down and accepts no new calls."""
         return self._stopping.is_set()
 
     async def start(self) -> None:
-        """Begin to answer."""
+        """Start serving."""
         await self._server.start()
         self._releasing = asyncio.ensure_future(self._release())
 
     async def _release(self) -> None:
-        """Return the memory of requests and replies to the system when there are none."""
+        """Return free memory to the system whenever no request or reply is in memory."""
         released = 0
         while True:
             await asyncio.sleep(_RELEASE_S)
@@ -125,7 +125,7 @@ class Server:
                 await self.run(release_blocks)
 
     async def stop(self, seconds: float = 30) -> None:
-        """Refuse new calls, let those that run end for so long, then cancel them."""
+        """Accept no new calls, and cancel the running ones after `seconds`."""
         self._stopping.set()
         await self._feed.stop()
         if self._releasing is not None:
@@ -161,7 +161,7 @@ class Server:
         return await self._encoded(call, lambda: self._answer(call, request, context))
 
     async def _encoded(self, call: Call, answer: Callable[[], Any]) -> bytes:
-        """Return the answer that a thread gives, or that a future of it will have, as bytes."""
+        """Call `answer` in a thread, and return its result or that of its future, encoded."""
 
         def work() -> "bytes | Future[Any]":
             reply = answer()
@@ -188,7 +188,7 @@ class Server:
     async def _checked(
         self, topics: Mapping[str, int], following: Callable[[], Awaitable[bytes]]
     ) -> ReceivedRecords:
-        """Return the records of all blocks; a thread checks one while the next one arrives."""
+        """Return the records of all blocks; a thread checks a block while the next one arrives."""
         batches: list[EncodedBatch] = []
         checking: Awaitable[EncodedBatch] | None = None
         try:
@@ -226,14 +226,14 @@ class Server:
             await asyncio.shield(self._finish(taking, replies))
 
     async def _finish(self, taking: Awaitable[Any] | None, replies: Iterator[Any]) -> None:
-        """Close the replies of a stream, once the thread that takes the next one has it."""
+        """Close the replies of a stream after the thread that fetches the next one has finished."""
         if taking is not None:
             with suppress(Exception):
                 await taking
         await self.run(lambda: _close(replies))
 
     async def send(self, context: _Context, reply: bytes) -> None:
-        """Send one reply of a stream; a client that does not read is disconnected after a while."""
+        """Send one reply of a stream; cancel the stream if the client does not read in time."""
         try:
             await asyncio.wait_for(self._write(context, reply), self._settings.stream_stalled)
         except asyncio.TimeoutError:
@@ -251,7 +251,7 @@ class Server:
     def _admitted(
         self, call: Call, request: bytes, context: _Context
     ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-        """Return the arguments of a call that its user may make, and what hides parts of a reply.
+        """Authorize a call; return its arguments, and the function that filters its reply.
 
         Raises NotAuthenticatedError, StorePermissionError, InvalidInputError.
         """
@@ -262,7 +262,7 @@ class Server:
     async def _guarded(
         self, call: str, context: _Context, request: bytes, work: Callable[[], Awaitable[_Value]]
     ) -> _Value:
-        """Await `work` within the bounds; its error ends the call."""
+        """Await `work` within the memory limits; an error ends the call with a status."""
         began, status = time.monotonic(), "OK"
         try:
             async with self.budget.hold(context.peer(), len(request)):
@@ -279,14 +279,14 @@ class Server:
             status = "UNKNOWN"
             if context.done():
                 raise  # The client has ended the call.
-            _LOG.exception("a call has failed unexpectedly")
+            _LOG.exception("a call failed unexpectedly")
             await context.abort(*status_of(_unexpected(error)))
             raise
         finally:
             self.observe(call, status, time.monotonic() - began)
 
     def run(self, work: Callable[[], _Value], *, writes: bool = False) -> Awaitable[_Value]:
-        """Do work in a thread; what `writes` has threads of its own."""
+        """Run `work` in a thread; work that `writes` has its own threads."""
         pool = self._write_pool if writes else self._pool
         return asyncio.get_running_loop().run_in_executor(pool, work)
 
@@ -294,7 +294,7 @@ class Server:
         await self._guarded("Watch", context, request, lambda: self._versions(context))
 
     async def _versions(self, context: _Context) -> None:
-        """Send versions as they change, until the client or the server ends."""
+        """Send each new version until the client disconnects or the server stops."""
         metadata = context.invocation_metadata() or ()
         await self.run(lambda: self._gate.user(metadata))
         with self.park():
@@ -308,11 +308,11 @@ class Server:
 
     @contextmanager
     def park(self) -> Iterator[None]:
-        """Count a client that waits for changes. Raises BrokerBusyError."""
+        """Count a client that is waiting for changes. Raises BrokerBusyError."""
         if self.parked >= self._settings.parked_polls:
             raise BrokerBusyError(
-                "as many clients wait for changes as may.",
-                remedy="See the broker's setting parked_polls.",
+                "too many clients are waiting for changes.",
+                remedy="Raise the broker's setting parked_polls.",
             )
         self.parked += 1
         try:
@@ -336,16 +336,16 @@ def _arguments(call: Call, request: bytes) -> dict[str, Any]:
 
 def _cut_off() -> InvalidInputError:
     return InvalidInputError(
-        "the request ended before its last message, which is empty: nothing was done.",
-        remedy="Send all blocks, and an empty message after them.",
+        "the request ended before its empty last message: nothing was done.",
+        remedy="Send an empty message after the blocks.",
         code="REQUEST_MALFORMED",
     )
 
 
 def _unexpected(error: Exception) -> PyrocketError:
     return PyrocketError(
-        f"the broker has failed unexpectedly: {type(error).__name__}.",
-        remedy="Its log has the whole error; please report it.",
+        f"the broker failed unexpectedly: {type(error).__name__}.",
+        remedy="Please report the error; its traceback is in the broker's log.",
         code="BROKER_FAILED",
     )
 

@@ -1,4 +1,4 @@
-"""The calls of `pyrocket.v1.Broker`: methods of the broker's parts, or one of these."""
+"""The calls of `pyrocket.v1.Broker`: methods of `BulkService` or of the broker's parts."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,26 +28,27 @@ SERVICE = "pyrocket.v1.Broker"
 BYTES = "pyrocket.v1.Bytes"
 
 _WINDOW = 65_536
-"""Offsets of a queue that are read before a client that has left is noticed."""
+"""Offsets of a queue that a scan reads before it can be cancelled."""
 MAX_VALUES = 200_000
-"""Topics, queues, ranges and other values in one request."""
+"""Maximum number of topics, queues, ranges and other values in one request."""
 
 _MALFORMED = (DecodeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call: how its request and its replies travel, and the function that answers it.
+    """One call: the messages of its request and its replies, and its implementation.
 
     Attributes:
-        request: The class of the request.
-        reply: The class of the reply; None for calls whose replies are bytes.
+        request: The message class of the request.
+        reply: The message class of the reply; None for calls whose replies are bytes.
         streams: Whether there are several replies.
-        takes_blocks: Whether blocks of records follow the request; `answer` gets them checked, as
-            `records`.
+        takes_blocks: Whether blocks of records follow the request. They are checked and passed to
+            `answer` as `records`.
         writes: Whether it may wait for the write lock or for the disk.
-        answer: Takes the fields of the request; returns one reply or a future of it, or an iterator
-            of replies.
+        answer: Takes the fields of the request; returns a reply, a future of one, or an iterator of
+            replies.
+        hints: The types of the arguments of `answer`.
     """
 
     name: str
@@ -60,7 +61,10 @@ class Call:
     hints: Mapping[str, Any]
 
     def arguments(self, request: bytes) -> dict[str, Any]:
-        """Return what a request asks for. Raises InvalidInputError (REQUEST_MALFORMED)."""
+        """Return the arguments in a request.
+
+        Raises InvalidInputError (REQUEST_MALFORMED, REQUEST_TOO_LONG).
+        """
         try:
             message = self.request.FromString(request)
             _check_length(self.name, message)
@@ -86,7 +90,7 @@ class Call:
 
 
 class BulkService:
-    """Answers what a `StoreSource` does not, or not in this form."""
+    """Implements the calls that no part of the broker has as a method of this form."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._source = broker, broker.source
@@ -100,7 +104,7 @@ class BulkService:
         return [*self._source.topics().values()]
 
     def status(self) -> RunningState:
-        """Return what the broker can do at this moment."""
+        """Return the broker's current state."""
         return self._broker.running()
 
     def groups(self) -> list[GroupConfig]:
@@ -120,8 +124,8 @@ class BulkService:
             given.append("earliest" if rule == "earliest" else "latest")
         if len(given) != 1 or (rule and rule not in given):
             raise OptionError(
-                "a group is reset to one place.",
-                remedy="Name earliest, latest, a time, or an offset for each queue.",
+                "a reset needs exactly one target.",
+                remedy="Use earliest, latest, a time, or an offset for each queue.",
             )
         self._broker.save_offsets(group)
         return self._broker.admin.reset_group(group, topic, given[0])
@@ -131,7 +135,7 @@ class BulkService:
         self._broker.delete_group(group)
 
     def retention(self) -> Retention | None:
-        """Return how long messages are kept; None: for ever."""
+        """Return how long messages are kept; None means forever."""
         return self._broker.admin.retention
 
     def slices(self, ranges: Sequence[QueueRange], where: MessageFilter | None) -> Iterator[bytes]:
@@ -144,7 +148,8 @@ class BulkService:
     ) -> Iterator[RecordSlice | None]:
         """Yield the slices of ranges, and None after each window of offsets.
 
-        So a scan that selects nothing can be cancelled, and the counts of a block stay small.
+        This allows a scan that selects nothing to be cancelled, and keeps the counts of a block
+        small.
         """
         for each in ranges:
             for start in range(each.start, max(each.end, each.start + 1), _WINDOW):
@@ -155,7 +160,7 @@ class BulkService:
     def joined_slice(
         self, ranges: Sequence[QueueRange], where: MessageFilter | None
     ) -> Iterator[bytes]:
-        """Return small ranges of one topic as one block, or none."""
+        """Yield small ranges of one topic as one block; nothing if they are too large together."""
         tally = ScanTally()
         part = self._source.joined_slice(ranges, where=where, tally=tally)
         return iter(()) if part is None else blocks_of([part], tally)
@@ -175,7 +180,7 @@ class BulkService:
         return _as_ipc(batches)
 
     def calls(self) -> list[Call]:
-        """Return all calls of the service but `Watch`, which the server answers."""
+        """Return all calls of the service except `Watch`, which the server implements."""
         methods = service(SERVICE).methods
         return [self._call(method) for method in methods if method.name != "Watch"]
 
@@ -203,7 +208,7 @@ class BulkService:
 
 
 def _check_length(call: str, message: Message) -> None:
-    """Refuse more values than a request may name: as Python values they take 50 times the bytes."""
+    """Reject a request with too many values: as Python values they take 50 times the memory."""
     left = MAX_VALUES
     waiting = [message]
     while waiting:
@@ -212,7 +217,7 @@ def _check_length(call: str, message: Message) -> None:
             left -= len(value) if several else 0
             if left < 0:
                 raise InvalidInputError(
-                    f"the request of {call} names more than {MAX_VALUES} values.",
+                    f"the request of {call} has more than {MAX_VALUES} values.",
                     remedy="Ask for fewer topics, queues or ranges in one call.",
                     code="REQUEST_TOO_LONG",
                 )

@@ -1,6 +1,6 @@
-"""How a call carries its user: RocketMQ's MQv2-HMAC-SHA1, in the metadata `authorization`.
+"""Signs calls as RocketMQ does: MQv2-HMAC-SHA1, in the metadata `authorization`.
 
-The signature covers only the date, so without TLS it can be replayed by a listener.
+The signature covers only the date, so without TLS an eavesdropper can replay it.
 """
 
 import hmac
@@ -16,7 +16,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 def sign(access_key: str, secret: str) -> Metadata:
-    """Return the metadata of a call that is made now."""
+    """Return the metadata of a call made now."""
     date = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     signature = hmac.new(secret.encode(), date.encode(), "sha1").hexdigest()
     text = f"{SCHEME} Credential={access_key}, SignedHeaders={DATE_KEY}, Signature={signature}"
@@ -24,9 +24,9 @@ def sign(access_key: str, secret: str) -> Metadata:
 
 
 def parse(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[str, bytes, bytes] | None:
-    """Return access key, signed bytes and signature of a call; None if it carries none.
+    """Return the access key, the signed bytes and the signature of a call; None if it has none.
 
-    Some clients append region and service to the key, and some send an empty one.
+    Some clients append region and service to the access key. An empty key means no credentials.
     """
     found = {key: value for key, value in metadata if isinstance(value, str)}
     scheme, _, rest = found.get(AUTHORIZATION_KEY, "").partition(" ")

@@ -1,4 +1,4 @@
-"""TLS of the broker: PEM files, which may be replaced while it runs."""
+"""The broker's TLS certificate, in PEM files that may be replaced while the broker runs."""
 
 import ssl
 
@@ -11,7 +11,7 @@ CODE = "BROKER_CERTIFICATE"
 
 
 class Certificate:
-    """A certificate and its key; a handshake uses the newest that can be read."""
+    """A certificate and its key; each handshake uses the newest valid pair."""
 
     def __init__(self, certificate: str, key: str) -> None:
         """Read both files. Raises OptionError (BROKER_CERTIFICATE)."""
@@ -20,7 +20,7 @@ class Certificate:
         self._used = self._files.value
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Return what a port needs."""
+        """Return the gRPC credentials for a port."""
         return grpc.dynamic_ssl_server_credentials(self._used, self._newer, False)
 
     def _newer(self) -> grpc.ServerCertificateConfiguration | None:
@@ -39,7 +39,7 @@ class Certificate:
         except (OSError, ValueError) as error:
             raise OptionError(
                 f"{self._certificate} and {self._key} are not a certificate and its key: {error}.",
-                remedy="Use PEM files of one pair, the key without a password.",
+                remedy="Use PEM files of a certificate and its unencrypted key.",
                 code=CODE,
             ) from None
         return grpc.ssl_server_certificate_configuration([(key, certificate)])

@@ -1,4 +1,4 @@
-"""Uploads of staged files: the staging area of a broker, for the store's own `Stager`."""
+"""Uploads staged files to a broker, as the staging area of the store's `Stager`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +13,7 @@ from pyrocket.services.sink.staging import staged_name
 
 
 class BrokerStaging:
-    """A store behind a broker as the place to stage rows in."""
+    """The staging area of a broker."""
 
     def __init__(
         self,
@@ -22,24 +22,24 @@ class BrokerStaging:
         queues_of: Callable[[str], int],
         block_bytes: int,
     ) -> None:
-        """`queues_of` returns the write queues of a topic; publishing creates a missing one."""
+        """`queues_of` returns the number of write queues of a topic, also of a missing one."""
         self._client, self.store_id, self._queues_of = client, store_id, queues_of
         self._block_bytes = block_bytes
         self._routes: dict[str, int] = {}
         self.root = Path(client.connection.address)
 
     def create(self, batch: SinkBatch, partition: int, attempt: int) -> tuple[str, "Upload"]:
-        """Return a new name, and what uploads the file."""
+        """Return the name of a new staged file, and its upload."""
         name = staged_name(batch, partition, attempt)
         return name, Upload(self._client, name, self._routes, self._block_bytes)
 
     def queues_of(self, topic: str) -> int:
-        """Return the write queues of a topic."""
+        """Return the number of write queues of a topic."""
         self._routes[topic] = self._queues_of(topic)
         return self._routes[topic]
 
     def completed(self, name: str) -> None:
-        """Do nothing: the broker has noted the time."""
+        """Do nothing: the broker records the time itself."""
 
     def remove(self, name: str) -> None:
         """Delete a file that will not be published."""
@@ -47,7 +47,7 @@ class BrokerStaging:
 
 
 class Upload:
-    """One staged file on its way. At most one block is being sent, and one is being filled."""
+    """The upload of one staged file. One block is sent while the next one is filled."""
 
     def __init__(
         self, client: Client, name: str, routes: Mapping[str, int], block_bytes: int
@@ -60,7 +60,7 @@ class Upload:
         self._size = self._blocks = 0
 
     def add(self, batch: EncodedBatch) -> None:
-        """Upload a batch. Raises the error of a block that was refused."""
+        """Upload a batch. Raises the error of an earlier block that was rejected."""
         for block in blocks_of(batch, self._block_bytes):
             if self._size and self._size + len(block) > self._block_bytes:
                 self._send()
@@ -85,7 +85,7 @@ class Upload:
             sent.result()
 
     def finish(self) -> tuple[int, int]:
-        """Upload the rest; return the length and checksum of the broker's file."""
+        """Upload the last block; return the length and checksum of the broker's file."""
         self._send()
         self._wait()
         self.close()

@@ -1,4 +1,4 @@
-"""The versions of a store for all clients that watch it: one look serves them all."""
+"""Polls the version of a store once for all clients that watch it."""
 
 import asyncio
 import time
@@ -8,13 +8,13 @@ from contextlib import suppress
 from pyrocket.broker.broker import Version
 
 BUSY_S, IDLE_S = 0.01, 0.03
-"""Seconds between two looks: soon after a change, and when nothing has changed for a while."""
+"""Seconds between two polls: after a recent change, and after a while without changes."""
 
 _REST_AFTER_S = 1.0
 
 
 class VersionFeed:
-    """Looks for new versions while clients wait for one. Used by one event loop."""
+    """Polls for new versions while clients are waiting. Used by one event loop."""
 
     def __init__(self, look: Callable[[], Version]) -> None:
         self._look, self._latest = look, look()
@@ -38,7 +38,7 @@ class VersionFeed:
         return None if self._stopped else self._latest
 
     async def stop(self) -> None:
-        """Answer all that wait, and end."""
+        """Wake all waiting clients, and stop polling."""
         self._stopped = True
         self._wake()
         if self._task is not None:

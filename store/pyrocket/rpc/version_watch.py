@@ -1,4 +1,4 @@
-"""The version of a remote store, kept fresh in the background: asking for it takes no call."""
+"""Follows the version of a remote store in the background, so that reading it makes no call."""
 
 import threading
 from collections.abc import Hashable
@@ -11,7 +11,7 @@ _FOREVER_S = float("inf")
 
 
 class VersionWatch:
-    """Follows the versions that a broker streams, from the first question on."""
+    """Follows the versions that a broker streams, from the first call of `version` on."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -22,9 +22,9 @@ class VersionWatch:
         self._closed = False
 
     def version(self) -> Hashable:
-        """Return the newest version; a new one for each question while the broker is unreachable.
+        """Return the newest version; a new value for each call while the broker is unreachable.
 
-        So a caller that sees a change asks the broker, and gets the error.
+        A caller that detects a change then calls the broker, and gets the error.
         """
         with self._changed:
             if self._thread is None:
@@ -37,11 +37,14 @@ class VersionWatch:
 
     @property
     def session(self) -> object | None:
-        """The stream that is followed: while it is the same, so is the broker. None without one."""
+        """An object that identifies the current stream; None while there is no stream.
+
+        A restart of the broker changes it.
+        """
         return self._stream
 
     def close(self) -> None:
-        """End with the next version, or with the connection."""
+        """Stop at the next version, or when the connection is closed."""
         self._closed = True
 
     def _follow(self) -> None:
@@ -60,7 +63,7 @@ class VersionWatch:
                         return
                     pauses = Pauses(_FOREVER_S)
             except (PyrocketError, ValueError):
-                # A ValueError: the connection has been closed here.
+                # ValueError: this process has closed the connection.
                 pass
             finally:
                 self._stream = None

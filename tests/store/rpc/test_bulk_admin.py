@@ -1,4 +1,4 @@
-"""What is administered over the wire is what `Store.topics`, `Store.groups` and `Store` do."""
+"""Remote administration has the results of `Store.topics`, `Store.groups` and `Store`."""
 
 import os
 
@@ -48,7 +48,7 @@ def test_topics(place):
     ):
         with pytest.raises(error):
             wrong()
-    # A repeat of a call whose reply was lost.
+    # A call is repeated after a lost reply.
     admin._client.call("DeleteTopic", name="orders")
 
 

@@ -1,4 +1,4 @@
-"""What is appended over the wire is what the store would have appended itself."""
+"""Remote appends write the same messages as local ones."""
 
 import itertools
 import os
@@ -110,13 +110,13 @@ def test_an_append_equals_a_local_one(place, tmp_path):
     assert sink.store_id == store.uuid
 
 
-def test_verify_finds_the_indexes_that_the_log_would_have(place):
+def test_verify_finds_no_fault_after_a_remote_append(place):
     store, sink = place
     sink.append(rows())
     assert set(verify(store.path).counts) <= {"NOT_CLOSED"}
 
 
-def test_bad_rows_are_refused_here_and_bad_records_there(place):
+def test_the_client_rejects_invalid_rows_and_the_broker_invalid_records(place):
     store, sink = place
     sink.append(rows())
     end = store.position().published
@@ -134,7 +134,7 @@ def test_no_rows_append_nothing(place):
     assert (result.rows, result.bytes) == (0, 0)
 
 
-def test_a_missing_topic_is_created_only_if_the_writer_wants_that(place):
+def test_a_missing_topic_is_created_only_with_auto_create_topics(place):
     store, sink = place
     strict = RemoteSink(sink._client, StoreConfig(auto_create_topics=False))
     batch = pa.record_batch({"body": [b"x"]})
@@ -149,7 +149,7 @@ def test_a_missing_topic_is_created_only_if_the_writer_wants_that(place):
         sink.prepare("missing", create=False)
 
 
-def test_a_topic_that_was_changed_is_routed_to_again(place):
+def test_the_route_is_reloaded_after_a_topic_has_changed(place):
     store, sink = place
     batch = pa.record_batch({"body": [b"x"] * 8})
     sink.append(batch, topic="orders")
@@ -185,7 +185,7 @@ def test_concurrent_appends_share_fsyncs(tmp_path, monkeypatch):
         assert len(flushes) <= 160 / 8
 
 
-def test_a_full_queue_answers_at_once_and_the_client_sends_again(place, monkeypatch):
+def test_a_full_append_queue_rejects_at_once_and_the_client_retries(place, monkeypatch):
     _, sink = place
     batch = pa.record_batch({"body": [b"x"]})
     sink.append(batch, topic="orders")
@@ -204,8 +204,8 @@ def test_a_full_queue_answers_at_once_and_the_client_sends_again(place, monkeypa
         sink._client.within(0.04).call("Append", topics={"orders": 4}, records=[block_of(record())])
 
 
-def test_a_client_keeps_to_the_limits_of_the_broker(tmp_path):
-    """Rows are refused before they are sent, with the row; records of another client, too."""
+def test_the_client_enforces_the_limits_of_the_broker(tmp_path):
+    """The error names the row, before it is sent. The broker also rejects such records."""
     hour = 3_600_000
     config = StoreConfig(max_message_bytes=1000, timer_max_delay_ms=hour)
     bodies = pa.record_batch({"body": [b"x" * 1000, b"y" * 1001]})
@@ -242,7 +242,7 @@ def append_on(sink, messages):
 HEAD = message_class("pyrocket.v1.AppendRequest")(topics={"orders": 4}).SerializeToString()
 
 
-def test_blocks_without_the_end_of_their_request_are_not_appended(place):
+def test_a_request_without_its_end_appends_nothing(place):
     store, sink = place
     sink.prepare("orders")
     end = store.position().published
@@ -255,7 +255,7 @@ def test_blocks_without_the_end_of_their_request_are_not_appended(place):
     assert store.position().published > end
 
 
-def test_an_error_in_any_block_appends_none(place):
+def test_an_error_in_any_block_appends_nothing(place):
     store, sink = place
     sink.prepare("orders")
     end = store.position().published
@@ -266,7 +266,7 @@ def test_an_error_in_any_block_appends_none(place):
     assert store.position().published == end
 
 
-def test_rows_that_cannot_be_encoded_append_none_of_those_before(place, monkeypatch):
+def test_an_encoding_error_in_a_row_appends_nothing(place, monkeypatch):
     store, sink = place
     sink.prepare("orders")
     monkeypatch.setattr(remote_sink, "BLOCK_BYTES", 1000)
@@ -280,7 +280,7 @@ def test_rows_that_cannot_be_encoded_append_none_of_those_before(place, monkeypa
     assert sink.append(pa.RecordBatch.from_pylist([good] * 9)).rows == 9
 
 
-def test_a_sender_that_stops_is_disconnected_and_one_with_too_much_refused(tmp_path):
+def test_a_stalled_sender_is_disconnected_and_too_many_bytes_are_rejected(tmp_path):
     opened = Store.open(tmp_path / "store", create=True)
     opened.topics.create("orders")
     with opened as store, served(store, stream_stalled=0.2, connection_bytes=10_000) as address:

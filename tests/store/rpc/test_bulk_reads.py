@@ -1,4 +1,4 @@
-"""What a client reads over the wire is what the store has."""
+"""Remote reads return what local reads of the store return."""
 
 import threading
 import time
@@ -91,13 +91,13 @@ def local(store, wanted, **arguments):
     return pa.Table.from_batches(batches)
 
 
-def test_ranges_arrive_as_the_store_has_them(place):
+def test_remote_slices_equal_a_local_scan(place):
     store, client = place
     wanted = ranges(client)
     assert read(client, wanted).to_pylist() == local(store, wanted).to_pylist()
 
 
-def test_small_ranges_arrive_as_one_slice_in_the_order_asked_for(place):
+def test_a_joined_slice_has_the_requested_order(place):
     store, client = place
     wanted = [QueueRange(each.queue, 5, 8) for each in reversed(ranges(client))]
     joined = RemoteSource(client).joined_slice(wanted)
@@ -105,7 +105,7 @@ def test_small_ranges_arrive_as_one_slice_in_the_order_asked_for(place):
     assert rows.to_pylist() == local(store, wanted).to_pylist()
 
 
-def test_small_ranges_without_a_wanted_message_are_an_empty_slice(place):
+def test_a_joined_slice_without_matching_messages_is_empty(place):
     _, client = place
     wanted = [QueueRange(each.queue, 5, 8) for each in ranges(client)]
     tally, where = ScanTally(), MessageFilter.parse(tags="neither")
@@ -114,7 +114,7 @@ def test_small_ranges_without_a_wanted_message_are_an_empty_slice(place):
     assert tally == ScanTally(entries=9)
 
 
-def test_a_filter_is_applied_by_the_broker_and_the_counts_are_those_of_a_local_read(place):
+def test_a_remote_filter_has_the_rows_and_counts_of_a_local_one(place):
     store, client = place
     where = MessageFilter.parse(tags="odd")
     wanted, tally, counted = ranges(client), ScanTally(), ScanTally()
@@ -125,14 +125,14 @@ def test_a_filter_is_applied_by_the_broker_and_the_counts_are_those_of_a_local_r
     assert tally == counted
 
 
-def test_blocks_hold_no_byte_of_other_topics(place):
+def test_blocks_contain_no_bytes_of_other_topics(place):
     _, client = place
     for each in ranges(client):
         for block in client.stream("Slices", ranges=[each]):
             assert b"secrets" not in block
 
 
-def test_a_slice_of_small_ranges_is_asked_for_again_when_the_connection_is_lost(place, monkeypatch):
+def test_a_joined_slice_is_requested_again_after_a_lost_connection(place, monkeypatch):
     source = RemoteSource(place[1])
     lost, stream = [1], Client.stream
 
@@ -148,7 +148,7 @@ def test_a_slice_of_small_ranges_is_asked_for_again_when_the_connection_is_lost(
     assert not lost
 
 
-def test_an_error_is_the_class_that_a_store_raises(place):
+def test_a_remote_error_has_the_class_of_the_local_one(place):
     _, client = place
     with pytest.raises(TopicNotFoundError, match="orders") as caught:
         bounds(client, "order")
@@ -166,14 +166,14 @@ def test_a_scan_that_selects_nothing_reports_its_progress(place, monkeypatch):
     assert sum(counted) == each.rows
 
 
-def test_a_range_without_an_end_is_refused_where_the_queue_ends(place):
+def test_a_range_beyond_the_end_of_the_queue_is_rejected(place):
     _, client = place
     each = ranges(client)[0]
     with pytest.raises(OffsetOutOfRangeError):
         read(client, [QueueRange(each.queue, each.start, 2**62)])
 
 
-def test_an_error_with_a_long_text_arrives_shortened(tmp_path):
+def test_a_long_error_text_is_shortened(tmp_path):
     store = Store.open(tmp_path, create=True)
     for number in range(300):
         store.groups.create(f"group-{number:0100}")
@@ -182,9 +182,7 @@ def test_an_error_with_a_long_text_arrives_shortened(tmp_path):
     assert caught.value.remedy.endswith("…")
 
 
-def test_a_stream_that_is_cancelled_while_it_reads_is_closed_without_an_error(
-    tmp_path, monkeypatch, caplog
-):
+def test_cancelling_a_stream_during_a_read_logs_no_error(tmp_path, monkeypatch, caplog):
     reading, closed = threading.Event(), threading.Event()
 
     def slow(*_, **__):
@@ -213,7 +211,7 @@ def test_a_stream_that_is_cancelled_while_it_reads_is_closed_without_an_error(
     assert "unexpectedly" not in caplog.text
 
 
-def test_a_broker_that_is_not_there_is_named(free_port):
+def test_the_error_names_an_unreachable_broker(free_port):
     client = Client(Connection(f"127.0.0.1:{free_port}"), Timeouts(total=0.5))
     with pytest.raises(TransportError, match=f"127.0.0.1:{free_port}") as caught:
         client.call("Topics")
@@ -230,7 +228,7 @@ def free_port():
 
 
 @pytest.mark.parametrize("cut", [0, 5, 31, 40, -1])
-def test_bytes_that_are_no_block_are_refused(place, cut):
+def test_malformed_blocks_are_rejected(place, cut):
     _, client = place
     block = next(iter(client.stream("Slices", ranges=ranges(client))))
     with pytest.raises(UnsupportedError) as caught:
@@ -238,13 +236,13 @@ def test_bytes_that_are_no_block_are_refused(place, cut):
     assert caught.value.code == "PROTOCOL_BROKEN"
 
 
-def test_a_block_without_records_carries_counts():
+def test_a_block_without_records_has_counts():
     block = decode_block(encode_block(None, entries=7, records=3), [MessageQueue("t", "b", 0)], 1)
     assert (block.entries, block.records, block.part) == (7, 3, None)
 
 
 @pytest.mark.parametrize("view", ["commitlog", "topics", "groups", "scheduled"])
-def test_views_arrive_as_the_store_has_them(place, view):
+def test_remote_views_equal_local_ones(place, view):
     store, client = place
     parts = value(client.call("PlanView", view=view), list[Part])
     expected = store.views.pending("scheduled") if view == "scheduled" else store.views.plan(view)
@@ -263,8 +261,8 @@ def test_views_arrive_as_the_store_has_them(place, view):
 
 @pytest.mark.parametrize("after", [0, 1])
 @pytest.mark.parametrize("view", ["commitlog", "topics"])
-def test_the_read_of_a_view_goes_on_where_the_connection_was_lost(place, monkeypatch, view, after):
-    """Every stream is cut after some batches, until one has brought all."""
+def test_the_read_of_a_view_resumes_after_a_lost_connection(place, monkeypatch, view, after):
+    """Five streams lose their connection after `after` batches; the next one completes."""
     store, client = place
     monkeypatch.setattr("pyrocket.rpc.client._FIRST_PAUSE_S", 0.001)
     source, stream, cuts = RemoteSource(client), Client.stream, [5]
@@ -284,8 +282,8 @@ def test_the_read_of_a_view_goes_on_where_the_connection_was_lost(place, monkeyp
     assert cuts[0] < 5 or view == "topics"
 
 
-def test_a_request_that_names_too_many_values_is_refused(place):
-    """As Python values they would take many times the bytes of the request."""
+def test_a_request_with_too_many_values_is_rejected(place):
+    """As Python values they would take many times the memory of the request."""
     with pytest.raises(InvalidInputError) as caught:
         place[1].call("Retired", topics=["t"] * 200_001)
     assert caught.value.code == "REQUEST_TOO_LONG"
@@ -295,7 +293,7 @@ def test_a_request_that_names_too_many_values_is_refused(place):
     assert caught.value.code == "REQUEST_TOO_LONG"
 
 
-def test_a_field_that_the_message_does_not_have_is_refused():
+def test_an_unknown_field_is_rejected():
     from pyrocket.rpc.descriptors import message_class
 
     with pytest.raises(KeyError):

@@ -1,4 +1,4 @@
-"""Batches are staged at a broker and published once, whatever is repeated, lost or cut off."""
+"""Batches are staged at a broker and published exactly once, despite repeated and lost calls."""
 
 import itertools
 import os
@@ -73,7 +73,7 @@ def files(store):
     ]
 
 
-def test_a_published_batch_is_what_a_local_one_would_be(store, sink, tmp_path):
+def test_a_batch_published_remotely_equals_a_local_one(store, sink, tmp_path):
     parts = [staged(sink, partition=0), staged(sink, first=100, partition=1)]
     assert "orders" not in store.topics.all()
     published = sink.publish(BATCH, parts)
@@ -118,10 +118,10 @@ def test_an_older_run_is_fenced(store, sink):
         (0, "other", "SINK_BATCH_DIFFERS"),
     ],
 )
-def test_a_batch_published_under_the_identity_of_another_query_is_no_silent_loss(
+def test_a_batch_published_with_the_identity_of_another_query_fails_that_query(
     store, sink, number, run, code
 ):
-    """Identities have one namespace, as `store/BROKER.md` says: the query that has it fails."""
+    """All users share one namespace of identities; see `store/BROKER.md`."""
     foreign = replace(BATCH, batch=number, run=run)
     part = staged(sink, foreign, first=1000, topic="elsewhere")
     sink.publish(foreign, [part], on_gap="accept")
@@ -131,7 +131,7 @@ def test_a_batch_published_under_the_identity_of_another_query_is_no_silent_loss
     assert "orders" not in store.topics.all()
 
 
-def test_an_empty_batch_is_noted(store, sink):
+def test_an_empty_batch_is_recorded(store, sink):
     with sink.stage(BATCH, partition=0, attempt=0) as stager:
         stager.leave_out(3)
         nothing = stager.finish()
@@ -145,7 +145,7 @@ def test_an_empty_batch_is_noted(store, sink):
 
 
 class Lost(grpc.RpcError):
-    """The error of a call whose connection was cut."""
+    """The error of a call whose connection was lost."""
 
     def __init__(self, code=grpc.StatusCode.UNAVAILABLE):
         self._code = code
@@ -161,7 +161,7 @@ class Lost(grpc.RpcError):
 
 
 class Cut:
-    """A channel that loses every other call, before or after the broker has answered it."""
+    """A channel that loses every second call, before or after the broker executes it."""
 
     def __init__(self, channel, *, after):
         self.channel, self.after, self.count = channel, after, itertools.count(1)
@@ -186,7 +186,7 @@ class Cut:
         def cut(request, timeout, metadata):
             lost = next(self.count) % 2 == 0
             if lost and not self.after:
-                raise Lost(grpc.StatusCode.CANCELLED)  # As a broker that stops does.
+                raise Lost(grpc.StatusCode.CANCELLED)  # As a broker does during shutdown.
             reply = call(request, timeout=timeout, metadata=metadata)
             if lost:
                 raise Lost
@@ -196,7 +196,7 @@ class Cut:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_lost_calls_and_replies_change_nothing(store, sink, monkeypatch, after):
+def test_lost_calls_and_replies_neither_lose_nor_duplicate_rows(store, sink, monkeypatch, after):
     channel = Cut(sink._client.connection.channel, after=after)
     monkeypatch.setattr(Connection, "channel", channel)
     monkeypatch.setattr("pyrocket.rpc.client._FIRST_PAUSE_S", 0.001)
@@ -213,7 +213,7 @@ def test_lost_calls_and_replies_change_nothing(store, sink, monkeypatch, after):
     assert bodies(store, "once") == sorted([*range(1000, 1050)] * 2)
 
 
-def test_rows_whose_reply_was_lost_are_there_twice_with_the_same_ids(store, sink, monkeypatch):
+def test_rows_are_duplicated_with_the_same_ids_after_a_lost_reply(store, sink, monkeypatch):
     sink.prepare("orders")
     sink.append(rows(count=1), topic="orders")
     channel = Cut(sink._client.connection.channel, after=True)
@@ -229,7 +229,7 @@ def test_rows_whose_reply_was_lost_are_there_twice_with_the_same_ids(store, sink
     assert max(map(len, ids.values())) == 2
 
 
-def test_a_broker_that_creates_no_topics_says_so(tmp_path):
+def test_a_broker_without_auto_create_topics_reports_missing_topics(tmp_path):
     config = StoreConfig(auto_create_topics=False)
     path = tmp_path / "strict"
     with Store.open(path, create=True, config=config) as store, served(store) as address:
@@ -244,7 +244,7 @@ def test_a_broker_that_creates_no_topics_says_so(tmp_path):
         sink.close()
 
 
-def test_an_upload_goes_on_at_a_restarted_broker(tmp_path, monkeypatch):
+def test_an_upload_resumes_after_a_restart_of_the_broker(tmp_path, monkeypatch):
     monkeypatch.setattr("pyrocket.services.sink.staged_file.SEGMENT_BYTES", 10_000)
     with Store.open(tmp_path / "store", create=True) as store, served(store) as address:
         client = Client(Connection(address), Timeouts(total=20))
@@ -287,7 +287,7 @@ def test_blocks_are_written_once_and_in_order(store, sink, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["", "x", "free/x", "../x", "a" * 32 + "/../" + "0" * 20])
-def test_no_other_file_can_be_named(store, sink, name):
+def test_names_outside_the_staging_area_are_rejected(store, sink, name):
     part = staged(sink)
     block = {"topics": {}, "records": []}
     bad = type(part)(**{**vars(part), "name": name or "/"})
@@ -313,7 +313,7 @@ def test_no_other_file_can_be_named(store, sink, name):
         {"file_bytes": 100},
     ],
 )
-def test_a_batch_that_claims_other_rows_than_were_staged_is_refused(store, sink, change):
+def test_a_batch_that_differs_from_the_staged_rows_is_rejected(store, sink, change):
     part = staged(sink)
     with pytest.raises((SinkError, TopicNotFoundError)):
         sink.publish(BATCH, [type(part)(**{**vars(part), **change})])
@@ -322,7 +322,7 @@ def test_a_batch_that_claims_other_rows_than_were_staged_is_refused(store, sink,
     assert bodies(store) == [*range(100)]
 
 
-def test_an_index_inside_a_message_is_not_taken_for_that_of_the_file(store, sink):
+def test_a_forged_index_inside_a_message_is_rejected(store, sink):
     store.topics.create("secret")
     (block,) = _Journal(path_of(store, staged_message(sink, b"")).with_suffix(".uploaded")).entries
     forged, checksum = encode_index([replace(block, topic="secret")])
@@ -335,7 +335,7 @@ def test_an_index_inside_a_message_is_not_taken_for_that_of_the_file(store, sink
     assert "differs from the completed upload" in caught.value.message
 
 
-def test_a_published_batch_leaves_the_files_of_other_queries_alone(store, sink):
+def test_publishing_rejects_the_files_of_other_queries(store, sink):
     other = SinkBatch(identity="mine", target="orders", batch=0)
     victims, mine = staged(sink), staged(sink, replace(BATCH, batch=5))
     with pytest.raises(SinkError) as caught:
@@ -344,7 +344,7 @@ def test_a_published_batch_leaves_the_files_of_other_queries_alone(store, sink):
     sink.publish(BATCH, [victims])
 
 
-def test_a_completed_file_takes_no_more_blocks(store, sink):
+def test_a_block_for_a_completed_file_is_rejected(store, sink):
     part = staged(sink)
     blocks = len(_Journal(path_of(store, part).with_suffix(".uploaded")).blocks)
     with pytest.raises(SinkError) as caught:
@@ -362,7 +362,7 @@ def staged_message(sink, body):
         return stager.finish()
 
 
-def test_a_refused_block_stops_the_upload(store, sink):
+def test_a_malformed_block_is_rejected(store, sink):
     part = staged(sink)
     with pytest.raises(MessageError):
         sink._client.call("Stage", name=part.name, number=0, topics={"orders": 4}, records=[b"x"])
@@ -383,7 +383,7 @@ def test_an_abandoned_upload_is_deleted(store, sink):
         sink.publish(BATCH, [part])
 
 
-def test_staged_files_that_were_deleted_are_missed(store, sink):
+def test_deleting_staged_files_during_an_upload_is_detected(store, sink):
     with sink.stage(BATCH, partition=0, attempt=0) as stager:
         stager.append(rows(count=100), topic="orders")
         stager._file._wait()
@@ -394,7 +394,7 @@ def test_staged_files_that_were_deleted_are_missed(store, sink):
     assert caught.value.code == "UPLOAD_LOST"
 
 
-def test_staged_rows_are_bounded(store, sink):
+def test_the_size_of_staged_rows_is_limited(store, sink):
     store.sink.receiver.limit_staging(20_000)
     with pytest.raises(StoreUnavailableError) as caught:
         staged(sink, times=20)
@@ -402,7 +402,7 @@ def test_staged_rows_are_bounded(store, sink):
     assert not files(store)
 
 
-def test_a_missing_topic_is_an_error_if_the_writer_says_so(store, sink):
+def test_a_missing_topic_is_an_error_without_auto_create_topics(store, sink):
     strict = RemoteSink(sink._client, StoreConfig(auto_create_topics=False))
     with pytest.raises(TopicNotFoundError):
         staged(strict)
@@ -413,7 +413,7 @@ def test_a_missing_topic_is_an_error_if_the_writer_says_so(store, sink):
     assert len(bodies(store)) == 100
 
 
-def test_delayed_rows_are_staged_and_large_appends_too(store, sink, monkeypatch):
+def test_delayed_rows_and_large_appends_are_staged(store, sink, monkeypatch):
     delayed = rows(delayLevel=pa.array([row % 3 for row in range(50)], pa.int32()))
     with sink.stage(BATCH, partition=0, attempt=0) as stager:
         stager.append(delayed, topic="orders")
@@ -436,7 +436,7 @@ def test_a_store_with_checksums_of_whole_records_publishes(tmp_path):
         sink.close()
 
 
-def test_a_broker_that_is_gone_is_named(tmp_path):
+def test_the_error_names_a_stopped_broker(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store, served(store) as address:
         sink = RemoteSink(Client(Connection(address)))
     with pytest.raises(TransportError, match=address):

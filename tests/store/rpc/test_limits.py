@@ -1,4 +1,4 @@
-"""The bounds of a broker hold: bytes, waiting clients, readers that stop, the event loop."""
+"""A broker enforces its limits: memory, waiting clients, stalled streams, size of requests."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ def client_of(address, **timeouts):
     return Client(Connection(address), Timeouts(**timeouts))
 
 
-def test_a_request_that_finds_no_room_is_refused_and_a_reply_waits_for_it():
+def test_requests_over_the_limit_are_rejected_and_replies_wait():
     async def check():
         budget = Budget(100, 150)
         async with budget.hold("a", 80):
@@ -55,7 +55,7 @@ def test_a_request_that_finds_no_room_is_refused_and_a_reply_waits_for_it():
     asyncio.run(check())
 
 
-def test_the_loop_watch_counts_callbacks_that_hold_the_loop():
+def test_the_loop_watch_counts_callbacks_that_block_the_loop():
     watch = LoopWatch()
     loop = asyncio.SelectorEventLoop(watch)
     loop.run_until_complete(asyncio.sleep(0.05))
@@ -67,7 +67,7 @@ def test_the_loop_watch_counts_callbacks_that_hold_the_loop():
     assert watch.longest_s > 0.04
 
 
-def test_more_waiting_clients_than_may_are_refused(store):
+def test_too_many_waiting_clients_are_rejected(store):
     with served(store, parked_polls=1) as address:
         client = client_of(address)
         first = client.stream("Watch")
@@ -78,7 +78,7 @@ def test_more_waiting_clients_than_may_are_refused(store):
         client.close()
 
 
-def test_a_reader_that_stops_is_disconnected(store):
+def test_the_stream_of_a_client_that_stops_reading_is_cancelled(store):
     body = pa.array([os.urandom(1_000_000)] * 30, pa.binary())
     store.append_batch(pa.record_batch({"body": body}), topic="orders")
     with served(store, stream_stalled=0.3) as address:
@@ -93,7 +93,7 @@ def test_a_reader_that_stops_is_disconnected(store):
         client.close()
 
 
-def test_a_reply_that_finds_no_room_ends_its_stream_after_a_while(store, monkeypatch):
+def test_a_stream_whose_reply_waits_too_long_for_memory_is_cancelled(store, monkeypatch):
     store.append(Message(topic="orders", body=b"1"))
     monkeypatch.setattr(Budget, "wait", lambda *_: Full())
     with served(store, stream_stalled=0.2) as address:
@@ -110,7 +110,7 @@ class Full:
         pass
 
 
-def test_a_request_longer_than_may_be_is_refused(store):
+def test_a_request_over_the_size_limit_is_rejected(store):
     with served(store, request_bytes=100_000) as address:
         client = client_of(address, total=1)
         with pytest.raises(TransportError, match="RESOURCE_EXHAUSTED"):
@@ -118,7 +118,7 @@ def test_a_request_longer_than_may_be_is_refused(store):
         client.close()
 
 
-def test_the_drain_lets_a_stream_end(store):
+def test_a_running_stream_completes_during_shutdown(store):
     store.append(Message(topic="orders", body=b"1"))
     wanted = [QueueRange(MessageQueue("orders", "broker-a", 0), 0, 1)]
     with served(store) as address:
@@ -129,7 +129,7 @@ def test_the_drain_lets_a_stream_end(store):
     client.close()
 
 
-def test_malformed_requests_get_a_code_and_the_broker_goes_on(store):
+def test_malformed_requests_get_a_code_and_the_broker_survives(store):
     chance, codes = random.Random(7), {}
     with served(store) as address, grpc.insecure_channel(address) as channel:
         names = [method.name for method in service("pyrocket.v1.Broker").methods]
@@ -148,7 +148,7 @@ def test_malformed_requests_get_a_code_and_the_broker_goes_on(store):
     assert grpc.StatusCode.UNKNOWN not in codes, codes
 
 
-def test_callbacks_do_not_hold_the_loop_while_fsyncs_are_slow(store, monkeypatch):
+def test_slow_fsyncs_do_not_block_the_event_loop(store, monkeypatch):
     real = io.sync
 
     def slow(descriptor):

@@ -1,4 +1,4 @@
-"""A broker under load: its event loop is never held, and its memory stays within the bounds."""
+"""A broker under load: its event loop is never blocked, and its memory stays within the limits."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def rows(count, body_bytes):
 
 
 class Load:
-    """Clients that append, stage, read and ask in threads of their own until the block ends."""
+    """Clients that append, stage, read and query in their own threads until the block ends."""
 
     def __init__(self, address, batch, appenders=2, readers=2):
         self._address, self._batch = address, batch
@@ -83,7 +83,7 @@ class Load:
         source = RemoteSource(client)
         bounds = source.bounds(["load"])
         ranges = [QueueRange(queue, has.minimum, has.maximum) for queue, has in bounds.items()]
-        with suppress(OffsetOutOfRangeError):  # They have been cleaned away.
+        with suppress(OffsetOutOfRangeError):  # Cleaning has deleted the messages.
             for _ in source.slices(ranges):
                 if self._stopped.is_set():
                     break
@@ -95,7 +95,7 @@ class Load:
 
 @contextmanager
 def watched(path, seconds, *arguments):
-    """Run a broker whose loop is watched; the value is its process and what the store says."""
+    """Run a broker whose event loop is measured; yield its process and its `RunningBroker`."""
     command = [sys.executable, "-m", "support.watched_broker", str(seconds), str(path)]
     tests = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join([os.environ["PYTHONPATH"], tests])
@@ -116,10 +116,11 @@ def watched(path, seconds, *arguments):
         yield process, found
 
 
-def test_no_callback_holds_the_event_loop(tmp_path):
-    """Not under load, nor while files are cleaned away and each fsync takes a second.
+def test_no_callback_blocks_the_event_loop(tmp_path):
+    """Not under load, and not while files are deleted and each fsync takes a second.
 
-    Other processes may hold up a callback; so its CPU time counts, and waits as long as an fsync.
+    Other processes may delay a callback. Therefore its CPU time is measured, and its elapsed time
+    only has to stay below the duration of an fsync.
     """
     with watched(tmp_path / "store", 0, "--log-file-bytes", "4MiB") as (process, found):
         client = Client(Connection(found.listen[0]))
@@ -127,7 +128,7 @@ def test_no_callback_holds_the_event_loop(tmp_path):
         RemoteSink(client).append(rows(2000, 4000), topic="load")
         client.close()
         process.kill()
-    # The next one recovers the store.
+    # The next broker recovers the store.
     with watched(tmp_path / "store", 1, "--flush", "sync") as (process, found):
         client = Client(Connection(found.listen[0]))
         client.call("Topics")
@@ -158,8 +159,8 @@ def metric(found, name):
 
 @pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc for the memory of a process")
-def test_memory_stays_within_the_bounds(tmp_path):
-    """Readers that stop reading hold one block each, beside appends and reads."""
+def test_memory_stays_within_the_limits(tmp_path):
+    """Twenty clients that stopped reading hold one block each, while others append and read."""
     bound = 64
     arguments = ["--metrics", "127.0.0.1:0", "--total-bytes", f"{bound}MiB"]
     with running(tmp_path / "store", *arguments) as (process, found):

@@ -1,4 +1,4 @@
-"""Requests that no client of ours sends: each gets a named code, and the server lives."""
+"""Malformed requests: each is answered with an error code, and the server keeps running."""
 
 import os
 import random
@@ -37,7 +37,7 @@ def channel(tmp_path_factory):
 
 
 def request_of(method, rng):
-    """A request with plausible fields, some bytes of which are changed, cut or added."""
+    """Return a plausible request with some bytes changed, removed or inserted."""
     fields = VALID.get(method.name, {})
     data = bytearray(message_class(method.input_type.full_name)(**fields).SerializeToString())
     for _ in range(rng.randrange(4)):
@@ -47,7 +47,7 @@ def request_of(method, rng):
 
 
 def outcome(channel, method, data):
-    """None for an answer, or the status."""
+    """Make a call; return its error, or None if it was answered."""
     path = f"/pyrocket.v1.Broker/{method.name}"
     try:
         if method.client_streaming:
@@ -62,7 +62,7 @@ def outcome(channel, method, data):
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.heavy)])
-def test_a_malformed_request_is_answered_with_a_named_code(channel, count):
+def test_a_malformed_request_is_answered_with_an_error_code(channel, count):
     rng = random.Random(7)
     for method in CALLS:
         for _ in range(count):
@@ -75,7 +75,7 @@ def test_a_malformed_request_is_answered_with_a_named_code(channel, count):
             assert b"BROKER_FAILED" not in known[METADATA_KEY], (method.name, data, error)
 
 
-def test_a_request_that_is_no_message_is_named(channel):
+def test_a_request_that_is_not_a_protobuf_message_is_rejected(channel):
     error = outcome(channel, service("pyrocket.v1.Broker").methods_by_name["Bounds"], b"\xff" * 9)
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert "REQUEST_MALFORMED" in error.details()
@@ -91,8 +91,8 @@ def footprint(process):
 
 @pytest.mark.heavy
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
-def test_malformed_requests_leave_nothing_behind(tmp_path):
-    """10,000 of them, after 2,000 that fill caches and pools."""
+def test_malformed_requests_leak_no_resources(tmp_path):
+    """10,000 malformed requests, after 2,000 that fill caches and pools."""
     rng = random.Random(8)
     with running(tmp_path / "store") as (process, found):
         connection = Connection(found.listen[0])

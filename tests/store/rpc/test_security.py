@@ -1,4 +1,4 @@
-"""Every call, with no, bad, foreign and good credentials; TLS; several addresses."""
+"""Every call with missing, wrong, insufficient and sufficient credentials; TLS; addresses."""
 
 import logging
 
@@ -168,7 +168,7 @@ def place(serving):
 
 @pytest.fixture
 def address(serving):
-    """The broker's address; the matrix may have deleted what its tests need."""
+    """The broker's address, with the topics that the test of all calls may have deleted."""
     root = Client(Connection(serving[1], CALLERS["an administrator"]))
     for topic in ("orders", "others"):
         root.call("Prepare", topic=topic, create=True)
@@ -198,14 +198,14 @@ def expected(name, caller):
     return None
 
 
-def test_each_call_is_in_the_table_of_rights_and_in_this_matrix():
+def test_the_table_of_rights_and_this_matrix_have_every_call():
     ours = {name for name in NEEDS if name not in set(ROCKETMQ)}
     assert set(NAMES) == ours == set(ARGUMENTS)
 
 
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_call_is_answered_only_to_those_who_have_the_right(place, name, caller):
+def test_a_call_is_answered_only_if_its_user_has_the_right(place, name, caller):
     found, wanted = status(place, name, CALLERS[caller].metadata()), expected(name, caller)
     refused = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
     if wanted is None:
@@ -224,7 +224,7 @@ def test_a_user_sees_the_topics_that_it_has_rights_on(address):
     assert topics("an administrator") >= {"orders", "others"}
 
 
-def test_a_topic_is_created_by_an_administrator_of_it_only(address):
+def test_creating_a_topic_requires_admin_on_it(address):
     owner = Client(Connection(address, CALLERS["a user with the right"]))
     owner.call("Prepare", topic="orders", create=True)
     stranger = Client(Connection(address, CALLERS["a user of other topics"]))
@@ -237,13 +237,13 @@ def test_a_topic_is_created_by_an_administrator_of_it_only(address):
 
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "%RETRY%others"])
-def test_system_topics_and_retries_of_other_groups_are_closed(address, topic):
+def test_system_topics_and_retry_topics_of_other_groups_are_refused(address, topic):
     client = Client(Connection(address, CALLERS["a user with the right"]))
     with pytest.raises(StorePermissionError):
         client.call("QueueBounds", queues=[MessageQueue(topic, "broker-a", 0)])
 
 
-def test_a_batch_without_rows_is_noted_only_for_users_who_publish(address):
+def test_a_batch_without_rows_requires_the_right_to_publish(address):
     batch = SinkBatch(identity="of another", target="orders", batch=9, run="r")
     asked = {"batch": batch, "staged": [], "on_difference": "fail", "on_gap": "accept"}
     reader = Credentials(access_key="reader", secret_key="the reader's secret")
@@ -252,7 +252,7 @@ def test_a_batch_without_rows_is_noted_only_for_users_who_publish(address):
     Client(Connection(address, CALLERS["a user with the right"])).call("Publish", **asked)
 
 
-def test_wrong_credentials_are_not_repeated(address):
+def test_a_call_with_wrong_credentials_is_not_repeated(address):
     client = Client(Connection(address, CALLERS["a wrong secret"]), Timeouts(total=60))
     with pytest.raises(NotAuthenticatedError):
         client.call("Topics")
@@ -268,7 +268,7 @@ def test_a_malformed_request_is_refused_by_name(place):
         assert "REQUEST_MALFORMED" in caught.value.details()
 
 
-def test_the_signature_is_that_of_rocketmqs_clients():
+def test_the_signature_of_rocketmq_clients_is_parsed():
     date, secret = "20220101T000000Z", "secret"
     import hmac
 
@@ -312,7 +312,7 @@ def test_a_replaced_certificate_is_used_by_new_connections(tmp_path, monkeypatch
         first.close()
 
 
-def test_the_first_address_that_works_is_kept(tmp_path):
+def test_the_first_working_address_is_used(tmp_path):
     store = Store.open(tmp_path / "store", create=True)
     with served(store) as address:
         connection = Connection(["127.0.0.1:1", "127.0.0.1:2", address])
@@ -322,7 +322,7 @@ def test_the_first_address_that_works_is_kept(tmp_path):
         client.close()
 
 
-def test_calls_of_other_threads_may_end_on_the_channel_before():
+def test_calls_of_other_threads_can_complete_on_the_previous_channel():
     connection = Connection(["127.0.0.1:1", "127.0.0.1:2"])
     before = connection.channel
     assert connection.try_next(before)
@@ -330,7 +330,7 @@ def test_calls_of_other_threads_may_end_on_the_channel_before():
         before.unary_unary("/pyrocket.v1.Broker/Hello")(b"", timeout=0.2)
 
 
-def test_a_first_call_that_does_not_fit_is_refused(tmp_path, monkeypatch, caplog):
+def test_an_incompatible_first_reply_is_rejected(tmp_path, monkeypatch, caplog):
     from pyrocket.rpc import connection as module
 
     stores = [Store.open(tmp_path / name, create=True) for name in "ab"]
@@ -353,13 +353,13 @@ def test_a_first_call_that_does_not_fit_is_refused(tmp_path, monkeypatch, caplog
         assert first in caught.value.message
 
 
-def test_an_address_that_was_never_reached_fails_soon():
+def test_the_first_connection_to_an_unreachable_address_fails_soon():
     client = Client(Connection("127.0.0.1:1"), Timeouts(total=60, first=0.3))
     with pytest.raises(PyrocketError, match=r"127\.0\.0\.1:1"):
         client.call("Topics")
 
 
-def test_an_error_suggests_no_topic_where_there_are_users(users):
+def test_errors_suggest_no_topics_if_users_are_configured(users):
     error = TopicNotFoundError("there is no topic 'x'.", remedy="Did you mean 'secrets'?")
     assert Gate(lambda: users).without_names(error).remedy == ""
     assert Gate().without_names(error).remedy == error.remedy

@@ -1,4 +1,4 @@
-"""All watchers of a broker share one look at its version, which ends with the last of them."""
+"""All watchers of a broker share one poll of its version, which stops with the last watcher."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ def version(number):
     return Version(number, number, 0, 0, False)
 
 
-def test_each_watcher_gets_each_new_version_and_an_end():
+def test_every_watcher_gets_every_new_version_until_the_feed_stops():
     now, looks = [version(1)], []
 
     def look():
@@ -39,7 +39,7 @@ def test_each_watcher_gets_each_new_version_and_an_end():
     asyncio.run(check())
 
 
-def test_an_error_of_the_look_reaches_those_who_wait():
+def test_an_error_while_polling_reaches_the_waiting_clients():
     async def check():
         answers = [version(1), version(1), OSError("gone")]
 

@@ -1,1 +1,1 @@
-"""The interfaces on the wire, and what is compiled of them."""
+"""The .proto files, and their compiled descriptors."""

@@ -1,6 +1,6 @@
 """Compiles the `.proto` files of this folder: `python -m pyrocket.rpc.proto`, after each change.
 
-Needs grpcio-tools. What it writes is committed; a test compares it.
+Needs grpcio-tools. The output is committed; a test checks that it is up to date.
 """
 
 import sys

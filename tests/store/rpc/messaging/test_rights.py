@@ -88,7 +88,7 @@ def address(tmp_path_factory):
             yield found
 
 
-def test_each_call_is_in_the_table_of_rights_and_in_this_matrix():
+def test_the_table_of_rights_and_this_matrix_have_every_call():
     names = {method.name for method in service(SERVICE).methods}
     assert names - NOT_SERVED <= set(NEEDS)
     assert {*ARGUMENTS, "Telemetry"} == names - NOT_SERVED
@@ -96,7 +96,7 @@ def test_each_call_is_in_the_table_of_rights_and_in_this_matrix():
 
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("call", ARGUMENTS)
-def test_a_call_is_answered_only_to_those_who_have_the_right(address, call, caller):
+def test_a_call_is_answered_only_if_its_user_has_the_right(address, call, caller):
     stub = Stub(address, metadata=CALLERS[caller])
     refused = stub.code(call, **ARGUMENTS[call]) == "UNAUTHORIZED"
     assert refused == (caller not in ("the owner", "an administrator"))

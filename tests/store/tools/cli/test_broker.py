@@ -115,7 +115,7 @@ def test_an_invalid_setting_is_rejected_before_the_store_is_created(tmp_path):
 def test_other_addresses_than_loopback_need_users_and_tls(tmp_path, given):
     done = run("broker", tmp_path / "store", "--listen", "0.0.0.0:8081", *given)
     assert done.exit_code == 2
-    assert done.stderr.startswith("Error [BROKER_EXPOSED]: the address 0.0.0.0:8081 is reachable")
+    assert done.stderr.startswith("Error [BROKER_EXPOSED]: the address 0.0.0.0:8081 can be reached")
     assert not (tmp_path / "store").exists()
 
 
@@ -127,7 +127,7 @@ def test_an_invalid_certificate_or_users_file_is_rejected_before_the_store_is_cr
     users.touch(0o600)
     users.write_text("[users.a]\nsecert = 'long enough'")
     for given, says in (
-        (["--tls-certificate", pem], "a certificate needs its key"),
+        (["--tls-certificate", pem], "a certificate and its key"),
         (["--tls-certificate", pem, "--tls-key", other], "are not a certificate and its key"),
         (["--tls-certificate", pem, "--tls-key", key], f"chmod 600 {key}"),
         (["--tls-certificate", tmp_path / "no", "--tls-key", other], "cannot be read"),
@@ -201,7 +201,7 @@ def test_status_metrics_health_and_json_logs(tmp_path):
     _, logs = process.communicate(timeout=60)
     lines = [json.loads(line) for line in logs.splitlines()]
     assert [line["level"] for line in lines] == ["warning", "info", "warning", "info", "info"]
-    assert lines[0]["message"] == "keys of broker.conf without effect here: brokerRole"
+    assert lines[0]["message"] == "keys of broker.conf without effect: brokerRole"
     assert lines[1]["message"].startswith(f"serving {path} at 127.0.0.1:")
     assert run("broker", "status", path).exit_code == 1
 
