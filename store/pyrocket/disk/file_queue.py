@@ -19,11 +19,10 @@ from threading import Lock
 import pyarrow as pa
 
 from pyrocket.disk import io
-from pyrocket.disk.file_sizes import check_length
 from pyrocket.disk.holes import HoleCache, data_from
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.os_errors import naming_obstacles
-from pyrocket.errors import RESTORE_FILE, PyrocketError, StoreDamagedError
+from pyrocket.errors import PyrocketError, StoreDamagedError
 
 HUGE_PAGE_BYTES = 2 * 1024 * 1024
 KEPT_BYTES = 32 * 1024 * 1024
@@ -158,23 +157,6 @@ class FileQueue:
             if self._path(start).stat().st_size:
                 return
             self.remove(start)
-
-    def check_lengths(self, remedy: str) -> None:
-        """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file has the wrong length."""
-        for start in self.starts():
-            check_length(self._path(start), self.file_bytes, remedy)
-
-    def check_whole(self) -> None:
-        """Raise StoreDamagedError if a file is missing between two others or has a wrong length."""
-        self.check_lengths(RESTORE_FILE)
-        starts = self.starts()
-        for at, start in enumerate(starts):
-            if start != starts[0] + at * self.file_bytes:
-                raise StoreDamagedError(
-                    f"{self.folder} lacks the file before {file_name(start)}.",
-                    remedy=RESTORE_FILE,
-                    code="STORE_FILE_MISSING",
-                )
 
     def start_of(self, offset: int) -> int:
         """Return the start offset of the file that contains `offset`."""

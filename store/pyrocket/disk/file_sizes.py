@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 
-from pyrocket.disk.layout import Layout, file_name, parse_file_name
-from pyrocket.errors import StoreDamagedError
+from pyrocket.disk.layout import Layout, parse_file_name
 
 Lengths = dict[int, int]
 """The files of one folder: start offsets, ascending, and lengths."""
@@ -90,32 +89,6 @@ def _faults(folders: Sequence[Lengths], size: int) -> int:
         + sum(end - start != size for start, end in pairwise(lengths))
         for lengths in folders
     )
-
-
-def check_length(path: Path, size: int, remedy: str) -> None:
-    """Raise StoreDamagedError (STORE_FILE_LENGTH) unless `path` is a file of length `size`."""
-    status = path.stat()
-    if status.st_size != size or not stat.S_ISREG(status.st_mode):
-        raise StoreDamagedError(
-            f"{path} has {status.st_size} bytes, not {size}."
-            if stat.S_ISREG(status.st_mode)
-            else f"{path} is not a file.",
-            remedy=remedy,
-            code="STORE_FILE_LENGTH",
-        )
-
-
-def check_lengths(folders: Iterable[Path], size: int, remedy: str) -> None:
-    """Raise the same error as `check_length`, but ignore empty files at the end of a folder.
-
-    Recovery deletes those.
-    """
-    for folder in folders:
-        lengths = lengths_in(folder)
-        while lengths and not lengths[start := max(lengths)]:
-            del lengths[start]
-        for start in lengths:
-            check_length(folder / file_name(start), size, remedy)
 
 
 def _files(folder: Path) -> Iterator[tuple[int, int]]:

@@ -24,12 +24,15 @@ from pathlib import Path
 
 from pyrocket.disk import io
 from pyrocket.disk.copying import Copies, SourceChangedError, telling_apart
+from pyrocket.disk.file_checks import check_files
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout, file_name, listed
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer_session import section_beside_broker
 from pyrocket.errors import (
+    REBUILD_QUEUES,
+    VERIFY_FIRST,
     InvalidInputError,
     PyrocketError,
     StoreDamagedError,
@@ -42,9 +45,8 @@ from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.missing_files import (
-    check_ends_in_log,
-    check_log_files,
-    check_queue_files,
+    RESTORE_FROM_BACKUP,
+    check_queues_end,
 )
 from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
@@ -213,14 +215,20 @@ class _Snapshot:
 
     def _check_log(self, bound: int) -> None:
         """Raise StoreDamagedError if a log file is missing: the copy would hide the loss."""
-        log = self._log.run
-        check_log_files(log, None if bound == WHOLE_LOG else bound, torn=self._is_torn(bound))
+        log, starts = self._log.run, self._log.run.starts()
+        self._check_files(log, VERIFY_FIRST, bound, None if bound == WHOLE_LOG else bound)
         if bound == WHOLE_LOG and not self._is_torn(bound):
-            for key in self._queues.on_disk():
-                check_ends_in_log(self._queues.get(*key), log)
+            end = starts[-1] + log.file_bytes if starts else 0
+            check_queues_end(log, self._queues, end, RESTORE_FROM_BACKUP)
+
+    def _check_files(self, run: FileQueue, remedy: str, bound: int, end: int | None = None) -> None:
+        check_files(run.ignoring_empty_tail() if self._is_torn(bound) else run, remedy, end=end)
 
     def _is_torn(self, bound: int) -> bool:
-        """Whether a broker is running or was killed: the ends of log and queues are unknown."""
+        """Whether a broker is running or was killed: the ends of log and queues are unknown.
+
+        Then there may be empty files at the end, which recovery deletes.
+        """
         return bound == WHOLE_LOG and self._layout.abort.exists()
 
     def _copy_tail(self, start: int, bound: int) -> None:
@@ -246,7 +254,7 @@ class _Snapshot:
     def _copy_queue(self, topic: str, queue_id: int, bound: int) -> int:
         """Copy the entries of records before `bound`; return the end offset of the queue."""
         queue = self._queues.get(topic, queue_id)
-        check_queue_files(queue, torn=self._is_torn(bound))
+        self._check_files(queue.run, REBUILD_QUEUES, bound)
         end = queue.max_offset(bound)
         source, target = queue.run.folder, self._draft.consume_queue(topic, queue_id)
         for start in queue.run.starts():

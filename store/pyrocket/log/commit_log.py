@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from pyrocket.disk.file_checks import check_files
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import file_name
-from pyrocket.errors import MessageError, StoreDamagedError
+from pyrocket.errors import RESTORE_FILE, MessageError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record import BLANK_BYTES, encode_blank
 from pyrocket.formats.sealed_ranges import Sealed, not_sealed
@@ -156,7 +157,7 @@ class CommitLog:
     def check_whole(self, end: int) -> None:
         """Raise StoreDamagedError unless all files up to `end` exist with their full length."""
         self.check_holds(end)
-        self.run.check_whole()
+        check_files(self.run, RESTORE_FILE)
 
     def check_holds(self, end: int) -> None:
         """Raise StoreDamagedError (STORE_FILE_MISSING) if the last file of the log is missing.

@@ -7,8 +7,9 @@ from collections import Counter
 from typing import NoReturn
 
 from pyrocket.config import StoreConfig, is_log_file_size, is_queue_file_size
+from pyrocket.disk.file_checks import check_lengths
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.file_sizes import (
-    check_lengths,
     lengths_in,
     log_folders,
     other_size,
@@ -108,5 +109,11 @@ def _raise_wrong_size(layout: Layout, key: str, noted: int, right: int, size: in
 
 def check_all_lengths(layout: Layout, config: StoreConfig) -> None:
     """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file has a wrong size."""
-    check_lengths(log_folders(layout), config.log_file_bytes, RESTORE_FILE)
-    check_lengths(queue_folders(layout), config.queue_file_bytes, REBUILD_QUEUES)
+    for folders, size, remedy in (
+        (log_folders(layout), config.log_file_bytes, RESTORE_FILE),
+        (queue_folders(layout), config.queue_file_bytes, REBUILD_QUEUES),
+    ):
+        for folder in folders:
+            # Recovery deletes empty files at the end.
+            run = FileQueue(folder, size, layout.scratch, writable=False, ignore_empty_tail=True)
+            check_lengths(run, remedy)

@@ -55,7 +55,9 @@ def test_a_log_file_that_is_missing_is_damage_and_named(store, path, read, which
         read(store)
     assert f"offset {first} of queue 0 of 't'" in caught.value.message
     assert "pyrocket verify" in caught.value.remedy
-    assert "LOG_FILE_MISSING" in verify(path).counts
+    (missing,) = [each for each in verify(path).findings if each.code == "LOG_FILE_MISSING"]
+    assert missing.file == f"commitlog/{gone.name}"
+    assert missing.file in missing.fix
 
 
 def test_a_look_up_by_time_names_the_missing_log_file(path, clock):

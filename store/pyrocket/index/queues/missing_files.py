@@ -1,16 +1,10 @@
-"""Checks for missing, short and long files of the log and of queues.
+"""Detects from queue entries that files of the log or of a queue are missing.
 
-Cleaning deletes the files of a log or queue in ascending order; deleting a topic, in descending
-order. Therefore a message before the first file has expired, and a message whose file is missing
-elsewhere is lost. Files that are deleted during a check are not reported, but the check may raise
-FileNotFoundError.
+A message before the first file has expired; a message whose file is missing elsewhere is lost.
 """
 
-import errno
-import os
-
+from pyrocket.disk.file_checks import missing_file, wrong_length
 from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.layout import file_name
 from pyrocket.errors import (
     REBUILD_QUEUES,
     VERIFY_FIRST,
@@ -20,6 +14,7 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.queue_table import QueueTable
 
 BEGIN_AT_MINIMUM = "Start at the queue's minimum offset."
 RESTORE_FROM_BACKUP = "Restore it from a backup; `pyrocket verify` shows what else is missing."
@@ -76,84 +71,14 @@ def no_entry(queue: ConsumeQueue, offset: int) -> PyrocketError | None:
     return None
 
 
-def missing_file(run: FileQueue, start: int, remedy: str, what: str = "") -> StoreDamagedError:
-    """Return the error for a file that does not exist (STORE_FILE_MISSING)."""
-    message = f"{run.folder} lacks the file {file_name(start)}{what}."
-    return StoreDamagedError(message, remedy=remedy, code="STORE_FILE_MISSING")
+def check_queues_end(log: FileQueue, queues: QueueTable, end: int, remedy: str) -> None:
+    """Raise StoreDamagedError (STORE_FILE_MISSING) if a queue continues after the log's last file.
 
-
-def wrong_length(
-    run: FileQueue, start: int, remedy: str, what: str = ""
-) -> StoreDamagedError | None:
-    """Return the error for a file that is too short or too long (STORE_FILE_LENGTH), or None.
-
-    Raises FileNotFoundError.
+    `end` is as in `missing_log_file`. Only valid after a clean shutdown: after a crash a queue may
+    be ahead of the log.
     """
-    path = run.folder / file_name(start)
-    size = path.stat().st_size
-    if size == run.file_bytes:
-        return None
-    message = f"{path}{what} has {size} bytes, not {run.file_bytes}."
-    return StoreDamagedError(message, remedy=remedy, code="STORE_FILE_LENGTH")
-
-
-def check_log_files(log: FileQueue, end: int | None, *, torn: bool) -> None:
-    """Raise StoreDamagedError if a log file is missing, too short or too long (STORE_FILE_*).
-
-    With `end`, only files that start before it are checked. If the log is `torn`, because its
-    broker is running or was killed, the last file may be empty.
-    """
-    for start in _missing(log, end):
-        raise missing_file(log, start, RESTORE_FROM_BACKUP)
-    _check_lengths(log, end, VERIFY_FIRST, torn=torn)
-
-
-def check_queue_files(queue: ConsumeQueue, *, torn: bool) -> None:
-    """Raise the same errors for the files of a queue."""
-    for start in _missing(queue.run, None):
-        raise missing_file(queue.run, start, REBUILD_QUEUES)
-    _check_lengths(queue.run, None, REBUILD_QUEUES, torn=torn)
-
-
-def check_ends_in_log(queue: ConsumeQueue, log: FileQueue) -> None:
-    """Raise StoreDamagedError if the queue continues in the file after the log's last one.
-
-    Only valid after a clean shutdown: after a crash a queue may be ahead of the log.
-    """
-    starts = log.starts()
-    end = starts[-1] + log.file_bytes if starts else 0
-    start = missing_log_file(queue, log, end)
-    if start is not None:
-        raise missing_file(log, start, RESTORE_FROM_BACKUP)
-
-
-def _missing(run: FileQueue, end: int | None) -> list[int]:
-    """Return the start offsets of files that are missing between two others, or before `end`."""
-    found = _gaps(run, end)
-    # If files were deleted while the folder was listed, the second listing shows no gap.
-    return sorted(found & _gaps(run, end)) if found else []
-
-
-def _gaps(run: FileQueue, end: int | None) -> set[int]:
-    starts = _starts(run, end)
-    if end is not None and not starts:
-        if run.starts():
-            raise FileNotFoundError(errno.ENOENT, "deleted by cleaning", os.fspath(run.folder))
-        # A new log has no file and starts at the offset of one file size.
-        return {run.start_of(end - 1)} if end > run.file_bytes else set()
-    following = starts[1:] if end is None else [*starts[1:], end]
-    expected = [start + run.file_bytes for start in starts]
-    return {wanted for wanted, there in zip(expected, following, strict=False) if wanted < there}
-
-
-def _starts(run: FileQueue, end: int | None) -> list[int]:
-    return [start for start in run.starts() if end is None or start < end]
-
-
-def _check_lengths(run: FileQueue, end: int | None, remedy: str, *, torn: bool) -> None:
-    starts = _starts(run, end)
-    if torn and starts and not (run.folder / file_name(starts[-1])).stat().st_size:
-        starts.pop()
-    for start in starts:
-        if wrong := wrong_length(run, start, remedy):
-            raise wrong
+    for topic, queue_id in queues.on_disk():
+        start = missing_log_file(queues.get(topic, queue_id), log, end)
+        if start is not None:
+            what = f": queue {queue_id} of {topic!r} continues in it"
+            raise missing_file(log, start, remedy, what)

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from pyrocket.disk.file_checks import check_files, check_lengths
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.io import SyncError
-from pyrocket.disk.layout import file_name
 from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.disk.shared_state import (
     CHECKPOINTED,
@@ -26,6 +26,7 @@ from pyrocket.disk.shared_state import (
 )
 from pyrocket.errors import (
     REBUILD_QUEUES,
+    RESTORE_FILE,
     StoreDamagedError,
     StoreFailedError,
 )
@@ -35,7 +36,7 @@ from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.density import OffsetContinuity
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, queue_rows
-from pyrocket.index.queues.missing_files import missing_log_file
+from pyrocket.index.queues.missing_files import check_queues_end
 from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
@@ -50,6 +51,7 @@ from pyrocket.log.valid_end import (
 )
 
 _HEAD_BYTES = 96
+_RESTORE = f"{RESTORE_FILE} To give up its messages, create an empty file `abort` in the store."
 _log = logging.getLogger(__name__)
 
 QueueEnds = dict[tuple[str, int], int]
@@ -170,13 +172,13 @@ class _Recovery:
 
         Changes no file. Raises StoreDamagedError unless the log is intact except for its tail.
         """
-        self.log.run.check_whole()
+        check_files(self.log.run, RESTORE_FILE)
         self._check_queue_files()
         start = recovery_start(self.log, self.evidence.checkpoint, clean=self.evidence.clean)
         end, stored = valid_end(self.log, start, self._density(), self.evidence.durable)
         missing = check_tail(self.log, end, replace(self.evidence.durable, since_ms=stored))
         if self.evidence.clean:
-            check_clean_end(self.log, self.queues, end)
+            check_queues_end(self.log.run, self.queues, end, _RESTORE)
         return start, end, stored, missing
 
     def _is_one_short(self) -> bool:
@@ -232,7 +234,7 @@ class _Recovery:
 
     def _check_queue_files(self) -> None:
         for run in self._runs():
-            run.ignoring_empty_tail().check_lengths(REBUILD_QUEUES)
+            check_lengths(run.ignoring_empty_tail(), REBUILD_QUEUES)
 
     def _erase(self, end: int, stored: int) -> None:
         files = self.log.run.starts()
@@ -312,23 +314,6 @@ class _Recovery:
         page[CHECKPOINTED] = begin
         page[STORE_TIME] = stored
         page[STRUCTURE] = (page[STRUCTURE] + 1) % _STRUCTURES
-
-
-def check_clean_end(log: CommitLog, queues: QueueTable, end: int) -> None:
-    """Raise StoreDamagedError if a queue continues in the file after the log's last one."""
-    for topic, queue_id in queues.on_disk():
-        missing = missing_log_file(queues.get(topic, queue_id), log.run, end)
-        if missing is None:
-            continue
-        folder, name = log.run.folder, file_name(missing)
-        is_there = (folder / name).exists()
-        what = f"{folder / name} is empty" if is_there else f"{folder} lacks the file {name}"
-        raise StoreDamagedError(
-            f"{what}: queue {queue_id} of {topic!r} continues in it.",
-            remedy="Restore it from a backup; nothing has been changed. To give up its messages,"
-            " create an empty file `abort` in the store.",
-            code="STORE_FILE_MISSING",
-        )
 
 
 def expected_ends(log: CommitLog, start: int, end: int) -> dict[tuple[str, int], int]:

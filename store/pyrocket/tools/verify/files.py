@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pyrocket.disk.file_checks import missing_files
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout, file_name, listed, parse_file_name
 from pyrocket.errors import StoreDamagedError
@@ -14,6 +15,7 @@ from pyrocket.tools.verify.finding import Findings, Severity, repair, restore
 _QUARANTINE = repair("moves it to pyrocket/quarantine; RocketMQ refuses such a folder.")
 _BY_HAND = "Move it away while the store is closed everywhere; it is created again."
 _REBUILD = repair("rebuilds the queue from the log.")
+_MISSING = "it is missing, but a later file exists."
 NOT_OF_A_STORE = "this is not a file of a store."
 
 
@@ -77,12 +79,12 @@ def _report_kind(layout: Layout, path: Path, what: str, findings: Findings) -> N
 def check_log_files(log: TolerantFileQueue, findings: Findings) -> None:
     """Check the files of the log."""
     _check_names(log, findings)
+    for start in missing_files(log):
+        file = f"commitlog/{file_name(start)}"
+        findings.add("LOG_FILE_MISSING", Severity.ERROR, file, _MISSING, restore(file))
     starts = log.starts()
-    for start, path, previous in _segments(log, starts):
-        if previous is not None:
-            what = f"the log has no file between {file_name(previous)} and this one."
-            fix = restore("the missing file")
-            findings.add("LOG_FILE_MISSING", Severity.ERROR, path, what, fix)
+    for start in starts:
+        path = log.folder / file_name(start)
         size = _size(path, log.file_bytes)
         if size != log.file_bytes:
             fix = restore(str(path.relative_to(findings.root)))
@@ -97,21 +99,15 @@ def check_queue_files(layout: Layout, file_bytes: int, findings: Findings) -> No
     for folder in _queue_folders(layout, findings):
         queue = TolerantFileQueue(folder, file_bytes, layout.scratch, writable=False)
         _check_names(queue, findings)
-        for _, path, previous in _segments(queue, queue.starts()):
-            if previous is not None:
-                what = f"the queue has no file between {file_name(previous)} and this one."
-                findings.add("QUEUE_FILE_MISSING", Severity.ERROR, path, what, _REBUILD)
+        for start in missing_files(queue):
+            path = folder / file_name(start)
+            findings.add("QUEUE_FILE_MISSING", Severity.ERROR, path, _MISSING, _REBUILD)
+        for start in queue.starts():
+            path = folder / file_name(start)
             size = _size(path, file_bytes)
             if size != file_bytes:
                 what = f"it has {size} bytes, not {file_bytes}."
                 findings.add("QUEUE_FILE_LENGTH", Severity.ERROR, path, what, _REBUILD, size)
-
-
-def _segments(queue: FileQueue, starts: list[int]) -> Iterator[tuple[int, Path, int | None]]:
-    """Yield the start and path of each segment, and after a gap the previous segment's start."""
-    for at, start in enumerate(starts):
-        is_gap = at > 0 and start != starts[at - 1] + queue.file_bytes
-        yield start, queue.folder / file_name(start), starts[at - 1] if is_gap else None
 
 
 def _queue_folders(layout: Layout, findings: Findings) -> Iterator[Path]:
