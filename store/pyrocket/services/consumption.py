@@ -33,6 +33,9 @@ from pyrocket.message import QueueOffsets
 from pyrocket.metadata.groups import GroupConfig, GroupOffsets, Offsets, Subscriptions
 from pyrocket.metadata.topics import TopicConfig, lacking_topics
 
+MAX_BODY_BYTES = 4 << 20
+"""Of messages that are handed out together; the first one may be longer."""
+
 _SCAN_ROWS = 1024
 _EVERYTHING = MessageFilter()
 _log = logging.getLogger(__name__)
@@ -114,29 +117,39 @@ class Consumption:
         return writer.dispatcher.changed.take_new(writer.page[DISPATCHED])
 
     def fetch(
-        self, topic: str, queue_id: int, start: int, end: int, where: MessageFilter, limit: int
+        self,
+        topic: str,
+        queue_id: int,
+        start: int,
+        end: int,
+        where: MessageFilter,
+        limit: int,
+        max_bytes: int = MAX_BODY_BYTES,
     ) -> Fetched:
         """Return the first messages of [start, end) that `where` wants, at most `limit`.
 
-        Messages that cannot be read are left out, with an error in the log.
+        There are fewer once their bodies have `max_bytes`. Messages that cannot be read are left
+        out, with an error in the log.
         """
         known = self.bounds(topic, queue_id)
         start, end = max(start, known.minimum), min(end, known.maximum)
         records: list[Record] = []
         step = most = limit if where.wants_all else max(limit, _SCAN_ROWS)
-        while start < end and len(records) < limit:
+        while start < end and len(records) < limit and max_bytes > 0:
             stop = min(end, start + step)
             try:
-                found = self._read(topic, queue_id, start, stop, where)[: limit - len(records)]
+                found = self._read(
+                    (topic, queue_id), start, stop, where, limit - len(records), max_bytes
+                )
             except (StoreDamagedError, OffsetOutOfRangeError) as error:
                 if stop - start > 1:
                     step = (stop - start) // 2
                     continue
                 _log.error("message %d of queue %d of %s: %s", start, queue_id, topic, error)
-                found = []
-            records += found
-            start = found[-1].queue_offset + 1 if len(records) == limit else stop
-            step = most
+                found = Fetched([], stop)
+            records += found.records
+            max_bytes -= sum(len(one.body) for one in found.records)
+            start, step = found.reached, most
         return Fetched(records, start)
 
     def read(self, topic: str, queue_id: int, offset: int) -> Record | None:
@@ -145,12 +158,27 @@ class Consumption:
         return found[0] if found else None
 
     def _read(
-        self, topic: str, queue_id: int, start: int, end: int, where: MessageFilter
-    ) -> list[Record]:
+        self,
+        place: tuple[str, int],
+        start: int,
+        end: int,
+        where: MessageFilter,
+        limit: int,
+        max_bytes: int,
+    ) -> Fetched:
+        topic, queue_id = place
         config = TopicConfig(topic, queue_id + 1, queue_id + 1)
-        pieces = self._reader.slices(config, queue_id, start, end, where=where)
-        found = (record for piece in pieces for record in _records(piece))
-        return [record for record in found if not record.sys_flag & SYS_DAMAGED]
+        found: list[Record] = []
+        size = 0
+        for piece in self._reader.slices(config, queue_id, start, end, where=where):
+            for record in _records(piece):
+                if record.sys_flag & SYS_DAMAGED:
+                    continue
+                found.append(record)
+                size += len(record.body)
+                if len(found) == limit or size >= max_bytes:
+                    return Fetched(found, record.queue_offset + 1)
+        return Fetched(found, end)
 
     def flush(self) -> None:
         """Return when everything appended before is durable."""

@@ -1,6 +1,7 @@
 """What one `receive` takes from one queue. Nothing is changed here: the result is events."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -9,14 +10,13 @@ import numpy as np
 from pyrocket.broker.pop.events import Ack, Deliver, Event
 from pyrocket.broker.pop.queue import QueueState
 from pyrocket.broker.pop.retries import origin_of, retry_topic
+from pyrocket.errors import StoreDamagedError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.compression import inflate
 from pyrocket.formats.properties import SHARDING_KEY, decode_properties
 from pyrocket.formats.record_decode import Record
-from pyrocket.services.consumption import Consumption
-
-_SCAN = 65_536
-"""One receive looks at so many new messages of a queue for some that it wants."""
+from pyrocket.services.consumption import Consumption, Fetched
 
 _MAX_NEW = 1024
 """One receive puts so many messages of a queue in flight that have to wait for their turn."""
@@ -52,6 +52,36 @@ class Request:
         return np.asarray((attempts < self.max_attempts) & again)
 
 
+@dataclass
+class Room:
+    """What is left of the bounds of one `receive`.
+
+    Attributes:
+        messages: That it returns.
+        new: Of those, and of those that wait for their turn: that were not in flight before.
+        bytes: Of bodies, inflated; the first message may have more.
+        scan: Messages that it looks at for some that it wants.
+    """
+
+    messages: int
+    new: int
+    bytes: int
+    scan: int
+
+    def take(self, record: Record) -> None:
+        """Make room for one message."""
+        self.messages -= 1
+        body = record.body
+        with suppress(StoreDamagedError):
+            body = inflate(body, record.sys_flag)
+        self.bytes -= len(body)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more messages are returned."""
+        return self.messages <= 0 or self.bytes <= 0
+
+
 @dataclass(frozen=True)
 class Drawn:
     """A message that is delivered, and its attempt."""
@@ -85,8 +115,10 @@ class QueueDraw:
         state: QueueState,
         request: Request,
         place: tuple[str, int],
+        room: Room,
     ) -> None:
         self._storage, self._state, self._request = storage, state, request
+        self._room = room
         self._topic, self._queue_id = place
         self._is_retry = self._topic != request.topic
         # The retry topic of all topics of the group.
@@ -98,17 +130,11 @@ class QueueDraw:
         self.drawn: list[Drawn] = []
         self.has_more = False
 
-    @property
-    def new(self) -> int:
-        """How many messages are in flight that were not before."""
-        return sum(offset >= self._state.next for offset in self._rows.offsets) - len(self._acked)
-
-    def draw(self, room: int, new_room: int) -> None:
-        """Draw at most `room` messages, of which at most `new_room` were not in flight before."""
-        self._draw_again(room)
-        left = min(room - len(self.drawn), new_room)
-        if left > 0:
-            self._draw_new(left, new_room)
+    def draw(self) -> None:
+        """Draw messages while there is room."""
+        self._draw_again()
+        if not self._room.is_full and self._room.new > 0:
+            self._draw_new()
 
     def events(self) -> list[Event]:
         """Return what the draw changes."""
@@ -124,7 +150,7 @@ class QueueDraw:
             events.append(Deliver(*place, *cursors, request.pop, *times, *columns))
         return events
 
-    def _draw_again(self, room: int) -> None:
+    def _draw_again(self) -> None:
         """Draw messages that have become visible again, or whose turn it is."""
         flight, request = self._state.flight, self._request
         if request.fifo and not self._is_retry:
@@ -143,15 +169,16 @@ class QueueDraw:
             rows = rows[~np.isin(flight.key[rows], [*self._blocked])]
         if self._is_mixed:
             rows = rows[np.isin(flight.key[rows], [self._wanted, 0])]
-        self.has_more = len(rows) > room
-        rows = rows[:room]
-        records = {one.queue_offset: one for one in self._read(flight.offset[rows].tolist())}
-        for row in rows.tolist():
-            self._draw_row(int(flight.offset[row]), row, records)
+        self.has_more = len(rows) > self._room.messages
+        rows = rows[: self._room.messages]
+        offsets = flight.offset[rows].tolist()
+        for (offset, record), row in zip(self._read(offsets), rows.tolist(), strict=False):
+            self._draw_row(offset, row, record)
+            if self._room.is_full:
+                break
 
-    def _draw_row(self, offset: int, row: int, records: dict[int, Record]) -> None:
+    def _draw_row(self, offset: int, row: int, record: Record | None) -> None:
         flight = self._state.flight
-        record = records.get(offset)
         if record is None:  # Deleted, or unreadable.
             self._acked.append(offset)
             return
@@ -163,31 +190,48 @@ class QueueDraw:
             return
         attempt, key = int(flight.attempt[row]) + 1, int(flight.key[row])
         self._rows.add(offset, attempt, delivered=True, key=key)
+        self._hand_out(record, attempt)
+
+    def _hand_out(self, record: Record, attempt: int) -> None:
         self.drawn.append(Drawn(record, attempt))
+        self._room.take(record)
 
     def _origin(self, record: Record, properties: dict[str, str]) -> str:
         return origin_of(record, properties, self._request.group)
 
-    def _read(self, offsets: list[int]) -> Iterator[Record]:
+    def _read(self, offsets: list[int]) -> Iterator[tuple[int, Record | None]]:
+        """Yield offsets and their messages, None for those that cannot be read."""
         for first, last in _runs(offsets):
-            count = last - first + 1
-            yield from self._storage.fetch(
-                self._topic, self._queue_id, first, last + 1, _EVERYTHING, count
-            ).records
+            while first <= last:
+                count = last - first + 1
+                found = self._fetch(first, last + 1, _EVERYTHING, count)
+                records = {one.queue_offset: one for one in found.records}
+                for offset in range(first, min(found.reached, last + 1)):
+                    yield offset, records.get(offset)
+                first = max(found.reached, first + 1)
 
-    def _draw_new(self, room: int, new_room: int) -> None:
-        known = self._storage.bounds(self._topic, self._queue_id)
-        end = min(known.maximum, max(self._next, known.minimum) + _SCAN)
+    def _fetch(self, start: int, end: int, where: MessageFilter, limit: int) -> Fetched:
+        room = max(self._room.bytes, 1)
+        return self._storage.fetch(self._topic, self._queue_id, start, end, where, limit, room)
+
+    def _draw_new(self) -> None:
+        known, room = self._storage.bounds(self._topic, self._queue_id), self._room
+        begin = max(self._next, known.minimum)
+        end = min(known.maximum, begin + room.scan)
         where = _EVERYTHING if self._is_retry else self._request.where
-        want, added = len(self.drawn) + room, 0
-        new_room = min(new_room, max(_MAX_NEW, room))
-        while self._next < end and len(self.drawn) < want and added < new_room:
-            limit = min(want - len(self.drawn), new_room - added)
-            found = self._storage.fetch(self._topic, self._queue_id, self._next, end, where, limit)
-            for record in found.records:
-                self._draw_record(record)
-            added += len(found.records)
+        added, most = 0, min(room.new, max(_MAX_NEW, room.messages))
+        while self._next < end and not room.is_full and added < most:
+            limit = min(room.messages, most - added)
+            found = self._fetch(self._next, end, where, limit)
             self._next = max(self._next, found.reached)
+            for record in found.records:
+                if room.is_full:
+                    self._next = record.queue_offset
+                    break
+                self._draw_record(record)
+                added += 1
+        room.new -= added
+        room.scan -= max(self._next - begin, 0)
         self.has_more = self.has_more or self._next < known.maximum
 
     def _draw_record(self, record: Record) -> None:
@@ -202,7 +246,7 @@ class QueueDraw:
         delivered = is_wanted and is_alive and key not in self._blocked
         self._rows.add(record.queue_offset, attempts + delivered, delivered=delivered, key=key)
         if delivered:
-            self.drawn.append(Drawn(record, attempts + 1))
+            self._hand_out(record, attempts + 1)
 
 
 def key_of(text: str) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pyrocket.broker.pop.draw import Drawn, QueueDraw, Request
+from pyrocket.broker.pop.draw import Drawn, QueueDraw, Request, Room
 from pyrocket.broker.pop.events import Event, Saved, Start
 from pyrocket.broker.pop.group import Batch, GroupState, Place
 from pyrocket.broker.pop.queue import QueueState
@@ -65,11 +65,20 @@ class Receiver:
                 pop=new_pop(),
             )
             places = self.places(state, wanted.topic, wanted.queue_id)
-            room = min(wanted.max_messages, self._settings.max_batch)
+            room = self._room(state, wanted.max_messages)
             received, receipts = self._draw(state, request, places, room)
             if attempt_id and receipts:
                 state.remember(attempt_id, Batch(wanted.topic, receipts, received.stored))
             return received
+
+    def _room(self, state: GroupState, max_messages: int) -> Room:
+        bounds = self._settings
+        return Room(
+            messages=min(max_messages, bounds.max_batch),
+            new=bounds.max_in_flight - state.in_flight,
+            bytes=bounds.max_bytes,
+            scan=bounds.max_scan,
+        )
 
     def places(self, state: GroupState, topic: str, queue_id: int | None) -> Iterator[Place]:
         """Yield the queues of a receive in their order. Raises TopicNotFoundError."""
@@ -90,21 +99,19 @@ class Receiver:
             yield topic, (state.turn + number) % known.read_queues
 
     def _draw(
-        self, state: GroupState, request: Request, places: Iterator[Place], room: int
+        self, state: GroupState, request: Request, places: Iterator[Place], room: Room
     ) -> tuple[Received, list[tuple[Place, Receipt]]]:
         events: list[Event] = []
         found: list[tuple[Place, Drawn]] = []
-        new_room = self._settings.max_in_flight - state.in_flight
         more = False
         for place in places:
-            if len(found) >= room:
+            if room.is_full:
                 break
             known = state.queues.get(place)
             queue, opening = (known, []) if known else self._open(request, place)
-            draw = QueueDraw(self._storage, queue, request, place)
-            draw.draw(room - len(found), new_room)
+            draw = QueueDraw(self._storage, queue, request, place, room)
+            draw.draw()
             found += [(place, one) for one in draw.drawn]
-            new_room -= draw.new
             more = more or draw.has_more
             changes = draw.events()
             if changes or (opening and self._settings.start_at_end):
@@ -115,7 +122,7 @@ class Receiver:
             self._delivery(one.record, request.topic, receipt, request.group, request.visible)
             for (_, one), (_, receipt) in zip(found, receipts, strict=True)
         )
-        return Received(messages, stored, has_more=more), receipts
+        return Received(messages, stored, has_more=more and bool(events)), receipts
 
     def _open(self, request: Request, place: Place) -> tuple[QueueState, list[Event]]:
         """Return the state of a queue from which the group has not received, and its events."""

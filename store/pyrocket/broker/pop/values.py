@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from pyrocket.message import AppendResult, StoredMessage
+from pyrocket.services.consumption import MAX_BODY_BYTES
 
 Stored = Future[AppendResult]
 """Done when the change is as durable as a message that is sent; it has the error otherwise."""
@@ -18,6 +19,8 @@ class PopSettings:
         message of the group's retry topic. FIFO groups never use the retry topic.
     max_in_flight: of a group; with more, `receive` returns only messages that were received before.
     max_batch: messages of one `receive`.
+    max_bytes: of their bodies, inflated; a first message may be longer.
+    max_scan: messages that one `receive` looks at for some that it wants.
     start_at_end: whether a group without offsets starts at the end of queues instead of the start.
     commit_ms, snapshot_ms: intervals in which a sweep saves offsets, and the whole state.
     """
@@ -25,6 +28,8 @@ class PopSettings:
     first_attempts: int = 3
     max_in_flight: int = 100_000
     max_batch: int = 32
+    max_bytes: int = MAX_BODY_BYTES
+    max_scan: int = 65_536
     start_at_end: bool = False
     commit_ms: int = 5_000
     snapshot_ms: int = 60_000
@@ -49,7 +54,8 @@ class Delivery:
 class Received:
     """The messages of one `receive`; reply with them once `stored` is done.
 
-    has_more: whether there may be more at once; without messages, receive again before parking.
+    has_more: whether to receive again at once if there are no messages: it has not looked at all
+    that there are.
     """
 
     messages: tuple[Delivery, ...]

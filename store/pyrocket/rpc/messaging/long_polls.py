@@ -1,16 +1,31 @@
 """Calls that wait for messages: they are parked, and look again when they are woken."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.holds import Hold
 from pyrocket.rpc.messaging.codes import RefusedError
 from pyrocket.rpc.messaging.sessions import Session
 
-_Found = TypeVar("_Found")
+
+class Found(Protocol):
+    """What a call has found."""
+
+    @property
+    def messages(self) -> Sequence[Any]:
+        """Messages for the client."""
+        ...
+
+    @property
+    def has_more(self) -> bool:
+        """Whether to look again at once: there is more to look at."""
+        ...
+
+
+_Found = TypeVar("_Found", bound=Found)
 
 _REPLY_S = 0.1
 """A call is answered so long before its deadline."""
@@ -45,15 +60,25 @@ class LongPolls:
         place: tuple[str, str, int | None],
         session: Session,
         deadline: float,
-        look: Callable[[], Awaitable[_Found | None]],
-    ) -> _Found | None:
-        """Return what `look` finds until the deadline; None if it is nothing.
+        look: Callable[[], Awaitable[_Found]],
+    ) -> _Found:
+        """Return what `look` finds until the deadline: messages, or what it found last.
 
         place: group, topic and queue id, None for all queues. Ends early with the client.
         """
         loop = asyncio.get_running_loop()
-        found = await look()
-        while found is None and loop.time() < deadline and not session.ended:
+
+        def is_over() -> bool:
+            return loop.time() >= deadline or session.ended
+
+        async def look_on() -> _Found:
+            found = await look()
+            while not found.messages and found.has_more and not is_over():
+                found = await look()
+            return found
+
+        found = await look_on()
+        while not found.messages and not is_over():
             woken = asyncio.Event()
             wake = _waker(loop, woken)
             hold = Hold(*place, wake)
@@ -61,8 +86,8 @@ class LongPolls:
             holds.park(hold)
             session.polls.add(wake)
             try:
-                found = await look()  # Messages may have arrived before it was parked.
-                if found is None and not session.ended:
+                found = await look_on()  # Messages may have arrived before it was parked.
+                if not found.messages and not session.ended:
                     with suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(woken.wait(), deadline - loop.time())
             finally:

@@ -13,11 +13,11 @@ from pyrocket.rpc.messaging.interface import ms_of, name_of, new
 from pyrocket.rpc.messaging.offsets import out_of_range
 from pyrocket.rpc.messaging.routes import readable_topic
 from pyrocket.rpc.messaging.telemetry import MAX_BATCH
+from pyrocket.services.consumption import MAX_BODY_BYTES
+from pyrocket.store import consumption_of
 
-MAX_REPLY_BYTES = 4 << 20
-"""Of bodies in one reply; a first message may be longer."""
-
-_MAX_EXAMINED = 4096
+_MAX_SCAN = 65_536
+"""One look examines so many messages for some that are wanted."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,14 @@ class Pull:
 
 @dataclass(frozen=True)
 class Pulled:
-    """Messages, and the offset to pull from next: after them and after those not wanted."""
+    """Messages, and the offset to pull from next: after them and after those not wanted.
+
+    has_more: whether the queue has messages from there on.
+    """
 
     messages: list[StoredMessage]
     next_offset: int
+    has_more: bool
 
 
 class Pulling:
@@ -73,15 +77,18 @@ class Pulling:
         maximum = store.max_offset(asked.topic, asked.queue_id)
         if not minimum <= start <= maximum:
             raise out_of_range(asked.topic, asked.queue_id, start, minimum, maximum)
-        found: list[StoredMessage] = []
-        size, end = 0, min(maximum, start + _MAX_EXAMINED)
-        for stored in store.messages(asked.topic, asked.queue_id, start, end):
-            if asked.where.matches(stored.properties):
-                found.append(stored)
-                size += len(stored.body)
-            if len(found) == asked.max_messages or size >= MAX_REPLY_BYTES:
-                return Pulled(found, stored.queue_offset + 1)
-        return Pulled(found, end)
+        end = min(maximum, start + _MAX_SCAN)
+        found = consumption_of(store).fetch(
+            asked.topic, asked.queue_id, start, end, asked.where, asked.max_messages
+        )
+        messages, next_offset, size = list[StoredMessage](), found.reached, 0
+        for record in found.records:
+            messages.append(record.to_message())
+            size += len(messages[-1].body)
+            if size >= MAX_BODY_BYTES:
+                next_offset = record.queue_offset + 1
+                break
+        return Pulled(messages, next_offset, has_more=next_offset < maximum)
 
     def replies(self, asked: Pull, pulled: Pulled) -> list[bytes]:
         """Return all replies of a call: the status, the messages, the next offset."""

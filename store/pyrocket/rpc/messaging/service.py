@@ -15,7 +15,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from pyrocket.broker.broker import Broker
-from pyrocket.broker.pop.values import Received, nothing_to_store
+from pyrocket.broker.pop.values import Received
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import PyrocketError
 from pyrocket.rpc.gate import Gate
@@ -188,16 +188,15 @@ class MessagingService:
         start = asked.offset
         deadline = deadline_of(context, asked.wait_ms, self._max_wait_s)
 
-        async def look() -> Pulled | None:
+        async def look() -> Pulled:
             nonlocal start
             pulled = await run(lambda: self._pulling.pull(asked, start))
             start = pulled.next_offset
-            return pulled if pulled.messages else None
+            return pulled
 
         with self._serving.park():
             place = (request.group.name, asked.topic, asked.queue_id)
-            found = await self._long_polls.wait(place, session, deadline, look)
-        pulled = found or Pulled([], start)
+            pulled = await self._long_polls.wait(place, session, deadline, look)
         for reply in await run(lambda: self._pulling.replies(asked, pulled)):
             await self._serving.send(context, reply)
 
@@ -212,7 +211,6 @@ class MessagingService:
             received = await self._long_polls.wait(
                 place, session, deadline, lambda: self._take(asked)
             )
-        received = received or Received((), nothing_to_store())
         try:
             await asyncio.wrap_future(received.stored)
             for reply in await run(lambda: self._receiving.replies(asked, received)):
@@ -221,15 +219,14 @@ class MessagingService:
             self._serving.run(lambda: self._receiving.release(asked, received))
             raise
 
-    async def _take(self, asked: Receive) -> Received | None:
+    async def _take(self, asked: Receive) -> Received:
         """Hand out messages. They are released if the call is cancelled meanwhile."""
         taking = asyncio.ensure_future(self._serving.run(lambda: self._receiving.receive(asked)))
         try:
-            received = await asyncio.shield(taking)
+            return await asyncio.shield(taking)
         except asyncio.CancelledError:
             taking.add_done_callback(lambda done: self._give_back(asked, done))
             raise
-        return received if received.messages else None
 
     def _give_back(self, asked: Receive, done: "asyncio.Future[Received]") -> None:
         if not done.cancelled() and done.exception() is None:

@@ -1,9 +1,17 @@
 """What groups receive, and what acks, nacks and time do to it."""
 
 import pytest
+from pyrocket import StoreConfig
+from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import GroupNotFoundError, StorePermissionError, TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
-from support.pops import acked, attempts, bodies, handles, popped, sent
+from pyrocket.formats.compression import deflate
+from pyrocket.formats.message_keys import keys_of_message
+from pyrocket.formats.record import SYS_COMPRESSED, encode_record
+from pyrocket.formats.record_batch import batch_of_records
+from pyrocket.services import consumption
+from support.pops import acked, at_once, attempts, bodies, handles, popped, sent
+from support.stores import message
 
 
 @pytest.fixture
@@ -201,3 +209,75 @@ def test_arrivals_name_the_queues_with_new_messages(store, pop):
     assert pop.arrivals() == []
     pop.receive("g", "t")
     assert pop.arrivals() == []
+
+
+def test_one_receive_looks_at_so_many_messages_of_all_queues(store):
+    store.topics.update("t", read_queues=3, write_queues=3)
+    pop = popped(store, max_scan=4)
+    for queue_id in range(3):
+        sent(store, 6, queue_id=queue_id, tags="A")
+    sent(store, 1, first=6, queue_id=1, tags="B")
+    wanted, found = MessageFilter.parse(tags="B"), []
+    for _ in range(6):
+        found.append(pop.receive("g", "t", where=wanted))
+        if found[-1].messages:
+            break
+    assert bodies(found[-1]) == [b"6"]
+    assert all(one.has_more for one in found[:-1])
+    assert 3 <= len(found) <= 5
+    while (last := pop.receive("g", "t", where=wanted)).has_more:
+        assert not last.messages
+    assert pop.lag("g", "t")["t", 2].ready == 0
+
+
+def add_compressed(store, body):
+    """Append a message as a client that compresses does."""
+    data = encode_record(
+        topic="t",
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=0,
+        body=deflate(body),
+        properties=b"",
+        born_timestamp=0,
+        store_timestamp=0,
+        sys_flag=SYS_COMPRESSED,
+    )
+    batch = batch_of_records("t", 0, [data], "", keys_of_message("t", "", []))
+    at_once(store)(ReceivedRecords({}, [batch])).result(0)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_the_bodies_of_one_receive_are_bounded(open_store, clock, again, compressed):
+    store = open_store(config=StoreConfig())
+    store.topics.create("t", read_queues=1, write_queues=1)
+    pop = popped(store, max_bytes=2500)
+    for size in (1000, 1000, 1000, 5000, 10, 1000):
+        if compressed:
+            add_compressed(store, bytes(size))
+        else:
+            store.append(message(bytes(size)))
+    if again:
+        while pop.receive("g", "t", invisible_ms=1000).messages:
+            pass
+        clock.now += 1000
+    found = []
+    while received := pop.receive("g", "t").messages:
+        found.append([len(one.message.body) for one in received])
+    assert found == [[1000, 1000, 1000], [5000], [10, 1000]]
+
+
+def test_a_receive_reads_no_more_bodies_than_it_hands_out(store, monkeypatch):
+    pop = popped(store, max_bytes=2500)
+    for _ in range(10):
+        store.append(message(bytes(1000)))
+    read, real = [], consumption.decode_record
+
+    def counted(data):
+        read.append(len(data))
+        return real(data)
+
+    monkeypatch.setattr(consumption, "decode_record", counted)
+    assert len(pop.receive("g", "t").messages) == 3
+    assert len(read) == 3

@@ -4,6 +4,7 @@ import threading
 import time
 from contextlib import closing, contextmanager
 
+import pyarrow as pa
 import pytest
 from pyrocket import Store
 from pyrocket.rpc.client import Client, Connection
@@ -499,3 +500,36 @@ def test_a_group_that_is_deleted_through_the_broker_starts_anew_at_once(store, s
     assert (again.body, again.system_properties.delivery_attempt) == (b"1", 1)
     old = ack(stub, "regrouped", handle(message), group="former")
     assert code_of(old) == "INVALID_RECEIPT_HANDLE"
+
+
+def test_one_poll_looks_at_all_messages_for_those_that_it_wants(store, stub):
+    store.topics.create("far", read_queues=1, write_queues=1)
+    rows = pa.RecordBatch.from_pydict({"body": [b"x"] * 70_000, "tags": ["no"] * 70_000})
+    for _ in range(2):
+        store.append_batch(rows, topic="far")
+    stub.send(b"wanted", topic="far", tag="yes")
+    began = time.monotonic()
+    wanted = {"type": 1, "expression": "yes"}
+    _, (message,) = receive(stub, "far", wait_s=15, filter_expression=wanted)
+    _, pulled, _ = stub.call(
+        "PullMessage", message_queue=queue("far"), batch_size=1, filter_expression=wanted,
+        long_polling_timeout={"seconds": 15},
+    )  # fmt: skip
+    assert (message.body, pulled.message.body) == (b"wanted", b"wanted")
+    assert time.monotonic() - began < 14
+
+
+@pytest.mark.parametrize("call", ["ReceiveMessage", "PullMessage"])
+def test_a_reply_has_at_most_4_mib_of_bodies_and_one_message(store, stub, call):
+    topic = f"large-{call}"
+    store.topics.create(topic, read_queues=1, write_queues=1)
+    for _ in range(4):
+        stub.send(bytes(1536 << 10), topic=topic)
+    if call == "ReceiveMessage":
+        counts = [len(receive(stub, topic)[1]) for _ in range(2)]
+    else:
+        first = stub.call(call, message_queue=queue(topic), batch_size=32)
+        offset = first[-1].next_offset
+        second = stub.call(call, message_queue=queue(topic), batch_size=32, offset=offset)
+        counts = [len(first) - 2, len(second) - 2]
+    assert counts == [3, 1]
