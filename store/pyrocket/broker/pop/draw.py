@@ -14,7 +14,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.compression import inflate
-from pyrocket.formats.properties import SHARDING_KEY, decode_properties
+from pyrocket.formats.properties import RETRY_TOPIC, SHARDING_KEY, decode_properties
 from pyrocket.formats.record_decode import Record
 from pyrocket.services.consumption import Consumption, Fetched
 
@@ -185,7 +185,9 @@ class QueueDraw:
         properties = decode_properties(record.properties)
         if self._is_mixed and self._origin(record, properties) != self._request.topic:
             return
-        if not self._is_retry and not self._request.where.matches(properties):
+        if self._is_foreign(properties) or not (
+            self._is_retry or self._request.where.matches(properties)
+        ):
             self._acked.append(offset)
             return
         attempt, key = int(flight.attempt[row]) + 1, int(flight.key[row])
@@ -195,6 +197,15 @@ class QueueDraw:
     def _hand_out(self, record: Record, attempt: int) -> None:
         self.drawn.append(Drawn(record, attempt))
         self._room.take(record)
+
+    def _is_foreign(self, properties: dict[str, str]) -> bool:
+        """Whether a message in a retry topic of version 1 is one of a group with that name.
+
+        See `Receiver`: the group may have been deleted.
+        """
+        if not self._is_retry or self._is_mixed:
+            return False
+        return properties.get(RETRY_TOPIC, self._request.topic) != self._request.topic
 
     def _origin(self, record: Record, properties: dict[str, str]) -> str:
         return origin_of(record, properties, self._request.group)
@@ -236,6 +247,8 @@ class QueueDraw:
 
     def _draw_record(self, record: Record) -> None:
         properties = decode_properties(record.properties)
+        if self._is_foreign(properties):
+            return
         attempts, key = record.reconsume_times if self._is_retry else 0, 0
         if self._is_mixed:
             key = key_of(self._origin(record, properties))

@@ -19,6 +19,7 @@ from pyrocket.errors import TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
 from pyrocket.formats.record_decode import Record
+from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.services.consumption import Consumption
 
@@ -87,7 +88,7 @@ class Receiver:
             raise TopicNotFoundError(
                 f"there is no topic {topic!r} with such a queue.", remedy="Create the topic first."
             )
-        for name in retry_topics(state.name, topic):
+        for name in self._retry_topics(state.name, topic):
             retries = self._storage.topic(name) if name != topic else None
             for number in range(retries.read_queues if retries else 0):
                 yield name, number
@@ -97,6 +98,16 @@ class Receiver:
         state.turn += 1
         for number in range(known.read_queues):
             yield topic, (state.turn + number) % known.read_queues
+
+    def _retry_topics(self, group: str, topic: str) -> Iterator[str]:
+        """Yield the topics with retries, but not one that is that of another group.
+
+        Version 1 of group `etl` and topic `orders` is the retry topic of group `etl_orders`.
+        """
+        for name in retry_topics(group, topic):
+            owner = name.removeprefix(RETRY_PREFIX)
+            if owner == group or self._storage.group(owner) is None:
+                yield name
 
     def _draw(
         self, state: GroupState, request: Request, places: Iterator[Place], room: Room

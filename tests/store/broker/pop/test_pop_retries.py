@@ -94,6 +94,36 @@ def test_retries_are_received_with_the_topic_that_they_come_from(store, clock):
     assert acked(pop, again) == (True,)
 
 
+def retried_by_another_group(store, clock, topic):
+    """Group g_t, whose retry topic has the name of g's retries of topic t, retries a message."""
+    store.groups.create("g_t")
+    pop = popped(store, first_attempts=1)
+    sent(store, 1, first=5, topic=topic)
+    assert bodies(pop.receive("g_t", topic, invisible_ms=1000)) == [b"5"]
+    clock.now += 1000
+    assert pop.sweep().moved == 1
+    clock.now += 7_200_000
+    store.deliver_due()
+    return pop
+
+
+@pytest.mark.parametrize("topic", ["t", "other"])
+def test_retries_of_a_group_with_a_similar_name_are_not_received(store, clock, topic):
+    store.topics.create("other", read_queues=1, write_queues=1)
+    pop = retried_by_another_group(store, clock, topic)
+    acked(pop, pop.receive("g", "t"))
+    assert bodies(pop.receive("g", "t")) == []
+    assert attempts(pop.receive("g_t", topic)) == {b"5": 2}
+
+
+def test_retries_of_a_deleted_group_with_a_similar_name_are_not_received(store, clock):
+    store.topics.create("other", read_queues=1, write_queues=1)
+    pop = retried_by_another_group(store, clock, "other")
+    store.groups.delete("g_t")
+    assert bodies(pop.receive("g", "t")) == []
+    assert all(not one.lag for one in pop.lag("g", "t").values())
+
+
 def test_a_message_is_moved_to_the_dead_letters_on_request_and_once(store, clock):
     pop = popped(store)
     store.groups.update("g", fifo=True)
