@@ -18,8 +18,8 @@ def example(kind):
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
-def test_systemd_accepts_the_unit(tmp_path):
-    """With a program that exists here in the place of the one in /opt."""
+def test_systemd_accepts_the_documented_unit(tmp_path):
+    """The program in /opt is replaced by one that exists."""
     unit = tmp_path / "pyrocket.service"
     unit.write_text(example("ini").replace("/opt/pyrocket/bin/pyrocket", shutil.which("true")))
     command = ["systemd-analyze", "verify", "--man=no", unit]
@@ -27,7 +27,7 @@ def test_systemd_accepts_the_unit(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_the_commands_of_the_examples_are_options_of_the_broker():
+def test_the_options_in_the_examples_exist():
     (started,) = re.findall(r"^ExecStart=(.*)$", example("ini"), re.MULTILINE)
     lines = re.findall(r"^(?:ENTRYPOINT|CMD) \[(.*)\]$", example("dockerfile"), re.MULTILINE)
     contained = [word for line in lines for word in re.findall(r'"([^"]*)"', line)]
@@ -39,6 +39,6 @@ def test_the_commands_of_the_examples_are_options_of_the_broker():
         assert all(re.search(rf"(^|\s){word}\b", shown) for word in options)
 
 
-def test_the_container_file_installs_an_extra_that_exists():
+def test_the_extra_in_the_container_file_exists():
     (installed,) = re.findall(r"'/src\[(\w+)\]'", example("dockerfile"))
     assert f'"{installed}"' in (ROOT / "setup.py").read_text()

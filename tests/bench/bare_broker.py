@@ -1,8 +1,8 @@
-"""A broker that sends prebuilt blocks: what gRPC and the client cost, whatever the broker does.
+"""A broker that sends prebuilt blocks, to measure the cost of gRPC and the client alone.
 
-python -m bench.bare_broker DIR     serves a store until it is killed, and prints the address
+python -m bench.bare_broker DIR     prints the address, and serves a store until it is killed
 
-The first reply to each request is kept and sent again for the same request.
+Keeps the blocks of the first reply to each request, and sends them again for the same request.
 """
 
 import asyncio

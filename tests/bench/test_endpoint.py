@@ -1,4 +1,4 @@
-"""A broker beside the directory that it serves: broker and client share the same cores."""
+"""Compares `endpoint` with `path`; broker and client share the same cores."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ def cpu_of(pid):
 
 @contextmanager
 def bare_broker(path):
-    """Serve a store's blocks as `bench.bare_broker` does; the value is the address."""
+    """Run `bench.bare_broker`, and yield its address."""
     paths = os.pathsep.join([os.environ["PYTHONPATH"], str(TESTS)])
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.bare_broker", str(path)],
@@ -49,7 +49,7 @@ def bare_broker(path):
 
 @dataclass
 class Timed:
-    """Runs a function, and keeps the seconds of each run: wall time, CPU of all, of the broker."""
+    """Measures runs of a function in seconds: wall time, CPU of all processes and the broker."""
 
     function: object
     broker: int
@@ -62,13 +62,13 @@ class Timed:
         self.runs.append([end - start for start, end in zip(before, after, strict=True)])
 
     def costs(self, gigabytes):
-        """Return CPU seconds per GB of the broker and of all others."""
+        """Return the CPU seconds per GB of the broker and of all other processes."""
         broker = median(run[2] for run in self.runs) / gigabytes
         return broker, median(run[1] for run in self.runs) / gigabytes - broker
 
 
 def compare(ours, reference, rounds):
-    """Return the pair in wall time, and in CPU time."""
+    """Return the comparison in wall time, and in CPU time."""
     ours.runs.clear()
     reference.runs.clear()
     measure(ours, reference, rounds, warm_up=int(rounds > 1))
@@ -139,9 +139,9 @@ def test_fetch_into_spark_beside_path(spark, fast_disk, large, report, body_byte
 
 @contextmanager
 def two_stores(folder, some, batches):
-    """Yield a store, a sink to the broker of another one, and the broker's process.
+    """Yield a store, a sink to the broker of another store, and the broker's process id.
 
-    Both have the pages of their logs in memory, so that the code is measured.
+    The pages of both logs are in memory, so that the disks are not measured.
     """
     for name in ("local", "served"):
         with store_at(folder / name) as store:
@@ -159,7 +159,7 @@ def two_stores(folder, some, batches):
 
 @pytest.mark.parametrize("rich", [False, True], ids=["bodies", "rich"])
 def test_bulk_append_beside_path(fast_disk, large, report, rich):
-    """Batches of 5 MB, one after the other, from one thread."""
+    """Append batches of 5 MB, one after the other, in one thread."""
     rows, times, rounds = (5000, 8, ROUNDS) if large else (50, 2, 1)
     some = batch(rows, 1024, rich=rich)
     with two_stores(fast_disk, some, times * (rounds + 2)) as (local, sink, pid):
@@ -218,7 +218,7 @@ def _report_writes(report, what, rich, ours, path, rounds, rows, aim):
 
 
 def test_idle_query_and_its_broker(spark, tmp_path, large, report):
-    """Together they need at most 1 % of a core, and a message is seen soon."""
+    """Together they use at most 1 % of a core, and the query reads a new message soon."""
     seconds, times = (20, 20) if large else (0.2, 2)
     with broker_process.running(tmp_path / "store") as (process, found):
         sink = RemoteSink(Client(Connection(found.listen[0])))

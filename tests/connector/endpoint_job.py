@@ -1,8 +1,7 @@
-"""A job on a machine without access to the store's files: it reads, streams and writes over
-`endpoint`.
+"""A Spark job that reads, streams and writes over `endpoint`, without access to the store's files.
 
-Usage: endpoint_job.py STORE ADDRESS CHECKPOINT. An empty folder is mounted over the directory
-STORE.
+Usage: endpoint_job.py STORE ADDRESS CHECKPOINT. Hides the directory STORE by mounting an empty
+folder over it.
 """
 
 import os

@@ -1,6 +1,7 @@
-"""A pipe of four tasks a micro-batch, over `endpoint`; writes how long Spark's workers have lived.
+"""A query over `endpoint` with four tasks per micro-batch.
 
-Usage: endpoint_workers_job.py ADDRESS CHECKPOINT RESULT.
+Usage: endpoint_workers_job.py ADDRESS CHECKPOINT RESULT. Writes the ages of Spark's workers to
+RESULT.
 """
 
 import os

@@ -34,7 +34,7 @@ SPARK = {"accessKey": "spark", "secretKey": "spark's secret"}
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """A broker with TLS and users; yields its address and the options that it needs."""
+    """Run a broker with TLS and users; yield its address and the options for TLS."""
     folder = tmp_path_factory.mktemp("secured")
     with Store.open(folder / "store", create=True) as store:
         store.topics.create("t")
@@ -48,7 +48,7 @@ def broker(tmp_path_factory):
     disconnect()
 
 
-def refused(options, match):
+def check_rejected(options, match):
     """Check that planning a read, a stream and a write fails on the driver, with a remedy."""
     source = DefaultSource({"topic": "t", **options})
     for start in (
@@ -56,10 +56,10 @@ def refused(options, match):
         lambda: source.streamReader(SCHEMA).initialOffset(),
         lambda: source.writer(SCHEMA, False),
     ):
-        refused_soon(start, options["endpoint"], match)
+        check_fails_soon(start, options["endpoint"], match)
 
 
-def refused_soon(start, address, match):
+def check_fails_soon(start, address, match):
     """Check that a call fails within 10 s, with the address and a remedy."""
     began = time.monotonic()
     with pytest.raises(PyrocketError, match=match) as caught:
@@ -84,11 +84,11 @@ def test_an_untrusted_certificate_is_reported(broker, tmp_path):
     address, tls = broker
     other, _ = write_certificate(tmp_path, "other")
     options = {"endpoint": address, **tls, **SPARK}
-    refused(
+    check_rejected(
         {**options, "endpoint.ca": str(other)},
         r"TRANSPORT_FAILED.*CERTIFICATE_VERIFY.*endpoint\.ca",
     )
-    refused({"endpoint": address, **SPARK}, r"TRANSPORT_FAILED.*endpoint\.tls")
+    check_rejected({"endpoint": address, **SPARK}, r"TRANSPORT_FAILED.*endpoint\.tls")
 
 
 @pytest.mark.parametrize(
@@ -102,29 +102,31 @@ def test_an_untrusted_certificate_is_reported(broker, tmp_path):
 )
 def test_insufficient_credentials_are_reported(broker, given, reason):
     address, tls = broker
-    refused({"endpoint": address, **tls, **given}, reason)
+    check_rejected({"endpoint": address, **tls, **given}, reason)
 
 
 def test_an_address_without_a_broker_is_reported():
-    """With the default time-outs a query that was running would wait for a minute."""
+    """With the default timeouts; a running query would wait for a minute."""
     reader = DefaultSource({"topic": "t", "endpoint": "127.0.0.1:1"}).reader(SCHEMA)
-    refused_soon(reader.partitions, "127.0.0.1:1", "TRANSPORT_FAILED.*doctor --endpoint")
-    refused({"endpoint": "127.0.0.1:1", "endpoint.timeout": "1s"}, "TRANSPORT_FAILED.*doctor")
+    check_fails_soon(reader.partitions, "127.0.0.1:1", "TRANSPORT_FAILED.*doctor --endpoint")
+    check_rejected(
+        {"endpoint": "127.0.0.1:1", "endpoint.timeout": "1s"}, "TRANSPORT_FAILED.*doctor"
+    )
 
 
 @pytest.mark.slow
 def test_an_address_that_does_not_answer_is_reported():
-    """The port is open, but whatever has it, or a firewall before it, never answers."""
+    """The port accepts connections, but a request is never answered."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        refused({"endpoint": address}, "TRANSPORT_FAILED.*doctor --endpoint")
+        check_rejected({"endpoint": address}, "TRANSPORT_FAILED.*doctor --endpoint")
         disconnect()
 
 
 def test_a_newer_protocol_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(broker_module, "PROTOCOL", 2)
     with served(Store.open(tmp_path / "store", create=True)) as address:
-        refused({"endpoint": address}, "PROTOCOL_NEWER.*same release")
+        check_rejected({"endpoint": address}, "PROTOCOL_NEWER.*same release")
         disconnect()
 
 
@@ -135,8 +137,8 @@ def test_a_file_that_the_driver_cannot_read_is_reported(broker):
         DefaultSource(options).reader(SCHEMA).partitions()
 
 
-def test_a_stream_of_another_store_is_refused(broker, tmp_path):
-    """A query must not continue in another store than that of its checkpoint."""
+def test_a_query_does_not_continue_in_another_store(broker, tmp_path):
+    """The query fails if the endpoint leads to a store other than that of its checkpoint."""
     address, tls = broker
     with Store.open(tmp_path / "other", create=True) as store:
         store.topics.create("t")
@@ -145,7 +147,7 @@ def test_a_stream_of_another_store_is_refused(broker, tmp_path):
     with running(tmp_path / "other") as (_, found):
         source = DefaultSource({"endpoint": found.listen[0], "topic": "t"})
         reader = source.streamReader(SCHEMA)
-        refused_soon(
+        check_fails_soon(
             lambda: reader.latestOffset(start, ReadAllAvailable()), found.listen[0], "STORE_CHANGED"
         )
         disconnect()
@@ -171,7 +173,7 @@ for start in (
 """
 
 
-def test_a_machine_without_the_extra_names_the_install_command():
+def test_the_error_without_the_extra_has_the_install_command():
     command = [sys.executable, "-c", WITHOUT_GRPC]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     read, write, imported = done.stdout.splitlines()
@@ -181,7 +183,7 @@ def test_a_machine_without_the_extra_names_the_install_command():
     assert all("pip install '.[endpoint]'" in line for line in (read, imported))
 
 
-def test_a_capability_that_the_broker_lacks_is_refused_by_name(tmp_path, monkeypatch):
+def test_an_option_that_the_broker_does_not_support_is_rejected(tmp_path, monkeypatch):
     lacking = tuple(name for name in broker_module.CAPABILITIES if name != "views")
     monkeypatch.setattr(broker_module, "CAPABILITIES", lacking)
     store = Store.open(tmp_path / "store", create=True)

@@ -1,4 +1,4 @@
-"""Connections that are cut, half open, slow or abandoned: rows are exact, and nothing leaks."""
+"""Lost, half-open, slow and abandoned connections: rows are exact, and no resource leaks."""
 
 import os
 import socket
@@ -28,7 +28,7 @@ from support.transports import disconnect
 
 @pytest.fixture
 def broker(box):
-    """A broker as a process, for the store of the box."""
+    """Run a broker process for the store of the box; yield the process and the address."""
     box.create(queues=2)
     with running(Path(box.path)) as (process, found):
         yield process, found.listen[0]
@@ -43,7 +43,7 @@ def counted(box, topic):
     return Counter(int(body) for body in box.other(topic).bodies())
 
 
-def test_lost_replies_leave_exactly_once_rows_exact_and_the_others_all_there(box, broker):
+def test_lost_replies_neither_duplicate_exactly_once_rows_nor_lose_others(box, broker):
     with cutting(broker[1], every=5) as proxy:
         client = Client(Connection(proxy.address), Timeouts(total=60))
         sink, source = RemoteSink(client), RemoteSource(client)
@@ -66,7 +66,7 @@ def test_lost_replies_leave_exactly_once_rows_exact_and_the_others_all_there(box
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_spark_over_a_connection_that_is_cut_again_and_again(box, broker, stream):
+def test_spark_over_a_connection_that_is_lost_repeatedly(box, broker, stream):
     with cutting(broker[1], every=7) as proxy:
         cut = replace(box, address=proxy.address)
         queries = []
@@ -85,7 +85,8 @@ def test_spark_over_a_connection_that_is_cut_again_and_again(box, broker, stream
             queries.append(query)
         for first in range(200, 600, 100):
             cut.send(*map(str, range(first, first + 100)))
-        # A broker reports an append some milliseconds later, a lost connection later still.
+        # The broker reports an append after some milliseconds; after a lost connection it takes
+        # longer.
         end = time.monotonic() + 120
         while any(box.other(topic).rows() < box.rows() for topic in ("once", "repeated")):
             assert time.monotonic() < end
@@ -96,7 +97,7 @@ def test_spark_over_a_connection_that_is_cut_again_and_again(box, broker, stream
             query.stop()
         disconnect()
         assert proxy.cuts >= 10
-    sent = counted(box, "t")  # A lost reply sends rows again.
+    sent = counted(box, "t")  # After a lost reply rows are sent again.
     assert sent.keys() == set(range(600))
     assert counted(box, "once") == sent
     assert all(count >= sent[row] for row, count in counted(box, "repeated").items())
@@ -104,13 +105,13 @@ def test_spark_over_a_connection_that_is_cut_again_and_again(box, broker, stream
 
 
 def threads_and_files(process):
-    """How many threads and open files a process has."""
+    """Return the numbers of threads and open files of a process."""
     folder = Path("/proc", str(process.pid))
     return len([*(folder / "task").iterdir()]), len([*(folder / "fd").iterdir()])
 
 
-def test_half_open_slow_and_leaving_clients_leave_nothing_behind(box, broker):
-    """A client may send half a request, stop reading, or end a call; the others are served."""
+def test_half_open_slow_and_disconnecting_clients_leak_no_resources(box, broker):
+    """Clients that send half a request, stop reading, or cancel a call do not affect others."""
     process, address = broker
     box = replace(box, address=address)
     with box.client() as client:
@@ -154,11 +155,11 @@ def test_half_open_slow_and_leaving_clients_leave_nothing_behind(box, broker):
     assert threads <= before[0] + 16
 
 
-def test_a_read_over_a_cut_connection_returns_each_row_once(box, broker):
+def test_a_read_over_a_lost_connection_returns_each_row_once(box, broker):
     served = replace(box, address=broker[1])
     sent = [b"%03d" % number + os.urandom(60_000) for number in range(300)]
     served.send(*sent, queue=0)
-    # A block of 2 MiB takes 32 to 128 pieces.
+    # The proxy forwards a block of 2 MiB in 32 to 128 pieces.
     with cutting(broker[1], every=150, within=True) as proxy:
         client = Client(Connection(proxy.address), Timeouts(total=60))
         source = RemoteSource(client)

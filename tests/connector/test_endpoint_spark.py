@@ -1,4 +1,4 @@
-"""Spark over `endpoint`: executors without the files, restarts of the broker, and moves."""
+"""Spark over `endpoint`: executors without the files, restarts of the broker, moved checkpoints."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ HIDES = ["unshare", "--mount"]
 
 
 def can_hide():
-    """Return whether this machine allows a process to have mounts of its own."""
+    """Return whether this machine allows a process to have its own mounts."""
     if not shutil.which(HIDES[0]):
         return False
     return subprocess.run([*HIDES, "true"], capture_output=True, check=False).returncode == 0
@@ -32,7 +32,7 @@ class Broker(RestartableBroker):
     """A broker that counts calls."""
 
     def calls(self):
-        """Count the calls so far."""
+        """Return the number of calls so far."""
         with urllib.request.urlopen(f"http://{self.metrics}/metrics") as reply:
             lines = reply.read().decode().splitlines()
         counts = [line for line in lines if line.startswith("rocketmq_rpc_latency_count{")]
@@ -41,7 +41,7 @@ class Broker(RestartableBroker):
 
 @pytest.fixture
 def broker(box):
-    """A broker for the store of the box."""
+    """Run a broker for the store of the box."""
     box.create(queues=2)
     broker = Broker(box.path)
     yield broker
@@ -51,13 +51,13 @@ def broker(box):
 
 @pytest.fixture
 def served(box, broker):
-    """The box over the broker."""
+    """The box, accessed over the broker."""
     return replace(box, address=broker.address)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.skipif(not can_hide(), reason="needs mounts of its own")
+@pytest.mark.skipif(not can_hide(), reason="needs its own mounts")
 def test_executors_need_no_access_to_the_files(box, broker, tmp_path):
     arguments = [box.path, broker.address, tmp_path / "checkpoint"]
     command = [*HIDES, sys.executable, JOB, *arguments]
@@ -66,8 +66,8 @@ def test_executors_need_no_access_to_the_files(box, broker, tmp_path):
     assert sorted(int(body) for body in box.other("second").bodies()) == list(range(600))
 
 
-def test_reused_workers_outlive_a_restart_of_the_broker(served, stream, broker):
-    """Spark's workers are forked, and each is used for many micro-batches."""
+def test_reused_workers_survive_a_restart_of_the_broker(served, stream, broker):
+    """Spark's workers are forked, and each one runs many micro-batches."""
     batches = 8
     sent = [f"{number:04}" for number in range(10 * batches)]
     served.send(*sent)
@@ -96,8 +96,8 @@ def test_reused_workers_outlive_a_restart_of_the_broker(served, stream, broker):
 
 @pytest.mark.spark
 @pytest.mark.heavy
-def test_four_reused_workers_outlive_a_restart_of_the_broker(box, broker, tmp_path):
-    """50 micro-batches of four tasks; the broker is away in the middle of them."""
+def test_four_reused_workers_survive_a_restart_of_the_broker(box, broker, tmp_path):
+    """50 micro-batches of four tasks; the broker is stopped and started during them."""
     broker_grows(broker, 4)
     served = replace(box, address=broker.address)
     for queue in range(4):
@@ -157,7 +157,7 @@ def test_an_idle_query_makes_at_most_one_call_a_second(served, stream, broker):
 
 @pytest.mark.alone
 def test_an_idle_query_sees_a_message_within_50_ms(served, broker):
-    """This excludes Spark's own time between the request for offsets and the start of a task."""
+    """This excludes the time that Spark needs from asking for offsets to starting a task."""
     from pyspark_pyrocket.options.endpoint import Endpoint
     from pyspark_pyrocket.transport.endpoint import EndpointTarget
 
@@ -222,7 +222,7 @@ def test_a_checkpoint_moves_between_path_and_endpoint(box, spark, tmp_path, to_e
 @pytest.mark.spark
 @pytest.mark.slow
 def test_tasks_use_tls_and_credentials(box, spark, tmp_path):
-    """A read, a stream and a write of a user who may do just that; plans do not show the secret."""
+    """A read, a stream and a write of a user with these rights; plans do not show the secret."""
     box.create(queues=2)
     pem, key = write_certificate(tmp_path)
     secret, users = tmp_path / "secret", tmp_path / "users.toml"
@@ -265,8 +265,8 @@ def test_tasks_use_tls_and_credentials(box, spark, tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_recipe_of_a_move_between_path_and_endpoint(box, tmp_path):
-    """The program of store/BROKER.md, run by path, over endpoint, and by path again."""
+def test_the_documented_move_between_path_and_endpoint(box, tmp_path):
+    """Run the program of store/BROKER.md with `path`, with `endpoint`, and with `path` again."""
     page = JOB.parents[2] / "store" / "BROKER.md"
     (code,) = re.findall(r"```python\n(# pipeline\.py.*?)```", page.read_text(), re.DOTALL)
     program = tmp_path / "pipeline.py"

@@ -1,4 +1,4 @@
-"""The tests that `support.over_endpoint` names exist: a renamed one would no longer be found."""
+"""All tests named in `support.over_endpoint` exist; a renamed test would not be selected."""
 
 import re
 from pathlib import Path

@@ -27,7 +27,7 @@ def rows(first, count=ROWS):
 
 
 class Writers:
-    """An appender and a stream of batches, each in a thread, until both are stopped."""
+    """Two threads, one that appends and one that publishes batches, until the block ends."""
 
     def __init__(self, address):
         self.address, self.stopping = address, threading.Event()
@@ -85,7 +85,7 @@ def numbers(store, topic):
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(100, marks=pytest.mark.heavy)])
-def test_a_killed_broker_loses_nothing_acknowledged(tmp_path, monkeypatch, kills):
+def test_a_killed_broker_loses_no_acknowledged_message(tmp_path, monkeypatch, kills):
     monkeypatch.setattr(remote_sink, "BLOCK_BYTES", 20_000)
     path, listen = tmp_path / "store", ("--listen", f"127.0.0.1:{free_port()}")
     broker = start(path, *listen)

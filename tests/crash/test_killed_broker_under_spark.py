@@ -1,4 +1,4 @@
-"""A broker is killed under Spark: appenders, a pipe from topic to topic, and readers, over gRPC."""
+"""A broker is killed while clients append, a query copies a topic, and Spark counts its rows."""
 
 import random
 import sys
@@ -26,7 +26,7 @@ ROWS, APPENDERS = 20, 2
 
 
 class Killable:
-    """A broker on one port that is killed and started again."""
+    """A broker that is killed and restarted on the same port."""
 
     def __init__(self, path):
         self.path, self.address = path, f"127.0.0.1:{free_port()}"
@@ -47,7 +47,7 @@ class Killable:
 
 
 class Load:
-    """Threads that append, and one that counts with Spark, until they are stopped."""
+    """Threads that append, and one that counts rows with Spark, until the block ends."""
 
     def __init__(self, spark, options):
         self.spark, self.options, self.stopping = spark, options, threading.Event()
@@ -89,9 +89,9 @@ class Load:
         client.close()
 
     def count(self):
-        """Each read has at least what was acknowledged before it.
+        """Record for each read the numbers of rows acknowledged before it and of rows found.
 
-        A read that begins while the broker is away for longer than 8 s is refused.
+        A read fails if it starts while the broker is unreachable for more than 8 s.
         """
         while not self.stopping.is_set():
             known = sum(map(len, self.acknowledged))
@@ -107,7 +107,7 @@ class Load:
 
 
 def bodies(store, topic):
-    """How often each body is in a topic."""
+    """Return the number of messages in a topic by body."""
     found = Counter()
     for queue, at in store.offsets(topic).items():
         for batch in store.scan(topic, queue, at.minimum, at.maximum, ["body"]):
@@ -118,7 +118,7 @@ def bodies(store, topic):
 @pytest.mark.parametrize(
     "kills", [pytest.param(5, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.heavy)]
 )
-def test_a_pipe_over_a_killed_broker_is_exact(spark, tmp_path, kills):
+def test_a_query_over_a_killed_broker_is_exactly_once(spark, tmp_path, kills):
     chance = random.Random(SEED)
     broker = Killable(tmp_path / "store")
     try:
@@ -158,7 +158,7 @@ def test_a_pipe_over_a_killed_broker_is_exact(spark, tmp_path, kills):
     acknowledged = set().union(*load.acknowledged)
     sys.stdout.write(
         f"{kills} kills: {len(acknowledged)} rows acknowledged, {source.total()} there,"
-        f" {len(load.counts)} reads, {load.refused} refused, {batches} batches at the end\n"
+        f" {len(load.counts)} reads, {load.refused} failed, {batches} batches at the end\n"
     )
     assert acknowledged <= source.keys()
     assert copy == source

@@ -6,7 +6,7 @@ from pyrocket.formats.wire_block import encode_records
 
 
 def block_of(data, sizes=None):
-    """Return a block of records; without `sizes` they are those that the records name."""
+    """Return a block of records; without `sizes` the sizes are taken from the records."""
     if sizes is None:
         starts, end = follow(memoryview(data), 0)
         bounds = [*starts, end] if starts else [0]

@@ -1,4 +1,4 @@
-"""Brokers for tests: a store behind an address, in a thread of this process."""
+"""Runs brokers in a thread of the test's process."""
 
 import asyncio
 import re
@@ -13,7 +13,7 @@ from pyrocket.rpc.server import Server
 
 
 class FaultyServer(Server):
-    """A server whose calls can be lost or late: `faults` as in `support.memory.Fault`."""
+    """A server that loses or delays calls; `faults` are `support.memory.Fault`s."""
 
     def __init__(self, faults, *parts):
         super().__init__(*parts)

@@ -1,4 +1,4 @@
-"""Brokers in processes of their own, for tests of start-up and shutdown."""
+"""Runs brokers as separate processes."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def start(path, *arguments, **environment):
 
 
 def wait_until_it_serves(process, path):
-    """Return the description of the broker that the store's files contain."""
+    """Wait until the broker serves; return its `RunningBroker` from the store's files."""
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
         found = BrokerFile(Layout(path)).read()
@@ -35,7 +35,7 @@ def wait_until_it_serves(process, path):
 
 @contextmanager
 def ending(process, path):
-    """Yield the description of a broker once it serves, and stop the broker at the end."""
+    """Yield the `RunningBroker` of a broker once it serves, and stop the broker at the end."""
     try:
         yield wait_until_it_serves(process, path)
     finally:
@@ -46,7 +46,7 @@ def ending(process, path):
 
 @contextmanager
 def running(path, *arguments, **environment):
-    """Run a broker on a free port; yield the process and the description in the store's files."""
+    """Run a broker on a free port; yield the process and its `RunningBroker`."""
     given = ("--listen", "127.0.0.1:0") if "--listen" not in arguments else ()
     process = start(path, *given, *arguments, **environment)
     with ending(process, path) as found:
@@ -54,7 +54,7 @@ def running(path, *arguments, **environment):
 
 
 class RestartableBroker:
-    """A broker that is stopped and started again, on one port."""
+    """A broker that can be stopped and started again on the same port."""
 
     def __init__(self, path):
         self._path, self._stack, self.address, self.metrics = Path(path), ExitStack(), "", ""

@@ -1,4 +1,4 @@
-"""Running `pyrocket` commands in this process."""
+"""Runs `pyrocket` commands in this process."""
 
 import json
 
@@ -18,7 +18,7 @@ def run_on(path, *arguments, **options):
 
 
 def document(*arguments, status=0, **options):
-    """Return the JSON that a command prints, alone on standard output."""
+    """Return the JSON output of a command, which prints nothing else."""
     done = run(*arguments, "--json", **options)
     assert done.exit_code == status, done.output
     assert not done.stderr

@@ -1,4 +1,4 @@
-"""A TCP proxy before a broker that cuts connections after a request and before its reply."""
+"""A TCP proxy for a broker that closes connections after a request and before its reply."""
 
 import select
 import socket
@@ -9,10 +9,10 @@ _CHUNK = 1 << 16
 
 
 class CuttingProxy:
-    """Forwards connections; every n-th reply is not forwarded: its connection is closed instead.
+    """Forwards connections, but closes the connection instead of forwarding every n-th reply.
 
-    A reply is what the broker sends after something was sent to it, so its work may be done. With
-    `within`, connections are also closed within the replies of a stream.
+    A reply is the first data from the broker after a request, so the call may have had its effect.
+    With `within`, each chunk of data from the broker counts as a reply.
     """
 
     def __init__(self, target, every, *, within=False):
@@ -40,7 +40,7 @@ class CuttingProxy:
                 ready, _, _ = select.select([client, broker], [], [])
                 if client in ready:
                     data = client.recv(_CHUNK)
-                    # Frames of HTTP/2 without a request in them, such as pings, are short.
+                    # HTTP/2 frames without a request, such as pings, are short.
                     asked = asked or len(data) > 64
                     broker.sendall(data)
                 if broker in ready:
@@ -62,7 +62,7 @@ class CuttingProxy:
 
 @contextmanager
 def cutting(target, every, *, within=False):
-    """Run a proxy before an address."""
+    """Run a proxy for an address."""
     proxy = CuttingProxy(target, every, within=within)
     try:
         yield proxy

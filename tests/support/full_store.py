@@ -12,8 +12,7 @@ from support.stores import SMALL, FakeClock, batch, bodies, filled, numbered, re
 
 
 def make_full(path):
-    """Make a store with a file of every kind, without a clean shutdown, and recover a copy of
-    it."""
+    """Create a store with a file of every kind, without a clean shutdown, and recover a copy."""
     clock = FakeClock()
     with filled(path, count=30, clock=clock) as store:
         store.append(Message(topic="t", body=b"key", keys="k"))
@@ -102,7 +101,7 @@ def descriptors():
     for name in os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"):
         try:
             status = os.fstat(int(name))
-        except OSError:  # The descriptor of the listing itself.
+        except OSError:  # The descriptor that lists the directory.
             continue
         found[int(name)] = status.st_dev, status.st_ino
     return found

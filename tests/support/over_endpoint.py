@@ -1,7 +1,7 @@
-"""Which of the connector's tests run with both targets, `path` and `endpoint`.
+"""Selects the connector's tests that run with both targets, `path` and `endpoint`.
 
-The tests named in `QUICK` do so in each run, all others of `MODULES` in the heavy one. Tests of
-truncated and restored stores run with `path` only: they cut and replace the files of the store.
+Tests in `QUICK` run with both in every run, the other tests of `MODULES` in the heavy one. Tests of
+truncated and restored stores run with `path` only, because they change the store's files.
 """
 
 QUICK = frozenset(
@@ -20,7 +20,7 @@ QUICK = frozenset(
 
 MODULES = {
     "test_batch_read": {
-        # How a directory is given.
+        # The ways to pass a directory.
         "test_a_path_can_be_given_to_load_and_as_a_uri",
         "test_sql_reads_and_writes_through_a_temporary_view",
         "test_a_table_without_options_fails_with_an_error_that_shows_how_to_pass_them",
@@ -40,15 +40,15 @@ MODULES = {
     "test_value_columns": set(),
     "test_views": set(),
     "test_delayed_write": {
-        # The limit of a store that the writer opens; a broker has its own.
+        # The limit of the store that the writer opens; a broker has its own limit.
         "test_the_longest_delay_of_rows_is_an_option",
     },
     "test_payload": set(),
     "test_key_read": {
-        # A store with a clock of its own, and one that no broker has opened.
+        # A store with its own clock, and one that only RocketMQ has opened.
         "test_query_by_key_and_time_range",
         "test_messages_of_a_java_broker_are_found_by_key",
-        # The line is that of the driver's own store.
+        # The store in the driver logs the line.
         "test_a_log_line_names_the_indexes_used_and_the_unread_messages",
     },
     "test_pending": {
@@ -61,12 +61,12 @@ MODULES = {
         "test_another_store_at_the_same_path_is_detected",
     },
     "test_group_progress": {
-        # Hold or count the lock of the directory, or the waits for it.
+        # Hold the lock of the directory, or count the waits for it.
         "test_available_now_waits_for_its_last_commit",
         "test_a_store_held_by_another_process_fails_the_start_with_the_reason",
         "test_a_broker_that_takes_the_directory_later_does_not_end_the_query",
         "test_a_busy_writer_does_not_fail_the_start",
-        # Asks right after an append; a broker reports it some milliseconds later.
+        # Reads right after an append; a broker reports it some milliseconds later.
         "test_small_batches_share_a_commit_and_the_end_of_the_query_commits_the_rest",
     },
     "test_missing_topics": {
@@ -83,7 +83,7 @@ MODULES = {
     "test_groups": set(),
     "test_admission": set(),
 }
-"""Module → its tests whose subject is the directory itself."""
+"""Module → its tests that run with `path` only, because they test the directory itself."""
 
 
 def runs(module, test):

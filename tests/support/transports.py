@@ -1,8 +1,7 @@
-"""The transports that the contract is tested with. Each new transport gets an entry in
-`TRANSPORTS`.
+"""The transports for the contract tests; a new transport needs an entry in `TRANSPORTS`.
 
-A maker takes an empty folder and yields a `Made`: a target of a store without topics, and the
-faults that a test can inject into its calls.
+A factory takes an empty folder and yields a `Made`: the target of a store without topics, and ways
+to inject faults into its calls.
 """
 
 import os
@@ -25,11 +24,13 @@ from support.memory import Fault, MemoryBroker, MemoryTarget
 
 @dataclass
 class Made:
-    """A store without topics, reached by one transport.
+    """A store without topics, accessed over one transport.
 
-    busy: a context in which calls that write are late. fail: lets the next call of a name fail,
-    before or after its effect; None where a call cannot be lost. other: the target of another
-    store. resumes: whether a read resumes by itself after a lost connection.
+    other: The target of another store.
+    busy: A context manager that delays calls that write.
+    fail: Makes the next call of this name fail, before or after its effect; None if the transport
+        cannot lose calls.
+    resumes: Whether the transport resumes a read after a lost connection.
     """
 
     target: Target
@@ -41,8 +42,7 @@ class Made:
 
 @contextmanager
 def path_transport(folder) -> Iterator[Made]:
-    """Yield the directory of a store; its calls are never lost, and wait only for the write
-    lock."""
+    """Yield the directory of a store. Calls are never lost, and wait only for the write lock."""
     targets = [PathTarget(str(folder / name)) for name in ("store", "other")]
     for target in targets:
         Store.open(target.path, create=True).close()
@@ -62,7 +62,7 @@ def path_transport(folder) -> Iterator[Made]:
 
 @contextmanager
 def memory_transport(folder) -> Iterator[Made]:
-    """Yield a broker of this process."""
+    """Yield a broker in the memory of this process."""
     broker, _ = MemoryBroker("memory"), MemoryBroker("other")
 
     @contextmanager
@@ -80,9 +80,7 @@ def memory_transport(folder) -> Iterator[Made]:
 
 @contextmanager
 def endpoint_transport(folder) -> Iterator[Made]:
-    """Yield the broker of a store, in a thread of this process; faults are injected between the
-    two.
-    """
+    """Yield the broker of a store, in a thread of this process; its server injects the faults."""
     stores = [Store.open(folder / name, create=True) for name in ("store", "other")]
     faults: list[Fault] = []
     with served(stores[0], faults=faults) as address, served(stores[1]) as elsewhere:
@@ -108,7 +106,7 @@ TRANSPORTS = {
     "endpoint": endpoint_transport,
 }
 UNRELIABLE = ["memory", "endpoint"]
-"""Those whose calls can be lost."""
+"""The transports that can lose calls."""
 
 
 def disconnect():

@@ -1,9 +1,9 @@
-"""`pyrocket broker` whose event loop is watched, and whose fsyncs can be slow.
+"""Runs `pyrocket broker` with a measured event loop and, on request, slow fsyncs.
 
 python -m support.watched_broker SECONDS DIR ARGUMENT…
 
-SIGUSR1 begins the watch; at the end it prints, as JSON, the longest time that callbacks have held
-the loop, and the most CPU time that they took. An fsync takes SECONDS more, until SIGUSR2.
+SIGUSR1 starts the measurement. At the end the process prints, as JSON, the longest time and the
+longest CPU time between two waits of the loop. Until SIGUSR2 each fsync takes SECONDS longer.
 """
 
 import json
