@@ -111,8 +111,7 @@ def retried_by_another_group(store, clock, topic):
 def test_retries_of_a_group_with_a_similar_name_are_not_received(store, clock, topic):
     store.topics.create("other", read_queues=1, write_queues=1)
     pop = retried_by_another_group(store, clock, topic)
-    acked(pop, pop.receive("g", "t"))
-    assert bodies(pop.receive("g", "t")) == []
+    assert [one.attempt for one in pop.receive("g", "t").messages] == ([1] if topic == "t" else [])
     assert attempts(pop.receive("g_t", topic)) == {b"5": 2}
 
 
