@@ -7,7 +7,7 @@ the client goes on sending.
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -23,6 +23,13 @@ _ALIVE_S = 35
 """Clients call every ten seconds."""
 
 MAX_CLIENTS = 10_000
+"""Without a stream: more are forgotten, the one first that has not called for longest."""
+
+MAX_TOPICS = 256
+"""Of one client: of more, those are kept that it has published to last."""
+
+_LOOKS = 4
+"""Each call looks at so many clients, whether they are to be forgotten."""
 
 
 class Stream:
@@ -62,17 +69,18 @@ class Session:
 
     Attributes:
         language: Its name in `Language`, empty until the client has told.
-        topics: Those that it publishes to, by its settings or by what it has sent.
+        topics: Those that it publishes to, by its settings or by what it has sent; the last one is
+            the one sent to last.
         group: The group that it consumes with.
         streams: Those that are open: one for each address that the client uses, the last one last.
-        settings: The reply to its last settings.
+        settings: The reply to its last settings, if it needs that once more.
         polls: Wake its parked polls.
         ended: Whether its streams and polls are to end.
     """
 
     key: Key
     language: str = ""
-    topics: set[str] = field(default_factory=set)
+    topics: dict[str, None] = field(default_factory=dict)
     group: str = ""
     streams: list[Stream] = field(default_factory=list)
     settings: Any = None
@@ -120,7 +128,16 @@ class Sessions:
 
     def sends_to(self, key: Key, topic: str) -> None:
         """Remember that a client sends to a topic: it says so itself only every five minutes."""
-        self.seen(key).topics.add(topic)
+        self.publishes(self.seen(key), [topic])
+
+    def publishes(self, session: Session, topics: Iterable[str]) -> None:
+        """Note that a client publishes to these topics; of too many, the last ones are kept."""
+        with self._lock:
+            for topic in topics:
+                session.topics.pop(topic, None)
+                session.topics[topic] = None
+            while len(session.topics) > MAX_TOPICS:
+                del session.topics[next(iter(session.topics))]
 
     def connect(self, key: Key, stream: Stream) -> Session:
         """Use this stream for a client from now on."""
@@ -169,9 +186,13 @@ class Sessions:
             return [*self._sessions.values()]
 
     def _expire(self) -> None:
-        """Forget clients that have no stream and have not called for a while."""
+        """Forget clients that have no stream and have not called for a while.
+
+        Those with a stream give way to the ones after them.
+        """
         oldest = time.monotonic() - _IDLE_S
-        for key, session in list(islice(self._sessions.items(), 2)):
-            is_old = session.seen < oldest or len(self._sessions) > MAX_CLIENTS
-            if is_old and not session.streams:
+        for key, session in list(islice(self._sessions.items(), _LOOKS)):
+            if session.streams:
+                self._sessions[key] = self._sessions.pop(key)
+            elif session.seen < oldest or len(self._sessions) > MAX_CLIENTS:
                 del self._sessions[key]

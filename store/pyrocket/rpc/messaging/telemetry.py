@@ -15,6 +15,7 @@ from pyrocket.rpc.messaging.interface import name_of, new, number, put_ms
 from pyrocket.rpc.messaging.sessions import Session, Sessions
 
 MAX_BATCH = 32
+MAX_SETTINGS_BYTES = 256 << 10
 LONG_POLL_MS = 20_000
 _RESEND_S = 1.0
 _FRAME_BYTES = (4 << 20) - 65_536
@@ -55,6 +56,9 @@ class Telemetry:
         """Return the reply to a command; None for one that needs none. Raises RefusedError."""
         if command.WhichOneof("command") != "settings":
             return None
+        size = command.settings.ByteSize()
+        if size > MAX_SETTINGS_BYTES:
+            raise RefusedError("BAD_REQUEST", f"settings of {size} bytes are too long.")
         settings = new("Settings")
         settings.CopyFrom(command.settings)
         session.language = name_of("Language", settings.user_agent.language)
@@ -67,13 +71,14 @@ class Telemetry:
             raise RefusedError("BAD_REQUEST", "the settings name neither topics nor a group.")
         settings.metric.Clear()
         settings.metric.on = False
-        session.settings = new("TelemetryCommand", status=status("OK"), settings=settings)
-        return session.settings
+        reply = new("TelemetryCommand", status=status("OK"), settings=settings)
+        session.settings = reply if session.language == NODE else None
+        return reply
 
     def _publishing(self, settings: Any, caller: Caller, session: Session) -> None:
         topics = [caller.topic(topic) for topic in settings.publishing.topics]
         caller.admit("Telemetry", publishing=topics)
-        session.topics.update(topics)
+        self._sessions.publishes(session, topics)
         longest = min(self._store.config.max_message_bytes, _FRAME_BYTES)
         settings.publishing.max_body_size = longest
         settings.publishing.validate_message_type = True

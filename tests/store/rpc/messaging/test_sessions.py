@@ -1,0 +1,65 @@
+"""What the broker remembers of its clients is bounded."""
+
+import asyncio
+
+import pytest
+from pyrocket import Store
+from pyrocket.rpc.messaging import sessions
+from pyrocket.rpc.messaging.interface import number
+from pyrocket.rpc.messaging.sessions import MAX_TOPICS, Sessions, Stream
+from pyrocket.rpc.messaging.telemetry import MAX_SETTINGS_BYTES
+from support.broker import served
+from support.rocketmq_stub import Stub, code_of, resource
+
+
+def with_streams(sessions, count):
+    """Connect clients that never call again."""
+
+    async def connect():
+        return [sessions.connect(("", f"silent{n}"), Stream()) for n in range(count)]
+
+    return asyncio.run(connect())
+
+
+def test_clients_without_a_stream_are_bounded(monkeypatch):
+    monkeypatch.setattr(sessions, "MAX_CLIENTS", 100)
+    known = Sessions()
+    connected = with_streams(known, 50)
+    for n in range(1000):
+        known.seen(("", f"c{n}"))
+    assert len(known) <= 100 + len(connected)
+    assert all(known.find(one.key) is one for one in connected)
+    assert known.find(("", "c999")) is not None
+
+
+def test_clients_that_call_no_more_are_forgotten(monkeypatch):
+    known = Sessions()
+    with_streams(known, 3)
+    monkeypatch.setattr(sessions, "_IDLE_S", -1)
+    for n in range(20):
+        known.seen(("", f"c{n}"))
+    assert len(known) < 10
+
+
+def test_the_topics_of_a_client_are_those_it_has_sent_to_last():
+    known = Sessions()
+    (session,) = with_streams(known, 1)
+    known.publishes(session, [f"set{n}" for n in range(2 * MAX_TOPICS)])
+    for n in range(10):
+        known.sends_to(session.key, "often")
+        known.sends_to(session.key, f"sent{n}")
+    assert len(session.topics) == len(known.topics()) == MAX_TOPICS
+    assert {"often", "sent9", f"set{2 * MAX_TOPICS - 1}"} <= {*session.topics}
+    assert known.producers("often") == [session.stream]
+    assert not known.producers("set0")
+
+
+@pytest.mark.parametrize(("size", "code"), [(MAX_SETTINGS_BYTES, "BAD_REQUEST"), (1000, "OK")])
+def test_settings_are_bounded(tmp_path, size, code):
+    topics = [resource("t" * 100)] * (size // 100)
+    with served(Store.open(tmp_path / "store", create=True)) as address:
+        stub = Stub(address)
+        agent = {"language": number("Language", "PYTHON")}
+        with stub.telemetry(user_agent=agent, publishing={"topics": topics}) as commands:
+            assert code_of(next(commands)) == code
+        stub.close()
