@@ -13,6 +13,7 @@ client        one connection to a broker; over it, `remote_source` reads, `remot
 connection    the channel of a client: addresses, TLS, credentials, the first call
 signature     the credentials of a call, with RocketMQ's signature
 server        serves a broker at an address
+threads       the threads that do the work of calls
 gate          checks the rights that each call needs
 tls           the broker's certificate
 limits        memory limits, and measures callbacks of the event loop

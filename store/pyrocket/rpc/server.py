@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from pyrocket.rpc.limits import Budget
 from pyrocket.rpc.messages import put
 from pyrocket.rpc.messaging.service import MessagingService
 from pyrocket.rpc.service import SERVICE, BulkService, Call
+from pyrocket.rpc.threads import Threads, Work
 from pyrocket.rpc.version_feed import VersionFeed
 
 _LOG = logging.getLogger("pyrocket")
@@ -58,9 +59,6 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
 _RELEASE_S = 5
 """Interval at which the server checks whether it is idle, and returns memory to the system."""
 
-_WRITE_THREADS = 8
-"""Threads for calls that may wait for the write lock or the disk; reads have their own threads."""
-
 _Value = TypeVar("_Value")
 _Context = Any
 _Requests = AsyncIterator[bytes]
@@ -74,8 +72,7 @@ class Server:
     ) -> None:
         self._broker, self._gate = broker, gate or Gate()
         keep_blocks()
-        self._pool = ThreadPoolExecutor(settings.read_threads, "pyrocket-read")
-        self._write_pool = ThreadPoolExecutor(_WRITE_THREADS, "pyrocket-write")
+        self._threads = Threads(settings.read_threads)
         self._server = grpc.aio.server(options=_options(settings))
         self._stopping = asyncio.Event()
         self._settings = settings
@@ -132,8 +129,7 @@ class Server:
             self._releasing.cancel()
         self._messaging.stop()
         await self._server.stop(seconds)
-        self._pool.shutdown()
-        self._write_pool.shutdown()
+        self._threads.shutdown()
 
     def _handler(self, call: Call) -> grpc.RpcMethodHandler:
         async def unary(request: bytes, context: _Context) -> bytes:
@@ -167,7 +163,7 @@ class Server:
             reply = answer()
             return reply if isinstance(reply, Future) else call.encode(reply)
 
-        reply = await self.run(work, writes=call.writes)
+        reply = await self.run(work, Work.WRITE if call.writes else Work.READ)
         if isinstance(reply, Future):
             return call.encode(await asyncio.wrap_future(reply))
         return reply
@@ -181,7 +177,7 @@ class Server:
                 return request
 
             head = await following()
-            arguments, _ = await self.run(lambda: self._admitted(call, head, context), writes=True)
+            arguments, _ = await self.run(lambda: self._admitted(call, head, context), Work.WRITE)
             records = await self._checked(arguments.pop("topics"), following)
             return await self._encoded(call, lambda: call.answer(**arguments, records=records))
 
@@ -195,7 +191,7 @@ class Server:
             while block := await following():
                 if checking is not None:
                     batches.append(await checking)
-                checking = self.run(partial(self._broker.sink.check, topics, block), writes=True)
+                checking = self.run(partial(self._broker.sink.check, topics, block), Work.WRITE)
         finally:
             if checking is not None:
                 batches.append(await asyncio.shield(checking))
@@ -285,10 +281,9 @@ class Server:
         finally:
             self.observe(call, status, time.monotonic() - began)
 
-    def run(self, work: Callable[[], _Value], *, writes: bool = False) -> Awaitable[_Value]:
-        """Run `work` in a thread; work that `writes` has its own threads."""
-        pool = self._write_pool if writes else self._pool
-        return asyncio.get_running_loop().run_in_executor(pool, work)
+    def run(self, work: Callable[[], _Value], kind: Work = Work.READ) -> Awaitable[_Value]:
+        """Do work in a thread of its kind."""
+        return self._threads.run(work, kind)
 
     async def _watch(self, request: bytes, context: _Context) -> None:
         await self._guarded("Watch", context, request, lambda: self._versions(context))

@@ -38,8 +38,15 @@ from pyrocket.rpc.messaging.telemetry import (
     settings_are_for_node,
 )
 from pyrocket.rpc.messaging.transactions import AskedProducers, EndTransaction
+from pyrocket.rpc.threads import Work
 
 _LOG = logging.getLogger("pyrocket")
+
+_KINDS = {
+    **dict.fromkeys(("QueryRoute", "QueryAssignment", "GetOffset", "QueryOffset"), Work.READ),
+    **dict.fromkeys(("SendMessage", "RecallMessage", "EndTransaction"), Work.WRITE),
+}
+"""The work of calls with one reply; those that are not here change groups or clients."""
 
 _Value = TypeVar("_Value")
 Answer = Callable[[Any, Caller], Any]
@@ -55,8 +62,8 @@ class Serving(Protocol):
         """Records name, status and seconds of a call."""
         ...
 
-    def run(self, work: Callable[[], _Value], *, writes: bool = False) -> Awaitable[_Value]:
-        """Do work in a thread."""
+    def run(self, work: Callable[[], _Value], kind: Work = Work.READ) -> Awaitable[_Value]:
+        """Do work in a thread of its kind."""
         ...
 
     async def send(self, context: Any, reply: bytes) -> None:
@@ -115,14 +122,14 @@ class MessagingService:
         self._sessions.close()
 
     def _unary(self, name: str, answer: Answer) -> grpc.RpcMethodHandler:
-        writes = name not in ("QueryRoute", "QueryAssignment", "GetOffset", "QueryOffset")
+        kind = _KINDS.get(name, Work.CHANGE)
 
         async def handle(request: bytes, context: Any) -> bytes:
             began = time.monotonic()
             try:
                 async with self._serving.budget.hold(context.peer(), len(request)):
                     reply = await self._serving.run(
-                        lambda: self._answer(name, answer, request, context), writes=writes
+                        lambda: self._answer(name, answer, request, context), kind
                     )
                     if isinstance(reply, PendingReply):
                         reply = reply.reply(await asyncio.wrap_future(reply.result))
@@ -216,12 +223,14 @@ class MessagingService:
             for reply in await run(lambda: self._receiving.replies(asked, received)):
                 await self._serving.send(context, reply)
         except BaseException:  # Cancelled, too: the client is gone.
-            self._serving.run(lambda: self._receiving.release(asked, received))
+            self._release(asked, received)
             raise
 
     async def _take(self, asked: Receive) -> Received:
         """Hand out messages. They are released if the call is cancelled meanwhile."""
-        taking = asyncio.ensure_future(self._serving.run(lambda: self._receiving.receive(asked)))
+        taking = asyncio.ensure_future(
+            self._serving.run(lambda: self._receiving.receive(asked), Work.RECEIVE)
+        )
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -230,8 +239,10 @@ class MessagingService:
 
     def _give_back(self, asked: Receive, done: "asyncio.Future[Received]") -> None:
         if not done.cancelled() and done.exception() is None:
-            received = done.result()
-            self._serving.run(lambda: self._receiving.release(asked, received))
+            self._release(asked, done.result())
+
+    def _release(self, asked: Receive, received: Received) -> None:
+        self._serving.run(lambda: self._receiving.release(asked, received), Work.CHANGE)
 
     def _parsed(self, parse: Callable[[Caller], _Value], context: Any) -> tuple[_Value, Session]:
         caller = self._caller(context)
@@ -269,7 +280,9 @@ class MessagingService:
         """Answer the commands of a client until it closes its side of the stream."""
         try:
             async for request in requests:
-                reply = await self._serving.run(partial(self._reply, request, caller, session))
+                reply = await self._serving.run(
+                    partial(self._reply, request, caller, session), Work.CHANGE
+                )
                 if reply is None or not stream.offer(reply):
                     continue
                 if settings_are_for_node(reply):

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 import pyarrow as pa
 import pytest
 from pyrocket import Store
+from pyrocket.broker.pop.pop import Pop
 from pyrocket.rpc.client import Client, Connection
 from pyrocket.rpc.messaging.interface import ms_of, number
 from pyrocket.rpc.remote_admin import RemoteAdmin
@@ -533,3 +534,37 @@ def test_a_reply_has_at_most_4_mib_of_bodies_and_one_message(store, stub, call):
         second = stub.call(call, message_queue=queue(topic), batch_size=32, offset=offset)
         counts = [len(first) - 2, len(second) - 2]
     assert counts == [3, 1]
+
+
+@pytest.mark.parametrize("call", ["receive", "ack"])
+def test_sends_and_routes_do_not_wait_for_groups(stub, serving, monkeypatch, call):
+    stub.send(b"1", topic="busy")
+    _, (message,) = receive(stub, "busy")
+    scanned, waiting = threading.Event(), threading.Semaphore(0)
+    real = getattr(Pop, call)
+
+    def slow(*arguments, **more):
+        waiting.release()
+        scanned.wait(30)
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(Pop, call, slow)
+    work = {
+        "receive": lambda: receive(Stub(serving[1], "r@1"), "busy"),
+        "ack": lambda: ack(Stub(serving[1], "a@1"), "busy", handle(message)),
+    }
+    threads = [threading.Thread(target=work[call]) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for _ in range(8):
+        assert waiting.acquire(timeout=10)
+    began = time.monotonic()
+    assert code_of(stub.send(b"2", topic="busy")) == "OK"
+    assert stub.code("QueryRoute", topic=resource("busy"), endpoints=ENDPOINTS) == "OK"
+    if call == "receive":
+        assert stub.code("Heartbeat") == "OK"
+        assert code_of(ack(stub, "busy", handle(message))) == "OK"
+    assert time.monotonic() - began < 5
+    scanned.set()
+    for thread in threads:
+        thread.join(20)
