@@ -60,10 +60,12 @@ class AppendQueue:
         self._thread = threading.Thread(target=self._run, name="pyrocket-append", daemon=True)
         self._thread.start()
 
-    def put(self, records: ReceivedRecords) -> "Future[AppendResult]":
+    def put(self, records: ReceivedRecords, *, cancellable: bool = True) -> "Future[AppendResult]":
         """Return at once a future with the result of appending these records.
 
-        Raises BrokerBusyError if too many requests or bytes wait, StoreUnavailableError.
+        What is cancelled before the append begins is not appended; `cancellable=False` is for
+        callers that rely on the append. Raises BrokerBusyError if too many requests or bytes wait,
+        StoreUnavailableError.
         """
         with self._changed:
             if self._closed:
@@ -75,6 +77,8 @@ class AppendQueue:
                     remedy="Send again later.",
                 )
             waiting = _Waiting(records)
+            if not cancellable:
+                waiting.result.set_running_or_notify_cancel()
             self._waiting.append(waiting)
             self._bytes += records.bytes
             self._changed.notify()
@@ -115,7 +119,11 @@ class AppendQueue:
 
     def _serve(self, group: list[_Waiting]) -> None:
         # What its client has given up meanwhile is not appended.
-        group = [one for one in group if one.result.set_running_or_notify_cancel()]
+        group = [
+            one
+            for one in group
+            if one.result.running() or one.result.set_running_or_notify_cancel()
+        ]
         try:
             results: Sequence[AppendResult | Exception] = self._append(
                 [one.records for one in group]

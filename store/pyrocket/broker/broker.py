@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shutil import disk_usage
 
@@ -92,7 +93,8 @@ class Broker:
         return POP_TOPIC not in self._store.topics.all()
 
     def _consume(self) -> Polls:
-        pop = Pop(self._store, self.sink.appends.put)
+        # A client that ends its call must not cancel a change of its group: the state relies on it.
+        pop = Pop(self._store, partial(self.sink.appends.put, cancellable=False))
         polls = Polls(pop, self._store.now, lambda client: self.lives(client))
         self.sink.appends.after_append = polls.appended
         return polls

@@ -62,6 +62,7 @@ class Sends:
         queues = {route.topic: route.queues for route in routes.values()}
         stored = self._append(ReceivedRecords(queues, [one.record for one in encoded]))
         results: Future[list[Stored]] = Future()
+        results.set_running_or_notify_cancel()  # They are stored even if the client gives up.
         stored.add_done_callback(lambda done: _resolve(results, encoded, done))
         return results
 

@@ -119,6 +119,16 @@ def test_what_a_client_has_given_up_is_not_appended(slow):
     assert list(map(len, slow.groups)) == [1, 1]
 
 
+def test_what_cannot_be_cancelled_is_appended(slow):
+    queue = AppendQueue(slow)
+    busy_with(slow, queue)
+    kept = queue.put(Records(), cancellable=False)
+    assert not kept.cancel()
+    slow.go.set()
+    assert kept.result(10) == "result 2"
+    queue.close()
+
+
 def test_closing_appends_what_waits_and_refuses_the_rest(slow):
     queue = AppendQueue(slow)
     waiting = [queue.put(Records()) for _ in range(3)]
