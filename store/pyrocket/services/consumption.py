@@ -36,6 +36,7 @@ from pyrocket.metadata.topics import TopicConfig, lacking_topics
 MAX_BODY_BYTES = 4 << 20
 """Of messages that are handed out together; the first one may be longer."""
 
+LACKS_ALL = -1
 _SCAN_ROWS = 1024
 _EVERYTHING = MessageFilter()
 _log = logging.getLogger(__name__)
@@ -53,7 +54,8 @@ class Fetched:
 class Consumption:
     """The files and the log, as the state of consumer groups needs them. Thread-safe.
 
-    saved_next: the first change that the snapshot lacks, None if that is not known.
+    saved_next: the first change that the snapshot lacks, None if that is not known, LACKS_ALL if
+    there is no snapshot that can be used.
     """
 
     def __init__(self, engine: Engine) -> None:

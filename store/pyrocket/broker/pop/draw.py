@@ -59,12 +59,15 @@ class Room:
     Attributes:
         messages: That it returns.
         new: Of those, and of those that wait for their turn: that were not in flight before.
+        retries: The same for messages of the group's retry topic: those of a topic that it does not
+            consume wait there, and must not stop its other topics.
         bytes: Of bodies, inflated; the first message may have more.
         scan: Messages that it looks at for some that it wants.
     """
 
     messages: int
     new: int
+    retries: int
     bytes: int
     scan: int
 
@@ -133,8 +136,17 @@ class QueueDraw:
     def draw(self) -> None:
         """Draw messages while there is room."""
         self._draw_again()
-        if not self._room.is_full and self._room.new > 0:
+        if not self._room.is_full and self._new_room() > 0:
             self._draw_new()
+
+    def _new_room(self) -> int:
+        return self._room.retries if self._is_mixed else self._room.new
+
+    def _take_new(self, count: int) -> None:
+        if self._is_mixed:
+            self._room.retries -= count
+        else:
+            self._room.new -= count
 
     def events(self) -> list[Event]:
         """Return what the draw changes."""
@@ -230,7 +242,7 @@ class QueueDraw:
         begin = max(self._next, known.minimum)
         end = min(known.maximum, begin + room.scan)
         where = _EVERYTHING if self._is_retry else self._request.where
-        added, most = 0, min(room.new, max(_MAX_NEW, room.messages))
+        added, most = 0, min(self._new_room(), max(_MAX_NEW, room.messages))
         while self._next < end and not room.is_full and added < most:
             limit = min(room.messages, most - added)
             found = self._fetch(self._next, end, where, limit)
@@ -241,7 +253,7 @@ class QueueDraw:
                     break
                 self._draw_record(record)
                 added += 1
-        room.new -= added
+        self._take_new(added)
         room.scan -= max(self._next - begin, 0)
         self.has_more = self.has_more or self._next < known.maximum
 

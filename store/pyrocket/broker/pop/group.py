@@ -10,6 +10,7 @@ from pyrocket.broker.pop.events import Drop, Event, Forget
 from pyrocket.broker.pop.queue import QueueState
 from pyrocket.broker.pop.values import Stored
 from pyrocket.formats.receipt import Receipt
+from pyrocket.formats.system_topics import RETRY_PREFIX
 
 _MAX_BATCHES = 1000
 
@@ -45,6 +46,12 @@ class GroupState:
     def in_flight(self) -> int:
         """How many messages it has not acked."""
         return sum(len(state.flight) for state in self.queues.values())
+
+    @property
+    def retries(self) -> int:
+        """How many of them are in its retry topic, also of topics that it does not consume now."""
+        topic = RETRY_PREFIX + self.name
+        return sum(len(state.flight) for (name, _), state in self.queues.items() if name == topic)
 
     def apply(self, event: Event) -> None:
         """Change the state."""

@@ -73,10 +73,11 @@ class Receiver:
             return received
 
     def _room(self, state: GroupState, max_messages: int) -> Room:
-        bounds = self._settings
+        bounds, retries = self._settings, state.retries
         return Room(
             messages=min(max_messages, bounds.max_batch),
-            new=bounds.max_in_flight - state.in_flight,
+            new=bounds.max_in_flight - (state.in_flight - retries),
+            retries=bounds.max_in_flight - retries,
             bytes=bounds.max_bytes,
             scan=bounds.max_scan,
         )

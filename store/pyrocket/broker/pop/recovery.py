@@ -14,14 +14,17 @@ from pyrocket.broker.pop.group import GroupState
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 from pyrocket.formats.receipt import new_key
-from pyrocket.services.consumption import Consumption
+from pyrocket.services.consumption import LACKS_ALL, Consumption
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """The key that signs receipts, and the groups by name."""
+    """The key that signs receipts, and the groups by name.
+
+    from_snapshot: whether there was a snapshot that could be used.
+    """
 
     key: bytes
     groups: dict[str, GroupState]
@@ -30,14 +33,16 @@ class Recovered:
 
 def recover(storage: Consumption) -> Recovered:
     """Return the state of a store."""
-    content = storage.load()
-    key, start, groups = _restore(storage, content)
+    key, start, saved = _restore(storage, storage.load())
+    if saved is None:
+        storage.saved_next = LACKS_ALL
+    groups = saved or {}
     known = storage.changes()
     for body in storage.read_changes(max(start, known.minimum), known.maximum):
         _apply(groups, body)
     for state in groups.values():
         _fit(storage, state)
-    return Recovered(key, groups, content is not None)
+    return Recovered(key, groups, saved is not None)
 
 
 def save(storage: Consumption, key: bytes, groups: Callable[[], Sequence[GroupState]]) -> None:
@@ -62,16 +67,16 @@ def save(storage: Consumption, key: bytes, groups: Callable[[], Sequence[GroupSt
 
 def _restore(
     storage: Consumption, content: dict[str, Any] | None
-) -> tuple[bytes, int, dict[str, GroupState]]:
-    """Return key, first change and groups of a snapshot."""
+) -> tuple[bytes, int, dict[str, GroupState] | None]:
+    """Return key, first change and groups of a snapshot; no groups if it cannot be used."""
     if content is None:
-        return new_key(), 0, {}
+        return new_key(), 0, None
     key = new_key()
     try:
         key = bytes.fromhex(content["key"])
         if not _agrees(storage, int(content["next"]), int(content["last"])):
             _log.warning("pop.json does not match the log: groups resume at committed offsets")
-            return key, 0, {}
+            return key, 0, None
         groups = {
             name: GroupState.from_json(name, queues) for name, queues in content["groups"].items()
         }
@@ -81,7 +86,7 @@ def _restore(
             "pop.json cannot be parsed (%s): groups resume at committed offsets",
             describe_error(error),
         )
-        return key, 0, {}
+        return key, 0, None
 
 
 def _agrees(storage: Consumption, after: int, last: int) -> bool:

@@ -17,7 +17,8 @@ class PopSettings:
 
     first_attempts: a message is delivered so often from its own queue; each later attempt is a
         message of the group's retry topic. FIFO groups never use the retry topic.
-    max_in_flight: of a group; with more, `receive` returns only messages that were received before.
+    max_in_flight: of a group, and as many in its retry topic; with more, `receive` returns only
+        messages that were received before.
     max_batch: messages of one `receive`.
     max_bytes: of their bodies, inflated; a first message may be longer.
     max_scan: messages that one `receive` looks at for some that it wants.

@@ -8,6 +8,7 @@ from pyrocket.broker.pop.events import Repeat, Saved, Start
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import News
 from pyrocket.disk.layout import Layout
+from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.system_topics import POP_TOPIC
 from pyrocket.metadata.groups import Subscriptions
 from pyrocket.store import consumption_of
@@ -106,6 +107,21 @@ def test_a_lost_snapshot_costs_nothing_while_the_log_has_all_changes(store, path
     later = popped(store)
     assert attempts(later.receive("g", "t")) == {b"2": 1}
     assert later.lag("g", "t")["t", 0].in_flight == 2
+
+
+@pytest.mark.parametrize(("field", "value"), [("last", 17), ("key", "no"), ("groups", {"g": 1})])
+def test_a_snapshot_that_cannot_be_used_is_replaced_at_the_start(store, path, field, value):
+    pop = popped(store)
+    sent(store, 3)
+    acked(pop, pop.receive("g", "t"))
+    pop.close()
+    file = Layout(path).pop
+    good = decode_own(file, file.read_bytes())
+    file.write_bytes(encode_own(file, {**good, field: value}))
+    popped(store)
+    found = decode_own(file, file.read_bytes())
+    assert found[field] != value
+    assert found["last"] == consumption_of(store).change_place(found["next"] - 1)
 
 
 @pytest.mark.parametrize(("left", "attempt"), [(2, 1), (3, 2)], ids=["offsets", "acks"])

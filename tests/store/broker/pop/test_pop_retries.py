@@ -94,6 +94,28 @@ def test_retries_are_received_with_the_topic_that_they_come_from(store, clock):
     assert acked(pop, again) == (True,)
 
 
+def test_retries_of_a_topic_that_is_not_consumed_do_not_stop_the_others(store, clock):
+    store.topics.create("u", read_queues=1, write_queues=1)
+    pop = popped(store, first_attempts=1, max_in_flight=3)
+    sent(store, 6, topic="u")
+    for _ in range(2):
+        assert len(pop.receive("g", "u", invisible_ms=1000, max_messages=3).messages) == 3
+        clock.now += 1000
+        assert pop.sweep().moved == 3
+    clock.now += 7_200_000
+    store.deliver_due()
+    sent(store, 5, first=10)
+    assert bodies(pop.receive("g", "t", invisible_ms=1000)) == [b"10", b"11", b"12"]
+    assert bodies(pop.receive("g", "t")) == []
+    assert pop.in_flight("g") == 6
+    # The topic is consumed again: its retries are there, and the room that they take is free then.
+    for _ in range(2):
+        retries = pop.receive("g", "u")
+        assert len(retries.messages) == 3
+        acked(pop, retries, topic="u")
+    assert pop.in_flight("g") == 3
+
+
 def retried_by_another_group(store, clock, topic):
     """Group g_t, whose retry topic has the name of g's retries of topic t, retries a message."""
     store.groups.create("g_t")
