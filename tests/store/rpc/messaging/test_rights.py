@@ -1,12 +1,17 @@
 """Every call of RocketMQ's protocol, with no, bad, foreign and good credentials."""
 
+from contextlib import closing
+
 import pytest
 from pyrocket import Message, Store
 from pyrocket.broker.access import read_access
-from pyrocket.rpc.connection import Credentials
+from pyrocket.errors import StorePermissionError
+from pyrocket.rpc.client import Client
+from pyrocket.rpc.connection import Connection, Credentials
 from pyrocket.rpc.descriptors import service
 from pyrocket.rpc.gate import NEEDS
 from pyrocket.rpc.messaging.interface import SERVICE, number
+from pyrocket.rpc.remote_admin import RemoteAdmin
 from support.broker import served
 from support.rocketmq_stub import ENDPOINTS, Stub, code_of, message, queue, resource
 
@@ -22,7 +27,7 @@ secret = "the root's secret"
 [[rules]]
 users = ["owner"]
 topics = ["orders"]
-groups = ["etl"]
+groups = ["etl", "made"]
 allow = ["publish", "subscribe"]
 [[rules]]
 users = ["stranger"]
@@ -123,6 +128,19 @@ def test_a_send_creates_a_topic_only_for_an_administrator(address):
     root = Stub(address, metadata=CALLERS["an administrator"])
     assert code_of(root.send(b"1", topic="new")) == "OK"
     root.close()
+
+
+def test_a_subscriber_creates_its_group_by_receiving_from_it(address):
+    """As a first commit does, in RocketMQ and here; CreateGroup is for administrators."""
+    key = Credentials(access_key="owner", secret_key="the owner's secret")
+    with closing(Client(Connection(address, credentials=key))) as client:
+        with pytest.raises(StorePermissionError):
+            RemoteAdmin(client).create_group("made")
+        stub = Stub(address, metadata=key.metadata())
+        made = {**MINE, "group": resource("made"), "auto_renew": True, "long_polling_timeout": {}}
+        assert stub.code("ReceiveMessage", **made) == "OK"
+        assert RemoteAdmin(client).group("made").name == "made"
+        stub.close()
 
 
 def test_a_user_does_not_end_a_client_of_another(address):
