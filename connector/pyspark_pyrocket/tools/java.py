@@ -109,7 +109,7 @@ def _accept(executable: Path, named: str, origin: str, notes: list[str]) -> Java
 
 
 def _ask(executable: Path) -> tuple[Path, int] | None:
-    """Return home and feature release as that Java reports them: PATH may have links or shims."""
+    """Return home and feature release as reported by Java itself, since PATH may have shims."""
     try:
         answer = subprocess.run(
             [str(executable), "-XshowSettings:properties", "-version"],

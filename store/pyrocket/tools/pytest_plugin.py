@@ -1,4 +1,4 @@
-"""Fixtures for tests of code that uses a store, without server or Docker; tests set the clock.
+"""pytest fixtures: a store and its clock, without a server or Docker.
 
     def test_orders(pyrocket_store, pyrocket_clock):
         pyrocket_store.append(Message(topic="orders", body=b"1", delay_level=18))
@@ -41,7 +41,7 @@ def pyrocket_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pyrocket_clock(pyrocket_path: Path) -> "FileClock":
-    """Return the store's clock, shared by all processes; only a test changes its time."""
+    """Return the store's clock, shared by all processes; it advances only when a test sets it."""
     from pyrocket.testing import FileClock
 
     clock = FileClock(pyrocket_path)

@@ -1,7 +1,7 @@
 """A store as commands and notebooks use it, in its directory or at its broker.
 
-Both have a source, a sink and an admin with the same methods, so that nothing above asks which of
-the two it has.
+Both provide a source, a sink and an admin with the same methods, so commands and notebooks do not
+distinguish them.
 """
 
 import os
@@ -30,12 +30,12 @@ _FIRST_ANSWER_S = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a store is: its directory, or the addresses of its broker and how it is reached.
+    """The location of a store: its directory, or the addresses of its broker with credentials.
 
     Attributes:
-        endpoint: host:port; several of the same broker are separated by commas.
-        ca: PEM file with the certificates that may sign the broker's.
-        secret_key_file: A file whose content is the secret.
+        endpoint: host:port; several addresses of one broker are separated by commas.
+        ca: PEM file with the trusted CA certificates.
+        secret_key_file: File with the secret.
     """
 
     path: str = ""
@@ -57,8 +57,8 @@ class Session:
     """An open store, for a `with` block.
 
     Attributes:
-        name: Its directory, or the addresses of its broker.
-        hello: Who the broker is, or would be: see `broker.broker.Hello`.
+        name: The directory, or the addresses of the broker.
+        hello: The `broker.broker.Hello` of the broker, or of a broker that served the directory.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Session:
         self.source.close()
 
     def ranges(self, topic: str, queue_id: int | None = None) -> list[QueueRange]:
-        """Return what can be read in each queue of a topic, or in one queue.
+        """Return the readable range of each queue of a topic, or of one queue.
 
         Raises TopicNotFoundError, QueueNotFoundError.
         """
@@ -131,7 +131,7 @@ def environment() -> dict[str, Any]:
 
 
 def broker_place() -> Place:
-    """Return the broker that the environment names; without an endpoint, an empty one."""
+    """Return the broker set in the environment; its `endpoint` is empty if there is none."""
     return Place(**{name: value for name, value in environment().items() if name != "path"})
 
 
@@ -157,11 +157,11 @@ def session_of(store: "Store") -> Session:
 
 @contextmanager
 def open_session(place: Place, *, write: bool = False, create: bool = False) -> Iterator[Session]:
-    """Open the store for a `with` block; a directory for reading, unless it is to `write`.
+    """Open the store for a `with` block; a directory is opened read-only unless `write` is set.
 
     Raises StoreNotFoundError, TransportError, OptionError.
     """
-    # These imports take half a second, which `--help` does not need.
+    # Imported here because it takes half a second, which would slow down `--help`.
     from pyrocket.store import Store
 
     if place.endpoint:
@@ -180,7 +180,8 @@ def connect(place: Place) -> Session:
         if not (host and port.isascii() and port.isdigit()):
             raise OptionError(
                 f"{address!r} is not the address of a broker.",
-                remedy="Write host:port, as in localhost:8081 or [::1]:8081; several with commas.",
+                remedy="Write host:port, such as localhost:8081 or [::1]:8081; separate several"
+                " addresses by commas.",
             )
     try:
         from pyrocket.rpc.client import Client, Timeouts
@@ -190,7 +191,7 @@ def connect(place: Place) -> Session:
         from pyrocket.rpc.remote_source import RemoteSource
     except ModuleNotFoundError as error:
         raise OptionError(
-            f"a broker is reached with {error.name}, which is not installed.",
+            f"connecting to a broker needs {error.name}, which is not installed.",
             remedy="Run: pip install '.[endpoint]' in the checkout of pyrocket.",
         ) from error
 
@@ -218,5 +219,6 @@ def _content(name: str, path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise OptionError(
-            f"{name} is {path!r}, which cannot be read: {error.strerror}.", remedy="Name a file."
+            f"{name} is {path!r}, which cannot be read: {error.strerror}.",
+            remedy="Name a readable file.",
         ) from error

@@ -129,7 +129,7 @@ def test_peek_shows_the_newest_last(store):
 
 
 @pytest.mark.parametrize("n", [0, -1, 1001])
-def test_peek_refuses_too_many_messages(store, n):
+def test_peek_rejects_too_many_messages(store, n):
     with pytest.raises(InvalidInputError, match=r"Store\.messages"):
         notebook.peek(store, "orders", n)
 
@@ -199,7 +199,7 @@ def test_a_missing_store_or_topic_name_is_an_error(store, monkeypatch):
     with pytest.raises(StoreNotFoundError, match="PYROCKET_STORE"):
         notebook.topics()
     for look in (notebook.queues, notebook.peek):
-        with pytest.raises(TopicNotFoundError, match="no topic is named"):
+        with pytest.raises(TopicNotFoundError, match="no topic is given"):
             look(store)
 
 

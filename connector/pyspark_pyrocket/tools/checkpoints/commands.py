@@ -173,7 +173,7 @@ def to_group(
         if known and found and known != found:
             raise InvalidInputError(
                 f"The checkpoint's offsets belong to store {known}, not to {found}.",
-                remedy="Give the directory that the query reads with --store.",
+                remedy="Set the directory that the query reads with --store.",
                 code="STORE_CHANGED",
             )
         before = Offsets(opened.committed(group, wanted.topics))

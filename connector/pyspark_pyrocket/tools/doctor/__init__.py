@@ -1,7 +1,7 @@
 """`pyrocket doctor`: checks whether this machine can run pyrocket under Spark, with remedies.
 
 checks      Python, Spark's workers, pyspark, Java, free space
-endpoint    each step of a call of a broker
+endpoint    checks each step of a call to a broker
 discovery   whether Spark finds `format("pyrocket")`; probe runs in the workers' Python
 report      findings, printed as a table or as JSON
 """
@@ -27,11 +27,9 @@ from pyspark_pyrocket.tools.doctor.report import Check, Verdict, fail, show_json
 @click.command()
 @click.argument("path", required=False)
 @click.option("--endpoint", metavar="HOST:PORT", help="Check a broker instead, step by step.")
-@click.option("--tls", is_flag=True, help="The broker's connection is encrypted.")
-@click.option(
-    "--ca", type=click.File("rb"), help="PEM file with the certificates that may sign the broker's."
-)
-@click.option("--access-key", envvar="PYROCKET_ACCESS_KEY", default="", help="The user.")
+@click.option("--tls", is_flag=True, help="Connect to the broker with TLS.")
+@click.option("--ca", type=click.File("rb"), help="PEM file with trusted CA certificates.")
+@click.option("--access-key", envvar="PYROCKET_ACCESS_KEY", default="", help="The broker's user.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def doctor(
     path: str | None,
@@ -56,7 +54,7 @@ def doctor(
 
 
 def _examine_endpoint(address: str, tls: bool, ca: bytes | None, access_key: str) -> list[Check]:
-    # Needs grpcio, which a machine without brokers need not have.
+    # Needs grpcio, which is not installed on machines that use no broker.
     try:
         from pyrocket import Credentials
 

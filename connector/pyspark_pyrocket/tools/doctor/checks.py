@@ -137,7 +137,7 @@ def judge_space(used_percent: float, found: str) -> Check:
     remedy = "Free some space, or shorten how long messages are kept."
     if used_percent >= REFUSE_WRITES_PERCENT:
         return fail(
-            "space", found, f"From {REFUSE_WRITES_PERCENT} % on, writes are refused. {remedy}"
+            "space", found, f"From {REFUSE_WRITES_PERCENT} % on, appends are rejected. {remedy}"
         )
     if used_percent >= CLEAN_OLDEST_PERCENT:
         limit = CLEAN_OLDEST_PERCENT

@@ -18,7 +18,7 @@ _Step = Callable[[], Check]
 
 
 def check_endpoint(addresses: str, credentials: Credentials) -> list[Check]:
-    """Try each step with each address: name, port, TLS, credentials, store, clock, rights."""
+    """Check each address step by step: name, port, TLS, credentials, store, clock, rights."""
     found = [address.strip() for address in addresses.split(",")]
     return [check for address in found for check in _check(address, credentials)]
 
@@ -54,9 +54,9 @@ def _port(address: str, host: str, port: int) -> Check:
     try:
         socket.create_connection((host, port), STEP_TIMEOUT_S).close()
     except OSError as error:
-        remedy = "Start `pyrocket broker` there, with --listen for this address; check firewalls."
+        remedy = "Start `pyrocket broker` there with --listen for this address, or check firewalls."
         return fail(f"{address}: port", str(error), remedy)
-    return ok(f"{address}: port", "a process listens")
+    return ok(f"{address}: port", "a process is listening")
 
 
 def _tls(address: str, host: str, port: int, credentials: Credentials) -> Check:
@@ -71,7 +71,7 @@ def _tls(address: str, host: str, port: int, credentials: Credentials) -> Check:
         ):
             version = secure.version()
     except ssl.SSLCertVerificationError as error:
-        remedy = "Use the host name in its certificate, and give its issuer with --ca."
+        remedy = "Use the host name in its certificate, and set its issuer with --ca."
         return fail(name, error.verify_message, remedy)
     except (OSError, ValueError) as error:
         return fail(name, str(error), "Omit --tls for a broker without a certificate.")
@@ -86,7 +86,7 @@ def _calls(address: str, credentials: Credentials) -> Iterator[Check]:
     except NotAuthenticatedError as error:
         yield fail(f"{address}: credentials", error.message, error.remedy)
     except PyrocketError as error:
-        remedy = "Give --tls if the broker has a certificate." if not credentials.tls else ""
+        remedy = "Use --tls if the broker has a certificate." if not credentials.tls else ""
         yield fail(f"{address}: calls", error.message, remedy or "See the broker's log.")
     else:
         user = f"the user {credentials.access_key}" if credentials.access_key else "no user"
@@ -107,15 +107,19 @@ def _clock(address: str, now_ms: int) -> Check:
     ahead = now_ms / 1000 - datetime.now(timezone.utc).timestamp()
     if abs(ahead) > CLOCK_DIFFERENCE_S:
         found = f"the broker's clock differs from this machine's by {ahead:+.0f} s"
-        return warn(f"{address}: clock", found, "Messages get the broker's time. Use NTP.")
-    return ok(f"{address}: clock", "as here")
+        return warn(
+            f"{address}: clock",
+            found,
+            "Synchronize the clocks (NTP); messages are stored with the broker's time.",
+        )
+    return ok(f"{address}: clock", "equals this machine's")
 
 
 def _rights(address: str, count: int) -> Check:
     if count == 0:
         return warn(
             f"{address}: rights",
-            "this user has access to no topic",
-            "Create a topic, or add a rule for this user to the broker's file of users.",
+            "this user cannot access any topic",
+            "Create a topic, or add a rule for this user to the broker's users file.",
         )
     return ok(f"{address}: rights", f"{count} topics")

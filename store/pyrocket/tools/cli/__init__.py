@@ -79,7 +79,7 @@ class LazyCommands(CommandGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # Otherwise the interpreter's last flush would fail with a traceback.
+            # Prevents a traceback from the interpreter's last flush.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(PIPE_CLOSED)
 
@@ -171,4 +171,4 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     help="Show the release and exit.",
 )
 def main() -> None:
-    """Topics on disk in Apache RocketMQ's format, for Spark and for people."""
+    """Manage topics stored in Apache RocketMQ's formats, and brokers that serve them."""

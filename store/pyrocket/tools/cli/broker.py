@@ -1,4 +1,4 @@
-"""`pyrocket broker DIR`: serve a store to other machines."""
+"""`pyrocket broker DIR`: serve a store to other machines, and show the state of a broker."""
 
 import importlib
 import os
@@ -34,12 +34,12 @@ class _BrokerCommands(CommandGroup):
 def broker() -> None:
     """Serve a store to other machines: `pyrocket broker DIRECTORY`.
 
-    Write ./NAME for a directory with the name of a command.
+    If the directory has the name of a command, write ./NAME.
     """
 
 
 def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add an option for each setting; the command gets them as texts."""
+    """Add an option for each setting; the values are passed to the command as text."""
     for row in reversed(table().values()):
         default = f" Default: {row.default}." if row.default else ""
         several = row.name == "listen"
@@ -62,9 +62,9 @@ def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
 @_settings
 @exits
 def start(directory: str, config: str | None, **given: Any) -> int:
-    """Serve the store in DIRECTORY, which is created if it is missing, until SIGTERM or Ctrl-C.
+    """Serve the store in DIRECTORY until SIGTERM or Ctrl-C. A missing store is created.
 
-    A setting is also read from the environment, as PYROCKET_BROKER_ and its name.
+    Settings are also read from environment variables named PYROCKET_BROKER_ and the setting.
     """
     flags = {
         name: ",".join(value) if isinstance(value, tuple) else value
@@ -72,7 +72,7 @@ def start(directory: str, config: str | None, **given: Any) -> int:
         if value not in (None, (), False)
     }
     settings = load(flags, os.environ, config)
-    # Otherwise gRPC writes several lines to standard error for an address that it cannot bind.
+    # By default gRPC writes several lines to standard error if it cannot bind an address.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from pyrocket.rpc.process import serve
@@ -93,7 +93,7 @@ def start(directory: str, config: str | None, **given: Any) -> int:
 @as_json
 @exits
 def status(directory: str | None, place: GivenPlace, as_json: bool) -> int:
-    """Show the broker at --endpoint, or that of the store in DIRECTORY, and what it can do.
+    """Show the state of the broker at --endpoint, or of the one that serves the store in DIRECTORY.
 
     Exits with 1 if no broker serves the store in DIRECTORY. Nothing is changed.
     """

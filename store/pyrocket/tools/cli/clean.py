@@ -52,7 +52,7 @@ def clean(directory: str, as_json: bool, **limits: Any) -> int:
 @as_json
 @exits
 def clean_store(place: GivenPlace, as_json: bool, **limits: Any) -> int:
-    """Delete the oldest log files of a store, or of a broker's."""
+    """Delete the oldest log files of a store, in its directory or at its broker."""
     return _clean(place, as_json, **limits)
 
 
@@ -60,7 +60,7 @@ def _clean(
     place: GivenPlace, as_json: bool, hours: float | None, total_bytes: int | None, dry_run: bool
 ) -> int:
     if hours is None and total_bytes is None:
-        raise click.UsageError("Give a limit: --hours, --total-bytes, or both.")
+        raise click.UsageError("Set a limit: --hours, --total-bytes, or both.")
     report = place.target().clean(hours, total_bytes, dry_run)
     if as_json:
         show_json(_document(report))

@@ -1,7 +1,7 @@
-"""The class of all groups of commands, and other names of commands.
+"""The class of all command groups, and the aliases of commands.
 
-The other names are those of RocketMQ's `mqadmin`, and earlier ones; the help leaves them out. Only
-the name is RocketMQ's; arguments and options are those of the command.
+Aliases are names of RocketMQ's `mqadmin`, and earlier names of commands. The help does not list
+them. An alias has the arguments and options of its command, not those of RocketMQ.
 """
 
 from difflib import get_close_matches
@@ -42,7 +42,7 @@ ALIASES = {
     "message query": "message find",
     "store set": "store retention",
 }
-"""Name → command, with the options that make it the same."""
+"""Alias → command."""
 
 
 class CommandGroup(click.Group):
@@ -80,7 +80,7 @@ class CommandGroup(click.Group):
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def aliases(as_json: bool) -> None:
-    """List the other names of commands, among them those of RocketMQ's mqadmin."""
+    """List the aliases of commands, including the names of RocketMQ's mqadmin."""
     from pyrocket.tools.cli.show import show_rows
 
     if as_json:

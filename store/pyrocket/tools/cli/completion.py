@@ -1,4 +1,4 @@
-"""`pyrocket completion`: the script with which a shell completes commands and options."""
+"""`pyrocket completion`: prints a script for shell completion."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`pyrocket dlq`: the dead letters of a consumer group, and sending them again."""
+"""`pyrocket dlq`: show the dead letters of a consumer group, and resend them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ from pyrocket.tools.cli.target import Target
 
 @click.group(cls=CommandGroup)
 def dlq() -> None:
-    """Show the dead letters of a consumer group, and send them again."""
+    """Show the dead letters of a consumer group, and resend them."""
 
 
 @dlq.command("list")
@@ -49,7 +49,9 @@ def list_letters(name: str, place: GivenPlace, count: int, as_json: bool) -> int
 @dlq.command()
 @click.argument("name", metavar="GROUP")
 @place_options
-@click.option("--id", "ids", multiple=True, metavar="ID", help="Only this message. Repeat.")
+@click.option(
+    "--id", "ids", multiple=True, metavar="ID", help="Only this message; may be repeated."
+)
 @click.option("--all", "every", is_flag=True, help="All dead letters.")
 @click.option("--to", metavar="TOPIC", help="Send to this topic instead of the original one.")
 @dry_run
@@ -64,10 +66,10 @@ def resend(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Send dead letters of GROUP again, as new messages of the topic that they were sent to.
+    """Resend dead letters of GROUP as new messages of their original topic.
 
-    All groups of that topic receive them. The dead letters stay where they are: what is sent twice
-    is received twice.
+    All groups that consume this topic receive them. The dead letters are not deleted: resending
+    them twice delivers them twice.
     """
     if every == bool(ids):
         raise click.UsageError("Give either --id or --all.")
@@ -103,12 +105,12 @@ def _check_ids(group: str, ids: Sequence[str], found: Sequence[StoredMessage]) -
     if missing:
         raise MessageNotFoundError(
             f"{group} has no dead letter {min(missing)}.",
-            remedy=f"`pyrocket dlq list {group}` shows their ids. Nothing was sent.",
+            remedy=f"Nothing was sent. `pyrocket dlq list {group}` shows the ids.",
         )
 
 
 def _origin(one: StoredMessage) -> str:
-    """Return the topic that a dead letter was sent to at first."""
+    """Return the topic to which a dead letter was originally sent."""
     return one.properties.get(DLQ_ORIGIN_TOPIC) or one.properties.get(RETRY_TOPIC) or one.topic
 
 

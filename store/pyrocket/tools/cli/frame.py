@@ -1,4 +1,4 @@
-"""What all commands share: store paths, `--json`, exit codes, errors, and progress bars.
+"""Shared parts of all commands: store paths, `--json`, exit codes, errors, and progress bars.
 
 Exit codes: 0 success, 1 findings or nothing found, 2 error, including wrong usage, 130 Ctrl-C, 141
 standard output was closed by its reader (`| head`). With `--json` exactly one JSON document is
@@ -67,7 +67,7 @@ def _refuse_endpoint(ctx: click.Context, _: click.Parameter, given: str | None) 
 files_only = click.option(
     "--endpoint", hidden=True, expose_value=False, is_eager=True, callback=_refuse_endpoint
 )
-"""Refuses `--endpoint` in commands that only work on a directory."""
+"""Rejects `--endpoint` in commands that only work on a directory."""
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 
@@ -107,7 +107,7 @@ def broker_settings(command: Callable[..., int]) -> Callable[..., int]:
         index_slots: int | None, index_items: int | None, delay_levels: str | None, **options: Any
     ) -> int:
         if (index_slots is None) != (index_items is None):
-            raise click.UsageError("Give --index-slots and --index-items together.")
+            raise click.UsageError("Use --index-slots and --index-items together.")
         config = None
         if index_slots is not None and index_items is not None:
             config = StoreConfig(index_slots=index_slots, index_items=index_items)
@@ -156,8 +156,8 @@ def agreed(question: str) -> bool:
         if not isinstance(error.__cause__ or error.__context__, EOFError):
             raise
         click.echo(err=True)
-        remedy = "Give --yes to skip the question."
-        fail("NO_ANSWER", "there is no answer to read; nothing was done.", remedy, as_json=False)
+        remedy = "Use --yes to skip the question."
+        fail("NO_ANSWER", "standard input has no answer; nothing was done.", remedy, as_json=False)
 
 
 def fail(code: str, message: str, remedy: str, *, as_json: bool, status: int = FAILED) -> NoReturn:

@@ -102,12 +102,12 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
 @as_json
 @exits
 def create(name: str, place: GivenPlace, as_json: bool) -> int:
-    """Create GROUP with RocketMQ's defaults; one that exists stays as it is."""
+    """Create GROUP with RocketMQ's defaults. An existing group is not changed."""
     created = place.target().create_group(name)
     if as_json:
         show_json({"group": name, "created": created})
     else:
-        click.echo(f"Group {name} {'is created' if created else 'exists; nothing is changed'}.")
+        click.echo(f"Group {name} {'was created' if created else 'exists; nothing was changed'}.")
     return OK
 
 
@@ -121,8 +121,8 @@ def create(name: str, place: GivenPlace, as_json: bool) -> int:
 def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Delete GROUP and its offsets in all topics.
 
-    Its retry and dead-letter topics stay. With --json it does not ask: without --yes nothing is
-    deleted.
+    Its retry and dead-letter topics are not deleted. With --json it does not ask: without --yes
+    nothing is deleted.
     """
     target = place.target()
     target.group(name)
@@ -136,7 +136,7 @@ def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool
     elif dry_run:
         click.echo(f"Group {asked} would be deleted.")
     elif deleted:
-        click.echo(f"Group {name} is deleted.")
+        click.echo(f"Group {name} was deleted.")
     return OK if deleted or dry_run else FOUND
 
 
@@ -151,9 +151,14 @@ def _queue_offset(text: str) -> tuple[int, int]:
 @click.argument("name", metavar="GROUP")
 @click.argument("topic")
 @place_options
-@click.option("--to", metavar="PLACE", help="earliest, latest, or a time, for all queues.")
+@click.option("--to", metavar="TARGET", help="earliest, latest, or a time, for all queues.")
 @click.option(
-    "--offset", "offsets", type=_queue_offset, multiple=True, metavar="QUEUE=OFFSET", help="Repeat."
+    "--offset",
+    "offsets",
+    type=_queue_offset,
+    multiple=True,
+    metavar="QUEUE=OFFSET",
+    help="The offset of one queue; may be repeated.",
 )
 @dry_run
 @as_json
@@ -167,7 +172,7 @@ def reset(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Set where GROUP goes on in TOPIC: in all queues with --to, or in some with --offset.
+    """Reset the offsets of GROUP in TOPIC: of all queues with --to, or of some with --offset.
 
     A time is written as 2026-11-23T04:00:00Z or in epoch milliseconds. Stop the group's consumers
     first: their later commits override the reset. A missing group is created.
@@ -175,7 +180,7 @@ def reset(
     from pyrocket.engine.group_admin import AtTime
 
     if (to is None) == (not offsets):
-        raise click.UsageError("Give either --to or --offset.")
+        raise click.UsageError("Use either --to or --offset.")
     place_of: Any = dict(offsets)
     if to is not None:
         place_of = to if to in ("earliest", "latest") else AtTime(time_ms(to))
@@ -203,7 +208,7 @@ offset.add_command(reset)
 @as_json
 @exits
 def show_offsets(name: str, topic: str, place: GivenPlace, as_json: bool) -> int:
-    """Show the offsets of GROUP, in TOPIC or in all its topics, queue by queue."""
+    """Show the offsets of GROUP in each queue of TOPIC, or of all its topics."""
     found = [one for one in place.target().lag(name) if topic in ("", one.topic)]
     if as_json:
         show_json({"offsets": [_offset_document(one) for one in found]})

@@ -76,12 +76,12 @@ def show(
     since: str | None,
     as_json: bool,
 ) -> int:
-    """Show messages of TOPIC from the oldest, an offset or a time on, the oldest first.
+    """Show messages of TOPIC in order, starting at the oldest one, at an offset, or at a time.
 
     `pyrocket topic tail` shows the newest.
     """
     if offset is not None and (queue is None or since is not None):
-        raise click.UsageError("Give --offset with --queue, and without --from.")
+        raise click.UsageError("Use --offset with --queue, and without --from.")
     from_ms = None if since is None else time_ms(since)
     _show(place.target().oldest(topic, count, queue, offset, from_ms), as_json=as_json)
     return OK
@@ -102,7 +102,7 @@ def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> lis
 @click.argument("topic")
 @place_options
 @click.option("--key", help="One of the message's keys.")
-@click.option("--id", "msg_id", help="The message's unique id, or the id that a broker gave it.")
+@click.option("--id", "msg_id", help="The message's unique id or offset message id.")
 @click.option(
     "--count",
     type=click.IntRange(1),
@@ -120,7 +120,7 @@ def find(
     Exits with 1 if there is none.
     """
     if (key is None) == (msg_id is None):
-        raise click.UsageError("Give either --key or --id.")
+        raise click.UsageError("Use either --key or --id.")
     target = place.target()
     if key is not None:
         found = target.by_key(topic, key, count)
@@ -132,7 +132,7 @@ def find(
 
 
 _REMEDIES = {
-    "TOPIC_NOT_FOUND": "Check the name, or give --create-topic to create the topic.",
+    "TOPIC_NOT_FOUND": "Check the name, or use --create-topic to create the topic.",
     "STORE_NOT_FOUND": "Check the path; `pyrocket topic create --create-store` creates a store.",
 }
 
@@ -177,7 +177,7 @@ def send(
     All messages get the same tags, keys and properties, and are durable when the command ends.
     """
     if body is not None and file is not None:
-        raise click.UsageError("Give either BODY or --file.")
+        raise click.UsageError("Use either BODY or --file.")
     fields |= {"topic": topic, "properties": dict(properties)}
     messages = (Message(body=each, **fields) for each in _bodies(body, file))
     sent = place.target().send(messages, create_topic=create_topic)

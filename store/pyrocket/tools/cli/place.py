@@ -1,8 +1,9 @@
-"""How commands name a store: `--path` or `--endpoint`, environment variables, one settings file.
+"""Finds the store of a command: by `--path` or `--endpoint`, the environment, or a settings file.
 
-An option wins over the environment, and that over the settings file: TOML with the keys of `Place`,
-named by `--config` or PYROCKET_CONFIG. There is no option for a secret, which other users of the
-machine could read in the list of processes: it is in a file or in PYROCKET_SECRET_KEY.
+Options override the environment, and the environment overrides the settings file, which is TOML
+with the fields of `Place` as keys; its path is given by `--config` or PYROCKET_CONFIG. There is no
+option for a secret, because other users of the machine could read it in the list of processes: it
+is read from a file or from PYROCKET_SECRET_KEY.
 """
 
 import functools
@@ -25,7 +26,7 @@ _CODE = "CLI_SETTINGS"
 
 @dataclass(frozen=True)
 class GivenPlace:
-    """What the options of a command say; the rest is looked up when the store is opened."""
+    """The store options of a command; environment and settings file are read by `find`."""
 
     options: Mapping[str, Any]
     config: str | None
@@ -34,12 +35,12 @@ class GivenPlace:
         """Return the store. Raises OptionError, click.UsageError."""
         place = self.find()
         if place.endpoint:
-            # The library writes the reasons of failed connections to standard error.
+            # By default gRPC writes the reasons for failed connections to standard error.
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         return Target(place)
 
     def find(self) -> Place:
-        """Return where the store is. Raises OptionError, click.UsageError."""
+        """Return the location of the store. Raises OptionError, click.UsageError."""
         layers = [self.options, environment(), _settings(self.config)]
         known: dict[str, Any] = {}
         for layer in layers:
@@ -78,7 +79,9 @@ def _settings(file: str | None) -> Mapping[str, Any]:
             raise OptionError(f"{file}: unknown key {name!r}.", remedy=remedy, code=_CODE)
         if not isinstance(value, bool if name == "tls" else str):
             kind = "true or false" if name == "tls" else "text"
-            raise OptionError(f"{file}: {name} is not {kind}.", remedy="Correct it.", code=_CODE)
+            raise OptionError(
+                f"{file}: {name} is not {kind}.", remedy="Correct the value.", code=_CODE
+            )
     if "secret_key" in found:
         refuse_if_others_can_read(file, code=_CODE)
     return found
@@ -87,11 +90,13 @@ def _settings(file: str | None) -> Mapping[str, Any]:
 _FLAGS = (
     click.option("--path", metavar="DIRECTORY", help="The store's directory, or a file: URI."),
     click.option("--endpoint", metavar="HOST:PORT", help="The store's broker, instead of --path."),
-    click.option("--tls", is_flag=True, help="The broker's connection is encrypted."),
-    click.option("--ca", metavar="FILE", help="PEM of the certificates that sign the broker's."),
+    click.option("--tls", is_flag=True, help="Connect to the broker with TLS."),
+    click.option(
+        "--ca", metavar="FILE", help="PEM file with trusted CA certificates; implies TLS."
+    ),
     click.option("--access-key", metavar="USER", help="The user at the broker."),
-    click.option("--secret-key-file", metavar="FILE", help="A file that has the user's secret."),
-    click.option("--config", metavar="FILE", help="TOML with these settings."),
+    click.option("--secret-key-file", metavar="FILE", help="File with the user's secret."),
+    click.option("--config", metavar="FILE", help="TOML file with these settings."),
 )
 
 

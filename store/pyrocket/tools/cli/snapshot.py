@@ -56,7 +56,7 @@ def _open(directory: str, *, read_only: bool) -> "Store":
             return Store.open(directory, read_only=True)  # A broker has the store open.
         if read_only or not _is_unwritable(error):
             raise
-        remedy = f"Give --read-only to write nothing there. Or: {error.remedy}"
+        remedy = f"Use --read-only to write nothing there. Or: {error.remedy}"
         raise type(error)(error.message, remedy=remedy, code=error.code) from error
 
 

@@ -140,7 +140,7 @@ def retention(
     at_hours: tuple[int, ...] | None,
     as_json: bool,
 ) -> int:
-    """Show how long a store keeps messages, or set it. What is not given keeps its value.
+    """Show or set how long a store keeps messages. Omitted options keep their values.
 
     Only entire log files are deleted, and never the last one. All writers apply the setting; those
     that have the store open do so within ten seconds.

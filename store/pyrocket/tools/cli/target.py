@@ -50,7 +50,7 @@ class StoreInfo:
 
 
 class Target:
-    """A store that commands read and change; it is opened by each call. Raises PyrocketError."""
+    """The store of a command. Each method opens it, and raises PyrocketError."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -79,12 +79,12 @@ class Target:
             )
 
     def retention(self) -> Retention | None:
-        """Return the retention of messages; None if all are kept."""
+        """Return the retention of messages; None if all messages are kept."""
         with self._open() as store:
             return store.admin.retention
 
     def set_retention(self, retention: Retention | None) -> None:
-        """Set the retention of messages; None keeps all."""
+        """Set the retention of messages; None keeps all messages."""
         with self._open(write=True) as store:
             store.admin.set_retention(retention)
 
@@ -274,7 +274,7 @@ def _from(has: QueueRange, offset: int) -> QueueRange:
     if not has.start <= offset <= has.end:
         raise OffsetOutOfRangeError(
             f"{has.queue} has the offsets {has.start} to {has.end} (the next one), not {offset}.",
-            remedy="Give one of these.",
+            remedy="Use one of these.",
         )
     return replace(has, start=offset)
 

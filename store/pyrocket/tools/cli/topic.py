@@ -83,8 +83,8 @@ def create(
 ) -> int:
     """Create the topic NAME."""
     remedies = {
-        "STORE_NOT_FOUND": "Check the path, or give --create-store to create a store there.",
-        "TOPIC_EXISTS": "Give --if-missing to keep it unchanged.",
+        "STORE_NOT_FOUND": "Check the path, or use --create-store to create a store there.",
+        "TOPIC_EXISTS": "Use --if-missing to ignore an existing topic.",
     }
     try:
         with advising(remedies):
@@ -111,7 +111,9 @@ _queue_count = click.IntRange(0, MAX_QUEUES)
 @place_options
 @click.option("--read-queues", type=_queue_count, help="The number of queues for consumers.")
 @click.option("--write-queues", type=_queue_count, help="The number of queues for producers.")
-@click.option("--perm", type=click.Choice([*_PERMISSIONS]), help="Who may use it: r, w, rw.")
+@click.option(
+    "--perm", type=click.Choice([*_PERMISSIONS]), help="RocketMQ's permission: read, write or both."
+)
 @click.option("--create-missing", is_flag=True, help="Create the topic if it is missing.")
 @as_json
 @exits
@@ -126,11 +128,12 @@ def alter(
 ) -> int:
     """Change the queues or the permission of the topic NAME.
 
-    Messages in queues that are no read queues any more stay in the log; consumers do not see them.
+    Messages in queues that are no longer read queues stay in the log, but consumers do not receive
+    them.
     """
     target, changes = place.target(), (read_queues, write_queues, perm)
     if changes == (None, None, None) and not create_missing:
-        raise click.UsageError("Give --read-queues, --write-queues or --perm.")
+        raise click.UsageError("Use --read-queues, --write-queues or --perm.")
     created = create_missing and all(one.name != name for one in target.topics())
     if created:
         target.create_topic(name, write_queues or read_queues or DEFAULT_QUEUES)

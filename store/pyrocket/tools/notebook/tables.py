@@ -138,7 +138,7 @@ def peek(
     """
     if not 1 <= n <= _MAX_PEEK:
         raise InvalidInputError(
-            f"n is {n}.", remedy=f"Give 1 to {_MAX_PEEK}; `Store.messages` reads all messages."
+            f"n is {n}.", remedy=f"Use 1 to {_MAX_PEEK}; `Store.messages` reads all messages."
         )
     topic = _named(topic)
     with _opened(store) as opened:
@@ -162,8 +162,8 @@ def _opened(store: StoreOrPath) -> Iterator[Session]:
     place = Place(path=path) if path else broker_place()
     if not place.name:
         raise StoreNotFoundError(
-            "no store is named.",
-            remedy="Give its directory or `notebook.at(endpoint)`, or set the environment variable"
+            "no store is given.",
+            remedy="Pass its directory or `notebook.at(endpoint)`, or set the environment variable"
             " PYROCKET_STORE or PYROCKET_ENDPOINT.",
             code="STORE_PATH",
         )
@@ -179,9 +179,9 @@ def at(
     access_key: str = "",
     secret_key_file: str = "",
 ) -> Session:
-    """Return a connection to a broker, to be given in place of a store; close it at the end.
+    """Return a connection to a broker, to be passed instead of a store; close it at the end.
 
-    What is not given is taken from the environment: PYROCKET_ENDPOINT, PYROCKET_TLS, PYROCKET_CA,
+    Omitted arguments are read from the environment: PYROCKET_ENDPOINT, PYROCKET_TLS, PYROCKET_CA,
     PYROCKET_ACCESS_KEY, PYROCKET_SECRET_KEY, PYROCKET_SECRET_KEY_FILE. Raises TransportError.
 
         with notebook.at("broker:8081", tls=True, access_key="ana") as broker:
@@ -196,7 +196,7 @@ def at(
 def _named(topic: str) -> str:
     if not topic:
         raise TopicNotFoundError(
-            "no topic is named.", remedy="Give its name: topic='orders'.", code="TOPIC_MISSING"
+            "no topic is given.", remedy="Pass its name: topic='orders'.", code="TOPIC_MISSING"
         )
     return topic
 

@@ -147,7 +147,7 @@ def test_an_invalid_certificate_or_users_file_is_rejected_before_the_store_is_cr
     assert not (tmp_path / "store").exists()
 
 
-def test_tls_and_users_serve_beside_a_plain_address(tmp_path):
+def test_tls_and_plain_addresses_are_served_together(tmp_path):
     pem, key = write_certificate(tmp_path)
     users = tmp_path / "users.toml"
     users.touch(0o600)

@@ -116,9 +116,9 @@ def test_ctrl_c_exits_with_130(interruptible):
 
     group = LazyCommands("group", commands={"slow": slow})
     assert CliRunner().invoke(group, ["slow"]).exit_code == 130
-    told = CliRunner().invoke(group, ["slow", "--json"])
-    assert (told.exit_code, told.stderr.strip()) == (130, "")
-    assert json.loads(told.stdout)["error"]["code"] == "INTERRUPTED"
+    shown = CliRunner().invoke(group, ["slow", "--json"])
+    assert (shown.exit_code, shown.stderr.strip()) == (130, "")
+    assert json.loads(shown.stdout)["error"]["code"] == "INTERRUPTED"
     assert CliRunner().invoke(group, ["slow", "--ask"], input="y\n").exit_code == 130
     assert CliRunner().invoke(group, ["slow", "--ask"], input="").exit_code == 1
 
@@ -165,8 +165,8 @@ def test_error_for_mistyped_command_suggests_the_nearest(mistyped, meant):
     done = CliRunner().invoke(main, mistyped)
     assert done.exit_code == 2
     assert f"Did you mean {meant}" in done.stderr
-    told = json.loads(CliRunner().invoke(main, [*mistyped, "--json"]).stdout)
-    assert f"Did you mean {meant}" in told["error"]["message"]
+    shown = json.loads(CliRunner().invoke(main, [*mistyped, "--json"]).stdout)
+    assert f"Did you mean {meant}" in shown["error"]["message"]
 
 
 def test_error_for_unknown_command_lists_all_commands():

@@ -162,7 +162,7 @@ def test_a_closed_pipe_ends_the_command_silently(path):
     assert bodies(path, "message", "tail", "t", "--count", 1) == ["two"]
 
 
-def test_what_was_sent_before_ctrl_c_stays_sent_and_the_store_is_closed(path):
+def test_ctrl_c_keeps_sent_messages_and_closes_the_store(path):
     # Background processes of a script, and their children, ignore Ctrl-C.
     heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
     with start(path, "produce", "t", stdin=subprocess.PIPE, **heard) as sending:

@@ -1,4 +1,4 @@
-"""Each command of a group on a directory and at a broker: the same answers and errors."""
+"""Commands have the same output and errors for a directory and for a broker."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def fill(store):
 
 @pytest.fixture(scope="module", params=["path", "endpoint"])
 def where(request, tmp_path_factory):
-    """The options that name the store."""
+    """Return the options that name the store."""
     path = tmp_path_factory.mktemp("cli") / "store"
     with Store.open(path, create=True, config=SMALL) as store:
         fill(store)
@@ -93,7 +93,7 @@ def test_a_topic_is_created_and_deleted(cli, document):
     "command",
     ["topic show tt", "topic delete tt --yes", "topic tail tt", "message find tt --key k"],
 )
-def test_a_wrong_topic_is_named_with_the_nearest(document, command):
+def test_the_error_for_an_unknown_topic_suggests_the_nearest(document, command):
     error = document(*command.split(), status=2)["error"]
     assert (error["code"], "'t'" in error["remedy"]) == ("TOPIC_NOT_FOUND", True)
 
@@ -141,7 +141,7 @@ def test_groups_and_their_lag(cli, document):
     assert (error["code"], "'billing'" in error["remedy"]) == ("GROUP_NOT_FOUND", True)
 
 
-def test_dead_letters_are_listed_and_sent_again(cli, document):
+def test_dead_letters_are_listed_and_resent(cli, document):
     document("topic", "create", "u", "--queues", 1)
     first, second = document("dlq", "list", "billing")["messages"]
     assert (first["body"], first["originTopic"]) == ("dead", "u")
@@ -164,7 +164,7 @@ def test_dead_letters_are_listed_and_sent_again(cli, document):
         document(*arguments, "--yes")
 
 
-def test_a_store_is_described_set_and_cleaned(cli, document, where):
+def test_a_store_is_shown_changed_and_cleaned(cli, document, where):
     found = document("store", "info")
     assert (found["path"], found["brokerName"]) == (where[1], "broker-a")
     assert found["uuid"]
@@ -205,7 +205,7 @@ def test_a_topic_is_altered(cli, document):
     assert error["code"] == "TOPIC_NOT_FOUND"
 
 
-def test_messages_are_shown_from_the_oldest_an_offset_or_a_time(cli, document):
+def test_messages_are_shown_from_the_first_from_an_offset_or_from_a_time(cli, document):
     def bodies(*arguments):
         return [one["body"] for one in document("message", "show", "t", *arguments)["messages"]]
 
@@ -224,7 +224,7 @@ def test_messages_are_shown_from_the_oldest_an_offset_or_a_time(cli, document):
 
 def test_a_group_is_created_shown_reset_and_deleted(cli, document):
     assert document("group", "create", "etl") == {"group": "etl", "created": True}
-    assert cli("group", "create", "etl").stdout == "Group etl exists; nothing is changed.\n"
+    assert cli("group", "create", "etl").stdout == "Group etl exists; nothing was changed.\n"
     planned = document("group", "reset", "etl", "t", "--to", "latest", "--dry-run")
     ends = [{"queueId": 0, "before": None, "after": 3}, {"queueId": 1, "before": None, "after": 2}]
     assert (planned["dryRun"], planned["offsets"]) == (True, ends)
@@ -244,7 +244,7 @@ def test_a_group_is_created_shown_reset_and_deleted(cli, document):
     assert "retryMaxTimes" in cli("group", "show", "etl").stdout
     assert document("group", "delete", "etl", "--dry-run")["deleted"] is False
     assert cli("group", "delete", "etl", answer="n\n").exit_code == 1
-    assert cli("group", "delete", "etl", "--yes").stdout == "Group etl is deleted.\n"
+    assert cli("group", "delete", "etl", "--yes").stdout == "Group etl was deleted.\n"
 
 
 @pytest.mark.parametrize(
@@ -262,14 +262,14 @@ def test_a_group_is_created_shown_reset_and_deleted(cli, document):
         ("broker status --path /none", "STORE_NOT_FOUND"),
     ],
 )
-def test_wrong_uses_have_a_code(document, command, code, where):
+def test_usage_errors_have_a_code(document, command, code, where):
     if command.startswith("broker"):
         assert json.loads(run(*command.split(), "--json").stdout)["error"]["code"] == code
         return
     assert document(*command.split(), status=2)["error"]["code"] == code
 
 
-def test_a_broker_shows_what_it_can_do(cli, document, where):
+def test_the_status_of_a_broker_is_shown(cli, document, where):
     served_at = where[0] == "--endpoint"
     found = document("broker", "status", status=0 if served_at else 1)
     assert (found["writable"], found["diskFull"], found["dispatchBehindBytes"]) == (True, False, 0)
@@ -281,7 +281,7 @@ def test_a_broker_shows_what_it_can_do(cli, document, where):
         assert shown.startswith("No broker serves")
 
 
-def test_rates_are_measured_beside_a_reference(cli, document):
+def test_bench_measures_rates_and_a_reference(cli, document):
     found = document("bench", "--seconds", 0.1, "--body-bytes", 10)
     assert all(found[name]["perSecond"] > 0 for name in ("reference", "send", "receive"))
     lines = cli("bench", "--seconds", 0.1).stdout.splitlines()
@@ -302,7 +302,7 @@ def test_rates_are_measured_beside_a_reference(cli, document):
         ("store set", "path"),
     ],
 )
-def test_mqadmins_names_are_aliases(document, alias, first):
+def test_the_names_of_mqadmin_are_aliases(document, alias, first):
     assert next(iter(document(*alias.split()))) == first
 
 
@@ -310,14 +310,14 @@ def test_mqadmins_names_are_aliases(document, alias, first):
     "command",
     ["store verify", "store repair", "store snapshot x", "verify", "repair", "snapshot", "clean"],
 )
-def test_what_needs_the_files_refuses_an_endpoint_by_name(command):
+def test_commands_that_need_the_files_reject_an_endpoint(command):
     done = run(*command.split(), "--endpoint", "localhost:1")
     assert done.exit_code == 2
     assert "on the broker's machine" in done.stderr
     assert f"pyrocket {command.removesuffix(' x')}`" in done.stderr
 
 
-def test_an_endpoint_that_cannot_be_reached_is_named_within_seconds():
+def test_an_unreachable_endpoint_is_reported_within_seconds():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -332,7 +332,7 @@ def test_an_endpoint_that_cannot_be_reached_is_named_within_seconds():
 
 
 @pytest.mark.parametrize("address", ["nohost", "host:", ":1", "a:1,b", "host:x"])
-def test_an_address_without_host_or_port_is_refused(address):
+def test_an_address_without_host_or_port_is_rejected(address):
     done = run("topic", "list", "--endpoint", address)
     assert (done.exit_code, "Write host:port" in done.stderr) == (2, True)
 
@@ -345,7 +345,7 @@ def test_an_endpoint_without_grpcio_names_the_install_command():
     assert "Traceback" not in done.stderr
 
 
-def test_a_missing_store_and_no_store_are_named(tmp_path, monkeypatch):
+def test_a_missing_store_and_missing_or_conflicting_options_are_errors(tmp_path, monkeypatch):
     monkeypatch.delenv("PYROCKET_STORE", raising=False)
     missing = json.loads(run("topic", "list", "--path", tmp_path / "no", "--json").stdout)
     assert missing["error"]["code"] == "STORE_NOT_FOUND"
@@ -411,7 +411,7 @@ def test_tls_and_users_by_options_environment_and_file(secured):
     assert run("topic", "list", PYROCKET_CONFIG=str(settings)).exit_code == 0
 
 
-def test_rights_and_wrong_secrets_are_refused_by_name(secured):
+def test_missing_rights_and_wrong_secrets_are_errors(secured):
     address, certificate, _ = secured
     options = ["--endpoint", address, "--tls", "--ca", certificate, "--json"]
     reader = {"PYROCKET_ACCESS_KEY": "reader", "PYROCKET_SECRET_KEY": "the reader's secret"}
@@ -423,7 +423,7 @@ def test_rights_and_wrong_secrets_are_refused_by_name(secured):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ('endpont = "x:1"', "'endpoint'"),
         ('tls = "yes"', "tls is not true or false"),
@@ -433,16 +433,16 @@ def test_rights_and_wrong_secrets_are_refused_by_name(secured):
         ('path = "x"\nendpoint = "y:1"', "either a path or an endpoint"),
     ],
 )
-def test_a_settings_file_with_an_error_is_refused(tmp_path, text, told):
+def test_an_invalid_settings_file_is_rejected(tmp_path, text, expected):
     file = tmp_path / "settings.toml"
     file.write_text(text)
     file.chmod(0o644)
     done = run("topic", "list", "--config", file)
-    assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
+    assert (done.exit_code, expected in done.stderr) == (2, True), done.stderr
     assert "[CLI_SETTINGS]" in done.stderr or "Usage:" in done.stderr
 
 
-def test_a_secret_is_never_an_option_and_in_no_text():
+def test_a_secret_is_never_an_option():
     assert "--secret-key " not in run("topic", "list", "--help").stdout
     given = run("topic", "list", "--secret-key", "s")
     assert (given.exit_code, "No such option" in given.stderr) == (2, True)
@@ -450,7 +450,7 @@ def test_a_secret_is_never_an_option_and_in_no_text():
         notebook.at("localhost:1", secret_key_file="/none")
 
 
-def test_aliases_lead_to_commands_and_are_listed_in_one_place():
+def test_aliases_run_their_commands_and_are_listed():
     listed = json.loads(run("aliases", "--json").stdout)["aliases"]
     assert listed == ALIASES
     for alias, command in ALIASES.items():
@@ -462,7 +462,7 @@ def test_aliases_lead_to_commands_and_are_listed_in_one_place():
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_completes_commands(shell):
+def test_completion_in_each_shell(shell):
     assert "_PYROCKET_COMPLETE" in run("completion", shell).stdout
     words = {"COMP_WORDS": "pyrocket topic ", "COMP_CWORD": "2" if shell != "fish" else ""}
     done = run(_PYROCKET_COMPLETE=f"{shell}_complete", **words)

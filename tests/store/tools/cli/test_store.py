@@ -71,7 +71,7 @@ def test_sizes_may_have_units(text, size):
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5g", "10 q", "9" * 25, "9" * 5000, "8388608t"])
-def test_an_invalid_size_is_refused_with_an_example(sound, text):
+def test_an_invalid_size_is_rejected_with_an_example(sound, text):
     done = run("store", "clean", "--path", sound, f"--total-bytes={text}")
     assert done.exit_code == 2
     assert "10g" in done.stderr
@@ -107,7 +107,7 @@ def test_the_retention_is_set_and_shown(sound):
         ["--retention-bytes", "much"],
     ],
 )
-def test_a_retention_without_a_limit_is_refused(sound, given):
+def test_a_retention_without_a_limit_is_rejected(sound, given):
     before = snapshot(sound)
     assert run("store", "retention", "--path", sound, *given).exit_code == 2
     assert snapshot(sound) == before

@@ -57,7 +57,7 @@ def emptied(path, clock):
     return path, last
 
 
-def test_a_refused_open_keeps_an_empty_last_file(emptied):
+def test_a_failed_open_keeps_an_empty_last_file(emptied):
     """Only the empty file shows that the store can be repaired by truncation."""
     path, last = emptied
     found = verify(path)

@@ -90,7 +90,7 @@ def test_a_writer_without_an_index_leaves_a_note_and_nothing_to_repair(path):
     assert not repair(path).actions
 
 
-def test_a_writer_that_appends_nothing_builds_no_index_and_the_note_stays(sound):
+def test_a_writer_that_appends_nothing_builds_no_index_and_the_finding_remains(sound):
     remove(sound, slice(1, 3))
     Store.open(sound).close()
     (finding,) = verify(sound).findings

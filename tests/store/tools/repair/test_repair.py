@@ -253,7 +253,7 @@ def test_corrupt_shared_state_is_found_and_loses_nothing(path, clock, damaged, t
     assert contents_of(path) == expected
 
 
-def test_a_directory_without_a_store_is_refused(tmp_path):
+def test_a_directory_without_a_store_is_rejected(tmp_path):
     for run in (verify, repair):
         with pytest.raises(PyrocketError, match="STORE_NOT_FOUND"):
             run(tmp_path / "nothing")
