@@ -152,7 +152,7 @@ def test_a_dry_run_prints_what_would_be_exported_and_changes_nothing(store, tmp_
     assert not (tmp_path / "none").exists()
 
 
-def test_an_output_in_use_for_another_export_is_refused(store, output, capsys):
+def test_an_output_in_use_for_another_export_is_rejected(store, output, capsys):
     store.append_batch(batch([b"x"], 0), topic="t")
     export = Export(store, "t", "g", str(output))
     plan = export.plan()

@@ -232,7 +232,7 @@ def test_a_directory_of_something_else_does_not_become_a_store(spark, tmp_path, 
     assert os.listdir(box.path) == ["thesis.tex"]
 
 
-def test_overwriting_is_refused_because_a_log_cannot_be_overwritten(spark, box):
+def test_overwriting_is_rejected_because_a_log_cannot_be_overwritten(spark, box):
     box.send("kept")
     frame = spark.createDataFrame([("x",)], "body STRING")
     with pytest.raises(AnalysisException, match=r"OPTION_OVERWRITE.*cannot be overwritten"):
@@ -263,6 +263,6 @@ def test_a_store_held_by_a_broker_is_reported_before_any_task_runs(spark, box, j
     assert box.bodies() == [b"kept"]
 
 
-def test_several_paths_are_refused(spark, box):
+def test_several_paths_are_rejected(spark, box):
     with pytest.raises(AnalysisException, match="Several paths"):
         spark.read.format("pyrocket").option("topic", "t").load([box.path, "/other"])

@@ -105,7 +105,7 @@ def test_a_corrupt_checkpoint_is_reported(broken):
 
 
 @pytest.mark.parametrize("version", [None, 3, "1"])
-def test_a_checkpoint_of_another_version_is_refused(version):
+def test_a_checkpoint_of_another_version_is_rejected(version):
     with pytest.raises(DataLossError) as info:
         StreamOffset.from_json({**offset().to_json(), "version": version})
     assert info.value.code == "CHECKPOINT_VERSION"

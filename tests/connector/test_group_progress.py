@@ -281,7 +281,7 @@ def test_options_that_write_conflict_with_read_only(box, query, writes):
 
 @pytest.mark.parametrize("option", ["group", "commitToGroup"])
 @pytest.mark.parametrize("name", ["", "a b", "a@b", "x" * 256])
-def test_an_illegal_group_name_is_refused(box, make, option, name):
+def test_an_illegal_group_name_is_rejected(box, make, option, name):
     asked = {option: name, "startingOffsets": "committed" if option == "group" else "latest"}
     with pytest.raises(OptionError, match=r"no consumer group|Use 1 to 255"):
         make(**asked)
@@ -291,7 +291,7 @@ def test_an_illegal_group_name_is_refused(box, make, option, name):
     ("query", "moves", "other"),
     [(BATCH, "BatchCommit", "commitToGroup"), (STREAM, "commitToGroup", "BatchCommit")],
 )
-def test_an_unused_group_is_refused_with_the_options_that_move_it(query, moves, other):
+def test_an_unused_group_is_rejected_with_the_options_that_move_it(query, moves, other):
     with pytest.raises(OptionError, match="no other option refers to it") as caught:
         ReadOptions.parse(Request({"path": "/s", "topic": "t", "group": "g"}, "/"), query)
     assert caught.value.code == "OPTION_CONFLICT"

@@ -133,7 +133,7 @@ def test_a_log_line_names_the_indexes_used_and_the_unread_messages(orders, caplo
     assert line.endswith("found outside the offsets to read: 1")
 
 
-def test_a_stream_refuses_look_ups_with_a_remedy(orders):
+def test_a_stream_rejects_look_ups_with_a_remedy(orders):
     for option in ("keys", "msgId"):
         with pytest.raises(OptionError, match="filter its DataFrame") as caught:
             parse("stream", **{option: "x"})
@@ -142,7 +142,7 @@ def test_a_stream_refuses_look_ups_with_a_remedy(orders):
 
 @pytest.mark.parametrize("option", ["keys", "msgId"])
 @pytest.mark.parametrize("text", ["", " ", "a,,b", "a b", "[]", '["a", 1]', '[""]', '["a b"]'])
-def test_keys_that_messages_cannot_have_are_refused(option, text):
+def test_keys_that_messages_cannot_have_are_rejected(option, text):
     with pytest.raises(OptionError, match=option) as caught:
         parse(**{option: text})
     assert "JSON list" in caught.value.remedy

@@ -239,6 +239,6 @@ def test_kafkas_name_of_the_policy_is_accepted():
         {"onDataLoss": "skip", "failOnDataLoss": "true"},
     ],
 )
-def test_invalid_or_contradicting_policies_are_refused(given):
+def test_invalid_or_contradicting_policies_are_rejected(given):
     with pytest.raises(OptionError, match=r"(?i)dataloss"):
         policy(**given)

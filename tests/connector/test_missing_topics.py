@@ -198,7 +198,7 @@ def test_a_folder_that_is_not_a_store_does_not_become_one(box):
     assert info.value.code == "STORE_DIRECTORY_NOT_EMPTY"
 
 
-def test_a_topic_with_an_illegal_name_is_refused(box):
+def test_a_topic_with_an_illegal_name_is_rejected(box):
     with pytest.raises(InvalidInputError, match="no/name"):
         query(box, topic="no/name", createIfMissing="true").initialOffset()
 
@@ -211,7 +211,7 @@ def test_by_default_a_query_creates_nothing(box):
     assert not os.path.exists(box.path)
 
 
-def test_create_if_missing_is_refused_for_read_only_queries_and_batches(box):
+def test_create_if_missing_is_rejected_for_read_only_queries_and_batches(box):
     with pytest.raises(OptionError, match="readOnly=true") as info:
         query(box, createIfMissing="true", readOnly="true")
     assert info.value.code == "OPTION_CONFLICT"

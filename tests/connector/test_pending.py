@@ -91,7 +91,7 @@ def test_a_view_accepts_no_offsets(box, option):
     assert caught.value.code == "OPTION_CONFLICT"
 
 
-def test_an_unknown_view_is_refused(box):
+def test_an_unknown_view_is_rejected(box):
     with pytest.raises(OptionError, match="'view' is 'all'"):
         ReadOptions.parse(Request({**box.options, "view": "all"}, "/", ""), "batch")
 

@@ -148,7 +148,7 @@ def test_a_time_without_a_zone_is_logged_as_utc(store, caplog):
         ({"endingOffsets": "committed"}, "no consumer group is named.*'group'"),
     ],
 )
-def test_an_invalid_start_or_end_is_refused(given, reason):
+def test_an_invalid_start_or_end_is_rejected(given, reason):
     with pytest.raises(OptionError, match=reason):
         read(**given)
 

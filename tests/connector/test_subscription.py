@@ -40,7 +40,7 @@ def test_topics_are_selected_by_name_by_pattern_or_by_queue(numbers):
 
 
 @pytest.mark.parametrize("second", ["subscribePattern", "assign", "topic"])
-def test_two_ways_to_name_topics_are_refused(second):
+def test_two_ways_to_name_topics_are_rejected(second):
     with pytest.raises(OptionError, match=f"'subscribe' and '{second}'") as info:
         read(subscribe="t", **{second: '{"t":[0]}'})
     assert info.value.code == "OPTION_CONFLICT"
@@ -129,7 +129,7 @@ def test_revoking_read_permission_of_a_topic_in_use_is_reported(numbers):
 
 
 @pytest.mark.parametrize("pattern", ["", "(", "*", "[z-a]", "a{999999999999}"])
-def test_an_invalid_regular_expression_is_refused(pattern):
+def test_an_invalid_regular_expression_is_rejected(pattern):
     with pytest.raises(OptionError, match="subscribePattern"):
         read(subscribePattern=pattern)
 

@@ -131,7 +131,7 @@ def test_a_tally_counts_the_messages_that_a_read_has_examined(source):
     assert (tally.entries, tally.records, tally.messages) == (4, 2, 2)
 
 
-def test_a_range_that_does_not_exist_is_refused(source):
+def test_a_range_that_does_not_exist_is_rejected(source):
     first = whole(source)[0]
     with pytest.raises(OffsetOutOfRangeError):
         list(source.slices([QueueRange(first.queue, 0, 9)]))
@@ -339,7 +339,7 @@ def test_a_connection_lost_during_a_read_is_an_error_and_not_a_loss(
         (Capability.EXACTLY_ONCE, "writer", {}),
     ],
 )
-def test_an_option_that_the_transport_does_not_support_is_refused_on_the_driver(
+def test_an_option_that_the_transport_does_not_support_is_rejected_on_the_driver(
     box, monkeypatch, lacking, kind, options
 ):
     box.create()

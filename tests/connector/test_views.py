@@ -144,7 +144,7 @@ def test_a_table_s_schema_is_a_projection(java5):
     ("field", "remedy"),
     [(("topik", "string"), "Did you mean 'topic'"), (("lag", "string"), "Its type is bigint")],
 )
-def test_a_column_that_a_table_does_not_have_is_refused(java5, field, remedy):
+def test_a_column_that_a_table_does_not_have_is_rejected(java5, field, remedy):
     with pytest.raises(SchemaError) as caught:
         rows(java5, StructType().add(*field), view="groups")
     assert remedy in caught.value.remedy
@@ -153,7 +153,7 @@ def test_a_column_that_a_table_does_not_have_is_refused(java5, field, remedy):
 @pytest.mark.parametrize(
     ("view", "column"), [("messages", "inQueue"), ("scheduled", "inQueue"), ("half", "consumed")]
 )
-def test_a_column_of_another_view_is_refused(java5, view, column):
+def test_a_column_of_another_view_is_rejected(java5, view, column):
     schema = StructType().add(column, "boolean")
     with pytest.raises(SchemaError, match="Only messages of view="):
         rows(java5, schema, view=view, topic="work")
@@ -174,7 +174,7 @@ def test_a_column_of_another_view_is_refused(java5, view, column):
         ("messages", {"topic": "t", "onDamage": "skip"}),
     ],
 )
-def test_an_option_that_conflicts_with_a_view_is_refused(view, given):
+def test_an_option_that_conflicts_with_a_view_is_rejected(view, given):
     with pytest.raises(OptionError, match=f"view={view}") as caught:
         parse(view, **given)
     assert caught.value.code == "OPTION_CONFLICT"

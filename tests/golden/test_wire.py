@@ -75,7 +75,7 @@ def _known(kind, data):
 @pytest.mark.parametrize(
     ("missing", "code"), [("Hello", "PROTOCOL_UNKNOWN"), ("Topics", "PROTOCOL_OLDER")]
 )
-def test_a_call_that_the_server_does_not_have_is_named(recorded, missing, code):
+def test_the_error_names_a_call_that_the_server_does_not_implement(recorded, missing, code):
     replies = {name: answers for name, _, answers in recorded["calls"]}
 
     class Calls(grpc.GenericRpcHandler):

@@ -91,7 +91,7 @@ def test_index_files_may_be_as_small_and_as_large_as_a_file_of_2_gib_allows(slot
     ("slots", "items"),
     [(0, 2), (1, 1), ((2**31 - 40 - 40) // 4, 2), (1, (2**31 - 40 - 4) // 20 + 1)],
 )
-def test_index_files_beyond_2_gib_or_without_items_are_refused(slots, items):
+def test_index_files_beyond_2_gib_or_without_items_are_rejected(slots, items):
     with pytest.raises(OptionError, match="index_slots"):
         StoreConfig(index_slots=slots, index_items=items)
 
@@ -103,7 +103,7 @@ def test_a_retention_at_its_bounds_is_accepted(values):
 
 
 @pytest.mark.parametrize("values", RETENTION_REFUSED)
-def test_a_retention_beyond_its_bounds_is_refused(values):
+def test_a_retention_beyond_its_bounds_is_rejected(values):
     with pytest.raises(OptionError) as failure:
         Retention(**values)
     assert failure.value.remedy

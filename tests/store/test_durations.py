@@ -52,7 +52,7 @@ def test_the_default_levels_are_those_of_rocketmq():
 @pytest.mark.parametrize(
     "text", ["", " ", "1", "1s,5s", "1s 500ms", "1s -5s", "1S", " ".join(["1s"] * 65)]
 )
-def test_invalid_levels_are_refused(text):
+def test_invalid_levels_are_rejected(text):
     with pytest.raises(OptionError) as caught:
         StoreConfig(delay_levels=text)
     assert caught.value.code == "DELAY_LEVELS"

@@ -108,7 +108,7 @@ def test_calling_a_clock_returns_its_time(file_clock, path):
 
 
 @pytest.mark.parametrize("time", [-1, 1 << 63])
-def test_an_invalid_time_is_refused(file_clock, time):
+def test_an_invalid_time_is_rejected(file_clock, time):
     with pytest.raises(InvalidInputError):
         file_clock.set(time)
     assert file_clock() == NOON

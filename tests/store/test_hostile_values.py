@@ -286,7 +286,7 @@ def test_every_public_method_is_tried(store):
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_hostile_arguments_are_refused_with_a_remedy(store, what):
+def test_hostile_arguments_are_rejected_with_a_remedy(store, what):
     faults = [
         f"{name}({argument}={what}): {fault}"
         for name, (method, good) in calls(store).items()
@@ -323,7 +323,7 @@ def test_hostile_fields_of_messages_and_requests_are_rejected_with_a_remedy(stor
 @pytest.mark.parametrize(
     "given", ["", "a\0b", "a\ud800b", "x" * 5000, "y/" * 3000, b"bytes", None, 5, [], object()]
 )
-def test_invalid_paths_are_refused_with_a_remedy(store, given):
+def test_invalid_paths_are_rejected_with_a_remedy(store, given):
     for method, arguments in [
         (Store.open, {"path": given}),
         (Store.open, {"path": given, "create": True}),

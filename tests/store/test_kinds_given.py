@@ -60,7 +60,7 @@ def test_a_half_message_with_a_field_of_wrong_type_is_rejected(store, fields):
         producer.send(Message(topic="t", body=b"x", **fields))
 
 
-def test_a_value_that_is_not_a_message_is_refused(store):
+def test_a_value_that_is_not_a_message_is_rejected(store):
     with pytest.raises(MessageError, match=r"of type bytes.*pyrocket\.Message"):
         store.append(b"x")
     for topic in (None, 5, ["t"]):
@@ -116,7 +116,7 @@ def test_a_number_or_text_of_wrong_type_is_rejected(store, told):
 
 
 @pytest.mark.parametrize("perm", [8, 77, -1, True, "6"])
-def test_a_permission_that_rocketmq_does_not_have_is_refused(store, perm):
+def test_a_permission_that_rocketmq_does_not_have_is_rejected(store, perm):
     for change in (store.topics.create, store.topics.update):
         with pytest.raises(InvalidInputError, match=r"TOPIC_PERMISSION.*their sum"):
             change("t", perm=perm)

@@ -121,7 +121,7 @@ def test_names_match_in_any_case_and_keep_their_spelling():
 @pytest.mark.parametrize(
     ("name", "near"), [("queueOffst", "queueOffset"), ("header", "headers"), ("tag", "tags")]
 )
-def test_an_unknown_column_is_refused_with_the_nearest_name(name, near):
+def test_an_unknown_column_is_rejected_with_the_nearest_name(name, near):
     with pytest.raises(SchemaError, match=f"no column '{name}'.*Did you mean '{near}'") as info:
         Projection.of(StructType([StructField(name, StringType())]))
     assert info.value.code == "COLUMN_UNKNOWN"
@@ -143,7 +143,7 @@ def test_an_unknown_column_is_refused_with_the_nearest_name(name, near):
         ("topic", "string collate UTF8_LCASE", "string"),
     ],
 )
-def test_a_wrong_type_is_refused_with_the_right_one(name, wrong, right, spark_type):
+def test_a_wrong_type_is_rejected_with_the_right_one(name, wrong, right, spark_type):
     with pytest.raises(SchemaError) as info:
         Projection.of(StructType([StructField(name, spark_type(wrong))]))
     assert info.value.code == "COLUMN_TYPE"
@@ -169,7 +169,7 @@ def spark_type():
     return lambda name: _parse_datatype_json_string(names[name])
 
 
-def test_duplicate_columns_and_an_empty_schema_are_refused():
+def test_duplicate_columns_and_an_empty_schema_are_rejected():
     body = StructField("body", StringType())
     for first, second in (
         (body, StructField("BODY", StringType())),
@@ -188,7 +188,7 @@ def test_a_not_null_column_with_nulls_fails_the_read():
         projection.apply(batch)
 
 
-def test_a_schema_that_contradicts_the_value_format_is_refused():
+def test_a_schema_that_contradicts_the_value_format_is_rejected():
     binary = StructType([StructField("body", COLUMNS["body"][0].spark_type)])
     with pytest.raises(SchemaError, match="valueFormat=string"):
         Projection.of(binary, Payload(value_format="string"))

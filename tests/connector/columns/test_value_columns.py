@@ -110,7 +110,7 @@ def test_one_struct_column_contains_the_selected_fields():
         ("a INT", {"kind": "string"}, "COLUMN_UNKNOWN", "'a'"),
     ],
 )
-def test_invalid_names_and_types_are_refused(ddl, options, code, error):
+def test_invalid_names_and_types_are_rejected(ddl, options, code, error):
     with pytest.raises(InvalidInputError, match=error) as info:
         Projection.of(asked(ddl), payload(**options))
     assert info.value.code == code
@@ -130,7 +130,7 @@ def test_invalid_names_and_types_are_refused(ddl, options, code, error):
         MapType(StringType(), LongType(), False),
     ],
 )
-def test_types_that_json_bodies_cannot_represent_are_refused(kind):
+def test_types_that_json_bodies_cannot_represent_are_rejected(kind):
     with pytest.raises(InvalidInputError) as info:
         Projection.of(StructType([StructField("a", kind)]), payload())
     assert info.value.code == "COLUMN_TYPE"
@@ -145,7 +145,7 @@ def test_fields_replace_the_body():
     assert ours.names[7:9] == ["a", "b"]
 
 
-def test_a_stream_without_value_schema_is_refused_with_the_inferred_one():
+def test_a_stream_without_value_schema_is_rejected_with_the_inferred_one():
     with pytest.raises(InvalidInputError, match="it would be: a INT, b DATE") as info:
         require_value_schema(payload(), asked("a INT, topic STRING, b DATE"))
     assert info.value.code == "OPTION_MISSING"

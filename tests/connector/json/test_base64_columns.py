@@ -33,7 +33,7 @@ def test_encoded_values_decode_to_the_same(values, skip):
 
 
 @given(TEXTS)
-def test_one_invalid_value_among_valid_base64_is_refused(text):
+def test_one_invalid_value_among_valid_base64_is_rejected(text):
     texts = pa.array(["eHg=", text, "eA==", None])
     try:
         plain = b64decode(text, validate=True)
@@ -44,7 +44,7 @@ def test_one_invalid_value_among_valid_base64_is_refused(text):
         assert decode_column(texts).to_pylist() == [b"xx", plain, b"x", None]
 
 
-def test_base64_beyond_the_limit_of_a_batch_is_refused_before_allocating():
+def test_base64_beyond_the_limit_of_a_batch_is_rejected_before_allocating():
     assert encode_column(pa.array([b"abc"]), 7).to_pylist() == ["YWJj"]
     with pytest.raises(pa.ArrowCapacityError, match="8 bytes"):
         encode_column(pa.array([b"abcd"]), 7)

@@ -64,7 +64,7 @@ def test_limits_must_be_positive_whole_numbers(option, value):
 @pytest.mark.parametrize(
     "option", ["minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition"]
 )
-def test_a_minimum_or_limit_of_zero_is_refused(option):
+def test_a_minimum_or_limit_of_zero_is_rejected(option):
     with pytest.raises(OptionError, match=option):
         read(**{option: "0"})
 
@@ -82,13 +82,13 @@ def test_a_trigger_delay_must_be_a_duration(value):
         read(minOffsetsPerTrigger="7", maxTriggerDelay=value)
 
 
-def test_a_trigger_delay_without_a_minimum_is_refused():
+def test_a_trigger_delay_without_a_minimum_is_rejected():
     with pytest.raises(OptionError, match="minOffsetsPerTrigger") as info:
         read(maxTriggerDelay="1m")
     assert info.value.code == "OPTION_MISSING"
 
 
-def test_a_minimum_above_the_maximum_is_refused():
+def test_a_minimum_above_the_maximum_is_rejected():
     with pytest.raises(OptionError, match="is 5") as info:
         read(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
     assert info.value.code == "OPTION_CONFLICT"
@@ -99,7 +99,7 @@ def test_a_minimum_above_the_maximum_is_refused():
     "option",
     ["maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxOffsetsPerTrigger"],
 )
-def test_limits_of_micro_batches_are_refused_in_batches(option):
+def test_limits_of_micro_batches_are_rejected_in_batches(option):
     with pytest.raises(OptionError, match="stream"):
         read(BATCH, **{option: "1"})
 
@@ -121,6 +121,6 @@ def test_batches_and_streams_have_the_options_for_tasks(query):
         ("maxRecordPerPartition", "maxRecordsPerPartition"),
     ],
 )
-def test_an_unknown_limit_is_refused_instead_of_ignored(typed, nearest):
+def test_an_unknown_limit_is_rejected_instead_of_ignored(typed, nearest):
     with pytest.raises(OptionError, match=f"'{nearest}'"):
         read(**{typed: "1"})

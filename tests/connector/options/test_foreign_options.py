@@ -40,7 +40,7 @@ def refused(name, query=STREAM):
         ("nameServer", BATCH, "names RocketMQ's name servers", "with 'path'"),
     ],
 )
-def test_an_option_of_another_source_is_refused_with_an_explanation(
+def test_an_option_of_another_source_is_rejected_with_an_explanation(
     typed, query, what, os_error_remedy
 ):
     error = refused(typed, query)

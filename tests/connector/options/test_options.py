@@ -55,7 +55,7 @@ def test_subscribe_takes_a_list_and_drops_repetitions():
 
 
 @pytest.mark.parametrize("topics", ["", ",", "a,,b", "a,"])
-def test_an_empty_name_in_subscribe_is_refused(topics):
+def test_an_empty_name_in_subscribe_is_rejected(topics):
     with pytest.raises(OptionError, match="empty name"):
         read(subscribe=topics)
 
@@ -95,20 +95,20 @@ def test_a_missing_topic_option_explains_the_create_table_trap():
         ("kafka.topic", "topic"),
     ],
 )
-def test_an_unknown_option_is_refused_with_the_nearest_name(typed, nearest):
+def test_an_unknown_option_is_rejected_with_the_nearest_name(typed, nearest):
     with pytest.raises(OptionError, match=f"'{nearest}'") as info:
         read(STREAM, **{typed: "x"})
     assert info.value.code == "OPTION_UNKNOWN"
 
 
-def test_an_option_with_no_similar_name_is_refused_with_all_names():
+def test_an_option_with_no_similar_name_is_rejected_with_all_names():
     with pytest.raises(
         OptionError, match=r"no option 'qqqq'.*subscribe, .*topic, missingTopic, startingOffsets"
     ):
         read(qqqq="1")
 
 
-def test_every_kafka_option_is_refused():
+def test_every_kafka_option_is_rejected():
     with pytest.raises(OptionError, match="Kafka client"):
         read(**{"kafka.zzz": "1"})
 
@@ -123,13 +123,13 @@ def test_every_kafka_option_is_refused():
         (STREAM, "checkpointLocation"),
     ],
 )
-def test_an_option_of_another_kind_of_query_is_refused(query, option):
+def test_an_option_of_another_kind_of_query_is_rejected(query, option):
     with pytest.raises(OptionError, match=f"(?i){option}"):
         read(query, **{option: "1"})
 
 
 @pytest.mark.parametrize("option", ["subscribe", "startingOffsets", "valueSchema"])
-def test_a_sink_refuses_options_of_reads(option):
+def test_a_sink_rejects_options_of_reads(option):
     with pytest.raises(OptionError, match="batch and stream queries"):
         write(**{option: "x"})
 
@@ -154,13 +154,13 @@ def test_a_schema_can_be_requested_with_the_options_of_either_query():
     ["missingTopic", "schemaMode", "includeHeaders", "valueFormat", "coalesceQueues", "verifyCrc"],
 )
 @pytest.mark.parametrize("value", ["", "yes", "qqqq"])
-def test_an_unknown_value_of_a_choice_is_refused(option, value):
+def test_an_unknown_value_of_a_choice_is_rejected(option, value):
     with pytest.raises(OptionError, match=rf"'{option}' is '{value}'. Use "):
         read(**{option: value})
 
 
 @pytest.mark.parametrize("option", ["createIfMissing", "flush", "schemaMode"])
-def test_an_unknown_value_of_a_sinks_choice_is_refused(option):
+def test_an_unknown_value_of_a_sinks_choice_is_rejected(option):
     with pytest.raises(OptionError, match=option):
         write(**{option: "qqqq"})
 
@@ -214,7 +214,7 @@ def test_a_batch_write_can_have_an_id_and_a_version(version):
         ({"flush": "async", "delivery": "exactly-once"}, "OPTION_CONFLICT.*Remove 'flush'"),
     ],
 )
-def test_contradicting_options_of_a_write_are_refused(given, reason):
+def test_contradicting_options_of_a_write_are_rejected(given, reason):
     with pytest.raises(OptionError, match=reason):
         write(**given)
 
@@ -224,7 +224,7 @@ def test_at_least_once_flushes_as_configured(flush):
     assert write(delivery="at-least-once", flush=flush).flush == flush
 
 
-def test_a_stream_refuses_a_transaction_id_because_its_checkpoint_identifies_it():
+def test_a_stream_rejects_a_transaction_id_because_its_checkpoint_identifies_it():
     request = Request({"path": "/s", "txnAppId": "a", "txnVersion": "1"}, "/")
     with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*checkpoint.*foreachBatch"):
         WriteOptions.parse(request, streaming=True)

@@ -53,12 +53,12 @@ def test_invalid_text_fails_the_query_by_default():
         ({**JSON, "valueSchema": "_corrupt_record INT"}, "make it STRING"),
     ],
 )
-def test_options_that_do_not_apply_to_the_format_are_refused(options, error):
+def test_options_that_do_not_apply_to_the_format_are_rejected(options, error):
     with pytest.raises(OptionError, match=error):
         read(**options)
 
 
-def test_invalid_topic_names_and_ddl_are_refused():
+def test_invalid_topic_names_and_ddl_are_rejected():
     with pytest.raises(InvalidInputError, match=r"TOPIC_ILLEGAL"):
         read(**JSON, mode="permissive", badRecordsTopic="a b")
     with pytest.raises(InvalidInputError, match=r"SCHEMA_INVALID.*INTT is not a type"):

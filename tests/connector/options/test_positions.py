@@ -68,7 +68,7 @@ def test_minus_two_is_earliest():
         ('{"t":{"broker-a":{"0":1},"1":0}}', "is not a queue id"),
     ],
 )
-def test_malformed_offsets_are_refused_with_the_reason(text, reason):
+def test_malformed_offsets_are_rejected_with_the_reason(text, reason):
     with pytest.raises(OptionError, match=reason):
         resolve(text)
 

@@ -122,7 +122,7 @@ def test_tags_and_sql_must_both_match(filled):
     ],
 )
 @pytest.mark.parametrize("option", ["tags", "subExpression"])
-def test_tags_with_another_separator_are_refused(option, tags, meant):
+def test_tags_with_another_separator_are_rejected(option, tags, meant):
     tag = tags.split("||")[-1].strip()
     with pytest.raises(OptionError, match=f"'{option}' is") as info:
         read(**{option: tags})
@@ -148,7 +148,7 @@ def test_tags_may_contain_the_letters_of_other_separators(tag):
         ({"sql": "a = 1", "view": "scheduled"}, "OPTION_CONFLICT", "'sql'.*view=scheduled"),
     ],
 )
-def test_an_invalid_filter_is_refused_on_the_driver(options, code, reason):
+def test_an_invalid_filter_is_rejected_on_the_driver(options, code, reason):
     with pytest.raises(OptionError, match=reason) as caught:
         read(**options)
     assert caught.value.code == code

@@ -29,7 +29,7 @@ def test_a_path_becomes_absolute_on_the_driver(given, path):
 
 
 @pytest.mark.parametrize("uri", ["hdfs://nn/x", "s3a://b/x", "dbfs:/x", "http://h/x"])
-def test_other_schemes_are_refused_with_an_error_that_names_them(uri):
+def test_other_schemes_are_rejected_with_an_error_that_names_them(uri):
     with pytest.raises(OptionError, match=f"scheme '{uri.split(':')[0]}'"):
         absolute_path(uri, "/work")
 
@@ -70,7 +70,7 @@ def test_an_endpoint_overrides_the_environment_and_excludes_a_path():
 @pytest.mark.parametrize(
     "text", ["localhost", "h:0", "h:65536", "http://h:1", "h:1,", "::1:80", ""]
 )
-def test_an_address_without_host_or_port_is_refused(text):
+def test_an_address_without_host_or_port_is_rejected(text):
     with pytest.raises(OptionError, match="host:port"):
         ADDRESSES.parse("endpoint", text)
 
@@ -80,7 +80,7 @@ def test_several_addresses_are_kept_in_their_order():
 
 
 @pytest.mark.parametrize("path", ["C:\\store", "c:/store", "D:store", "C:"])
-def test_a_windows_path_is_refused_as_such(path):
+def test_a_windows_path_is_rejected_as_such(path):
     with pytest.raises(OptionError, match="Windows") as info:
         absolute_path(path, "/work")
     assert f"/mnt/{path[0].lower()}/" in info.value.remedy
@@ -91,6 +91,6 @@ def test_a_list_of_one_path_is_that_path():
 
 
 @pytest.mark.parametrize("options", [{"paths": '["/a","/b"]'}, {"paths": '["/a"]', "path": "/b"}])
-def test_several_paths_are_refused(options):
+def test_several_paths_are_rejected(options):
     with pytest.raises(OptionError, match=r"Several paths.*union"):
         target(**options)

@@ -60,7 +60,7 @@ def test_a_fraction_of_a_millisecond_is_rounded_up():
         *("1767268800.0", "9" * 19, True, None, 1.5, [], -1),
     ],
 )
-def test_invalid_times_are_refused(text):
+def test_invalid_times_are_rejected(text):
     with pytest.raises(OptionError, match=r"is not a time.*-15m"):
         at(text)
 

@@ -52,7 +52,7 @@ def test_an_existing_store_keeps_its_mode(tmp_path, strict_umask):
 
 
 @pytest.mark.parametrize("text", ["", "770x", "rwxrwx---", "077", "1770", "99"])
-def test_an_invalid_mode_is_refused_and_creates_nothing(tmp_path, text):
+def test_an_invalid_mode_is_rejected_and_creates_nothing(tmp_path, text):
     with pytest.raises(OptionError, match=r"'directoryMode' is .*octal permissions"):
         prepare(tmp_path / "s", directoryMode=text)
     assert not (tmp_path / "s").exists()
@@ -107,7 +107,7 @@ def test_the_first_micro_batch_of_a_stream_sets_the_retention(tmp_path):
 
 @pytest.mark.parametrize("before", [{}, {"retentionHours": "48"}], ids=["all kept", "48 hours"])
 @pytest.mark.parametrize("prepare_again", [prepare, prepare_stream])
-def test_a_different_retention_is_refused_with_the_command_that_sets_it(
+def test_a_different_retention_is_rejected_with_the_command_that_sets_it(
     tmp_path, before, prepare_again
 ):
     path = tmp_path / "it's"
@@ -149,7 +149,7 @@ def test_changing_the_retention_does_not_end_a_running_stream(tmp_path):
         ({"retentionHours": "72", "createIfMissing": "false"}, "OPTION_CONFLICT"),
     ],
 )
-def test_an_invalid_retention_is_refused_and_creates_nothing(tmp_path, options, code):
+def test_an_invalid_retention_is_rejected_and_creates_nothing(tmp_path, options, code):
     with pytest.raises(OptionError) as refused:
         prepare(tmp_path / "s", **options)
     assert refused.value.code == code

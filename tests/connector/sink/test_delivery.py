@@ -37,7 +37,7 @@ def test_rows_of_all_tasks_and_topics_appear_in_one_publication(spark, box):
     assert len(times) == 1
 
 
-def test_a_write_with_the_same_number_is_dropped_and_a_smaller_one_refused(spark, box):
+def test_a_write_with_the_same_number_is_dropped_and_a_smaller_one_rejected(spark, box):
     for version in (3, 3, 4, 4):
         save(numbers(spark, 10), box, txnAppId="app", txnVersion=version)
     assert box.rows() == 20
@@ -190,7 +190,7 @@ def test_writes_in_foreach_batch_without_an_id_are_not_repetitions(box, piped):
     assert piped.target.bodies() == [b"x", b"x", b"y", b"y"]
 
 
-def test_a_stream_refuses_a_transaction_id(box, piped):
+def test_a_stream_rejects_a_transaction_id(box, piped):
     box.send("x")
     with pytest.raises(Exception, match=r"OPTION_CONFLICT.*foreachBatch"):
         piped.run(txnAppId="a", txnVersion="0")

@@ -194,7 +194,7 @@ def test_a_tombstone_is_not_a_bad_record(store, mode):
     assert [row["value"] for row in read(store, topic, schema, text)] == ['{"id":1}', None]
 
 
-def test_a_null_value_is_refused_with_row_key_and_remedy():
+def test_a_null_value_is_rejected_with_row_key_and_remedy():
     with pytest.raises(MessageError, match="row 1, with the key 'k', has a null body") as info:
         sent([(b"j", b"x", None), (b"k", None, None)])
     assert info.value.code == "BODY_NULL"
@@ -203,7 +203,7 @@ def test_a_null_value_is_refused_with_row_key_and_remedy():
 
 
 @pytest.mark.parametrize("key", [b"a b", b" ", b"\xff", b"a\x01", b"\x02"])
-def test_a_key_that_rocketmq_cannot_store_is_refused_with_the_remedy(key):
+def test_a_key_that_rocketmq_cannot_store_is_rejected_with_the_remedy(key):
     with pytest.raises(MessageError, match=r"row 1 has .* as its key") as info:
         sent([(b"j", b"x", None), (key, b"x", None)])
     assert info.value.code == "MESSAGE_ILLEGAL"
@@ -293,7 +293,7 @@ def test_rows_are_not_listed_if_no_body_is_null():
     assert rows_with_body(kafka_batch([(None, None, None), (None, b"", None)]), 1).tolist() == [1]
 
 
-def test_unknown_values_of_null_body_and_key_encoding_are_refused():
+def test_unknown_values_of_null_body_and_key_encoding_are_rejected():
     assert WriteOptions.parse(Request({"path": "/s"}, "/")).null_body == FAIL
     assert WriteOptions.parse(Request({"path": "/s"}, "/")).key_encoding == TEXT_KEY
     assert WriteOptions.parse(Request({"path": "/s", "nullbody": "DROP"}, "/")).null_body == DROP

@@ -111,24 +111,24 @@ def test_the_column_keys_does_not_route():
     assert "shardingKey" not in send(keys=pa.array([["a"]]))
 
 
-def test_a_key_that_is_not_text_is_refused_with_its_row():
+def test_a_key_that_is_not_text_is_rejected_with_its_row():
     with pytest.raises(MessageError, match=r"row 2 has .* as its key"):
         send(key=pa.array([b"a", None, b"\xff", b"\xfe"]))
 
 
-def test_a_header_that_is_not_text_is_refused_with_its_row():
+def test_a_header_that_is_not_text_is_rejected_with_its_row():
     rows = [[], [{"key": "a", "value": b"1"}, {"key": "b", "value": b"\xff"}]]
     with pytest.raises(MessageError, match="row 1 has a header that is not UTF-8"):
         send(headers=pa.array(rows, HEADERS))
 
 
 @pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
-def test_a_header_without_a_key_is_refused_with_its_row(header):
+def test_a_header_without_a_key_is_rejected_with_its_row(header):
     with pytest.raises(MessageError, match="row 1 has a header without key"):
         send(headers=pa.array([None, [header]], HEADERS))
 
 
-def test_a_header_without_a_value_is_refused_with_its_row():
+def test_a_header_without_a_value_is_rejected_with_its_row():
     rows = [None, [{"key": "a", "value": None}]]
     with pytest.raises(MessageError, match="row 1 has no value for property a"):
         send(headers=pa.array(rows, HEADERS))

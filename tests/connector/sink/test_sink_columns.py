@@ -96,7 +96,7 @@ def test_columns_that_only_reads_have_are_ignored():
         {"value": TEXT, "queueId": IntegerType(), "partition": IntegerType()},
     ],
 )
-def test_two_names_of_the_same_column_are_refused(pair):
+def test_two_names_of_the_same_column_are_rejected(pair):
     with pytest.raises(SchemaError, match="are the same column of messages") as info:
         plan(**pair)
     assert info.value.code == "COLUMN_TWICE"
@@ -112,13 +112,13 @@ def test_two_names_of_the_same_column_are_refused(pair):
         ("deliverAt", "deliverTimestamp"),
     ],
 )
-def test_an_unknown_column_is_refused_with_the_nearest_name(name, near):
+def test_an_unknown_column_is_rejected_with_the_nearest_name(name, near):
     with pytest.raises(SchemaError, match=f"Did you mean '{near}'") as info:
         plan(body=TEXT, **{name: TEXT})
     assert info.value.code == "COLUMN_UNKNOWN"
 
 
-def test_an_unknown_column_is_refused_with_a_remedy_for_writing_it_to_the_body():
+def test_an_unknown_column_is_rejected_with_a_remedy_for_writing_it_to_the_body():
     with pytest.raises(SchemaError, match=r"no column 'zzzz'.*to_json"):
         plan(body=TEXT, zzzz=TEXT)
 
@@ -144,7 +144,7 @@ def test_an_unknown_column_is_refused_with_a_remedy_for_writing_it_to_the_body()
         ("deliverTimestamp", LongType(), "timestamp"),
     ],
 )
-def test_a_wrong_type_is_refused_with_the_right_one(name, kind, right):
+def test_a_wrong_type_is_rejected_with_the_right_one(name, kind, right):
     body = {} if name in {"body", "value"} else {"body": TEXT}
     with pytest.raises(SchemaError) as info:
         plan("t", **body, **{name: kind})
@@ -202,14 +202,14 @@ def test_one_struct_column_can_be_the_whole_body():
         ("p", {"p": StructType([]), "id": LongType()}, "COLUMN_UNKNOWN", "'id'"),
     ],
 )
-def test_columns_that_json_cannot_represent_are_refused(value_column, columns, code, error):
+def test_columns_that_json_cannot_represent_are_rejected(value_column, columns, code, error):
     with pytest.raises(SchemaError, match=error) as info:
         plan_body(value_column, **columns)
     assert info.value.code == code
     assert info.value.remedy
 
 
-def test_two_fields_of_one_name_are_refused():
+def test_two_fields_of_one_name_are_rejected():
     twice = StructType([StructField("id", TEXT), StructField("id", TEXT)])
     with pytest.raises(SchemaError, match="two columns 'id'"):
         plan_json(twice, "t")

@@ -142,7 +142,7 @@ def test_a_micro_batch_without_rows_is_one_small_write_without_a_flush(
 
 
 @pytest.mark.parametrize("missing", [{"batch": None}, {"query": None}, {"run": ""}])
-def test_a_micro_batch_without_an_identity_is_refused(in_task, missing):
+def test_a_micro_batch_without_an_identity_is_rejected(in_task, missing):
     in_task(**missing)
     with pytest.raises(SinkError, match=r"SINK_NO_IDENTITY.*txnAppId.*at-least-once"):
         batch_of_task("t")
@@ -172,7 +172,7 @@ def test_a_micro_batch_began_with_its_first_task():
     assert agreed(through_spark([later, first]), 4).began == first.began
 
 
-def test_a_task_refuses_another_store_at_the_path(box, request_to, tmp_path):
+def test_a_task_rejects_another_store_at_the_path(box, request_to, tmp_path):
     writer = batch_writer(request_to(), SCHEMA, overwrite=False)
     Store.open(box.path, read_only=True).path.rename(tmp_path / "elsewhere")
     with pytest.raises(StoreNotSharedError):

@@ -45,13 +45,13 @@ def test_a_micro_batch_without_rows_writes_nothing(box, pipe):
     assert pipe().bodies() == []
 
 
-def test_a_bad_row_fails_the_query_and_is_named(box, pipe):
+def test_a_bad_row_fails_the_query_with_an_error_that_names_it(box, pipe):
     box.send("x", queue=0)
     with pytest.raises(Exception, match=r"BODY_NULL.*Partition \d+, Arrow batch 0.*row 0 "):
         pipe("CAST(NULL AS STRING) AS body")
 
 
-def test_complete_mode_is_refused_because_a_log_is_not_truncated(spark, box, tmp_path):
+def test_complete_mode_is_rejected_because_a_log_is_not_truncated(spark, box, tmp_path):
     box.send("x")
     query = (
         spark.readStream.format("pyrocket")

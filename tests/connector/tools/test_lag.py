@@ -212,7 +212,7 @@ def test_a_listener_never_raises(caplog):
     assert "could not measure the lag" in caplog.text
 
 
-def test_without_prometheus_lag_is_logged_and_a_port_is_refused(monkeypatch):
+def test_without_prometheus_lag_is_logged_and_a_port_is_rejected(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(UnsupportedError, match="prometheus-client") as caught:
         watch_lag(None, port=0)

@@ -70,7 +70,7 @@ def test_a_group_has_a_limit_but_a_large_request_is_appended(slow):
 
 
 @pytest.mark.parametrize("limits", [{"max_requests": 2}, {"max_bytes": 2}])
-def test_a_full_queue_refuses_at_once(slow, limits):
+def test_a_full_append_queue_rejects_records_at_once(slow, limits):
     queue = AppendQueue(slow, **limits)
     busy_with(slow, queue)
     waiting = [queue.put(Records()) for _ in range(2)]
@@ -129,7 +129,7 @@ def test_what_cannot_be_cancelled_is_appended(slow):
     queue.close()
 
 
-def test_closing_appends_what_waits_and_refuses_the_rest(slow):
+def test_closing_appends_the_pending_records_and_rejects_others(slow):
     queue = AppendQueue(slow)
     waiting = [queue.put(Records()) for _ in range(3)]
     slow.go.set()

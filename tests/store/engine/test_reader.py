@@ -45,12 +45,12 @@ def test_offsets_outside_the_queue_are_rejected_with_its_range(forty, offset):
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 3), (3, 41), (5, 4), (41, 41)])
-def test_scan_refuses_a_bad_range_before_the_first_batch(forty, start, end):
+def test_scan_rejects_a_bad_range_before_the_first_batch(forty, start, end):
     with pytest.raises(OffsetOutOfRangeError):
         forty.scan("t", 0, start, end)
 
 
-def test_scan_refuses_unknown_columns_at_once(forty):
+def test_scan_rejects_unknown_columns_at_once(forty):
     for columns in (["nope"], []):
         with pytest.raises(SchemaError) as caught:
             forty.scan("t", 0, 0, 1, columns)

@@ -116,14 +116,14 @@ def test_offsets_and_store_times_of_a_client_are_ignored(store):
     assert stored[0].store_timestamp > NOW
 
 
-def test_every_changed_byte_of_a_body_is_refused(store):
+def test_every_changed_byte_of_a_body_is_rejected(store):
     (batch,) = encoded(body=[b"abcdef"])
     data = batch.data.to_pybytes()
     at = data.index(b"abcdef")
     assert {code_of(store, changed(data, at + n, b"?")) for n in range(6)} == {"RECORD_CORRUPT"}
 
 
-def test_broken_structure_is_refused(store):
+def test_broken_structure_is_rejected(store):
     data = three().data.to_pybytes()
     for bad in (
         b"",
@@ -154,11 +154,11 @@ def test_broken_structure_is_refused(store):
         lambda block: changed(block, 16, struct.pack("<I", 0)),
     ],
 )
-def test_what_is_not_a_block_is_refused(store, change):
+def test_data_that_is_not_a_block_is_rejected(store, change):
     assert code_of_block(store, change(block_of(three().data.to_pybytes()))) == "RECORD_CORRUPT"
 
 
-def test_sizes_that_lead_out_of_a_block_are_refused(store):
+def test_sizes_that_lead_out_of_a_block_are_rejected(store):
     batch = three()
     first, second, third = batch.sizes.tolist()
     for sizes in (
@@ -201,7 +201,7 @@ def test_sizes_that_lead_out_of_a_block_are_refused(store):
         (timed(str(NOW), home="bills"), "TOPIC_ILLEGAL"),
     ],
 )
-def test_illegal_records_are_refused(store, bad, code):
+def test_illegal_records_are_rejected(store, bad, code):
     assert code_of(store, bad) == code
 
 

@@ -87,7 +87,7 @@ def test_above_the_force_ratio_the_oldest_files_are_deleted_until_enough_is_free
     assert going(plan_cleaning(Retention(), young, full(0.87), NOON)) == [(0, DISK), (1, DISK)]
 
 
-def test_above_the_full_ratio_appends_are_also_refused():
+def test_above_the_full_ratio_appends_are_also_rejected():
     young = files(1, now=NOON)
     assert not plan_cleaning(Retention(), young, full(0.90), NOON).refuse_appends
     plan = plan_cleaning(Retention(), young, full(0.91), NOON)
@@ -145,6 +145,6 @@ LIMITS = ["hours", "total_bytes", "files_per_run", "clean_ratio", "force_ratio",
         *({name: bad} for name in LIMITS for bad in (float("nan"), True, "5", -0.1)),
     ],
 )
-def test_an_invalid_policy_is_refused(wrong):
+def test_an_invalid_policy_is_rejected(wrong):
     with pytest.raises(OptionError):
         Retention(**wrong)

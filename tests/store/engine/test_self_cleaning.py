@@ -78,7 +78,7 @@ def aged_turn(path):
     return inner(Store.open(path)).writer.exclusive()
 
 
-def test_a_full_disk_refuses_appends_until_there_is_room(aged, path, clock, monkeypatch):
+def test_a_full_disk_rejects_appends_until_there_is_room(aged, path, clock, monkeypatch):
     aged.close()
     set_disk_usage(monkeypatch, 950)
     with with_retention(clock, path) as store:
@@ -196,7 +196,7 @@ def test_the_command_clean_reports_abandoned_staged_files(path):
     assert staged_files(path) == []
 
 
-def test_on_a_full_disk_staged_files_are_deleted_before_an_append_is_refused(
+def test_on_a_full_disk_staged_files_are_deleted_before_an_append_is_rejected(
     aged, path, clock, monkeypatch
 ):
     """Abandoned staged files, and files kept for reuse; not files that are still needed."""

@@ -231,7 +231,7 @@ def test_one_invalid_body_rejects_the_whole_batch(open_store, body, code):
     assert store.position() == before
 
 
-def test_batches_that_do_not_fit_the_schema_are_refused(store):
+def test_batches_that_do_not_fit_the_schema_are_rejected(store):
     with pytest.raises(SchemaError) as caught:
         store.append_batch(pa.record_batch({"payload": [b"x"]}), topic="t")
     assert caught.value.code == "BODY_COLUMN_MISSING"

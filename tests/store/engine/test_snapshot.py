@@ -204,7 +204,7 @@ def test_a_failed_snapshot_leaves_nothing_at_the_target(source, target, monkeypa
     source.snapshot(target)
 
 
-def test_a_target_that_is_not_empty_is_refused(source, path, tmp_path):
+def test_a_target_that_is_not_empty_is_rejected(source, path, tmp_path):
     with pytest.raises(InvalidInputError, match="SNAPSHOT_TARGET"):
         source.snapshot(path)
     with pytest.raises(InvalidInputError, match="SNAPSHOT_TARGET"):

@@ -42,7 +42,7 @@ WAYS = [read_all, scan_all, scan_apart]
 
 @pytest.mark.parametrize("read", WAYS)
 @pytest.mark.parametrize("which", [1, -1])
-def test_a_log_file_that_is_missing_is_damage_and_named(store, path, read, which):
+def test_the_error_names_a_missing_log_file(store, path, read, which):
     gone = log_files(path)[which]
     first = next(
         one.queue_offset for one in read_all(store) if one.physical_offset >= int(gone.name)

@@ -51,7 +51,7 @@ def test_a_record_is_placed_so_that_eight_bytes_stay_free(store, path, left, as_
 
 
 @pytest.mark.parametrize("as_batch", [False, True])
-def test_largest_record_of_a_file_is_stored_and_one_byte_more_is_refused(store, path, as_batch):
+def test_largest_record_of_a_file_is_stored_and_one_byte_more_is_rejected(store, path, as_batch):
     most = FILE - 8 - record_bytes(0)
     send = {
         False: lambda size: store.append(message(b"m" * size)),

@@ -51,7 +51,7 @@ def test_an_ended_subscription_lives_again(store, clock):
     assert store.groups.filters()["T", "g"].dead_ms == 0
 
 
-def test_an_expression_that_does_not_compile_is_refused_with_the_parsers_text(store, path):
+def test_an_expression_that_does_not_compile_is_rejected_with_the_parsers_text(store, path):
     with pytest.raises(InvalidInputError, match="SQL_INVALID"):
         store.groups.subscribe("g", {"T": "a > 5", "U": "a >"})
     assert not (path / FILE).exists()

@@ -95,7 +95,7 @@ def test_the_end_of_a_queue_may_be_committed(queues):
     assert queues.groups.commit("g", "t", {0: 10, 1: 5, 2: 0}) == {0: 10, 1: 5, 2: 0}
 
 
-def test_unknown_topics_and_queues_are_refused(queues):
+def test_unknown_topics_and_queues_are_rejected(queues):
     for change in (queues.groups.commit, queues.groups.reset):
         with pytest.raises(TopicNotFoundError):
             change("g", "tt", {0: 0})
@@ -105,7 +105,7 @@ def test_unknown_topics_and_queues_are_refused(queues):
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a@b", "a/b", "a\n", "ä", "x" * 256])
-def test_illegal_group_names_are_refused(queues, name):
+def test_illegal_group_names_are_rejected(queues, name):
     groups = queues.groups
     for make in (
         groups.create,
@@ -151,7 +151,7 @@ def test_a_reset_to_a_time_starts_at_the_first_message_stored_then(queues, clock
 
 
 @pytest.mark.parametrize("to", ["first", 5, None])
-def test_an_invalid_reset_is_refused(queues, to):
+def test_an_invalid_reset_is_rejected(queues, to):
     with pytest.raises(InvalidInputError) as caught:
         queues.groups.reset("g", "t", to)
     assert caught.value.code == "RESET_PLACE"

@@ -19,7 +19,7 @@ def test_the_type_of_a_topic_is_kept_in_rocketmqs_table(tmp_path):
         assert store.topics.message_type("t") == "FIFO"
 
 
-def test_unknown_types_and_topics_are_refused(tmp_path):
+def test_unknown_types_and_topics_are_rejected(tmp_path):
     with Store.open(tmp_path, create=True) as store:
         store.topics.create("t")
         with pytest.raises(InvalidInputError) as caught:

@@ -36,7 +36,7 @@ def test_topic_is_kept_in_rocketmqs_own_file(store, path):
     }
 
 
-def test_existing_topic_is_returned_unchanged_or_refused(store):
+def test_existing_topic_is_returned_unchanged_or_rejected(store):
     made = store.topics.create("t", read_queues=2, write_queues=2)
     assert store.topics.create("t", read_queues=9, write_queues=9) == made
     with pytest.raises(InvalidInputError) as caught:
@@ -45,7 +45,7 @@ def test_existing_topic_is_returned_unchanged_or_refused(store):
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../up", "a.b", "ä", "x" * 128, "TBW102"])
-def test_illegal_topic_names_are_refused_and_nothing_is_created(store, name, path):
+def test_illegal_topic_names_are_rejected_and_nothing_is_created(store, name, path):
     for make in (store.topics.create, lambda topic: store.append(message(topic=topic))):
         with pytest.raises(TopicNameError) as caught:
             make(name)
@@ -66,7 +66,7 @@ def test_first_send_creates_a_topic_of_four_queues(store):
     assert (topic.read_queues, topic.write_queues) == (4, 4)
 
 
-def test_without_auto_create_a_send_to_an_unknown_topic_is_refused(open_store):
+def test_without_auto_create_a_send_to_an_unknown_topic_is_rejected(open_store):
     strict = open_store(config=replace(SMALL, auto_create_topics=False))
     for send in (
         lambda: strict.append(message()),
@@ -78,14 +78,14 @@ def test_without_auto_create_a_send_to_an_unknown_topic_is_refused(open_store):
 
 
 @pytest.mark.parametrize("queues", [0, -1, 1025])
-def test_invalid_queue_counts_are_refused(store, queues):
+def test_invalid_queue_counts_are_rejected(store, queues):
     with pytest.raises(InvalidInputError) as caught:
         store.topics.create("t", read_queues=queues)
     assert caught.value.code == "QUEUE_COUNT"
     assert store.topics.all() == {}
 
 
-def test_topic_without_write_permission_refuses_sends(store):
+def test_topic_without_write_permission_rejects_sends(store):
     store.topics.create("t", perm=4)
     with pytest.raises(PyrocketError) as caught:
         store.append(message())
@@ -265,7 +265,7 @@ def test_topics_of_a_broker_store_without_an_id_can_be_read(path):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1, 1.5, True, "4"])
 @pytest.mark.parametrize("name", ["read_queues", "write_queues", "perm"])
-def test_values_that_are_not_valid_numbers_are_refused(store, name, bad):
+def test_values_that_are_not_valid_numbers_are_rejected(store, name, bad):
     store.topics.create("t")
     for change in (store.topics.create, store.topics.update):
         with pytest.raises(InvalidInputError):

@@ -259,7 +259,7 @@ def test_a_call_with_wrong_credentials_is_not_repeated(address):
     assert "secret" not in repr(CALLERS["a wrong secret"])
 
 
-def test_a_malformed_request_is_refused_by_name(place):
+def test_a_malformed_request_is_rejected_with_an_error_that_names_it(place):
     metadata = CALLERS["an administrator"].metadata()
     for sent in (b"\xff\xff\xff", b"\x0a\x05a", bytes(range(40))):
         with pytest.raises(grpc.RpcError) as caught:

@@ -124,7 +124,7 @@ def test_half_messages_are_listed_until_decided(tmp_path):
     ("kind", "columns"),
     [("half", ["dueTimestamp"]), ("scheduled", ["nope"]), ("scheduled", [])],
 )
-def test_unknown_columns_are_refused_at_once(open_store, kind, columns):
+def test_unknown_columns_are_rejected_at_once(open_store, kind, columns):
     from pyrocket import PendingRange
 
     store = open_store()

@@ -23,7 +23,7 @@ def all_bodies(store, topic="t"):
     return sorted(body for rows in bodies(store, topic).values() for body in rows)
 
 
-def test_rows_staged_for_another_store_are_refused(tmp_path, store):
+def test_rows_staged_for_another_store_are_rejected(tmp_path, store):
     one = numbered(0)
     with Store.open(tmp_path / "other", create=True, config=SMALL) as other:
         staged = stage(other, one, ROWS)
@@ -32,7 +32,7 @@ def test_rows_staged_for_another_store_are_refused(tmp_path, store):
     assert all_bodies(store) == []
 
 
-def test_missing_staged_file_is_refused(path, store, reader):
+def test_missing_staged_file_is_rejected(path, store, reader):
     one = numbered(0)
     staged = stage_tasks(reader, one, ROWS)
     (path / "pyrocket" / "staging" / staged[1].name).unlink()
@@ -54,7 +54,7 @@ def test_a_topic_changed_since_staging_is_rejected(store, reader, change):
     assert store.position() == before
 
 
-def test_deleted_topic_is_created_again_or_refused(path, clock, reader):
+def test_deleted_topic_is_created_again_or_rejected(path, clock, reader):
     one, two = numbered(0), numbered(1)
     staged = [stage(reader, each, ROWS) for each in (one, two)]
     with Store.open(path, config=replace(SMALL, auto_create_topics=False), clock=clock) as store:
@@ -67,7 +67,7 @@ def test_deleted_topic_is_created_again_or_refused(path, clock, reader):
         assert all_bodies(store) == ROWS
 
 
-def test_full_disk_refuses_batch(path, clock, reader):
+def test_full_disk_rejects_batch(path, clock, reader):
     one = numbered(0)
     staged = stage(reader, one, ROWS)
     full = Retention(clean_ratio=0, force_ratio=0, full_ratio=0)
@@ -81,7 +81,7 @@ def test_full_disk_refuses_batch(path, clock, reader):
         assert all_bodies(store) == ROWS
 
 
-def test_tasks_that_routed_differently_are_refused(store, reader):
+def test_tasks_that_routed_differently_are_rejected(store, reader):
     one = numbered(0)
     staged = [stage(reader, one, ROWS)]
     store.topics.update("t", write_queues=3)
@@ -122,7 +122,7 @@ def test_a_truncated_file_is_rejected(path, store, reader):
     assert all_bodies(store) == []
 
 
-def test_a_record_too_long_for_a_log_file_is_refused_before_anything_is_written(store, reader):
+def test_a_record_too_long_for_a_log_file_is_rejected_before_anything_is_written(store, reader):
     one = numbered(0)
     staged = stage(reader, one, [b"x", b"y" * 4090])
     before = store.position()

@@ -72,7 +72,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("rows", OTHERS.values(), ids=OTHERS)
-def test_a_replay_with_other_rows_is_refused_with_both_figures(store, rows):
+def test_a_replay_with_other_rows_is_rejected_with_both_figures(store, rows):
     strictly(store, 0, ROWS)
     error = refused(store, 0, rows, "run-2")
     assert error.code == "SINK_BATCH_DIFFERS"
@@ -238,7 +238,7 @@ def test_notes_are_durable_after_clean_shutdown(path, store, clock, monkeypatch)
     assert durable[1:] == [note.read_bytes()]
 
 
-def test_killing_a_process_loses_no_note(path, store, clock, caplog):
+def test_recorded_batches_survive_a_killed_process(path, store, clock, caplog):
     strictly(store, 0, ROWS)
     strictly(store, 1, [])
     store.close(clean=False)
@@ -249,7 +249,7 @@ def test_killing_a_process_loses_no_note(path, store, clock, caplog):
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 192, b'{"version": 1}', b'{"version": 9}', b"[]"])
-def test_an_unreadable_note_is_treated_as_missing(path, store, content):
+def test_an_unreadable_record_of_empty_batches_is_ignored(path, store, content):
     strictly(store, 0, ROWS)
     strictly(store, 1, [])
     note = path / "pyrocket" / "sink" / query_key(QUERY)
@@ -285,7 +285,7 @@ def test_an_application_may_skip_numbers(store, caplog):
     assert not caplog.records
 
 
-def test_a_note_that_cannot_be_written_fails_the_batch_with_an_error_that_names_it(
+def test_a_batch_that_cannot_be_recorded_fails_with_an_error_that_names_the_file(
     store, monkeypatch
 ):
     def full(*given):
@@ -338,7 +338,7 @@ def test_placeholder_among_publish_records_stops_no_query(path, store, clock, ca
 
 
 @pytest.mark.parametrize("rows", [ROWS, []], ids=["rows", "no rows"])
-def test_store_without_earlier_batches_of_the_query_is_refused(store, rows):
+def test_store_without_earlier_batches_of_the_query_is_rejected(store, rows):
     error = refused(store, 3, rows)
     assert error.code == "SINK_STORE_CHANGED"
     assert store.uuid in error.message
@@ -374,7 +374,7 @@ def test_query_can_continue_with_another_topic_and_return(store, reader, caplog)
         store.sink.publish(one, stage_tasks(store, one, ROWS, topic="u"))
 
 
-def test_invalid_policy_is_refused(store):
+def test_invalid_policy_is_rejected(store):
     for policy in ({"on_difference": "ignore"}, {"on_gap": "drop"}, {"on_gap": None}):
         with pytest.raises(OptionError):
             store.sink.publish(numbered(0), [], **policy)

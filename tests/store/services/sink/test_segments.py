@@ -52,7 +52,7 @@ def test_segment_is_deleted_after_it_was_appended(path, store, reader, monkeypat
 
 @pytest.mark.parametrize("number", [1, 3, 5])
 @pytest.mark.parametrize("damage", ["missing", "short", "other"])
-def test_damaged_segment_is_refused_before_any_write(path, store, reader, number, damage):
+def test_damaged_segment_is_rejected_before_any_write(path, store, reader, number, damage):
     one = numbered(0)
     staged = staged_in_pieces(reader, one)
     file = path / "pyrocket" / "staging" / f"{staged.name}.{number}"
@@ -67,7 +67,7 @@ def test_damaged_segment_is_refused_before_any_write(path, store, reader, number
     assert store.position() == before
 
 
-def test_staged_files_of_a_failed_publication_are_refused(path, store, reader, monkeypatch):
+def test_staged_files_of_a_failed_publication_are_rejected(path, store, reader, monkeypatch):
     """Its first segments were deleted; the query stages its rows again."""
     one = numbered(0)
     staged = staged_in_pieces(reader, one)

@@ -129,7 +129,7 @@ def test_send_result_has_error_of_failed_decision(store, clock):
     assert bodies(store)[0] == [b"x"]
 
 
-def test_commit_to_deleted_topic_is_refused_until_topic_exists_again(store, sent):
+def test_commit_to_deleted_topic_is_rejected_until_topic_exists_again(store, sent):
     store.topics.delete("t")
     assert refused(store, place(sent)) == "TRANSACTION_TOPIC_GONE"
     store.topics.create("t")
@@ -170,7 +170,7 @@ def test_read_only_store_has_no_producers_but_lists_pending(sent, open_store):
     assert [half.transaction_id for half in reading.transactions.pending()] == [sent.transaction_id]
 
 
-def test_negative_immunity_time_is_refused(store, one):
+def test_negative_immunity_time_is_rejected(store, one):
     with pytest.raises(MessageError, match="-1"):
         one.send(message(), immunity_s=-1)
     assert halves(store) == []
