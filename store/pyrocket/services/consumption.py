@@ -36,6 +36,9 @@ from pyrocket.metadata.topics import TopicConfig, lacking_topics
 MAX_BODY_BYTES = 4 << 20
 """Of messages that are handed out together; the first one may be longer."""
 
+MAX_SCAN = 16_384
+"""Of messages that are looked at together for some that are wanted: 0.1 s with an SQL filter."""
+
 LACKS_ALL = -1
 _SCAN_ROWS = 1024
 _EVERYTHING = MessageFilter()

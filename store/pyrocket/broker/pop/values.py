@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from pyrocket.message import AppendResult, StoredMessage
-from pyrocket.services.consumption import MAX_BODY_BYTES
+from pyrocket.services.consumption import MAX_BODY_BYTES, MAX_SCAN
 
 Stored = Future[AppendResult]
 """Done when the change is as durable as a message that is sent; it has the error otherwise."""
@@ -30,7 +30,7 @@ class PopSettings:
     max_in_flight: int = 100_000
     max_batch: int = 32
     max_bytes: int = MAX_BODY_BYTES
-    max_scan: int = 65_536
+    max_scan: int = MAX_SCAN
     start_at_end: bool = False
     commit_ms: int = 5_000
     snapshot_ms: int = 60_000

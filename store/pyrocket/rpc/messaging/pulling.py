@@ -13,11 +13,8 @@ from pyrocket.rpc.messaging.interface import ms_of, name_of, new
 from pyrocket.rpc.messaging.offsets import out_of_range
 from pyrocket.rpc.messaging.routes import readable_topic
 from pyrocket.rpc.messaging.telemetry import MAX_BATCH
-from pyrocket.services.consumption import MAX_BODY_BYTES
+from pyrocket.services.consumption import MAX_BODY_BYTES, MAX_SCAN
 from pyrocket.store import consumption_of
-
-_MAX_SCAN = 65_536
-"""One look examines so many messages for some that are wanted."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class Pulling:
         maximum = store.max_offset(asked.topic, asked.queue_id)
         if not minimum <= start <= maximum:
             raise out_of_range(asked.topic, asked.queue_id, start, minimum, maximum)
-        end = min(maximum, start + _MAX_SCAN)
+        end = min(maximum, start + MAX_SCAN)
         found = consumption_of(store).fetch(
             asked.topic, asked.queue_id, start, end, asked.where, asked.max_messages
         )
