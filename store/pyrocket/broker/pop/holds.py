@@ -65,11 +65,6 @@ class Holds(Generic[_Waiter]):
         is_retry = topic == RETRY_PREFIX + group
         return self._take((topic,) if is_retry else (group, topic))
 
-    def of_group(self, group: str, topic: str) -> list[Hold[_Waiter]]:
-        """Return the holds of a group on a topic, and leave them parked."""
-        with self._lock:
-            return [*self._by_key.get((group, topic), ())]
-
     def _take(self, *keys: _Key) -> list[Hold[_Waiter]]:
         with self._lock:
             found = [hold for key in keys for hold in self._by_key.get(key, ())]

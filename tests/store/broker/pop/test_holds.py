@@ -33,8 +33,8 @@ def test_a_message_that_is_visible_again_wakes_the_polls_of_its_group_on_its_top
     mine, other = Hold("g", "t", 3, 1), Hold("g", "u", None, 2)
     table = parked(mine, other)
     assert table.visible("g", "t") == [mine]
-    assert table.of_group("g", "u") == [other]
     assert len(table) == 1
+    assert table.visible("g", "u") == [other]
 
 
 def test_a_retry_that_is_visible_again_wakes_all_polls_of_its_group():
