@@ -17,7 +17,7 @@ from pyrocket.disk.layout import file_name
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.queue_entry import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, Entries
 from pyrocket.formats.record import FIXED_BYTES, HEADER, HEADER_BYTES, STORE_HOST, SYS_DAMAGED
-from pyrocket.formats.record_decode import decode_record
+from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import QueuePart, queue_parts
@@ -176,12 +176,8 @@ class QueueCheck:
 
     def _is_of(self, part: QueuePart, offset: int, entry: np.void) -> bool:
         """Whether the entry points to another message with the same queue and offset."""
-        position, size = int(entry["physical_offset"]), int(entry["size"])
-        if position < 0 or not FIXED_BYTES <= size <= self._log.file_bytes:
-            return False
-        try:
-            record = decode_record(self._log.read(position, size), verify_crc=False)
-        except (StoreDamagedError, OSError):
+        record = _record_of(self._log, entry)
+        if record is None:
             return False
         key = record.topic, record.queue_id, record.queue_offset
         return key == (part.topic, part.queue_id, offset)
@@ -321,13 +317,16 @@ def entry_position(queue: ConsumeQueue, offset: int) -> tuple[str, int]:
 
 def _is_from_a_broker(log: CommitLog, queue: ConsumeQueue, offset: int) -> bool:
     """Whether a RocketMQ broker stored the message at a queue offset."""
-    for entry in queue.entries(offset, offset + 1):
-        position, size = int(entry["physical_offset"]), int(entry["size"])
-        if position < 0 or not 0 < size <= log.file_bytes:
-            return False
-        try:
-            record = decode_record(log.read(position, size), verify_crc=False)
-        except (StoreDamagedError, OSError):
-            return False
-        return record.store_host != STORE_HOST
-    return False
+    found = (_record_of(log, entry) for entry in queue.entries(offset, offset + 1))
+    return any(record is not None and record.store_host != STORE_HOST for record in found)
+
+
+def _record_of(log: CommitLog, entry: np.void) -> Record | None:
+    """Return the record to which a queue entry points, or None."""
+    position, size = int(entry["physical_offset"]), int(entry["size"])
+    if position < 0 or not FIXED_BYTES <= size <= log.file_bytes:
+        return None
+    try:
+        return decode_record(log.read(position, size), verify_crc=False)
+    except (StoreDamagedError, OSError):
+        return None
