@@ -39,7 +39,6 @@ from pyrocket.engine.retention_rules import (
 )
 from pyrocket.errors import OptionError, PyrocketError, StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.index_file import Geometry
-from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
@@ -55,7 +54,6 @@ _warned: set[Path] = set()
 """Stores for which this process has logged that the disk is filling."""
 
 _FILES_PER_SECTION = 10
-_HEAD_BYTES = 96
 _log = logging.getLogger(__name__)
 
 Section = Callable[[], AbstractContextManager[None]]
@@ -342,6 +340,6 @@ def log_files(log: CommitLog) -> list[LogFile]:
 def _first_stored(log: CommitLog, start: int) -> list[tuple[int, int]]:
     """Return [(start, store time of the first message)]; [] if the file has been deleted."""
     try:
-        return [(start, read_store_timestamp(log.read(start, _HEAD_BYTES)))]
+        return [(start, log.stored_at(start))]
     except FileNotFoundError:
         return []

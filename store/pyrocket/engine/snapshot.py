@@ -41,7 +41,6 @@ from pyrocket.errors import (
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.queue_entry import ENTRY_BYTES
-from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.missing_files import (
@@ -60,7 +59,6 @@ Progress = Callable[[int, int, str], None]
 """Called with bytes done, total bytes, and the file that was copied."""
 
 _ATTEMPTS = 5
-_HEAD_BYTES = 96
 
 
 @dataclass(frozen=True)
@@ -298,8 +296,7 @@ class _Snapshot:
         run = self._log.run
         files = [start for start in run.starts() if start < bound]
         places = [at for at in (self._last[0], *files[-1:]) if run.start_of(at) in files]
-        heads = (self._log.read(at, _HEAD_BYTES) for at in places)
-        return max(map(read_store_timestamp, heads), default=0)
+        return max(map(self._log.stored_at, places), default=0)
 
 
 def _size_of(layout: Layout) -> int:

@@ -16,7 +16,8 @@ from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import file_name
 from pyrocket.errors import RESTORE_FILE, MessageError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.record import BLANK_BYTES, encode_blank
+from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, encode_blank
+from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.formats.sealed_ranges import Sealed, not_sealed
 
 
@@ -71,6 +72,10 @@ class CommitLog:
     def read(self, offset: int, size: int) -> bytes:
         """Return up to `size` bytes at `offset`."""
         return self.run.read(offset, size)
+
+    def stored_at(self, offset: int) -> int:
+        """Return the store time (epoch ms) of the record at `offset`; 0 without a record."""
+        return read_store_timestamp(self.read(offset, FIXED_BYTES))
 
     def window(self, offset: int, size: int) -> tuple[pa.Buffer, int]:
         """Map `size` bytes at `offset`, within one file; see `FileQueue.window`."""

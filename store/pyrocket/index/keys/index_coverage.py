@@ -9,8 +9,7 @@ are also compared with the log.
 from collections.abc import Sequence
 
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, read_header
-from pyrocket.formats.record_decode import read_store_timestamp
+from pyrocket.formats.record import BLANK_BYTES, read_header
 from pyrocket.index.keys.index_file import IndexFileInfo
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
@@ -82,7 +81,7 @@ class IndexCoverage:
     def _stored(self, offset: int) -> int | None:
         """Return the store time of the record at `offset`; None without a record."""
         try:
-            return read_store_timestamp(self._log.read(offset, FIXED_BYTES)) or None
+            return self._log.stored_at(offset) or None
         except FileNotFoundError:
             return None
 

@@ -19,7 +19,6 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import PRE_BLANK_SIZE
-from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.missing_files import BEGIN_AT_MINIMUM, no_entry, no_log_file
 from pyrocket.log.commit_log import CommitLog
@@ -34,7 +33,6 @@ _MAX_SUMMED = 256
 _MAX_GAP = 512
 """A gap of at most this number of entries is read instead of skipped."""
 
-_HEAD_BYTES = 96
 _NO_ENTRY = -1
 _DELETED = -1
 """Returned instead of a store time if the message was deleted after the search started."""
@@ -141,7 +139,7 @@ def _store_timestamp(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
         return _deleted(gone)
     position = int(entries[0]["physical_offset"])
     try:
-        return read_store_timestamp(log.read(position, _HEAD_BYTES))
+        return log.stored_at(position)
     except StorePermissionError:
         raise
     except FileNotFoundError:

@@ -32,7 +32,6 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.checkpoint import Checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
-from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.density import OffsetContinuity
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, queue_rows
@@ -50,7 +49,6 @@ from pyrocket.log.valid_end import (
     valid_end,
 )
 
-_HEAD_BYTES = 96
 _RESTORE = f"{RESTORE_FILE} To give up its messages, create an empty file `abort` in the store."
 _log = logging.getLogger(__name__)
 
@@ -351,6 +349,6 @@ def restore_mtimes(log: CommitLog, queue: ConsumeQueue, begin: int, end: int) ->
 def _set_time_of(log: CommitLog, queue: ConsumeQueue, start: int, offset: int) -> None:
     """Set a file's modification time to the store time of one of its messages."""
     place = int(queue.entries(offset, offset + 1)[0]["physical_offset"])
-    stored = read_store_timestamp(log.read(place, _HEAD_BYTES))
+    stored = log.stored_at(place)
     if stored > 0:
         queue.run.set_time(start, stored)

@@ -15,8 +15,6 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import REAL_TOPIC, TIMER_OUT_MS
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.record import FIXED_BYTES
-from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.formats.record_fields import Bools, RecordFields
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, marks, seal, timer_entries
@@ -100,7 +98,7 @@ def have_copies(entries: TimerEntries, copies: TimerEntries) -> Bools:
 
 def _first_stored(log: CommitLog, start: int) -> int:
     try:
-        return read_store_timestamp(log.read(start, FIXED_BYTES))
+        return log.stored_at(start)
     except (OSError, StoreDamagedError):
         return 0
 

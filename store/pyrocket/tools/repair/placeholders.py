@@ -17,7 +17,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.placeholder import LostMessage, encode_placeholder, min_bytes
 from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, encode_blank
 from pyrocket.formats.record_crc import CRC_BYTES
-from pyrocket.formats.record_decode import decode_record, read_store_timestamp
+from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.queues.density import SYS_INNER_BATCH
 from pyrocket.index.queues.dispatcher import queue_rows
@@ -27,7 +27,6 @@ from pyrocket.log.salvage import LogCheck
 
 _log = logging.getLogger(__name__)
 
-_HEAD_BYTES = 96
 _MAX_BYTES = 1 << 20
 """Size limit of a placeholder for no known message, since readers load a complete record."""
 
@@ -206,7 +205,7 @@ class DamagedLog:
         stored = self._last_stored
         for piece in sorted(pieces, key=lambda one: one.start, reverse=True):
             if not _overlap(self.ranges, piece.end, piece.end + 1):
-                stored = read_store_timestamp(self._log.read(piece.end, _HEAD_BYTES)) or stored
+                stored = self._log.stored_at(piece.end) or stored
             size = piece.end - piece.start
             if piece.end == self._log.file_end(piece.start):
                 self._log.run.write(piece.start, encode_blank(size))
