@@ -21,11 +21,6 @@ _CANDIDATES, _FOLDERS = 8, 64
 """Maximum number of sizes that are compared, and of folders that are read."""
 
 
-def log_folders(layout: Layout) -> Iterator[Path]:
-    """Yield the folder of the log."""
-    yield layout.commit_log
-
-
 def queue_folders(layout: Layout, *, in_order: bool = False) -> Iterator[Path]:
     """Yield the folders that may be queues, in directory order or by name."""
     order = _by_name if in_order else iter

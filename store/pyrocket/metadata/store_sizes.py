@@ -11,7 +11,6 @@ from pyrocket.disk.file_checks import check_lengths
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.file_sizes import (
     lengths_in,
-    log_folders,
     other_size,
     queue_folders,
     usual_size,
@@ -50,7 +49,7 @@ def _log_size(layout: Layout, config: StoreConfig) -> int:
     A single truncated file does not show the size; then the configured size is used if it fits.
     """
     lengths, preferred = lengths_in(layout.commit_log), config.log_file_bytes
-    size = usual_size(log_folders(layout), preferred, is_size=is_log_file_size)
+    size = usual_size([layout.commit_log], preferred, is_size=is_log_file_size)
     if not lengths or (size and not _is_single_and_cut(layout, lengths)):
         return size
     if all(start % preferred == 0 and length < preferred for start, length in lengths.items()):
@@ -91,7 +90,7 @@ def check_noted_sizes(layout: Layout, config: StoreConfig) -> None:
     Stops at the first file that has the saved size.
     """
     log, queue = config.log_file_bytes, config.queue_file_bytes
-    if other := other_size(log_folders(layout), log, is_size=is_log_file_size):
+    if other := other_size([layout.commit_log], log, is_size=is_log_file_size):
         _raise_wrong_size(layout, "logFileBytes", log, other, other)
     if other := other_size(queue_folders(layout), queue, is_size=is_queue_file_size):
         entries = other // ENTRY_BYTES
@@ -110,7 +109,7 @@ def _raise_wrong_size(layout: Layout, key: str, noted: int, right: int, size: in
 def check_all_lengths(layout: Layout, config: StoreConfig) -> None:
     """Raise StoreDamagedError (STORE_FILE_LENGTH) if a file has a wrong size."""
     for folders, size, remedy in (
-        (log_folders(layout), config.log_file_bytes, RESTORE_FILE),
+        ([layout.commit_log], config.log_file_bytes, RESTORE_FILE),
         (queue_folders(layout), config.queue_file_bytes, REBUILD_QUEUES),
     ):
         for folder in folders:
