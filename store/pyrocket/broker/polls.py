@@ -8,9 +8,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 
 from pyrocket.broker.pop.holds import Hold, Holds
 from pyrocket.broker.pop.pop import Pop
+from pyrocket.broker.pop.values import News
 from pyrocket.broker.renewals import Renewals
 from pyrocket.errors import PyrocketError
 
@@ -90,10 +92,13 @@ class Polls:
         self.renewals.renew()
         swept = self.pop.sweep()
         for news in swept.news:
-            _wake(self.holds.visible(news.group, news.topic))
+            news.stored.add_done_callback(partial(self._wake_for, news))
         if swept.next_ms is not None:
             rest_s = (swept.next_ms - self._now_ms()) / 1000
             self._sweep_at = min(self._sweep_at, time.monotonic() + max(rest_s, _LEAST_S))
+
+    def _wake_for(self, news: News, _: object) -> None:
+        _wake(self.holds.visible(news.group, news.topic))
 
 
 def _wake(holds: Iterable[Hold[Wake]]) -> None:

@@ -1,18 +1,24 @@
 """All that the broker knows of one group: its queues, and the batches of its last attempts."""
 
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyrocket.broker.pop.events import Drop, Event, Forget
+from pyrocket.broker.pop.events import Ack, Drop, Event, Forget
 from pyrocket.broker.pop.queue import QueueState
 from pyrocket.broker.pop.values import Stored
 from pyrocket.formats.receipt import Receipt
 from pyrocket.formats.system_topics import RETRY_PREFIX
+from pyrocket.message import SendStatus
 
 _MAX_BATCHES = 1000
+_MAX_UNSURE = 10_000
+
+_LEAVING_MS = 60_000
+"""A message that is being acked is invisible for so long at least; then its append has failed."""
 
 Place = tuple[str, int]
 """Topic and queue id."""
@@ -27,20 +33,51 @@ class Batch:
     stored: Stored
 
 
+@dataclass(frozen=True)
+class _Leaving:
+    """Messages of a queue that are acked once `stored` is done.
+
+    moved: Whether they have copies in another topic. pops: Of those in flight, by offset.
+    """
+
+    stored: Stored
+    moved: bool
+    place: Place
+    queue: QueueState
+    offsets: Sequence[int]
+    pops: Mapping[int, int]
+
+
 class GroupState:
     """The state of one group. Take `lock` for everything.
+
+    A change is applied when it is put in the append queue, an ack only when it was appended: what
+    was not, is received again, and the committed offset does not pass it.
 
     listed: whether the group was seen in `subscriptionGroup.json`.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
         self.queues: dict[Place, QueueState] = {}
         self.turn = 0
         self.swept_ms = 0
         self.listed = False
         self._batches: OrderedDict[str, Batch] = OrderedDict()
+        self._leaving: deque[_Leaving] = deque()
+        self._unsure: OrderedDict[tuple[Place, int], bool] = OrderedDict()
+
+    @property
+    def lock(self) -> AbstractContextManager[None]:
+        """Lock the state, with the acks that were appended until now."""
+        return self._locked()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._lock:
+            self._settle()
+            yield
 
     @property
     def in_flight(self) -> int:
@@ -53,8 +90,54 @@ class GroupState:
         topic = RETRY_PREFIX + self.name
         return sum(len(state.flight) for (name, _), state in self.queues.items() if name == topic)
 
+    def change(self, event: Event, stored: Stored, now: int, *, moved: bool = False) -> None:
+        """Change the state by an event that is being appended; `moved` with copies of messages."""
+        if not isinstance(event, Ack):
+            self.apply(event)
+            return
+        place, offsets = (event.topic, event.queue_id), event.offsets
+        queue = self.queues[place]
+        pops = queue.hide(offsets, now + _LEAVING_MS)
+        self._leaving.append(_Leaving(stored, moved, place, queue, offsets, pops))
+        self._settle()
+
+    def _settle(self) -> None:
+        """Apply the acks that were appended; appends are done in their order."""
+        while self._leaving and self._leaving[0].stored.done():
+            one = self._leaving.popleft()
+            if not one.stored.cancelled() and one.stored.exception() is None:
+                self._remove(one, one.stored.result().status)
+
+    def _remove(self, one: _Leaving, status: SendStatus) -> None:
+        if self.queues.get(one.place) is one.queue:  # Else it was forgotten meanwhile.
+            one.queue.remove(one.pops)
+        for offset in one.offsets:
+            moved = self._unsure.pop((one.place, offset), one.moved)
+            if status is not SendStatus.SEND_OK:
+                self._unsure[one.place, offset] = moved
+        while len(self._unsure) > _MAX_UNSURE:
+            self._unsure.popitem(last=False)
+
+    def appends(self) -> list[Stored]:
+        """Return the appends of acks that are not applied yet."""
+        with self._lock:
+            return [one.stored for one in self._leaving]
+
+    def append_of_ack(self, place: Place, offset: int) -> Stored | None:
+        """Return the append that a message's ack waits for; None if it waits for none."""
+        found = (one.stored for one in self._leaving if one.place == place and offset in one.pops)
+        return next(found, None)
+
+    def may_end_again(self, place: Place, offset: int, *, moved: bool) -> bool:
+        """Whether a message is acked, or moved, but maybe not durably: a repetition is valid."""
+        waiting = any(
+            one.place == place and offset in one.pops and one.moved == moved
+            for one in self._leaving
+        )
+        return waiting or self._unsure.get((place, offset)) is moved
+
     def apply(self, event: Event) -> None:
-        """Change the state."""
+        """Change the state by an event of the log."""
         if isinstance(event, Drop):
             self.queues.clear()
             self._batches.clear()
@@ -68,12 +151,12 @@ class GroupState:
         self.queues[place].apply(event)
 
     def row(self, place: Place, receipt: Receipt, now: int) -> int | None:
-        """Return the row of a delivery; None if it is invalid, -1 if the message is acked."""
+        """Return the row of a delivery; None if it is invalid, -1 if its message has ended."""
         state = self.queues.get(place)
         if state is None or receipt.offset >= state.next:
             return None
         row = state.flight.find(receipt.offset)
-        if row < 0:
+        if row < 0 or self.append_of_ack(place, receipt.offset):
             return -1
         flight = state.flight
         same = flight.pop[row] == receipt.pop and flight.attempt[row] == receipt.attempt

@@ -55,8 +55,8 @@ class Pop:
 
     What a method changes is put in the append queue, and the future `stored` of its result is done
     when that is durable (with asyncio: `wrap_future`). The state is changed at once, so a message
-    is never handed out twice meanwhile. Only `sweep`, `snapshot` and `close` wait for the disk. All
-    times are those of the store's clock.
+    is never handed out twice meanwhile; but a message is acked when its ack was appended. Only
+    `sweep`, `snapshot` and `close` wait for the disk. All times are those of the store's clock.
     """
 
     def __init__(self, store: Store, append: Append, settings: PopSettings | None = None) -> None:
@@ -114,14 +114,15 @@ class Pop:
     def ack(self, group: str, topic: str, handles: Sequence[str]) -> Acked:
         """Ack messages. A handle is invalid once its message is acked, or visible again.
 
-        In a FIFO group, that of an acked message stays valid. Raises BrokerBusyError; nothing is
+        It stays valid in a FIFO group, and while the ack may not be durable. If the ack cannot be
+        stored, the message is received again after a minute. Raises BrokerBusyError; nothing is
         changed then.
         """
 
         def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
             return Ack(group, *place, cursor, sorted(one.offset for one in receipts))
 
-        return self._change(group, topic, handles, events, ended_is_valid=self._is_fifo(group))
+        return self._change(group, topic, handles, events, ends=True)
 
     def change_invisible(self, group: str, topic: str, handle: str, invisible_ms: int) -> Changed:
         """Make a message visible so long from now (0: at once), and return its new handle.
@@ -158,24 +159,27 @@ class Pop:
     def forward_to_dlq(self, group: str, topic: str, handle: str) -> Acked:
         """Move a message to the group's dead-letter topic. Raises BrokerBusyError.
 
-        In a FIFO group, the handle of a message that is dead already stays valid. The first dead
+        As with `ack`, the handle of a message that is dead already may be valid. The first dead
         letter of a group creates the topic, which waits for the write lock.
         """
         if self._receipts.parse(group, topic, handle) is None or not self._states.has(group):
             return Acked((False,), nothing_to_store())
         self._storage.ensure_topics({dead_letter_topic(group): 1})
-        letters: list[EncodedBatch] = []
+        state = self._states.known(group)
+        with state.lock:
+            found = self._find(state, topic, handle, ends=True, moved=True)
+            if found is None:
+                return Acked((False,), nothing_to_store())
+            place, receipt = found
+            stored = state.append_of_ack(place, receipt.offset) or self._bury(state, place, receipt)
+            return Acked((True,), stored, wakes=self._is_fifo(group))
 
-        def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
-            (receipt,) = receipts
-            is_acked = self._states.known(group).queues[place].flight.find(receipt.offset) < 0
-            record = None if is_acked else self._storage.read(*place, receipt.offset)
-            if record is not None:
-                letters.append(dead_letter(record, group, attempts=receipt.attempt))
-            return Ack(group, *place, cursor, [receipt.offset])
-
-        fifo = self._is_fifo(group)
-        return self._change(group, topic, [handle], events, batches=letters, ended_is_valid=fifo)
+    def _bury(self, state: GroupState, place: Place, receipt: Receipt) -> Stored:
+        """Move a message to the dead-letter topic, unless it is acked. Requires the lock."""
+        queue, offset = state.queues[place], receipt.offset
+        record = self._storage.read(*place, offset) if queue.flight.find(offset) >= 0 else None
+        letters = [dead_letter(record, state.name, attempts=receipt.attempt)] if record else []
+        return self._put(state, [Ack(state.name, *place, queue.next, [offset])], letters)
 
     def sweep(self) -> Swept:
         """Do what is due: call it once a second or so, and at `Swept.next_ms`.
@@ -232,7 +236,9 @@ class Pop:
 
     def in_flight(self, group: str) -> int:
         """Return how many messages of a group are in flight."""
-        return self._states.known(group).in_flight
+        state = self._states.known(group)
+        with state.lock:
+            return state.in_flight
 
     def drop(self, group: str) -> None:
         """Forget a group that was deleted. Raises BrokerBusyError."""
@@ -290,15 +296,14 @@ class Pop:
         handles: Sequence[str],
         event_of: EventOf,
         *,
-        batches: Sequence[EncodedBatch] = (),
-        ended_is_valid: bool = False,
+        ends: bool = False,
     ) -> Acked:
         """Change the messages of the valid handles, by one event for each queue."""
         state = self._states.known(group)
         with state.lock:
             valid, by_place = [], dict[Place, list[Receipt]]()
             for handle in handles:
-                found = self._find(state, topic, handle, ended_is_valid=ended_is_valid)
+                found = self._find(state, topic, handle, ends=ends)
                 valid.append(found is not None)
                 if found:
                     by_place.setdefault(found[0], []).append(found[1])
@@ -307,16 +312,16 @@ class Pop:
                 for place, receipts in by_place.items()
             ]
             # For messages that are acked already, too: the record of that may not be durable.
-            stored = self._put(state, events, batches) if events else nothing_to_store()
+            stored = self._put(state, events) if events else nothing_to_store()
             return Acked(tuple(valid), stored, wakes=self._is_fifo(group) and bool(events))
 
     def _find(
-        self, state: GroupState, topic: str, handle: str, *, ended_is_valid: bool = False
+        self, state: GroupState, topic: str, handle: str, *, ends: bool = False, moved: bool = False
     ) -> tuple[Place, Receipt] | None:
         """Return the queue and receipt of a valid handle.
 
-        With `ended_is_valid`, messages that are not in flight have been acked: they are not of a
-        group that moves them to its retry topic.
+        ends, moved: of an ack, or of a dead letter, which may be repetitions. In a FIFO group, a
+        message that is not in flight has been acked: it was not moved to the retry topic.
         """
         receipt = self._receipts.parse(state.name, topic, handle)
         if receipt is None:
@@ -324,7 +329,11 @@ class Pop:
         name = (topic, *retry_topics(state.name, topic))[receipt.source]
         place = name, receipt.queue_id
         row = state.row(place, receipt, self._storage.now())
-        return (place, receipt) if row is not None and (row >= 0 or ended_is_valid) else None
+        if row is None:
+            return None
+        if row < 0 and not self._is_fifo(state.name):
+            ends = ends and state.may_end_again(place, receipt.offset, moved=moved)
+        return (place, receipt) if row >= 0 or ends else None
 
     def _is_fifo(self, group: str) -> bool:
         config = self._storage.group(group)
@@ -334,10 +343,11 @@ class Pop:
         self, state: GroupState, events: Sequence[Event], batches: Sequence[EncodedBatch] = ()
     ) -> Stored:
         """Append events after batches, all or none, and change the state. Requires its lock."""
-        record = encode_events(events, self._storage.now())
+        now = self._storage.now()
+        record = encode_events(events, now)
         stored = self._append(ReceivedRecords({}, [*batches, record]))
         for event in events:
-            state.apply(event)
+            state.change(event, stored, now, moved=bool(batches))
         return stored
 
 

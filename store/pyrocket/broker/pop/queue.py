@@ -1,7 +1,7 @@
 """One queue of one group: its cursor, and the messages before it that are not acked."""
 
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ _LOST_ATTEMPTS = 1
 
 
 class QueueState:
-    """What a group has received from one queue. Changed only by `apply`.
+    """What a group has received from one queue. Changed by `apply`, `hide` and `remove`.
 
     Every message before `next` is acked unless it is in `flight`.
     """
@@ -48,6 +48,23 @@ class QueueState:
                 self._change(event)
             case Repeat():
                 self._repeat(event)
+
+    def hide(self, offsets: Sequence[int], until: int) -> dict[int, int]:
+        """Keep messages invisible at least until then; return the last pop of those in flight."""
+        flight, pops = self.flight, dict[int, int]()
+        for row in filter(lambda row: row >= 0, map(flight.find, offsets)):
+            flight.show(row, max(int(flight.visible[row]), until))
+            pops[int(flight.offset[row])] = int(flight.pop[row])
+        return pops
+
+    def remove(self, pops: Mapping[int, int]) -> None:
+        """Ack messages, unless they were delivered again since they had these pops."""
+        flight = self.flight
+        for offset, pop in pops.items():
+            row = flight.find(offset)
+            if row >= 0 and flight.pop[row] == pop:
+                flight.remove(row)
+        flight.tidy()
 
     def truncate(self, end: int) -> None:
         """Forget messages from `end` on, which a recovery has cut off."""

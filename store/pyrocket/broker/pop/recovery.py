@@ -6,16 +6,18 @@ committed in RocketMQ's file: messages are repeated, and none is skipped.
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any
 
 from pyrocket.broker.pop.events import Drop, decode_events
 from pyrocket.broker.pop.group import GroupState
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 from pyrocket.formats.receipt import new_key
 from pyrocket.services.consumption import LACKS_ALL, Consumption
 
+_WAIT_S = 30
 _log = logging.getLogger(__name__)
 
 
@@ -47,10 +49,12 @@ def recover(storage: Consumption) -> Recovered:
 
 def save(storage: Consumption, key: bytes, groups: Callable[[], Sequence[GroupState]]) -> None:
     """Save the state of all groups, if it has changed."""
-    # All changes in the log have been applied; some that were applied may still be appended.
+    # Of the changes in the log, some acks may not be applied yet; others were applied before they
+    # are appended.
     known = storage.changes()
     if known.maximum == storage.saved_next:
         return
+    _wait_for_acks(groups())
     content: dict[str, Any] = {
         "key": key.hex(),
         "next": known.maximum,
@@ -63,6 +67,12 @@ def save(storage: Consumption, key: bytes, groups: Callable[[], Sequence[GroupSt
     # The messages that are acked must not be lost while their acks are not.
     storage.flush()
     storage.save(content)
+
+
+def _wait_for_acks(groups: Sequence[GroupState]) -> None:
+    appends = [append for state in groups for append in state.appends()]
+    if wait(appends, _WAIT_S).not_done:
+        raise StoreUnavailableError("appends of acks take too long.", remedy="Try again.")
 
 
 def _restore(

@@ -1,6 +1,7 @@
 """Moves messages that were delivered too often to the retry or dead-letter topic of their group.
 
-A copy and the ack of the original are one append: a crash leaves both or neither.
+A copy and the ack of the original are one append: a crash leaves both or neither. If it fails, they
+are moved later.
 """
 
 import logging
@@ -65,12 +66,13 @@ class Mover:
         if not len(overdue):
             return Swept(news)
         try:
-            moved, dead = self._move(state, config, place, overdue[:_MAX_MOVED], now)
+            moved, dead, stored = self._move(state, config, place, overdue[:_MAX_MOVED], now)
         except (PyrocketError, OSError) as error:
-            _log.warning("messages of group %s are moved later: %s", state.name, error)
+            _log_failure(state.name, error)
             return Swept(news)
+        stored.add_done_callback(lambda done: _log_failure(state.name, done.exception()))
         if config.fifo:  # The messages after a dead one are next.
-            news = (News(state.name, place[0]),)
+            news = (News(state.name, place[0], stored),)
         return Swept(news, moved, dead, now if len(overdue) > moved + dead else None)
 
     def _is_overdue(
@@ -83,7 +85,7 @@ class Mover:
 
     def _move(
         self, state: GroupState, config: GroupConfig, place: Place, rows: Ints, now: int
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int, Stored]:
         queue, group = state.queues[place], state.name
         copies: list[EncodedBatch] = []
         offsets, size, dead = list[int](), 0, 0
@@ -103,8 +105,8 @@ class Mover:
             if size > _MAX_BYTES:
                 break
         self._ensure_topics(config, has_dead=dead > 0)
-        self._put(state, [Ack(group, *place, queue.next, offsets)], copies)
-        return len(offsets) - dead, dead
+        stored = self._put(state, [Ack(group, *place, queue.next, offsets)], copies)
+        return len(offsets) - dead, dead, stored
 
     def _retry(
         self, record: Record, queue: QueueState, row: int, config: GroupConfig, now: int
@@ -128,3 +130,8 @@ class Mover:
         if has_dead:
             queues[dead_letter_topic(config.name)] = 1
         self._storage.ensure_topics(queues)
+
+
+def _log_failure(group: str, error: BaseException | None) -> None:
+    if error is not None:
+        _log.warning("messages of group %s are moved later: %s", group, error)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyrocket.message import AppendResult, StoredMessage
 from pyrocket.services.consumption import MAX_BODY_BYTES, MAX_SCAN
@@ -91,19 +91,23 @@ class Changed:
 
 @dataclass(frozen=True)
 class News:
-    """Messages may have become available to a group in a topic: wake its long polls."""
+    """Messages may have become available to a group in a topic: wake its long polls.
+
+    stored: When it is done.
+    """
 
     group: str
     topic: str
+    stored: Stored = field(default_factory=lambda: nothing_to_store(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Swept:
     """What a sweep did.
 
-    news: where messages have become visible again. moved, dead: messages copied to retry and
-    dead-letter topics. next_ms: when the next message becomes visible, epoch ms; None if none is
-    in flight.
+    news: where messages have become visible again. moved, dead: messages whose copies for retry and
+    dead-letter topics are being appended. next_ms: when the next message becomes visible, epoch ms;
+    None if none is in flight.
     """
 
     news: tuple[News, ...] = ()

@@ -73,7 +73,8 @@ class Receipts:
     def _done(self, group: str, topic: str, handles: list[str], acked: Acked) -> None:
         self._broker.polls.renewals.remove(handles)
         if acked.wakes:
-            self._broker.polls.visible_in(group, topic, 0)
+            polls = self._broker.polls
+            acked.stored.add_done_callback(lambda _: polls.visible_in(group, topic, 0))
 
 
 def _acked(request: Any, acked: Acked) -> Any:

@@ -2,11 +2,14 @@
 
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 from pyrocket.broker.append_queue import AppendQueue
+from pyrocket.broker.pop.events import Start
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.errors import BrokerBusyError, StoreFailedError
+from pyrocket.message import SendStatus
 from support.pops import acked, at_once, attempts, bodies, handles, popped, sent
 
 
@@ -89,6 +92,185 @@ def test_a_failed_append_is_told_and_its_messages_are_received_again(store, cloc
     later = Pop(store, at_once(store))
     clock.now += 10_000
     assert {*attempts(later.receive("g", "t"))} >= {b"0", b"1"}
+
+
+@pytest.fixture
+def waiting(store):
+    """A Pop whose appends wait, and the function that ends them: with an error, or by an append."""
+    pop = popped(store)
+    pop._commit = pop._save = lambda: None  # They wait for their appends.
+    appends, puts = at_once(store), []
+
+    def put(records):
+        puts.append((records, Future()))
+        return puts[-1][1]
+
+    def end(error=None, status=SendStatus.SEND_OK):
+        while puts:
+            records, done = puts.pop(0)
+            if error:
+                done.set_exception(error)
+            else:
+                done.set_result(replace(appends(records).result(), status=status))
+
+    pop._append = put
+    return pop, end
+
+
+FULL = StoreFailedError("disk full")
+MINUTE = 60_000
+
+
+def received_one(store, pop, end):
+    sent(store, 2)
+    received = pop.receive("g", "t", max_messages=1)
+    end()
+    return received
+
+
+def committed(store, pop, end):
+    """The committed offset, when the appends that wait are done."""
+    pop._append, puts = at_once(store), pop._append
+    pop.save_offsets("g")
+    pop._append = puts
+    return store.groups.committed("g", "t")[0]
+
+
+def test_an_ack_holds_only_when_it_is_appended(store, clock, waiting):
+    pop, end = waiting
+    received = received_one(store, pop, end)
+    pop.ack("g", "t", handles(received))
+    assert committed(store, pop, end) == 0
+    assert acked_later(pop, received) == (True,), "a repetition is valid while the first waits"
+    end(FULL)
+    assert committed(store, pop, end) == 0
+    assert acked_later(pop, received) == (True,), "a repetition is valid after a failure"
+    end()
+    assert committed(store, pop, end) == 1
+    assert acked_later(pop, received) == (False,)
+
+
+def acked_later(pop, received):
+    return pop.ack("g", "t", handles(received)).valid
+
+
+def test_a_message_whose_ack_fails_is_received_again(store, clock, waiting):
+    pop, end = waiting
+    received = received_one(store, pop, end)
+    pop.ack("g", "t", handles(received))
+    clock.now += MINUTE - 1
+    assert [one.message.body for one in pop.receive("g", "t").messages] == [b"1"]
+    end(FULL)
+    clock.now += 1
+    assert b"0" in [one.message.body for one in pop.receive("g", "t").messages]
+
+
+def test_a_message_is_not_changed_while_its_ack_waits(store, waiting):
+    pop, end = waiting
+    received = received_one(store, pop, end)
+    (handle,) = handles(received)
+    pop.ack("g", "t", [handle])
+    assert pop.change_invisible("g", "t", handle, 0).handle is None
+    assert pop.extend("g", "t", [handle], 0).valid == (False,)
+    end()
+    assert pop.in_flight("g") == 0
+
+
+def test_a_late_ack_does_not_end_what_was_reset_meanwhile(store, clock, waiting):
+    pop, end = waiting
+    received = received_one(store, pop, end)
+    pop.ack("g", "t", handles(received))
+    with pop._states.opened("g") as state:
+        state.apply(Start("g", "t", 0, 0))
+    again = pop.receive("g", "t", max_messages=1)
+    end()
+    assert pop.in_flight("g") == 1
+    assert acked_later(pop, again) == (True,)
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+def test_a_dead_letter_that_cannot_be_appended_is_received_again(store, clock, waiting, reopen):
+    pop, end = waiting
+    received = received_one(store, pop, end)
+    (handle,) = handles(received)
+    first, second = (pop.forward_to_dlq("g", "t", handle) for _ in range(2))
+    assert first.stored is second.stored, "only one copy is made"
+    end(FULL)
+    assert store.max_offset("%DLQ%g", 0) == 0
+    if reopen:
+        pop = Pop(store, at_once(store))
+    clock.now += MINUTE
+    assert attempts_later(pop)[b"0"] == 2
+
+
+def attempts_later(pop):
+    return {one.message.body: one.attempt for one in pop.receive("g", "t").messages}
+
+
+@pytest.mark.parametrize(("retries", "topic"), [(0, "%DLQ%g"), (9, "%RETRY%g")])
+def test_a_sweep_whose_append_fails_moves_the_messages_later(
+    store, clock, waiting, caplog, retries, topic
+):
+    pop, end = waiting
+    store.groups.update("g", retry_max_times=retries)
+    sent(store, 2)
+    for _ in range(3):
+        pop.receive("g", "t", invisible_ms=10_000)
+        end()
+        clock.now += 10_000
+    pop.sweep()
+    end(FULL)
+    assert "disk full" in caplog.text
+    assert store.max_offset(topic, 0) == 0
+    assert committed(store, pop, end) == 0
+    clock.now += MINUTE
+    pop.sweep()
+    end()
+    store.deliver_due()
+    clock.now += MINUTE
+    store.deliver_due()
+    assert store.max_offset(topic, 0) == 2
+    assert committed(store, pop, end) == 2
+
+
+def test_a_snapshot_waits_for_acks_that_are_appended(store, waiting):
+    pop, end = waiting
+    received = received_one(store, pop, end)
+    pop.ack("g", "t", handles(received))
+    thread = threading.Thread(target=pop.snapshot)
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive()
+    while thread.is_alive():
+        end()
+        thread.join(0.01)
+    assert Pop(store, at_once(store)).in_flight("g") == 0
+
+
+@pytest.mark.parametrize(
+    "end_it",
+    [
+        lambda pop, handle: pop.ack("g", "t", [handle]),
+        lambda pop, handle: pop.forward_to_dlq("g", "t", handle),
+    ],
+)
+def test_an_ack_whose_flush_timed_out_can_be_repeated(store, waiting, end_it):
+    pop, end = waiting
+    (handle,) = handles(received_one(store, pop, end))
+    for status in (
+        SendStatus.FLUSH_DISK_TIMEOUT,
+        SendStatus.FLUSH_DISK_TIMEOUT,
+        SendStatus.SEND_OK,
+    ):
+        done = end_it(pop, handle)
+        assert done.valid == (True,)
+        end(status=status)
+        assert done.stored.result().status is status
+        assert pop.in_flight("g") == 0
+    assert end_it(pop, handle).valid == (False,)
+    assert committed(store, pop, end) == 1
+    if "%DLQ%g" in store.topics.all():
+        assert store.max_offset("%DLQ%g", 0) == 1
 
 
 def test_a_sweep_survives_a_full_disk(store, monkeypatch, clock, caplog):
