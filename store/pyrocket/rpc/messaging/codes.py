@@ -6,6 +6,7 @@ from google.protobuf.message import DecodeError
 
 from pyrocket import errors
 from pyrocket.errors import PyrocketError
+from pyrocket.message import SendStatus
 from pyrocket.rpc.messaging.interface import new, number
 
 _MAX_TEXT = 600
@@ -18,6 +19,13 @@ class RefusedError(Exception):
         self.code, self.text = code, text
         super().__init__(f"{code}: {text}")
 
+
+_STORED_CODES = {
+    SendStatus.SEND_OK: "OK",
+    SendStatus.FLUSH_DISK_TIMEOUT: "MASTER_PERSISTENCE_TIMEOUT",
+    SendStatus.FLUSH_SLAVE_TIMEOUT: "SLAVE_PERSISTENCE_TIMEOUT",
+    SendStatus.SLAVE_NOT_AVAILABLE: "HA_NOT_AVAILABLE",
+}
 
 _BY_ERROR_CODE = {
     "BODY_TOO_LARGE": "MESSAGE_BODY_TOO_LARGE",
@@ -52,6 +60,19 @@ _BY_ERROR: list[tuple[type[Exception], str]] = [
 def status(code: str, text: str = "") -> Any:
     """Return a status; its text is never empty, since some clients print nothing else."""
     return new("Status", code=number("Code", code), message=text[:_MAX_TEXT] or code)
+
+
+def stored_status(stored: SendStatus) -> Any:
+    """Return the status of what was appended: OK if it is as durable as the store promises."""
+    code = _STORED_CODES[stored]
+    return status(code, "" if code == "OK" else "it is stored, but may not be durable yet.")
+
+
+def check_stored(stored: SendStatus) -> None:
+    """Raise RefusedError if what was appended is not as durable as the store promises."""
+    found = stored_status(stored)
+    if stored is not SendStatus.SEND_OK:
+        raise RefusedError(_STORED_CODES[stored], found.message)
 
 
 def refusal_of(error: Exception) -> RefusedError:

@@ -4,9 +4,10 @@ from typing import Any
 
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import Acked
+from pyrocket.message import SendStatus
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.rpc.messaging.caller import Caller
-from pyrocket.rpc.messaging.codes import RefusedError, status
+from pyrocket.rpc.messaging.codes import RefusedError, status, stored_status
 from pyrocket.rpc.messaging.interface import ms_of, new
 from pyrocket.rpc.messaging.pending_reply import PendingReply
 from pyrocket.rpc.messaging.receiving import check_invisible
@@ -32,7 +33,7 @@ class Receipts:
             raise RefusedError("BAD_REQUEST", "the request has no entries.")
         acked = self._broker.pop.ack(group, topic, handles)
         self._done(group, topic, handles, acked)
-        return PendingReply(acked.stored, lambda stored: _acked(request, acked))
+        return PendingReply(acked.stored, lambda stored: _acked(request, acked, stored.status))
 
     def forward_message_to_dead_letter_queue(self, request: Any, caller: Caller) -> PendingReply:
         """Move a message to the dead-letter topic of its group; one that is there is fine, too."""
@@ -42,8 +43,10 @@ class Receipts:
         if not acked.valid[0]:
             raise RefusedError("INVALID_RECEIPT_HANDLE", _INVALID)
         self._done(group, topic, [handle], acked)
-        reply = new("ForwardMessageToDeadLetterQueueResponse", status=status("OK"))
-        return PendingReply(acked.stored, lambda stored: reply)
+        kind = "ForwardMessageToDeadLetterQueueResponse"
+        return PendingReply(
+            acked.stored, lambda stored: new(kind, status=stored_status(stored.status))
+        )
 
     def change_invisible_duration(self, request: Any, caller: Caller) -> PendingReply:
         """Set when a message becomes visible, and return its new handle."""
@@ -56,10 +59,13 @@ class Receipts:
         if changed.handle is None:
             raise RefusedError("INVALID_RECEIPT_HANDLE", _INVALID)
         self._broker.polls.visible_in(group, topic, ms)
-        reply = new(
-            "ChangeInvisibleDurationResponse", status=status("OK"), receipt_handle=changed.handle
+        kind = "ChangeInvisibleDurationResponse"
+        return PendingReply(
+            changed.stored,
+            lambda stored: new(
+                kind, status=stored_status(stored.status), receipt_handle=changed.handle
+            ),
         )
-        return PendingReply(changed.stored, lambda stored: reply)
 
     def _delay(self, group: str, handle: str, ms: int, caller: Caller) -> int:
         """Return the delay; that of the group where clients of Node.js take seconds for ms."""
@@ -77,13 +83,13 @@ class Receipts:
             acked.stored.add_done_callback(lambda _: polls.visible_in(group, topic, 0))
 
 
-def _acked(request: Any, acked: Acked) -> Any:
+def _acked(request: Any, acked: Acked, stored: SendStatus) -> Any:
     entries = [
         new(
             "AckMessageResultEntry",
             message_id=entry.message_id,
             receipt_handle=entry.receipt_handle,
-            status=status("OK") if valid else status("INVALID_RECEIPT_HANDLE", _INVALID),
+            status=stored_status(stored) if valid else status("INVALID_RECEIPT_HANDLE", _INVALID),
         )
         for entry, valid in zip(request.entries, acked.valid, strict=True)
     ]

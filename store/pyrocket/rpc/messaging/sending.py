@@ -7,21 +7,14 @@ from typing import Any
 
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.sends import Sent, Stored
-from pyrocket.message import SendStatus
 from pyrocket.rpc.messaging.caller import Caller
-from pyrocket.rpc.messaging.codes import RefusedError, status
+from pyrocket.rpc.messaging.codes import RefusedError, status, stored_status
 from pyrocket.rpc.messaging.interface import new
 from pyrocket.rpc.messaging.pending_reply import PendingReply
 from pyrocket.rpc.messaging.routes import Routes
 from pyrocket.rpc.messaging.sent import Sender, sent_of
 from pyrocket.rpc.messaging.sessions import Sessions
 
-_CODES = {
-    SendStatus.SEND_OK: "OK",
-    SendStatus.FLUSH_DISK_TIMEOUT: "MASTER_PERSISTENCE_TIMEOUT",
-    SendStatus.FLUSH_SLAVE_TIMEOUT: "SLAVE_PERSISTENCE_TIMEOUT",
-    SendStatus.SLAVE_NOT_AVAILABLE: "HA_NOT_AVAILABLE",
-}
 _HANDLE_FIELDS = 5
 
 
@@ -57,14 +50,14 @@ class Sending:
         entries = [
             self._entry(one, stored, now_ms) for one, stored in zip(sent, results, strict=True)
         ]
-        return new("SendMessageResponse", status=status(_CODES[results[0].status]), entries=entries)
+        return new("SendMessageResponse", status=stored_status(results[0].status), entries=entries)
 
     def _entry(self, sent: Sent, stored: Stored, now_ms: int) -> Any:
         unique_id, due_ms = sent.origin.unique_id, sent.message.deliver_at_ms
         delayed = due_ms is not None and due_ms > now_ms
         return new(
             "SendResultEntry",
-            status=status(_CODES[stored.status]),
+            status=stored_status(stored.status),
             message_id=unique_id,
             transaction_id=unique_id,
             offset=stored.queue_offset,

@@ -21,7 +21,7 @@ from pyrocket.errors import PyrocketError
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.limits import Budget
 from pyrocket.rpc.messaging.caller import Caller
-from pyrocket.rpc.messaging.codes import RefusedError, refusal_of, status
+from pyrocket.rpc.messaging.codes import RefusedError, check_stored, refusal_of, status
 from pyrocket.rpc.messaging.interface import SERVICE, new
 from pyrocket.rpc.messaging.long_polls import LongPolls, deadline_of
 from pyrocket.rpc.messaging.offsets import Offsets
@@ -219,7 +219,7 @@ class MessagingService:
                 place, session, deadline, lambda: self._take(asked)
             )
         try:
-            await asyncio.wrap_future(received.stored)
+            check_stored((await asyncio.wrap_future(received.stored)).status)
             for reply in await run(lambda: self._receiving.replies(asked, received)):
                 await self._serving.send(context, reply)
         except BaseException:  # Cancelled, too: the client is gone.

@@ -6,7 +6,7 @@ from typing import Any
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.rpc.messaging.caller import Caller
-from pyrocket.rpc.messaging.codes import RefusedError, status
+from pyrocket.rpc.messaging.codes import RefusedError, stored_status
 from pyrocket.rpc.messaging.delivered import message_of
 from pyrocket.rpc.messaging.interface import name_of, new
 from pyrocket.rpc.messaging.sessions import Sessions
@@ -37,8 +37,8 @@ class EndTransaction:
             raise RefusedError("INVALID_TRANSACTION_ID", "the transaction id is blank.")
         resolution = name_of("TransactionResolution", request.resolution)
         state = _STATES.get(resolution, LocalTransactionState.UNKNOWN)
-        self._transactions.end(topic, transaction_id, state)
-        return new("EndTransactionResponse", status=status("OK"))
+        stored = self._transactions.end(topic, transaction_id, state)
+        return new("EndTransactionResponse", status=stored_status(stored))
 
 
 class AskedProducers:

@@ -6,10 +6,12 @@ import time
 import grpc
 import pytest
 from pyrocket import Store
-from pyrocket.rpc.messaging.interface import SERVICE, new
-from store.rpc.messaging.test_receives import forward, handle, receive
+from pyrocket.engine.sender import Sender
+from pyrocket.message import SendStatus
+from pyrocket.rpc.messaging.interface import SERVICE, new, number
+from store.rpc.messaging.test_receives import ack, change, handle, receive
 from support.broker import served
-from support.rocketmq_stub import Stub, message, resource
+from support.rocketmq_stub import Stub, code_of, message, resource
 
 
 class Held:
@@ -46,6 +48,16 @@ def stub(serving):
     found = Stub(serving[1])
     yield found
     found.close()
+
+
+def forward(stub, topic, handle, group="fifo"):
+    return stub.code(
+        "ForwardMessageToDeadLetterQueue",
+        group=resource(group),
+        topic=resource(topic),
+        receipt_handle=handle,
+        message_id="x",
+    )
 
 
 def call_in_vain(stub, name, **fields):
@@ -89,3 +101,78 @@ def test_a_send_whose_call_is_cancelled_logs_no_error(serving, stub, caplog):
     stub.send(b"3", topic="other")
     assert not [one for one in caplog.records if one.exc_info]
     assert store.max_offset("other", 0) >= 2
+
+
+@pytest.fixture
+def late(monkeypatch):
+    """Call it: from then on every flush times out, until it is called with False."""
+    real = Sender.flush
+
+    def set_late(is_late=True):
+        timeout = lambda *_: SendStatus.FLUSH_DISK_TIMEOUT  # noqa: E731
+        monkeypatch.setattr(Sender, "flush", timeout if is_late else real)
+
+    return set_late
+
+
+LATE = "MASTER_PERSISTENCE_TIMEOUT"
+
+
+def test_an_ack_that_may_not_be_durable_can_be_repeated(serving, stub, late):
+    serving[0].topics.create("acked")
+    stub.send(b"1", topic="acked")
+    _, (found,) = receive(stub, "acked")
+    late()
+    reply = ack(stub, "acked", handle(found))
+    assert code_of(reply) == code_of(reply.entries[0]) == LATE
+    assert code_of(ack(stub, "acked", handle(found), "wrong")) == "MULTIPLE_RESULTS"
+    late(False)
+    assert code_of(ack(stub, "acked", handle(found))) == "OK"
+    assert code_of(ack(stub, "acked", handle(found))) == "INVALID_RECEIPT_HANDLE"
+
+
+def test_a_dead_letter_that_may_not_be_durable_can_be_repeated(serving, stub, late):
+    store = serving[0]
+    store.topics.create("buried")
+    stub.send(b"1", topic="buried")
+    _, (found,) = receive(stub, "buried", "late")
+    late()
+    assert forward(stub, "buried", handle(found), "late") == LATE
+    late(False)
+    assert forward(stub, "buried", handle(found), "late") == "OK"
+    assert store.max_offset("%DLQ%late", 0) == 1
+
+
+def test_a_change_that_may_not_be_durable_has_the_new_handle(serving, stub, late):
+    serving[0].topics.create("kept")
+    stub.send(b"1", topic="kept")
+    _, (found,) = receive(stub, "kept")
+    late()
+    reply = change(stub, "kept", handle(found), 60)
+    assert code_of(reply) == LATE
+    late(False)
+    assert code_of(ack(stub, "kept", reply.receipt_handle)) == "OK"
+
+
+def test_a_receive_that_may_not_be_durable_is_repeated_soon(serving, stub, late):
+    serving[0].topics.create("received")
+    stub.send(b"1", topic="received")
+    late()
+    assert receive(stub, "received") == (LATE, [])
+    late(False)
+    code, (found,) = receive(stub, "received", wait_s=10)
+    assert (code, found.system_properties.delivery_attempt) == ("OK", 2)
+
+
+def test_a_decision_that_may_not_be_durable_can_be_repeated(serving, stub, late):
+    sent = stub.send(b"1", topic="other", message_type=number("MessageType", "TRANSACTION"))
+    fields = {
+        "topic": resource("other"),
+        "message_id": sent.entries[0].message_id,
+        "transaction_id": sent.entries[0].transaction_id,
+        "resolution": number("TransactionResolution", "COMMIT"),
+    }
+    late()
+    assert stub.code("EndTransaction", **fields) == LATE
+    late(False)
+    assert stub.code("EndTransaction", **fields) == "OK"
