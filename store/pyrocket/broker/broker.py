@@ -142,6 +142,16 @@ class Broker:
         """Return the broker's current state."""
         return running_state(self._store.path, self._store.retention)
 
+    @property
+    def trouble(self) -> str:
+        """Why the broker is not ready; empty if it is."""
+        ended = {
+            "the thread of long polls has ended": self._polls is None or self._polls.is_running,
+            "the thread of transactions has ended": self.transactions.is_running,
+        }
+        reasons = [self.running().trouble, *(text for text, runs in ended.items() if not runs)]
+        return ", ".join(filter(None, reasons))
+
     def log_bytes(self) -> int:
         """Return the size of the log in bytes."""
         names = [each.name for each in listed(Layout(self._store.path).commit_log)]

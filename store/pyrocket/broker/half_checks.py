@@ -4,12 +4,12 @@ A producer is asked through the connection that it keeps open. The questions of 
 bounded number; what has no room is asked in a later round, so sends never wait for checks.
 """
 
-import logging
 import threading
 from collections.abc import Collection
 from typing import Protocol
 
-from pyrocket.errors import PyrocketError, TransactionError
+from pyrocket.broker.rounds import Rounds
+from pyrocket.errors import TransactionError
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.message import SendStatus
@@ -19,8 +19,6 @@ from pyrocket.services.transactions.model import (
     LocalTransactionState,
 )
 from pyrocket.store import Store
-
-_log = logging.getLogger(__name__)
 
 MAX_QUESTIONS = 2000
 """That wait for producers, as in RocketMQ's broker."""
@@ -74,6 +72,11 @@ class BrokerTransactions:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread that checks is alive, or not needed yet."""
+        return self._thread is None or self._thread.is_alive()
+
     def ask_through(self, producers: Producers) -> None:
         """Begin to ask producers about undecided messages."""
         self._thread = threading.Thread(
@@ -114,21 +117,17 @@ class BrokerTransactions:
 
     def _run(self, producers: Producers) -> None:
         targets: dict[str, _Target] = {}
-        logged = ""
+        rounds = Rounds()
         while not self._closed.wait(_POLL_S):
-            failure = self._failure(targets, producers)
-            if failure and failure != logged:
-                _log.warning("checking transactions failed, and is tried again: %s", failure)
-            logged = failure or logged
+            rounds.run(
+                "checking transactions failed, and is tried again",
+                lambda: self._check(targets, producers),
+            )
 
-    def _failure(self, targets: dict[str, _Target], producers: Producers) -> str:
-        """Run a round of checks if one is due; return why it failed, or empty text."""
-        try:
-            self._register(targets, producers)
-            self._transactions.run_checks()
-        except (PyrocketError, OSError) as error:
-            return str(error)
-        return ""
+    def _check(self, targets: dict[str, _Target], producers: Producers) -> None:
+        """Run a round of checks if one is due."""
+        self._register(targets, producers)
+        self._transactions.run_checks()
 
     def _register(self, targets: dict[str, _Target], producers: Producers) -> None:
         """Have the check service know exactly the topics with producers."""

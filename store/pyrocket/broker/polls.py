@@ -4,7 +4,6 @@ The thread also sweeps the state of the groups, and keeps messages invisible for
 let the broker do that.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
@@ -14,9 +13,7 @@ from pyrocket.broker.pop.holds import Hold, Holds
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import News
 from pyrocket.broker.renewals import Renewals
-from pyrocket.errors import PyrocketError
-
-_log = logging.getLogger(__name__)
+from pyrocket.broker.rounds import Rounds
 
 Wake = Callable[[], None]
 """Called once by any thread; must not wait."""
@@ -39,8 +36,7 @@ class Polls:
         self.holds: Holds[Wake] = Holds()
         self.renewals = Renewals(pop, lives)
         self._changed, self._closed = threading.Event(), False
-        self._sweep_at = 0.0
-        self._logged = ""
+        self._lock, self._sweep_at = threading.Lock(), 0.0
         self._thread = threading.Thread(target=self._run, name="pyrocket-polls", daemon=True)
         self._thread.start()
 
@@ -53,8 +49,13 @@ class Polls:
         if ms <= 0:
             _wake(self.holds.visible(group, topic))
         else:
-            self._sweep_at = min(self._sweep_at, time.monotonic() + ms / 1000)
+            self._sweep_in(ms / 1000)
             self._changed.set()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is alive."""
+        return self._thread.is_alive()
 
     def close(self) -> None:
         """Wake all that wait, and end."""
@@ -63,39 +64,37 @@ class Polls:
         self._thread.join()
 
     def _run(self) -> None:
+        rounds = Rounds()
         while not self._closed:
-            self._changed.wait(self._rest())
+            self._changed.wait(self._pause_s())
             self._changed.clear()
-            failure = self._failure()
-            if failure and failure != self._logged:
-                _log.warning("the state of groups cannot be swept now: %s", failure)
-            self._logged = failure
-
-    def _rest(self) -> float:
-        rest = max(self._sweep_at - time.monotonic(), _LEAST_S)
-        return min(rest, _LOOK_S) if len(self.holds) else rest
-
-    def _failure(self) -> str:
-        try:
             if len(self.holds):
-                for place in self.pop.arrivals():
-                    _wake(self.holds.arrived(*place))
+                rounds.run("long polls cannot be woken now", self._wake_for_arrivals)
             if time.monotonic() >= self._sweep_at:
-                self._sweep()
-        except (PyrocketError, OSError) as error:
-            self._sweep_at = time.monotonic() + _SWEEP_S
-            return str(error)
-        return ""
+                with self._lock:
+                    self._sweep_at = time.monotonic() + _SWEEP_S
+                rounds.run("messages cannot be kept invisible now", self.renewals.renew)
+                rounds.run("the state of groups cannot be swept now", self._sweep)
+
+    def _pause_s(self) -> float:
+        pause_s = max(self._sweep_at - time.monotonic(), _LEAST_S)
+        return min(pause_s, _LOOK_S) if len(self.holds) else pause_s
+
+    def _sweep_in(self, seconds: float) -> None:
+        """Sweep so long from now, or earlier."""
+        with self._lock:
+            self._sweep_at = min(self._sweep_at, time.monotonic() + seconds)
+
+    def _wake_for_arrivals(self) -> None:
+        for place in self.pop.arrivals():
+            _wake(self.holds.arrived(*place))
 
     def _sweep(self) -> None:
-        self._sweep_at = time.monotonic() + _SWEEP_S
-        self.renewals.renew()
         swept = self.pop.sweep()
         for news in swept.news:
             news.stored.add_done_callback(partial(self._wake_for, news))
         if swept.next_ms is not None:
-            rest_s = (swept.next_ms - self._now_ms()) / 1000
-            self._sweep_at = min(self._sweep_at, time.monotonic() + max(rest_s, _LEAST_S))
+            self._sweep_in(max((swept.next_ms - self._now_ms()) / 1000, _LEAST_S))
 
     def _wake_for(self, news: News, _: object) -> None:
         _wake(self.holds.visible(news.group, news.topic))

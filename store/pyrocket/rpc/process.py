@@ -128,7 +128,7 @@ def _monitoring(broker: Broker, server: Server, watch: LoopWatch, address: str) 
             host.strip("[]"),
             int(port),
             Metrics(broker, server, watch),
-            lambda: "stopping" if server.is_stopping else broker.running().trouble,
+            lambda: "stopping" if server.is_stopping else broker.trouble,
         )
     except (OSError, ValueError, OverflowError):
         raise _unusable(address, "--metrics") from None

@@ -26,6 +26,7 @@ from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 from pyrocket.formats.record import SYS_DAMAGED
+from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.system_topics import POP_TOPIC
@@ -99,6 +100,10 @@ class Consumption:
             writer = self._engine.writer
             with writer.exclusive():
                 ensure_topics(writer, self._reader.topics, queues)
+
+    def check_fits(self, batch: EncodedBatch) -> None:
+        """Raise MessageError (RECORD_TOO_LARGE) if a record does not fit in a log file."""
+        self._engine.writer.check_fits([batch])
 
     def bounds(self, topic: str, queue_id: int) -> QueueOffsets:
         """Return the range of any queue."""

@@ -10,7 +10,9 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from pyrocket.config import MAX_PROPERTIES_BYTES
 from pyrocket.engine.delayed_routing import Destination
+from pyrocket.errors import MessageError
 from pyrocket.formats.half_message import change_properties
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.message_keys import keys_of_message
@@ -29,6 +31,7 @@ from pyrocket.formats.properties import (
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
     TIMER_OUT_MS,
+    TRACE_CONTEXT,
     UNIQ_KEY,
     WAIT,
     decode_properties,
@@ -40,6 +43,8 @@ from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TO
 
 _V6_BYTES = 16
 _OLD_DELAYS = (TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, TIMER_OUT_MS, CRC32)
+_OPTIONAL = (ORIGIN_MESSAGE_ID, TRACE_CONTEXT)
+"""Properties that a copy does without, in this order, if it has no room for them."""
 
 
 def retry_topic(group: str) -> str:
@@ -75,7 +80,8 @@ def retry_copy(
 ) -> EncodedBatch:
     """Return a copy for the retry topic, due after the first level that is as long as `delay_ms`.
 
-    attempts: how often the message was delivered. levels: the delay of each level, in ms.
+    attempts: how often the message was delivered. levels: the delay of each level, in ms. Raises
+    MessageError if the properties become too long.
     """
     topic, queue_id = retry_topic(group), random.randrange(max(queues, 1))
     if delay_ms <= 0:
@@ -87,14 +93,38 @@ def retry_copy(
 
 
 def dead_letter(record: Record, group: str, *, attempts: int) -> EncodedBatch:
-    """Return a copy for the dead-letter topic."""
+    """Return a copy for the dead-letter topic.
+
+    If its properties became too long, it has only those of the message.
+    """
     properties = decode_properties(record.properties)
     own = {
         DELAY: "0",
         DLQ_ORIGIN_TOPIC: origin_of(record, properties, group),
         DLQ_ORIGIN_MESSAGE_ID: properties.get(UNIQ_KEY) or _offset_id(record),
     }
-    return _copy(record, group, Destination(dead_letter_topic(group), 0, own), attempts)
+    to = Destination(dead_letter_topic(group), 0, own)
+    try:
+        return _copy(record, group, to, attempts)
+    except MessageError:
+        # At most the last separator is too much, and optional.
+        own_only = change_properties(record.properties, {}, _OLD_DELAYS)[:MAX_PROPERTIES_BYTES]
+        return _copy_with(own_only, record, to, attempts)
+
+
+def _changed(properties: bytes, changes: Mapping[str, str]) -> bytes:
+    """Return the properties of a copy; without optional ones if they would be too long."""
+    for count in range(len(_OPTIONAL) + 1):
+        without = _OPTIONAL[:count]
+        kept = {name: value for name, value in changes.items() if name not in without}
+        found = change_properties(properties, kept, (*_OLD_DELAYS, *without))
+        if len(found) <= MAX_PROPERTIES_BYTES:
+            return found
+    raise MessageError(
+        f"the properties have {len(found)} bytes; the maximum is {MAX_PROPERTIES_BYTES}.",
+        remedy="Send fewer or shorter properties.",
+        code="PROPERTIES_SIZE_EXCEEDED",
+    )
 
 
 def _copy(record: Record, group: str, to: Destination, attempts: int) -> EncodedBatch:
@@ -105,13 +135,17 @@ def _copy(record: Record, group: str, to: Destination, attempts: int) -> Encoded
         WAIT: "false",
         **to.properties,
     }
+    return _copy_with(_changed(record.properties, changes), record, to, attempts)
+
+
+def _copy_with(properties: bytes, record: Record, to: Destination, attempts: int) -> EncodedBatch:
     data = encode_record(
         topic=to.topic,
         queue_id=to.queue_id,
         queue_offset=0,
         physical_offset=0,
         body=record.body,
-        properties=change_properties(record.properties, changes, without=_OLD_DELAYS),
+        properties=properties,
         born_timestamp=record.born_timestamp,
         store_timestamp=0,
         flag=record.flag,
@@ -120,6 +154,7 @@ def _copy(record: Record, group: str, to: Destination, attempts: int) -> Encoded
         store_host=record.store_host,
         reconsume_times=attempts,
     )
+    known = decode_properties(properties)
     keys = keys_of_message(to.topic, known.get(UNIQ_KEY, ""), known.get(KEYS, "").split(" "))
     copied = to.schedule(batch_of_records(to.topic, to.queue_id, [data], known.get(TAGS, ""), keys))
     return replace(copied, born_v6=len(record.born_host[0]) == _V6_BYTES)

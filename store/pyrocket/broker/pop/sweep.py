@@ -6,12 +6,12 @@ are moved later.
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from pyrocket.broker.pop.events import Ack, Event
+from pyrocket.broker.pop.events import Ack, Event, Show
 from pyrocket.broker.pop.group import GroupState, Place
-from pyrocket.broker.pop.queue import QueueState
 from pyrocket.broker.pop.retries import (
     dead_letter,
     dead_letter_topic,
@@ -19,8 +19,7 @@ from pyrocket.broker.pop.retries import (
     retry_topic,
 )
 from pyrocket.broker.pop.values import News, PopSettings, Stored, Swept
-from pyrocket.errors import PyrocketError
-from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
@@ -29,10 +28,42 @@ from pyrocket.services.consumption import Consumption
 
 _MAX_MOVED = 256
 _MAX_BYTES = 4 << 20
-_EVERYTHING = MessageFilter()
+_LATER_MS = 60_000
+"""A message that cannot be copied is tried again after so long."""
+
 _log = logging.getLogger(__name__)
 
 Put = Callable[[GroupState, Sequence[Event], Sequence[EncodedBatch]], Stored]
+
+
+@dataclass
+class _Moves:
+    """Copies of messages, and the offsets of these."""
+
+    copies: list[EncodedBatch] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    dead: int = 0
+    bytes: int = 0
+
+    def add(self, offset: int, copy: EncodedBatch | None, *, is_dead: bool) -> None:
+        self.offsets.append(offset)
+        if copy is not None:
+            self.copies.append(copy)
+            self.bytes += copy.data.size
+            self.dead += is_dead
+
+
+class _Overdue:
+    """A message that was delivered too often."""
+
+    def __init__(self, state: GroupState, place: Place, row: int) -> None:
+        flight = state.queues[place].flight
+        self.place, self.offset = place, int(flight.offset[row])
+        self.attempts, self.since = int(flight.attempt[row]), int(flight.since[row])
+
+    def __str__(self) -> str:
+        topic, queue_id = self.place
+        return f"{self.offset} of queue {queue_id} of {topic}"
 
 
 class Mover:
@@ -86,44 +117,55 @@ class Mover:
     def _move(
         self, state: GroupState, config: GroupConfig, place: Place, rows: Ints, now: int
     ) -> tuple[int, int, Stored]:
-        queue, group = state.queues[place], state.name
-        copies: list[EncodedBatch] = []
-        offsets, size, dead = list[int](), 0, 0
+        """Put copies and the acks of their messages; return how many are retries, and dead."""
+        moves, failed = _Moves(), list[int]()
         for row in rows.tolist():
-            offset, attempts = int(queue.flight.offset[row]), int(queue.flight.attempt[row])
-            is_dead = attempts >= config.max_attempts
-            record = self._storage.read(*place, offset)
-            if record is not None:
-                copies.append(
-                    dead_letter(record, group, attempts=attempts)
-                    if is_dead
-                    else self._retry(record, queue, row, config, now)
-                )
-                size += copies[-1].data.size
-                dead += is_dead
-            offsets.append(offset)
-            if size > _MAX_BYTES:
+            message = _Overdue(state, place, row)
+            try:
+                self._copy(message, config, now, moves)
+            except Exception:  # It must not stop the others.
+                _log.exception("message %s is moved later", message)
+                failed.append(message.offset)
+            if moves.bytes > _MAX_BYTES:
                 break
-        self._ensure_topics(config, has_dead=dead > 0)
-        stored = self._put(state, [Ack(group, *place, queue.next, offsets)], copies)
-        return len(offsets) - dead, dead, stored
+        self._ensure_topics(config, has_dead=moves.dead > 0)
+        group, cursor = state.name, state.queues[place].next
+        later = [Show(group, *place, cursor, failed, now + _LATER_MS, 0)] if failed else []
+        acks = [Ack(group, *place, cursor, moves.offsets)] if moves.offsets else []
+        stored = self._put(state, [*acks, *later], moves.copies)
+        return len(moves.offsets) - moves.dead, moves.dead, stored
+
+    def _copy(self, message: "_Overdue", config: GroupConfig, now: int, moves: "_Moves") -> None:
+        """Add the copy of a message to `moves`; one that cannot be read has none."""
+        is_dead, copy = message.attempts >= config.max_attempts, None
+        record = self._storage.read(*message.place, message.offset)
+        if record is not None:
+            copy = None if is_dead else self._retry(message, record, config, now)
+            is_dead = copy is None
+            copy = copy or dead_letter(record, config.name, attempts=message.attempts)
+            self._storage.check_fits(copy)
+        moves.add(message.offset, copy, is_dead=is_dead)
 
     def _retry(
-        self, record: Record, queue: QueueState, row: int, config: GroupConfig, now: int
-    ) -> EncodedBatch:
-        flight = queue.flight
-        attempts, since = int(flight.attempt[row]), int(flight.since[row])
+        self, message: "_Overdue", record: Record, config: GroupConfig, now: int
+    ) -> EncodedBatch | None:
+        """Return the copy for the retry topic; None if it would be too long."""
         # The invisible time is a part of the delay: a consumer that fails sets it to the delay.
-        delay = since + config.backoff.delay_ms(attempts - 1) - now
-        levels = self._storage.delay_levels_ms
-        return retry_copy(
-            record,
-            config.name,
-            queues=config.retry_queues,
-            attempts=attempts,
-            delay_ms=delay,
-            levels=levels,
-        )
+        delay = message.since + config.backoff.delay_ms(message.attempts - 1) - now
+        try:
+            copy = retry_copy(
+                record,
+                config.name,
+                queues=config.retry_queues,
+                attempts=message.attempts,
+                delay_ms=delay,
+                levels=self._storage.delay_levels_ms,
+            )
+            self._storage.check_fits(copy)
+        except MessageError as error:
+            _log.warning("message %s cannot be retried, and is a dead letter: %s", message, error)
+            return None
+        return copy
 
     def _ensure_topics(self, config: GroupConfig, *, has_dead: bool) -> None:
         queues = {retry_topic(config.name): max(config.retry_queues, 1)}

@@ -173,12 +173,13 @@ def _properties_of(message: Any) -> Mapping[str, str]:
 
 
 def _check_total(properties: Mapping[str, str], system: Any) -> None:
-    texts = (*properties, *properties.values(), *system.keys, system.tag)
+    texts = (*properties, *properties.values(), *system.keys, system.tag, system.trace_context)
     total = sum(len(text.encode()) for text in texts)
     if total > MAX_PROPERTY_BYTES:
         raise RefusedError(
             "MESSAGE_PROPERTIES_TOO_LARGE",
-            f"properties, tag and keys have {total} bytes; the maximum is {MAX_PROPERTY_BYTES}.",
+            "properties, tag, keys and trace context have"
+            f" {total} bytes; the maximum is {MAX_PROPERTY_BYTES}.",
         )
 
 

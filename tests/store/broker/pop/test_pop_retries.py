@@ -1,9 +1,17 @@
 """Retries, dead letters, and FIFO groups."""
 
+from dataclasses import replace
+
 import pytest
 from pyrocket.broker.pop import draw
+from pyrocket.broker.pop.retries import retry_copy
+from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.formats.half_message import change_properties
+from pyrocket.formats.properties import TRACE_CONTEXT
 from pyrocket.metadata.groups import Backoff
+from pyrocket.store import consumption_of
 from support.pops import acked, attempts, bodies, handles, popped, sent
+from support.stores import SMALL, message
 
 RETRY, DLQ = "%RETRY%g", "%DLQ%g"
 
@@ -48,6 +56,88 @@ def test_later_attempts_are_messages_of_the_retry_topic(store, clock):
     assert one.message.topic == "t"
     assert acked(pop, received) == (True,)
     assert bodies(pop.receive("g", "t")) == []
+
+
+@pytest.fixture
+def roomy(open_store):
+    store = open_store(config=replace(SMALL, log_file_bytes=1 << 20))
+    store.topics.create("t", read_queues=1, write_queues=1)
+    return store
+
+
+def long_properties(size):
+    """Properties with which those of the record have about `size` bytes."""
+    return {"p": "x" * (size - 2)}
+
+
+@pytest.mark.parametrize("size", [32_000, 32_600, 32_650, 32_700])
+def test_copies_of_messages_with_long_properties_fit(roomy, clock, size):
+    """Those that are too long for a retry are dead letters; others are moved in any case."""
+    store = roomy
+    pop = popped(store, first_attempts=1)
+    sent(store, 1, properties=long_properties(size))
+    sent(store, 1, first=1)
+    fail(pop, clock, 1)
+    for _ in range(20):
+        clock.now += 3_600_000
+        store.deliver_due()
+        pop.receive("g", "t", invisible_ms=10_000)
+        clock.now += 10_000
+        pop.sweep()
+    dead = {one.body: one for one in store.messages(DLQ)}
+    assert {*dead} == {b"0", b"1"}
+    assert dead[b"0"].properties["p"] == "x" * (size - 2)
+    assert dead[b"1"].properties["DLQ_ORIGIN_TOPIC"] == "t"
+    pop.snapshot()
+    assert store.groups.committed("g", "t") == {0: 2}
+
+
+def test_a_trace_context_gives_way_to_the_properties_of_a_copy(roomy):
+    sent(roomy, 1, properties=long_properties(30_000))
+    (record,) = consumption_of(roomy).fetch("t", 0, 0, 1, MessageFilter(), 1).records
+    trace = change_properties(record.properties, {TRACE_CONTEXT: "y" * 2_700})
+    record = replace(record, properties=trace)
+    copy = retry_copy(record, "g", queues=1, attempts=1, delay_ms=0, levels=[1000])
+    text = bytes(copy.data).decode("latin-1")
+    assert "RETRY_TOPIC\x01t\x02" in text
+    assert "x" * 29_998 in text
+    assert TRACE_CONTEXT not in text
+
+
+def test_a_copy_that_fits_into_no_log_file_does_not_stop_the_others(store, clock, caplog):
+    pop = popped(store, first_attempts=1)
+    sent(store, 2)
+    store.append(message(b"x" * 3_940, topic="t", queue_id=0))
+    pop.receive("g", "t", invisible_ms=10_000)
+    clock.now += 10_000
+    assert pop.sweep().moved == 2
+    assert "does not fit" in caplog.text
+    assert pop.in_flight("g") == 1
+
+
+def test_a_message_that_cannot_be_copied_does_not_stop_the_others(
+    store, clock, caplog, monkeypatch
+):
+    pop = popped(store, first_attempts=1)
+    sent(store, 3)
+    read, refused = pop._storage.read, [b"1"]
+
+    def failing(topic, queue_id, offset):
+        record = read(topic, queue_id, offset)
+        if record.body in refused:
+            raise KeyError("a defect")
+        return record
+
+    monkeypatch.setattr(pop._storage, "read", failing)
+    pop.receive("g", "t", invisible_ms=10_000)
+    clock.now += 10_000
+    assert pop.sweep().moved == 2
+    assert pop.sweep().moved == 0
+    (logged,) = [one for one in caplog.records if one.exc_info]
+    assert logged.getMessage() == "message 1 of queue 0 of t is moved later"
+    refused.clear()
+    clock.now += 60_000
+    assert pop.sweep().moved == 1
 
 
 def test_a_message_with_too_many_attempts_is_a_dead_letter(store, clock):

@@ -78,6 +78,7 @@ REFUSED = {
         {"properties": {f"p{n}": "v" for n in range(129)}},
     ),
     "long properties": ("MESSAGE_PROPERTIES_TOO_LARGE", {"properties": {"a": "b" * 16_384}}),
+    "long trace context": ("MESSAGE_PROPERTIES_TOO_LARGE", {"trace_context": "b" * 16_385}),
     "long keys": ("MESSAGE_PROPERTIES_TOO_LARGE", {"keys": ["b" * 16_385]}),
     "blank id": ("ILLEGAL_MESSAGE_ID", {"message_id": ""}),
     "id with a control character": ("ILLEGAL_MESSAGE_ID", {"message_id": "a\x01"}),

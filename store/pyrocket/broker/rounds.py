@@ -1,0 +1,36 @@
+"""The rounds of a thread that must not end: whatever fails is logged, and tried again."""
+
+import logging
+from collections.abc import Callable
+
+from pyrocket.errors import PyrocketError
+
+_log = logging.getLogger(__name__)
+
+
+class Rounds:
+    """Does the work of one thread, round by round."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, str] = {}
+
+    def run(self, failed: str, work: Callable[[], object]) -> None:
+        """Do work. An error is logged with `failed`, but not again while it stays the same.
+
+        An unexpected error has its traceback in the log.
+        """
+        try:
+            work()
+        except Exception as error:
+            self._log(failed, error)
+        else:
+            self._failures.pop(failed, None)
+
+    def _log(self, failed: str, error: Exception) -> None:
+        if self._failures.get(failed) == repr(error):
+            return
+        self._failures[failed] = repr(error)
+        if isinstance(error, (PyrocketError, OSError)):
+            _log.warning("%s: %s", failed, error)
+        else:
+            _log.error("%s", failed, exc_info=error)

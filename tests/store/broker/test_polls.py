@@ -1,0 +1,107 @@
+"""The thread of long polls survives any error, and says when it has ended."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from pyrocket.broker.broker import Broker
+from pyrocket.broker.half_checks import BrokerTransactions
+from pyrocket.broker.pop.holds import Hold
+from pyrocket.broker.rounds import Rounds
+from pyrocket.errors import BrokerBusyError
+from support.pops import sent
+
+
+@pytest.fixture
+def broker(open_store):
+    store = open_store()
+    store.topics.create("t", read_queues=1, write_queues=1)
+    store.groups.create("g")
+    found = Broker(store)
+    found.polls  # noqa: B018  starts the thread
+    yield found
+    found.close()
+
+
+def until(holds):
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("error", [KeyError("defect"), BrokerBusyError("full")])
+def test_the_thread_of_polls_survives_errors(broker, caplog, monkeypatch, error):
+    polls, calls, woken = broker.polls, [], []
+
+    def fails():
+        calls.append(1)
+        raise error
+
+    monkeypatch.setattr(polls.pop, "sweep", fails)
+    for _ in range(3):
+        count = len(calls)
+        polls.visible_in("g", "t", 1)
+        until(lambda: len(calls) > count)  # noqa: B023
+    polls.holds.park(Hold("g", "t", None, lambda: woken.append(1)))
+    sent(broker.store, 1)
+    polls.appended()
+    until(lambda: woken)
+    (logged,) = [one for one in caplog.records if "cannot be swept" in one.getMessage()]
+    assert bool(logged.exc_info) == isinstance(error, KeyError)
+    assert broker.trouble == ""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_has_ended_is_trouble(broker, monkeypatch):
+    def dies():
+        raise SystemExit
+
+    monkeypatch.setattr(broker.polls.pop, "sweep", dies)
+    broker.polls.visible_in("g", "t", 1)
+    until(lambda: broker.trouble == "the thread of long polls has ended")
+
+
+def test_a_sweep_does_not_wait_for_renewals_that_work(broker, monkeypatch):
+    def fails():
+        raise BrokerBusyError("full")
+
+    monkeypatch.setattr(broker.polls.renewals, "renew", fails)
+    pop = broker.pop
+    sent(broker.store, 1)
+    pop.receive("g", "t", invisible_ms=50).stored.result(10)
+    pop._settings = replace(pop._settings, commit_ms=0)
+    until(lambda: broker.store.groups.committed("g", "t") == {0: 0})
+
+
+def test_the_thread_of_transactions_survives_errors(broker, caplog, monkeypatch):
+    rounds = []
+
+    def fails():
+        rounds.append(1)
+        raise KeyError("defect")
+
+    monkeypatch.setattr(broker.transactions._transactions, "run_checks", fails)
+
+    class Nobody:
+        def topics(self):
+            return ()
+
+    broker.transactions.ask_through(Nobody())
+    until(lambda: len(rounds) > 2)
+    (logged,) = [one for one in caplog.records if "checking transactions" in one.getMessage()]
+    assert logged.exc_info
+    assert isinstance(broker.transactions, BrokerTransactions)
+    assert broker.transactions.is_running
+
+
+def test_an_error_is_logged_again_after_a_success(caplog):
+    rounds, fails = Rounds(), iter([True, True, False, True])
+
+    def work():
+        if next(fails):
+            raise ValueError("defect")
+
+    for _ in range(4):
+        rounds.run("it failed", work)
+    assert [one.getMessage() for one in caplog.records] == ["it failed"] * 2
