@@ -197,13 +197,13 @@ class Walk:
 
     def count(self, function, *arguments, **more):
         """Return what the function returns."""
-        sys.setprofile(self._note)
+        sys.setprofile(self._record)
         try:
             return function(*arguments, **more)
         finally:
             sys.setprofile(None)
 
-    def _note(self, frame, event, _):
+    def _record(self, frame, event, _):
         code = frame.f_code
         if code.co_name in NOT_CALLS or not code.co_filename.startswith(self._folders):
             return

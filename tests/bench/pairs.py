@@ -63,9 +63,9 @@ def measure(ours, reference, rounds, warm_up=1, clock=time.perf_counter):
 
 def _time(function, clock):
     start = clock()
-    told = function()
+    result = function()
     spent = clock() - start
-    return told if isinstance(told, float) else spent
+    return result if isinstance(result, float) else spent
 
 
 class Report:

@@ -75,8 +75,8 @@ def test_memory_of_a_read_does_not_grow(tmp_path, large, report):
         with Store.open(path, create=True) as store:
             fill(store, "T", mib * 1024, 1024, queues=1)
         command = [sys.executable, "-c", READ, str(path)]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        most.append(float(told))
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        most.append(float(output))
         report.line(
             f"reading {mib} MiB of 1 KiB bodies: at most {most[-1]:.0f} MiB of private memory,"
             f" interpreter and pyarrow {pa.__version__} included"

@@ -71,7 +71,7 @@ def test_building_the_index_beside_appending(fast_disk, large, report, monkeypat
         store.append_batch(one, topic="T")
     parts = [
         (record_batch, "keys_of_batch"),
-        (IndexBuilder, "note"),
+        (IndexBuilder, "add_pending"),
         (IndexBuilder, "_build_slice"),
     ]
     costs = [cost_of(monkeypatch, *part) for part in parts]
@@ -83,15 +83,15 @@ def test_building_the_index_beside_appending(fast_disk, large, report, monkeypat
     stores[True].close(clean=False)
     appended = rows * rounds
     # Both look for keys; one saves and indexes them.
-    hashing, noting, putting = (sum(cost) / appended * 1e6 for cost in costs)
+    hashing, saving, putting = (sum(cost) / appended * 1e6 for cost in costs)
     hashing /= 2
     longest = max(costs[2], default=0)
     monkeypatch.undo()
     built, building = build_from_log(stores[False])
     report.line(
         f"append {spent[False] / appended * 1e6:.2f} µs of processor time a message of 1 KiB, with"
-        f" its index {spent[True] / appended * 1e6:.2f}: hashing {hashing:.2f}, noting under the"
-        f" lock {noting:.2f}, putting in sections of {longest * 1e3:.0f} ms at most {putting:.2f}"
+        f" its index {spent[True] / appended * 1e6:.2f}: hashing {hashing:.2f}, saving under the"
+        f" lock {saving:.2f}, putting in sections of {longest * 1e3:.0f} ms at most {putting:.2f}"
         f" (hoped for: < 0.5 in all, < 0.3 under the lock); from the log"
         f" {building / built * 1e6:.2f}"
     )
@@ -131,13 +131,13 @@ def test_saving_the_keys_of_single_messages(fast_disk, large, report, monkeypatc
     with Store.open(fast_disk / "s", create=True, config=StoreConfig(flush="manual")) as store:
         store.topics.create("T", read_queues=1, write_queues=1)
         hashing = cost_of(monkeypatch, message_encoder, "keys_of_message")
-        noting = cost_of(monkeypatch, IndexBuilder, "note")
+        saving = cost_of(monkeypatch, IndexBuilder, "add_pending")
         start = time.process_time()
         for number in range(count):
             store.append(Message(topic="T", body=b"x" * 100, keys=[f"order-{number}"]))
         whole = (time.process_time() - start) / count
     report.line(
         f"append of one message {whole * 1e6:.0f} µs of processor time: hashing its keys"
-        f" {median(hashing) * 1e6:.0f} µs, noting them under the lock {median(noting) * 1e6:.0f} µs"
+        f" {median(hashing) * 1e6:.0f} µs, saving them under the lock {median(saving) * 1e6:.0f} µs"
         " (hoped for: < 20)"
     )

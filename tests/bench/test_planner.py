@@ -48,10 +48,10 @@ def test_a_plan_over_64_queues(store, large, report):
     for _ in range(50 if large else 3):
         send(store, range(QUEUES))
         end, latest = ms(reader.latestOffset, at, limit)
-        _, told = ms(reader.reportLatestOffset)
+        _, reported = ms(reader.reportLatestOffset)
         tasks, cut = ms(reader.partitions, at, end)
         assert [len(task.work.ranges) for task in tasks] == [QUEUES]
-        times["plan"].append(latest + told + cut)
+        times["plan"].append(latest + reported + cut)
         at = end
         assert reader.latestOffset(at, limit) is at
         idle = [ms(reader.latestOffset, at, limit)[1] for _ in range(20)]

@@ -134,10 +134,10 @@ def test_memory_of_a_publication_does_not_grow(tmp_path, large, report):
         store_at(path).close()
         command = [sys.executable, "-c", MEASURED, str(path), str(rows)]
         folder = Path(__file__).resolve().parent.parent
-        told = subprocess.run(
+        output = subprocess.run(
             command, capture_output=True, text=True, check=True, cwd=folder, timeout=600
         ).stdout
-        most, seconds = map(float, told.split())
+        most, seconds = map(float, output.split())
         most_by_rows[rows] = most
         report.line(
             f"publishing {rows:,} rows of 100 bytes: at most {most:.0f} MiB of private memory,"

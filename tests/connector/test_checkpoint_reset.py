@@ -154,11 +154,11 @@ def test_moving_one_topic_does_not_hide_a_loss_in_another(two):
 
 def test_a_query_is_moved_to_another_store(files, box, tmp_path):
     """After STORE_CHANGED, for example because the store was created again."""
-    anew = type(box)(str(tmp_path / "anew")).create(queues=2)
-    anew.send("x", queue=1)
-    done = run_json("reset", files.path, "--store", anew.path, "--to", "latest", "--yes")
+    new_box = type(box)(str(tmp_path / "new")).create(queues=2)
+    new_box.send("x", queue=1)
+    done = run_json("reset", files.path, "--store", new_box.path, "--to", "latest", "--yes")
     assert done["after"] == {"t": {"0": 0, "1": 1}}
-    with Store.open(anew.path, read_only=True) as store:
+    with Store.open(new_box.path, read_only=True) as store:
         assert files.offset(2)["brokers"]["broker-a"]["store"] == store.uuid
 
 
@@ -186,8 +186,8 @@ def test_a_query_that_has_progressed_in_the_meantime_is_not_moved(files, monkeyp
 
     monkeypatch.setattr("pyspark_pyrocket.tools.checkpoints.commands.ask", agree)
     store = ("--store", files.box.path)
-    told = run("reset", files.path, *store, "--to", "earliest", status=2)
-    assert "CHECKPOINT_MOVED" in told
+    output = run("reset", files.path, *store, "--to", "earliest", status=2)
+    assert "CHECKPOINT_MOVED" in output
     assert "initial" not in files.offset(2)
 
 

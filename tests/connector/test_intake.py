@@ -150,7 +150,7 @@ def test_max_bytes_per_trigger_is_exceeded_by_one_message_per_queue_at_most():
 
 
 @pytest.mark.parametrize(
-    ("admission", "said"),
+    ("admission", "text"),
     [
         (Admission(), "everything at once"),
         (Admission(max_rows=5), "at most 5 messages at a time"),
@@ -158,5 +158,5 @@ def test_max_bytes_per_trigger_is_exceeded_by_one_message_per_queue_at_most():
         (Admission(max_rows=5, max_bytes=1_500), "at most 5 messages and 1500 bytes at a time"),
     ],
 )
-def test_limits_are_described_in_the_log(admission, said):
-    assert admission.describe() == said
+def test_limits_are_described_in_the_log(admission, text):
+    assert admission.describe() == text

@@ -41,6 +41,6 @@ def test_a_task_over_compressed_bodies_takes_a_few_tens_of_mebibytes(tmp_path):
         for bodies in ([small] * 1536, [large] * 24):
             store.append_batch(pa.record_batch({"body": bodies}), topic="T")
     command = [sys.executable, "-c", READ, str(tmp_path / "store")]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert int(told[0]) >= 3 * MAX_MIB * MIB
-    assert float(told[1]) < MAX_MIB
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert int(output[0]) >= 3 * MAX_MIB * MIB
+    assert float(output[1]) < MAX_MIB

@@ -80,27 +80,27 @@ class Round:
 
     def _write(self):
         """Open for writing, append and close; return the acknowledged messages and the errors."""
-        told, sent = Look(), []
-        store = told.attempt(lambda: Store.open(self.root))
+        outcome, sent = Look(), []
+        store = outcome.attempt(lambda: Store.open(self.root))
         if store is not None:
-            topics = told.attempt(store.topics.all) or {}
+            topics = outcome.attempt(store.topics.all) or {}
             for topic in sorted({*topics} - {LATER, TIMER_TOPIC}):
                 message = Message(topic=topic, body=b"after " + topic.encode(), queue_id=0)
-                result = told.attempt(store.append, message)
+                result = outcome.attempt(store.append, message)
                 if result is not None:
-                    found = told.attempt(store.read, topic, 0, result.queue_offset, 1)
-                    if found is None and told.errors[-1] == "STORE_DAMAGED":
+                    found = outcome.attempt(store.read, topic, 0, result.queue_offset, 1)
+                    if found is None and outcome.errors[-1] == "STORE_DAMAGED":
                         # Entries before it in the queue are lost; the log has the messages.
-                        found = told.attempt(store.lookup.query, topic, result.msg_id)
-                    assert found, told.errors
+                        found = outcome.attempt(store.lookup.query, topic, result.msg_id)
+                    assert found, outcome.errors
                     assert found[0].body == message.body
                     sent += found
-            told.attempt(store.groups.commit, GROUP, "orders", {1: 8})
+            outcome.attempt(store.groups.commit, GROUP, "orders", {1: 8})
             # Damage that does not affect reads cannot be detected.
             if self.kind in REBUILT or "removed" in self.what:
-                told.attempt(lambda: publish(store, 1, made.PUBLISHED, topic=made.SUNK))
-            told.attempt(store.close)
-        return sent, told.errors
+                outcome.attempt(lambda: publish(store, 1, made.PUBLISHED, topic=made.SUNK))
+            outcome.attempt(store.close)
+        return sent, outcome.errors
 
     def _check_nothing_lost(self, after, truth):
         """Check that acknowledged messages exist, or that their loss is reported."""
@@ -138,10 +138,10 @@ class Round:
         cursors."""
         if self.kind not in REBUILT | {"cursors"} or self.kind == "clock":
             return
-        told = Look()
-        store = told.attempt(lambda: Store.open(self.root))
+        outcome = Look()
+        store = outcome.attempt(lambda: Store.open(self.root))
         if store is None:
-            assert self.kind == "cursors", told.errors
+            assert self.kind == "cursors", outcome.errors
             return
         with store:
             FileClock(self.root).advance(len(made.WAITING) * made.HOUR_MS)

@@ -67,14 +67,14 @@ class Pipe:
         while time.monotonic() < until and self._missing():
             time.sleep(0.2)
             self.look()
-        assert not self._missing(), f"{self._missing()} are missing. {self.told()}"
+        assert not self._missing(), f"{self._missing()} are missing. {self.report()}"
 
     def stop(self):
         """Kill all running processes."""
         for job in self._jobs:
             job.kill()
 
-    def told(self):
+    def report(self):
         """Return the end of the jobs' output."""
         return self.log.read_text(errors="replace")[-6_000:]
 

@@ -53,14 +53,14 @@ class Postman:
         self.store.topics.create("t", read_queues=2, write_queues=2)
         self.store.topics.create("u", read_queues=1, write_queues=1)
         if session.recorder.image:
-            session.note(Mail.is_recovered)
+            session.record(Mail.is_recovered)
         self._count = sum(map(len, session.now.sent.values()))
 
     def send(self, level, topic="t", queue_id=0, size=100):
         """Send one message of a level."""
         body = self._body(size)
         mail = message(body, topic, queue_id, delay_level=level)
-        self._note((level, topic, queue_id), [body], lambda: self.store.append(mail))
+        self._record((level, topic, queue_id), [body], lambda: self.store.append(mail))
 
     def send_many(self, level, count, size=100):
         """Send messages of a level to both queues of t alternately, as a batch."""
@@ -79,21 +79,21 @@ class Postman:
 
     def flush(self):
         self.store.flush()
-        self.session.note(Mail.is_durable)
+        self.session.record(Mail.is_durable)
 
     def close(self, *, clean=True):
         self.store.close(clean=clean)
         if clean:
-            self.session.note(Mail.is_durable)
+            self.session.record(Mail.is_durable)
 
-    def _note(self, way, bodies, action):
+    def _record(self, way, bodies, action):
         began = len(self.session.recorder.ops)
         action()
         self._sent(way, bodies, began)
 
     def _sent(self, way, bodies, began):
-        self.session.note(Mail.is_sent, way, bodies, at=began)
-        self.session.note(Mail.is_answered, bodies)
+        self.session.record(Mail.is_sent, way, bodies, at=began)
+        self.session.record(Mail.is_answered, bodies)
 
     def _body(self, size):
         self._count += 1

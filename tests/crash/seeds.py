@@ -10,9 +10,9 @@ import random
 
 
 def _seed():
-    told = int(os.environ.get("PYROCKET_SEED", "0"))
-    if told or not os.environ.get("PYROCKET_EXPLORE"):
-        return told or 1
+    given = int(os.environ.get("PYROCKET_SEED", "0"))
+    if given or not os.environ.get("PYROCKET_EXPLORE"):
+        return given or 1
     return random.randrange(1, 10**6)
 
 

@@ -21,7 +21,7 @@ class Session:
         self.now = copy.deepcopy(promises)
         self._numbers = itertools.count(1_000_000 * rng.randrange(1000))
 
-    def note(self, change, *arguments, at=None):
+    def record(self, change, *arguments, at=None):
         """Record that a promise changes now, or changed after `at` operations."""
         moment = len(self.recorder.ops) if at is None else at
         self.events.append((moment, change, arguments))
@@ -32,39 +32,39 @@ class Session:
         store = Store.open(self.path, create=True, clock=self.clock, config=config)
         self._stores[store] = flush
         if store.history.epoch > self.now.epoch or not self.now.created:
-            self.note(Promises.is_recovered, store.history.epoch, maxima_of(store))
+            self.record(Promises.is_recovered, store.history.epoch, maxima_of(store))
         return store
 
     def create(self, store, topic="t", queues=2):
-        self.note(Promises.topic_is_offered, topic, queues)
+        self.record(Promises.topic_is_offered, topic, queues)
         store.topics.create(topic, read_queues=queues, write_queues=queues)
-        self.note(Promises.topic_is_made, topic, queues, minima_of(store))
+        self.record(Promises.topic_is_made, topic, queues, minima_of(store))
 
     def update(self, store, topic, queues):
-        self.note(Promises.topic_is_offered, topic, queues)
+        self.record(Promises.topic_is_offered, topic, queues)
         store.topics.update(topic, read_queues=queues, write_queues=queues)
-        self.note(Promises.topic_is_made, topic, queues, minima_of(store))
+        self.record(Promises.topic_is_made, topic, queues, minima_of(store))
 
     def delete(self, store, topic="t"):
-        self.note(Promises.topic_may_go, topic)
+        self.record(Promises.topic_may_go, topic)
         store.topics.delete(topic)
-        self.note(Promises.topic_is_gone, topic)
+        self.record(Promises.topic_is_gone, topic)
 
     def look_at_topics(self, store):
         """After a crash, record which topics exist."""
         there, minima = store.topics.all(), minima_of(store)
         for topic in set(self.now.topics) - self.now.doubtful:
             if topic in there:
-                self.note(Promises.topic_is_made, topic, there[topic].read_queues, minima)
+                self.record(Promises.topic_is_made, topic, there[topic].read_queues, minima)
             else:
-                self.note(Promises.topic_is_missing, topic)
+                self.record(Promises.topic_is_missing, topic)
 
     def append(self, store, topic="t", queue_id=0, size=None, **more):
         self.clock.now += 1500
         begin, body = len(self.recorder.ops), self._body(size)
         sent = store.append(message(body, topic, queue_id, **more))
         queue = topic, queue_id
-        self.note(Promises.is_offered, queue, sent.queue_offset, [body], at=begin)
+        self.record(Promises.is_offered, queue, sent.queue_offset, [body], at=begin)
         self._appended(store, {queue: sent.queue_offset + 1})
 
     def append_batch(self, store, topic="t", queue_ids=(0, 0, 1, 0), size=None, whole=False):
@@ -75,13 +75,13 @@ class Session:
         ends = {queue: store.max_offset(*queue) for queue in before}
         for queue, offset in before.items():
             mine = [body for body, q in zip(rows, queue_ids, strict=True) if q == queue[1]]
-            self.note(Promises.is_offered, queue, offset, mine, at=begin)
+            self.record(Promises.is_offered, queue, offset, mine, at=begin)
         if whole:
             bounds = {queue: (before[queue], ends[queue]) for queue in before}
-            self.note(Promises.is_offered_whole, bounds, at=begin)
+            self.record(Promises.is_offered_whole, bounds, at=begin)
         self._appended(store, ends)
         if whole:
-            self.note(Promises.is_durable)
+            self.record(Promises.is_durable)
 
     def publish(self, store, number, queue_ids=(0, 0, 1, 0), size=None, run="run-1"):
         """Stage in two tasks and publish; earlier published batches are ignored."""
@@ -96,24 +96,24 @@ class Session:
         for queue, offset in before.items():
             mine[queue] = [row for row, q in zip(rows, queue_ids, strict=True) if q == queue[1]]
             bounds[queue] = offset, offset + len(mine[queue])
-        told = store.sink.publish(one, staged, on_difference="drop")
-        if not told.dropped:
+        published = store.sink.publish(one, staged, on_difference="drop")
+        if not published.dropped:
             for queue, bodies in mine.items():
-                self.note(Promises.is_offered, queue, before[queue], bodies, at=begin)
-            self.note(Promises.is_offered_whole, bounds, at=begin)
-            self.note(Promises.is_offered_once, number, bounds, at=begin)
+                self.record(Promises.is_offered, queue, before[queue], bodies, at=begin)
+            self.record(Promises.is_offered_whole, bounds, at=begin)
+            self.record(Promises.is_offered_once, number, bounds, at=begin)
             self._appended(store, {queue: end for queue, (_, end) in bounds.items()})
-        self.note(Promises.is_published, number)
-        self.note(Promises.is_durable)
+        self.record(Promises.is_published, number)
+        self.record(Promises.is_durable)
 
     def flush(self, store):
         store.flush()
-        self.note(Promises.is_durable)
+        self.record(Promises.is_durable)
 
     def clean(self, store, **limits):
-        self.note(Promises.may_clean)
+        self.record(Promises.may_clean)
         store.clean(**limits)
-        self.note(Promises.is_cleaned, minima_of(store))
+        self.record(Promises.is_cleaned, minima_of(store))
 
     def commit(self, store, group, offsets, topic="t"):
         known = store.groups.committed(group, topic)
@@ -122,45 +122,45 @@ class Session:
             q: new if new > known.get(q, -1) or known[q] > ends[q] else known[q]
             for q, new in offsets.items()
         }
-        self.note(Promises.offsets_are_offered, (topic, group), {**known, **taken})
+        self.record(Promises.offsets_are_offered, (topic, group), {**known, **taken})
         store.groups.commit(group, topic, offsets)
-        self.note(Promises.offsets_are_kept, (topic, group))
+        self.record(Promises.offsets_are_kept, (topic, group))
 
     def reset(self, store, group, offsets, topic="t"):
         known = store.groups.committed(group, topic)
-        self.note(Promises.offsets_are_offered, (topic, group), {**known, **offsets})
+        self.record(Promises.offsets_are_offered, (topic, group), {**known, **offsets})
         store.groups.reset(group, topic, offsets)
-        self.note(Promises.offsets_are_kept, (topic, group))
+        self.record(Promises.offsets_are_kept, (topic, group))
 
     def delete_group(self, store, group):
         keys = [key for key in self.now.groups if key[1] == group]
         for key in keys:
-            self.note(Promises.offsets_are_offered, key, {})
+            self.record(Promises.offsets_are_offered, key, {})
         store.groups.delete(group)
         for key in keys:
-            self.note(Promises.offsets_are_kept, key)
-        self.note(Promises.group_is_forgotten, group)
+            self.record(Promises.offsets_are_kept, key)
+        self.record(Promises.group_is_forgotten, group)
 
     def look_at_groups(self, store):
         """After a crash, record which group offsets exist."""
         for topic, group in self.now.groups:
             there = store.groups.committed(group, topic)
-            self.note(Promises.offsets_are_offered, (topic, group), there)
-            self.note(Promises.offsets_are_kept, (topic, group))
+            self.record(Promises.offsets_are_offered, (topic, group), there)
+            self.record(Promises.offsets_are_kept, (topic, group))
         # An incomplete commit or deletion may have left a group without offsets.
         for group in {group for _, group in self.now.groups} - {*store.groups.all()}:
-            self.note(Promises.group_is_forgotten, group)
+            self.record(Promises.group_is_forgotten, group)
 
     def snapshot(self, store):
-        self.note(Promises.snapshot_is_begun)
+        self.record(Promises.snapshot_is_begun)
         store.snapshot(self.path.parent / "snapshot")
-        self.note(Promises.snapshot_is_made)
+        self.record(Promises.snapshot_is_made)
 
     def close(self, store, *, clean=True):
         store.close(clean=clean)
         del self._stores[store]
         if clean and not self._stores:
-            self.note(Promises.is_durable)
+            self.record(Promises.is_durable)
 
     def end(self):
         for store in self._stores:
@@ -171,9 +171,9 @@ class Session:
         return f"{next(self._numbers)}:".encode() + self.rng.randbytes(size // 2).hex().encode()
 
     def _appended(self, store, ends):
-        self.note(Promises.is_seen, ends)
+        self.record(Promises.is_seen, ends)
         if self._stores[store] == "sync":
-            self.note(Promises.is_durable)
+            self.record(Promises.is_durable)
 
 
 def minima_of(store):

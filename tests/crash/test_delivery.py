@@ -123,7 +123,7 @@ def scenario_sync(session):
     man = Postman(session, flush="sync")
     for number in range(6):
         man.send(1, queue_id=number % 2, size=700)
-        man.session.note(Mail.is_durable)
+        man.session.record(Mail.is_durable)
         man.pass_time(1000)
     man.close(clean=False)
 

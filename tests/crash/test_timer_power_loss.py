@@ -40,69 +40,69 @@ class Ledger:
         due = self.session.clock.now + after_ms
         at = len(self.session.recorder.ops)
         sent = self.store.append(message(body, deliver_at_ms=due))
-        self.session.note(_offered, body, due, at=at)
-        self.session.note(_sent, body)
+        self.session.record(_offered, body, due, at=at)
+        self.session.record(_sent, body)
         return sent.msg_id
 
     def cancel(self, body, msg_id):
-        self.session.note(_cancelling, body)
+        self.session.record(_cancelling, body)
         assert self.store.timers.cancel("t", msg_id)
-        self.session.note(_cancelled, body)
+        self.session.record(_cancelled, body)
 
     def wait(self, ms):
         self.session.clock.now += ms
-        self.session.note(_clock_is, self.session.clock.now)
+        self.session.record(_clock_is, self.session.clock.now)
         deliver_all(self.store)
 
     def flush(self):
         self.store.flush()
-        self.session.note(_durable)
+        self.session.record(_durable)
 
     def fill(self):
         self.session.clock.now += 1
         self.store.append_batch(batch([b"-"] * 30, 1), topic="t")
 
     def clean(self):
-        self.session.note(_may_be_cleaned, contents(self.store))
+        self.session.record(_may_be_cleaned, contents(self.store))
         self.session.clean(self.store, total_bytes=4096)
 
     def close(self):
         self.session.close(self.store)
-        self.session.note(_durable)
+        self.session.record(_durable)
 
 
-def _notes(promises):
+def _recorded(promises):
     empty = {"due": {}, "sent": set(), "durable": set(), "doubtful": set(), "gone": set()}
     return promises.__dict__.setdefault("timers", empty | {"cancelled": set(), "now": 0})
 
 
 def _offered(promises, body, due):
-    _notes(promises)["due"][body] = due
+    _recorded(promises)["due"][body] = due
 
 
 def _sent(promises, body):
-    _notes(promises)["sent"].add(body)
+    _recorded(promises)["sent"].add(body)
 
 
 def _cancelling(promises, body):
-    _notes(promises)["doubtful"].add(body)
+    _recorded(promises)["doubtful"].add(body)
 
 
 def _may_be_cleaned(promises, bodies):
-    _notes(promises)["doubtful"] |= set(bodies)
+    _recorded(promises)["doubtful"] |= set(bodies)
 
 
 def _cancelled(promises, body):
-    _notes(promises)["cancelled"].add(body)
+    _recorded(promises)["cancelled"].add(body)
 
 
 def _clock_is(promises, now):
-    _notes(promises)["now"] = now
+    _recorded(promises)["now"] = now
 
 
 def _durable(promises):
-    notes = _notes(promises)
-    notes["durable"], notes["gone"] = set(notes["sent"]), set(notes["cancelled"])
+    recorded = _recorded(promises)
+    recorded["durable"], recorded["gone"] = set(recorded["sent"]), set(recorded["cancelled"])
 
 
 def some_are_delivered(session):
@@ -179,26 +179,26 @@ def hours_pass(session):
 SCENARIOS = [some_are_delivered, some_are_cancelled, files_go, hours_pass]
 
 
-def check(path, notes):
+def check(path, recorded):
     """Recover at the time of the power loss and long after it, and check the deliveries."""
-    clock = FakeClock(max(notes["now"], 1_700_000_000_000))
-    delivered_at(path, clock, notes, lambda body: notes["due"][body] <= clock.now)
+    clock = FakeClock(max(recorded["now"], 1_700_000_000_000))
+    delivered_at(path, clock, recorded, lambda body: recorded["due"][body] <= clock.now)
     reboot(path)
     clock.now = LATER
-    found = delivered_at(path, clock, notes, lambda body: True)
-    missing = notes["durable"] - set(found) - notes["doubtful"]
+    found = delivered_at(path, clock, recorded, lambda body: True)
+    missing = recorded["durable"] - set(found) - recorded["doubtful"]
     assert not missing, f"{missing} are missing"
-    assert not set(found) & notes["gone"], "a cancelled timer was delivered"
+    assert not set(found) & recorded["gone"], "a cancelled timer was delivered"
 
 
-def delivered_at(path, clock, notes, may_come):
+def delivered_at(path, clock, recorded, may_come):
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
         while store.deliver_due():
             pass
         found = contents(store)
         assert all(map(may_come, found)), "it was delivered too early"
         assert len(found) == len(set(found)), f"delivered twice: {found}"
-        assert set(found) <= notes["due"].keys()
+        assert set(found) <= recorded["due"].keys()
     return found
 
 
@@ -219,7 +219,7 @@ def lose_power(scenario, folder, seed, share):
             base = folder / "after"
             materialise(image, base)
             try:
-                check(base / "store", _notes(copy.deepcopy(promises)))
+                check(base / "store", _recorded(copy.deepcopy(promises)))
             except BaseException as error:
                 error.add_note(f"{scenario.__name__}, {label}")
                 raise

@@ -48,7 +48,7 @@ class Work:
         with producer(self.held, group, listener) as one:
             one.send(message(body), **more)
         if self.flush == "sync":
-            self.session.note(acknowledged, body, TRUTH[kind])
+            self.session.record(acknowledged, body, TRUTH[kind])
 
     def check(self, group="pg", wait=MINUTE):
         self.session.clock.now += wait

@@ -141,7 +141,7 @@ class Refused:
         self._place = max(start, index.header(kept[-1]).end_offset if kept else 0)
         self.made = []
 
-    def goes_on(self, until):
+    def index_until(self, until):
         """Index the log before `until` into its own files."""
         for run in walk(self._log, self._place, until):
             self._put(key_items(run))

@@ -43,7 +43,7 @@ class Losses:
     policy: LossPolicy
     quiet: bool = False
     counts: Offsets = field(default_factory=Offsets)
-    said: set[str] = field(default_factory=set)
+    logged: set[str] = field(default_factory=set)
 
     def settle(self, queue: MessageQueue, gap: Gap, limits: QueueOffsets) -> int:
         """Return the offset at which the queue continues, or raise the gap's error, by policy."""
@@ -51,10 +51,10 @@ class Losses:
             raise gap.error
         policies = {TO_EARLIEST: limits.minimum, TO_LATEST: limits.maximum}
         begin = policies.get(self.policy.policy, gap.resume)
-        self.note(queue, max(0, begin - gap.unread), f"continues at {begin}", gap.error)
+        self.report(queue, max(0, begin - gap.unread), f"continues at {begin}", gap.error)
         return begin
 
-    def note(self, queue: MessageQueue, lost: int, outcome: str, error: DataLossError) -> None:
+    def report(self, queue: MessageQueue, lost: int, outcome: str, error: DataLossError) -> None:
         """Count messages of a queue as lost, and warn."""
         self.counts[queue] = self.counts.get(queue, 0) + lost
         if self.quiet:
@@ -77,8 +77,8 @@ class Losses:
 
     def warn_once(self, text: str) -> None:
         """Warn about a lasting state; the same text is logged once."""
-        if text not in self.said:
-            self.said.add(text)
+        if text not in self.logged:
+            self.logged.add(text)
             LOG.warning(text)
 
 

@@ -117,7 +117,7 @@ def what_remains(
             if losses.policy.fails:
                 raise error
             left = f"[{each.start}, {until}) of [{each.start}, {each.end}) is read"
-            losses.note(each.queue, each.end - until, left, error)
+            losses.report(each.queue, each.end - until, left, error)
         yield each if until == each.end else replace(each, end=until)
 
 

@@ -219,7 +219,7 @@ def read_locations(
                 raise
             log_to_stderr()
             outcome = f"reads the remaining {len(rest)} of the messages found"
-            Losses(loss).note(queue, gone, outcome, error)
+            Losses(loss).report(queue, gone, outcome, error)
             left = [rest, *left] if len(rest) else left
         except RecordDamagedError as error:
             ahead = now[slice(tally.entries, len(now))]
@@ -230,7 +230,7 @@ def read_locations(
                 left = [ahead[slice(0, half)], ahead[slice(half, len(ahead))], *left]
             else:
                 queue, _ = _bounds_now(source, ahead)
-                _note_damaged(Losses(loss), queue, error)
+                _report_damaged(Losses(loss), queue, error)
 
 
 def _bounds_now(source: MessageSource, locations: MessageLocations) -> tuple[MessageQueue, Bounds]:
@@ -272,20 +272,20 @@ def _continue(
             raise
         log_to_stderr()
         outcome = f"reads the rest of [{at}, {each.end}): [{begin}, {end})"
-        losses.note(each.queue, gone, outcome, _as_loss(error))
+        losses.report(each.queue, gone, outcome, _as_loss(error))
         return [replace(each, start=begin, end=end)] if begin < end else []
     except RecordDamagedError as error:
         at = each.start + tally.entries - before
         half = at + (each.end - at) // 2
         if at < half:
             return [replace(each, start=at, end=half), replace(each, start=half)]
-        _note_damaged(losses, each.queue, error)
+        _report_damaged(losses, each.queue, error)
     return []
 
 
-def _note_damaged(losses: Losses, queue: MessageQueue, error: RecordDamagedError) -> None:
+def _report_damaged(losses: Losses, queue: MessageQueue, error: RecordDamagedError) -> None:
     log_to_stderr()
-    losses.note(queue, 1, "continues after it", _as_loss(error))
+    losses.report(queue, 1, "continues after it", _as_loss(error))
 
 
 def _as_loss(

@@ -162,14 +162,14 @@ class Layout:
         return self.own / "pop.json"
 
     @cached_property
-    def sink_notes(self) -> Path:
+    def sink_markers(self) -> Path:
         """Folder of records of batches without rows."""
         return self.own / "sink"
 
     @cached_property
     def unclean_end(self) -> Path:
         """When the machine last stopped while the store was in use."""
-        return self.sink_notes / "unclean.json"
+        return self.sink_markers / "unclean.json"
 
     @cached_property
     def staging(self) -> Path:

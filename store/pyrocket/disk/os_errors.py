@@ -174,8 +174,8 @@ def obstacle(error: OSError) -> PyrocketError | None:
         return error
     if isinstance(error, PermissionError):
         return permission_denied(error)
-    if error.errno in _WRONG_KINDS and (told := error.filename2 or error.filename):
-        return wrong_kind(os.fsdecode(told))
+    if error.errno in _WRONG_KINDS and (path := error.filename2 or error.filename):
+        return wrong_kind(os.fsdecode(path))
     return None
 
 

@@ -39,7 +39,7 @@ from pyrocket.errors import SinkError, StoreFailedError, StoreUnavailableError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import build_entries
 from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch, with_crc_room
-from pyrocket.index.keys.pending_keys import MAX_NOTES
+from pyrocket.index.keys.pending_keys import MAX_PENDING_KEYS
 from pyrocket.log.commit_log import CommitLog, Placement
 from pyrocket.log.flusher import failed_before, fsync_failed
 from pyrocket.log.record_walk import walk_all
@@ -104,7 +104,7 @@ class Appender:
         """With `property_crc`, records get a checksum of the whole record."""
         self._log, self._dispatcher, self._state = store.log, store.dispatcher, store.page
         self._clock, self.property_crc = clock, property_crc
-        self.max_notes = MAX_NOTES
+        self.max_pending = MAX_PENDING_KEYS
 
     def append(
         self,
@@ -145,10 +145,10 @@ class Appender:
             plan = map(self._placer(start).place, chain(first, chunks))
             self._write_head_last(plan, end, store_time, whole=True)
         self._publish(end, store_time, 1, None)
-        known = _Collected(self.max_notes)
+        known = _Collected(self.max_pending)
         plan = map(self._placer(start).place, chain(first, chunks))
         try:
-            self._reveal(map(known.note, plan), store_time)
+            self._reveal(map(known.add, plan), store_time)
         except SinkError:  # A chunk cannot be read again: dispatch it from the log.
             self._dispatch_from_log()
             return Streamed(start, end, None)
@@ -227,7 +227,7 @@ class Appender:
         for placed in plan:
             batch, offsets = placed.chunk.load(), placed.placement.offsets
             batch.place(offsets, placed.queue_offsets, store_time)
-            self._note_due(batch, store_time)
+            self._record_due(batch, store_time)
             if not head:
                 offset, head = int(offsets[0]), batch.withhold_head()
             self._log.write(placed.placement, batch.data, batch.bounds)
@@ -237,7 +237,7 @@ class Appender:
         if whole:
             self._sync(offset, offset + len(head))
 
-    def _note_due(self, batch: EncodedBatch, store_time: int) -> None:
+    def _record_due(self, batch: EncodedBatch, store_time: int) -> None:
         """Lower the next due time before the records exist: a service may check too early."""
         due = batch.earliest_due(store_time)
         if due is not None:
@@ -287,17 +287,17 @@ class Appender:
 
 
 class _Collected:
-    """Collects the appended chunks while they have at most `max_notes` keys."""
+    """Collects the appended chunks while they have at most `max_pending` keys."""
 
-    def __init__(self, max_notes: int) -> None:
+    def __init__(self, max_pending: int) -> None:
         self.appended: list[Appended] | None = []
-        self._keys, self._max_notes = 0, max_notes
+        self._keys, self._max_pending = 0, max_pending
 
-    def note(self, placed: Placed) -> Placed:
+    def add(self, placed: Placed) -> Placed:
         """Collect a chunk and return it unchanged."""
         keys = placed.chunk.keys
-        self._keys += self._max_notes + 1 if keys is None else len(keys)
-        if self._keys > self._max_notes:
+        self._keys += self._max_pending + 1 if keys is None else len(keys)
+        if self._keys > self._max_pending:
             self.appended = None
         elif self.appended is not None:
             self.appended.append(_appended(placed))

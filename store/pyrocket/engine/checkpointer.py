@@ -16,7 +16,7 @@ from contextlib import suppress
 from pyrocket.clock import Clock
 from pyrocket.disk.io import SyncError, replace_file
 from pyrocket.disk.shared_state import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED
-from pyrocket.engine.recovery import StoreParts, note_progress
+from pyrocket.engine.recovery import StoreParts, save_progress
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
@@ -83,7 +83,7 @@ class Checkpointer:
             # A damaged file is deleted by the next writer that opens the store.
             with suppress(StoreDamagedError):
                 index = self._store.keys.sync_full(index)
-        note_progress(self._store, end, cursors, changed)
+        save_progress(self._store, end, cursors, changed)
         content = encode_checkpoint(Checkpoint(stored, stored, index))
         for path in (self._layout.own_checkpoint, self._layout.checkpoint):
             replace_file(path, content, self._layout.scratch)

@@ -194,7 +194,7 @@ class Cleaner:
             # The last messages of a queue must survive a power loss: otherwise its offsets would be
             # assigned again.
             self._flush()
-            self._note_ends(removals[-1].file.start + self._log.file_bytes)
+            self._save_ends(removals[-1].file.start + self._log.file_bytes)
         for removal in removals:
             self._log.run.remove(removal.file.start)
             self._structure_changed()
@@ -239,7 +239,7 @@ class Cleaner:
         self._next_look_ms = now + INTERVAL_MS
         return True
 
-    def _note_ends(self, log_start: int) -> None:
+    def _save_ends(self, log_start: int) -> None:
         """Save the ends of the queues that lose their last message."""
         ends: dict[str, dict[int, int]] = {}
         for topic, queue_id in self._queues.on_disk():
@@ -248,7 +248,7 @@ class Cleaner:
             last = queue.entries(max(end - 1, 0), end)
             if len(last) and last["physical_offset"][0] < log_start:
                 ends.setdefault(topic, {})[queue_id] = end
-        self._topics.note_all_ends(ends)
+        self._topics.save_all_ends(ends)
 
 
 def preview(

@@ -55,7 +55,7 @@ class Destination:
 
 
 @dataclass(frozen=True)
-class Parcel:
+class RoutedRows:
     """The rows of a batch that are stored in one topic; `rows` are their numbers, None means all.
 
     `columns` include the properties of `Destination`; `delays` and `dues` are its times.
@@ -68,10 +68,10 @@ class Parcel:
     delays: Ints | None = None
     dues: Ints | None = None
 
-    def take(self, order: pa.Array) -> "Parcel":
+    def take(self, order: pa.Array) -> "RoutedRows":
         """Return the rows in another order."""
         at = order.to_numpy()
-        return Parcel(
+        return RoutedRows(
             self.topic,
             at if self.rows is None else self.rows[at],
             self.columns.take(order),
@@ -107,11 +107,11 @@ class DelayRouter:
 
     def split(
         self, columns: SendColumns, topic: str, queue_ids: QueueIds, now: int
-    ) -> Iterator[Parcel]:
+    ) -> Iterator[RoutedRows]:
         """Yield the rows by the topic that stores them. Raises MessageError with the row."""
         due_at, level = _due_at(columns, now), columns.delay_level
         if due_at is None and level is None:
-            yield Parcel(topic, None, columns, queue_ids)
+            yield RoutedRows(topic, None, columns, queue_ids)
             return
         levels = np.minimum(_filled(level, len(columns)), len(self._levels))
         dues = _filled(due_at, len(columns))
@@ -128,12 +128,12 @@ class DelayRouter:
         if len(timed):
             yield _wait_timer(_pick(topic, timed, columns, queue_ids), dues[timed])
 
-    def _wait_levels(self, parcel: Parcel, levels: Ints) -> Parcel:
-        own = (_property(DELAY, pa.array(levels)), *_home(parcel))
+    def _wait_levels(self, routed: RoutedRows, levels: Ints) -> RoutedRows:
+        own = (_property(DELAY, pa.array(levels)), *_home(routed))
         return replace(
-            parcel,
+            routed,
             topic=SCHEDULE_TOPIC,
-            columns=_with_properties(parcel.columns, *own),
+            columns=_with_properties(routed.columns, *own),
             queue_ids=(levels - 1).astype(np.int32),
             delays=np.array(self._levels, np.int64)[levels - 1],
         )
@@ -173,27 +173,27 @@ def _filled(numbers: pa.Int64Array | None, count: int) -> Ints:
     return np.zeros(count, np.int64) if numbers is None else pc.fill_null(numbers, 0).to_numpy()
 
 
-def _pick(topic: str, rows: Ints, columns: SendColumns, queue_ids: QueueIds) -> Parcel:
+def _pick(topic: str, rows: Ints, columns: SendColumns, queue_ids: QueueIds) -> RoutedRows:
     if len(rows) == len(columns):
-        return Parcel(topic, None, columns, queue_ids)
-    return Parcel(topic, rows, columns.take(pa.array(rows)), queue_ids[rows])
+        return RoutedRows(topic, None, columns, queue_ids)
+    return RoutedRows(topic, rows, columns.take(pa.array(rows)), queue_ids[rows])
 
 
-def _wait_timer(parcel: Parcel, dues: Ints) -> Parcel:
-    own = (_property(TIMER_OUT_MS, pa.array(dues)), *_home(parcel))
+def _wait_timer(routed: RoutedRows, dues: Ints) -> RoutedRows:
+    own = (_property(TIMER_OUT_MS, pa.array(dues)), *_home(routed))
     return replace(
-        parcel,
+        routed,
         topic=TIMER_TOPIC,
-        columns=_with_properties(parcel.columns, *own),
+        columns=_with_properties(routed.columns, *own),
         queue_ids=np.zeros(len(dues), np.int32),
         dues=dues,
     )
 
 
-def _home(parcel: Parcel) -> tuple[pa.StringArray | pa.StringScalar, ...]:
+def _home(routed: RoutedRows) -> tuple[pa.StringArray | pa.StringScalar, ...]:
     """Return the properties with the topic and queue to deliver each row to."""
-    topic = pa.scalar(f"{REAL_TOPIC}\x01{parcel.topic}\x02")
-    return topic, _property(REAL_QID, pa.array(parcel.queue_ids))
+    topic = pa.scalar(f"{REAL_TOPIC}\x01{routed.topic}\x02")
+    return topic, _property(REAL_QID, pa.array(routed.queue_ids))
 
 
 def _property(name: str, numbers: pa.Array) -> pa.StringArray:

@@ -26,7 +26,7 @@ from pyrocket.config import (
     MAX_PROPERTIES_BYTES,
     StoreConfig,
 )
-from pyrocket.engine.delayed_routing import DelayRouter, Destination, Parcel, QueueIds
+from pyrocket.engine.delayed_routing import DelayRouter, Destination, QueueIds, RoutedRows
 from pyrocket.errors import MessageError, TopicNameError, TopicNotFoundError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
 from pyrocket.formats.hashes import queue_for_key, queues_for_keys
@@ -153,22 +153,24 @@ class MessageEncoder:
         """Yield the rows as records for one topic, and for the system topics."""
         queue_ids = route(columns, route_to.topic, route_to.queues, first_queue)
         now = self._clock()
-        for parcel in self.delays.split(columns, route_to.topic, queue_ids, now):
-            order = order_by_queue(parcel.queue_ids)
-            ordered = parcel if order is None else parcel.take(order)
-            yield from self._encode_parcel(ordered, now, max_bytes)
+        for routed in self.delays.split(columns, route_to.topic, queue_ids, now):
+            order = order_by_queue(routed.queue_ids)
+            ordered = routed if order is None else routed.take(order)
+            yield from self._encode_routed(ordered, now, max_bytes)
 
-    def _encode_parcel(self, parcel: Parcel, now: int, max_bytes: int) -> Iterator[EncodedBatch]:
-        ids = self._ids.column(len(parcel.columns))
-        to = parcel.topic, parcel.queue_ids, ids, now
-        delays, dues = parcel.delays, parcel.dues
+    def _encode_routed(
+        self, routed: RoutedRows, now: int, max_bytes: int
+    ) -> Iterator[EncodedBatch]:
+        ids = self._ids.column(len(routed.columns))
+        to = routed.topic, routed.queue_ids, ids, now
+        delays, dues = routed.delays, routed.dues
         try:
             yield from map(
                 self._with_room,
-                encode_batch(parcel.columns, *to, delays=delays, dues=dues, max_bytes=max_bytes),
+                encode_batch(routed.columns, *to, delays=delays, dues=dues, max_bytes=max_bytes),
             )
         except MessageError as error:
-            raise _name_row(error, None if parcel.rows is None else pa.array(parcel.rows)) from None
+            raise _name_row(error, None if routed.rows is None else pa.array(routed.rows)) from None
 
     def encode_message(
         self, message: Message, route_to: TopicRoute, origin: Origin | None = None

@@ -271,7 +271,7 @@ class Reader:
         maximum = queue.max_offset(bound)
         if maximum == 0:
             maximum = self.topics.ended_at(topic, queue_id)
-        self._shortfall.look_at((topic, queue_id), maximum, bound, self.interrupted_end)
+        self._shortfall.check((topic, queue_id), maximum, bound, self.interrupted_end)
         known, minimum = self._minima.get((topic, queue_id), ((), 0))
         # Without a valid shared state, the deletion of files cannot be detected.
         if known != place or bound == WHOLE_LOG or minimum >= maximum:

@@ -143,7 +143,7 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
     Raises StoreDamagedError, StoreFailedError, StoreUnavailableError.
     """
     layout, log, queues, page = store.layout, store.log, store.queues, store.page
-    noted, checkpoint = QueueEnds(layout).read(), read_checkpoint(layout)
+    saved, checkpoint = QueueEnds(layout).read(), read_checkpoint(layout)
     clean = not layout.abort.exists() and not page[FAILED]
     try:
         evidence = Evidence(
@@ -151,7 +151,7 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
             checkpoint=checkpoint,
             durable_end=QueueEnds(layout).durable_end(),
             topics=store.topics.all(),
-            ranges=noted.ranges(log.first_offset()) if noted else {},
+            ranges=saved.ranges(log.first_offset()) if saved else {},
         )
         recovered = recover(
             *(log, store.dispatcher, page, evidence),
@@ -164,7 +164,7 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
         restore_cursors(layout, page, queues)
         for hook in store.hooks.after_recovery:
             hook(Recovered(log, queues, page, clean))
-        QueueEnds(layout).note(queues, store.topics.ended_at, log.until(page[PUBLISHED]))
+        QueueEnds(layout).save(queues, store.topics.ended_at, log.until(page[PUBLISHED]))
     except BaseException:
         # Readers must not wait for a recovery that has ended.
         if page.is_recovering():
@@ -182,7 +182,7 @@ def _begin(layout: Layout, page: SharedState) -> None:
     io.clear_directory(layout.scratch)
 
 
-def note_progress(
+def save_progress(
     store: StoreParts,
     end: int,
     cursors: Mapping[int, int],
@@ -194,7 +194,7 @@ def note_progress(
     """
     save_cursors(store.layout, cursors, store.hooks.before_cursor_save)
     ends, log = QueueEnds(store.layout), store.log.until(end)
-    ends.note_changed(store.queues, store.topics.ended_at, log, changed)
+    ends.save_changed(store.queues, store.topics.ended_at, log, changed)
 
 
 def queues_agree(store: StoreParts) -> bool:
@@ -210,12 +210,12 @@ def queues_agree(store: StoreParts) -> bool:
     if page[RESERVED] == page[PUBLISHED] and log.continues_at(page[PUBLISHED]):
         return False  # The state is older than the log: it was restored from a copy.
     ends, end = QueueEnds(store.layout), page[DISPATCHED]
-    noted = ends.read()
-    if noted is None:
+    saved = ends.read()
+    if saved is None:
         if page[RESTED] == end:
             return False
-        noted = SavedEnds(log.first_offset())
-    if 0 < end - noted.log_end <= _LOOKED_THROUGH:
-        noted = noted.and_later(expected_ends(log, noted.log_end, end))
+        saved = SavedEnds(log.first_offset())
+    if 0 < end - saved.log_end <= _LOOKED_THROUGH:
+        saved = saved.and_later(expected_ends(log, saved.log_end, end))
     until = log.until(end)
-    return ends.are_reached(noted, store.topics.ended_at, store.queues.file_bytes, until)
+    return ends.are_reached(saved, store.topics.ended_at, store.queues.file_bytes, until)

@@ -138,7 +138,7 @@ class TopicAdmin:
             }
             # In this order, a crash leaves a topic that can be deleted again. The messages of a
             # deleted topic never reappear.
-            self._topics.note_ends(name, ends)
+            self._topics.save_ends(name, ends)
             drop_topic_offsets(self._layout, name)
             self._engine.writer.structure_changed()
             self._remove_queues(name)

@@ -210,7 +210,7 @@ class Writer:
         self._mark_in_use()
         start = self.page[PUBLISHED]
         appended = self._appender.append(batches, whole=whole, moves=moves)
-        self._keys.note(start, appended)
+        self._keys.add_pending(start, appended)
         self.page[APPEND_NS] = self._write_lock.elapsed_ns // max(len(appended), 1)
         return appended
 
@@ -227,7 +227,7 @@ class Writer:
         if streamed.appended is None:
             self._keys.defer(streamed.end - streamed.start)
         else:
-            self._keys.note(streamed.start, streamed.appended)
+            self._keys.add_pending(streamed.start, streamed.appended)
         return streamed
 
     def move(self, moves: Mapping[int, int]) -> None:

@@ -19,12 +19,12 @@ import numpy.typing as npt
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checksum import crc32
 
-HEADER_BYTES, NOTE_BYTES = 32, 24
+HEADER_BYTES, PENDING_KEY_BYTES = 32, 24
 
 _BOUNDS, _HEADER = struct.Struct("<3q"), struct.Struct("<4q")
 
 
-class NotesHeader(NamedTuple):
+class PendingHeader(NamedTuple):
     """The range of the log whose keys are pending, and the number of these keys."""
 
     start: int
@@ -37,28 +37,28 @@ class NotesHeader(NamedTuple):
         return bounds + crc32(bounds).to_bytes(8, "little")
 
     @staticmethod
-    def decode(data: bytes) -> "NotesHeader | None":
+    def decode(data: bytes) -> "PendingHeader | None":
         """Return the header; None if it is missing or torn."""
         if len(data) != HEADER_BYTES:
             return None
         start, end, total, check = _HEADER.unpack(data)
         if check != crc32(data[:24]) or not 0 <= start <= end or total < 0:
             return None
-        return NotesHeader(start, end, total)
+        return PendingHeader(start, end, total)
 
 
-def note_position(number: int) -> int:
+def pending_key_position(number: int) -> int:
     """Return the position in the file of entry `number`, counted from 0."""
-    return HEADER_BYTES + NOTE_BYTES * number
+    return HEADER_BYTES + PENDING_KEY_BYTES * number
 
 
-def encode_notes(offsets: Ints, time_ms: int, hashes: Ints) -> bytes:
+def encode_pending_keys(offsets: Ints, time_ms: int, hashes: Ints) -> bytes:
     """Encode entries for keys of messages with the same store time."""
-    notes = np.empty((len(hashes), 3), "<i8")
-    notes[:, 0], notes[:, 1], notes[:, 2] = offsets, time_ms, hashes
-    return notes.tobytes()
+    entries = np.empty((len(hashes), 3), "<i8")
+    entries[:, 0], entries[:, 1], entries[:, 2] = offsets, time_ms, hashes
+    return entries.tobytes()
 
 
-def decode_notes(data: bytes) -> npt.NDArray[np.int64]:
+def decode_pending_keys(data: bytes) -> npt.NDArray[np.int64]:
     """Return an array with one row per entry: log offset, store time, keyHash."""
     return np.frombuffer(data, "<i8").astype(np.int64, copy=False).reshape(-1, 3)

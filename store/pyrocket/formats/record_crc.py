@@ -110,12 +110,12 @@ def _whole_hold(run: RecordFields) -> Bools:
     tails = gather(run.data, ends - CRC_BYTES, f"V{CRC_BYTES}")
     found = tails.view(np.uint8).reshape(-1, CRC_BYTES)
     named = begin_with(tails, _NAME[:-1])
-    told = named | _are_shaped(found)
+    checked = named | _are_shaped(found)
     holds = np.ones(len(run), bool)
-    if not told.any():
+    if not checked.any():
         return holds
     named &= run.has_store_host(OUR_HOST)
-    rows = np.flatnonzero(told & run.has_store_host(OUR_HOST))
+    rows = np.flatnonzero(checked & run.has_store_host(OUR_HOST))
     right = crc_tails(_crcs(run.buffer, run.starts[rows], ends[rows] - CRC_BYTES))
     same = found[rows] == right
     holds[rows] = np.where(named[rows], same.all(1), ~same[:, len(_NAME) :].all(1))

@@ -40,7 +40,7 @@ from pyrocket.metadata.delay_levels import learn_delay_levels
 from pyrocket.metadata.store_sizes import (
     GIVE_INDEX_SIZES,
     check_all_lengths,
-    check_noted_sizes,
+    check_saved_sizes,
     index_sizes,
     sizes_of_files,
 )
@@ -164,7 +164,7 @@ def load_identity(layout: Layout, config: StoreConfig) -> Identity:
             " broker_name and delay_levels have to be given again if they are not the defaults.",
         ) from error
     _check_delay_levels(layout, config, identity.config)
-    check_noted_sizes(layout, identity.config)
+    check_saved_sizes(layout, identity.config)
     return identity
 
 

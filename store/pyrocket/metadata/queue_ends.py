@@ -101,24 +101,24 @@ class QueueEnds:
 
         It is unknown after a broker has used the store: the broker may have truncated the log.
         """
-        noted, lock = self.read(), lock_identity(self._lock)
-        return noted.log_end if noted and lock and noted.lock_ns == lock[0] else 0
+        saved, lock = self.read(), lock_identity(self._lock)
+        return saved.log_end if saved and lock and saved.lock_ns == lock[0] else 0
 
     def is_valid(self) -> bool:
         """Whether the file is missing, or has valid content."""
-        noted = self.read()
-        if noted is None:
+        saved = self.read()
+        if saved is None:
             return not self._path.exists()
-        return len(noted.least()) == len(noted.queues)
+        return len(saved.least()) == len(saved.queues)
 
-    def note(self, queues: QueueTable, ended_at: EndedAt, log: range) -> None:
+    def save(self, queues: QueueTable, ended_at: EndedAt, log: range) -> None:
         """Save the ends of all queues, durably. `log` is the range of the log, all of it durable.
 
         The caller must hold the store lock exclusively, or the flush lock.
         """
         self._write(dict(self._current(queues, queues.on_disk(), ended_at, log)), log)
 
-    def note_changed(
+    def save_changed(
         self,
         queues: QueueTable,
         ended_at: EndedAt,
@@ -132,23 +132,23 @@ class QueueEnds:
         its saved values are preserved, so that the next writer detects the loss.
         """
         before = self.read() or SavedEnds(0)
-        noted = dict(before.queues)
+        saved = dict(before.queues)
         cleaned = before.log_start != log.start
         keys = queues.on_disk() if cleaned or changed is None else changed
         for name, entry in self._current(queues, keys, ended_at, log):
-            old = noted.get(name, ())
+            old = saved.get(name, ())
             if entry[0] < _end_of(old):
                 continue
             lacks_first = not cleaned and _start_of(entry) > _start_of(old) >= 0
             if lacks_first and not _is_deleted(name, old, ended_at):
                 entry = *entry[:2], old[2]
-            noted[name] = entry
+            saved[name] = entry
         if keys is not changed:
             there = {f"{topic}/{queue_id}" for topic, queue_id in keys}
-            for name in [name for name in noted if name not in there]:
-                if _is_deleted(name, noted[name], ended_at):
-                    del noted[name]
-        self._write(noted, log)
+            for name in [name for name in saved if name not in there]:
+                if _is_deleted(name, saved[name], ended_at):
+                    del saved[name]
+        self._write(saved, log)
 
     def _current(
         self, queues: QueueTable, keys: Collection[tuple[str, int]], ended_at: EndedAt, log: range
@@ -162,14 +162,14 @@ class QueueEnds:
                 starts = queues.get(topic, queue_id).run.starts()
                 yield name, (end, _changed(file), *starts[:1])
 
-    def _write(self, noted: Mapping[str, Any], log: range) -> None:
+    def _write(self, saved: Mapping[str, Any], log: range) -> None:
         lock = lock_identity(self._lock)
-        content = {"logStart": log.start, "logEnd": log.stop, "queues": noted}
+        content = {"logStart": log.start, "logEnd": log.stop, "queues": saved}
         if lock is not None:
             content["lock"] = lock[0]
         replace_file(self._path, encode_own(self._path, content), self._scratch)
 
-    def are_reached(self, noted: SavedEnds, ended_at: EndedAt, file_bytes: int, log: range) -> bool:
+    def are_reached(self, saved: SavedEnds, ended_at: EndedAt, file_bytes: int, log: range) -> bool:
         """Whether every queue reaches its saved end; False if the saved values are invalid.
 
         `log` is the range of the log. If the log still ends at the saved end, each queue must have
@@ -177,10 +177,10 @@ class QueueEnds:
         must be unchanged. This takes one listing and one stat per queue. Otherwise the last entry
         of each queue is read. A queue deleted since has no files and continues at its end.
         """
-        at_rest, is_cleaned = log.stop == noted.log_end, log.start > noted.log_start
+        at_rest, is_cleaned = log.stop == saved.log_end, log.start > saved.log_start
         try:
             with _folder(self._root) as folder:
-                for name, (end, changed, *first) in noted.queues.items():
+                for name, (end, changed, *first) in saved.queues.items():
                     file = _last_file(name, end, file_bytes)
                     if folder is not None and (
                         _is_unchanged(folder, file, changed)
@@ -207,7 +207,7 @@ class Shortfall:
         self._warned = set[tuple[str, int]]()
 
     @cached_property
-    def _noted(self) -> SavedEnds:
+    def _saved(self) -> SavedEnds:
         """The saved ends. The file is optional, so it is ignored without permission to read it."""
         try:
             return self._ends.read() or _NOTHING
@@ -216,9 +216,9 @@ class Shortfall:
 
     @cached_property
     def _least(self) -> dict[tuple[str, int], int]:
-        return self._noted.least()
+        return self._saved.least()
 
-    def look_at(
+    def check(
         self, queue: tuple[str, int], end: int, bound: int, interrupted: Callable[[], int]
     ) -> None:
         """Warn if the queue ends at `end`, but its saved end is later.
@@ -232,10 +232,10 @@ class Shortfall:
         if queue not in self._warned:
             # The log may have been truncated since, or extended beyond what this reader has seen.
             # Another thread may be here at the same time.
-            for read_before in ("_noted", "_least"):
+            for read_before in ("_saved", "_least"):
                 self.__dict__.pop(read_before, None)
         least = self._least.get(queue, 0)
-        if end >= least or self._noted.log_end > bound:
+        if end >= least or self._saved.log_end > bound:
             return
         if interrupted():
             raise StoreUnavailableError(

@@ -84,7 +84,7 @@ def index_sizes(layout: Layout, config: StoreConfig) -> dict[str, int] | None:
     return {"index_slots": guess.slots, "index_items": guess.items} if guess else None
 
 
-def check_noted_sizes(layout: Layout, config: StoreConfig) -> None:
+def check_saved_sizes(layout: Layout, config: StoreConfig) -> None:
     """Raise StoreDamagedError (STORE_SIZES) if all files contradict a size in `store.json`.
 
     Stops at the first file that has the saved size.
@@ -97,9 +97,9 @@ def check_noted_sizes(layout: Layout, config: StoreConfig) -> None:
         _raise_wrong_size(layout, "queueFileEntries", config.queue_file_entries, entries, other)
 
 
-def _raise_wrong_size(layout: Layout, key: str, noted: int, right: int, size: int) -> NoReturn:
+def _raise_wrong_size(layout: Layout, key: str, saved: int, right: int, size: int) -> NoReturn:
     raise StoreDamagedError(
-        f"{layout.identity} has {noted} for {key}, but all files have {size} bytes.",
+        f"{layout.identity} has {saved} for {key}, but all files have {size} bytes.",
         remedy=f"If the files are unchanged, write {right} there; otherwise restore them from a"
         " backup. Nothing has been changed.",
         code="STORE_SIZES",

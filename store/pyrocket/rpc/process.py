@@ -98,11 +98,11 @@ async def _serve(
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    server, note = Server(broker, gate, settings), BrokerFile(Layout(broker.path))
+    server, broker_file = Server(broker, gate, settings), BrokerFile(Layout(broker.path))
     listens = [_listen(server, address, certificate) for address in settings.listen]
     with _monitoring(broker, server, watch, settings.metrics) as metrics:
         await server.start()
-        note.write(RunningBroker(os.getpid(), listens, metrics))
+        broker_file.write(RunningBroker(os.getpid(), listens, metrics))
         try:
             _log.info("serving %s at %s", broker.path, ", ".join(listens))
             if not settings.users:
@@ -111,7 +111,7 @@ async def _serve(
             _log.info("stopping: running calls have %g s to complete", settings.drain)
         finally:
             await server.stop(settings.drain)
-            note.delete()
+            broker_file.delete()
 
 
 @contextmanager

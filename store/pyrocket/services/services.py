@@ -28,7 +28,7 @@ from pyrocket.services.transactions.transactions import Transactions
 def recovery_hooks(layout: Layout, clock: Clock) -> RecoveryHooks:
     """Return the recovery steps of the services; every writer of a store needs them."""
     return RecoveryHooks(
-        after_unclean_end=[EmptyBatches(layout, clock).note_unclean_end],
+        after_unclean_end=[EmptyBatches(layout, clock).record_unclean_end],
         after_recovery=[partial(recover_timers, layout), skip_delivered],
         before_cursor_save=[lambda: TimerIndex(layout.timers).sync()],
     )

@@ -251,12 +251,12 @@ def sink(path, **options):
 def test_dropped_rows_are_counted_in_the_task_and_in_the_publication(tmp_path):
     writer = StagedWriter(sink(tmp_path / "s", nullBody="drop"))
     rows = [(b"a", b"1", None), (b"b", None, None), (b"c", b"3", None), (b"d", None, None)]
-    told = writer.write(iter([kafka_batch(rows), kafka_batch(rows[1:2]), kafka_batch(rows)]))
-    assert (told.staged.rows, told.staged.left_out) == (4, 5)
+    message = writer.write(iter([kafka_batch(rows), kafka_batch(rows[1:2]), kafka_batch(rows)]))
+    assert (message.staged.rows, message.staged.left_out) == (4, 5)
     nothing = writer.write(iter([kafka_batch(rows[1:2])]))
     assert (nothing.staged.rows, nothing.staged.left_out) == (0, 1)
     with Store.open(tmp_path / "s") as store:
-        published = store.sink.publish_anonymous([told.staged, nothing.staged])
+        published = store.sink.publish_anonymous([message.staged, nothing.staged])
         assert (published.rows, published.left_out) == (4, 6)
         published = store.sink.publish_anonymous([nothing.staged])
         assert (published.rows, published.left_out) == (0, 1)

@@ -154,9 +154,9 @@ def test_a_write_outside_of_a_task_has_no_identity(monkeypatch):
         batch_of_task("t")
 
 
-@pytest.mark.parametrize("told", [[], [3], [4, 3]])
-def test_tasks_of_another_micro_batch_are_not_published(told):
-    batches = [SinkBatch(identity="q", target="t", batch=number, run="r") for number in told]
+@pytest.mark.parametrize("numbers", [[], [3], [4, 3]])
+def test_tasks_of_another_micro_batch_are_not_published(numbers):
+    batches = [SinkBatch(identity="q", target="t", batch=number, run="r") for number in numbers]
     with pytest.raises(SinkError, match=r"SINK_NO_IDENTITY.*commits micro-batch 4"):
         agreed(batches, 4)
 
@@ -234,9 +234,9 @@ def test_the_first_micro_batch_creates_a_store_if_the_checkpoint_is_unknown(
 ):
     in_task(batch=0)
     request = request_to(delivery=delivery)
-    told = [stream_writer(request, SCHEMA, False).write(rows(*bodies) if bodies else iter([]))]
+    messages = [stream_writer(request, SCHEMA, False).write(rows(*bodies) if bodies else iter([]))]
     in_task(batch=None)
-    stream_writer(request, SCHEMA, False).commit(through_spark(told), 0)
+    stream_writer(request, SCHEMA, False).commit(through_spark(messages), 0)
     assert box.bodies() == [body.encode() for body in bodies]
 
 
@@ -263,11 +263,11 @@ def test_a_store_deleted_while_a_query_runs_is_reported(box, request_to, in_task
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
     box.create()
     writer = stream_writer(request_to(), SCHEMA, overwrite=False)
-    told = writer.write(rows("a"))
+    message = writer.write(rows("a"))
     Path(box.path).rename(tmp_path / "elsewhere")
     if there == "another store":
         box.create()
-    for step in (lambda: writer.write(rows("a")), lambda: writer.commit([told], 0)):
+    for step in (lambda: writer.write(rows("a")), lambda: writer.commit([message], 0)):
         with pytest.raises(SinkError, match="SINK_STORE_CHANGED"):
             step()
 

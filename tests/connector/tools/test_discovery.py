@@ -52,9 +52,9 @@ def test_a_pyspark_without_python_sources_is_reported_when_the_format_is_used():
         except Exception as error:
             print(error)
     """
-    said = run(code)
-    assert said.startswith("[UNSUPPORTED_PYSPARK] pyrocket needs pyspark 4.2 or newer")
-    assert len(said.splitlines()) == 1
+    output = run(code)
+    assert output.startswith("[UNSUPPORTED_PYSPARK] pyrocket needs pyspark 4.2 or newer")
+    assert len(output.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,11 @@ def test_configure_warns_about_a_driver_program_that_is_not_python(machine, monk
 
 
 def test_configure_after_the_start_of_spark_fails_with_the_remedy(started):
-    with pytest.raises(UnsupportedError, match=r"SESSION_STARTED.*spark\.pyspark\.python") as told:
+    with pytest.raises(
+        UnsupportedError, match=r"SESSION_STARTED.*spark\.pyspark\.python"
+    ) as caught:
         configure()
-    assert f"PYSPARK_PYTHON={sys.executable}" in told.value.remedy
+    assert f"PYSPARK_PYTHON={sys.executable}" in caught.value.remedy
     assert "PYSPARK_PYTHON" not in os.environ
 
 
@@ -83,9 +85,9 @@ def test_configure_after_the_start_succeeds_if_python3_on_path_is_this_one(start
 def test_configure_without_any_java_fails_with_the_remedy(machine, monkeypatch):
     monkeypatch.setenv("PATH", str(machine / "bin"))
     monkeypatch.setattr(importlib_util(), "find_spec", lambda name: None)
-    with pytest.raises(UnsupportedError, match="JAVA_NOT_FOUND") as told:
+    with pytest.raises(UnsupportedError, match="JAVA_NOT_FOUND") as caught:
         configure()
-    assert "JAVA_HOME" in told.value.remedy
+    assert "JAVA_HOME" in caught.value.remedy
     assert "PYSPARK_PYTHON" not in os.environ
 
 

@@ -190,8 +190,8 @@ def test_lag_is_logged_at_most_once_per_interval(box, progress, caplog):
             caplog.clear()
             listener.report(asked)
             listener.report(asked)
-            told = ["query flights is behind in t by 1 messages"] * lines
-            assert [record.message for record in caplog.records] == told
+            expected = ["query flights is behind in t by 1 messages"] * lines
+            assert [record.message for record in caplog.records] == expected
 
 
 def test_without_the_store_lag_is_in_messages_only(box, progress, tmp_path, caplog):

@@ -90,12 +90,12 @@ def test_a_reader_does_not_deliver_while_a_broker_is_running(patient, reading, p
 
 def test_reader_does_not_wait_for_write_lock_and_retries(reading, path):
     inner(reading).services.reader_delivery.interval_seconds = 0
-    somebody = FileLock(Layout(path).mutex)
-    assert somebody.try_lock()
+    other = FileLock(Layout(path).mutex)
+    assert other.try_lock()
     began = time.monotonic()
     assert not reading.deliver_due()
     assert time.monotonic() - began < 10
-    somebody.close()
+    other.close()
     assert reading.deliver_due()
 
 

@@ -223,7 +223,7 @@ def test_readers_do_not_wait_for_a_recovery_that_failed(root, monkeypatch):
     def no_space(*arguments, **named):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("pyrocket.engine.recovery.QueueEnds.note", no_space)
+    monkeypatch.setattr("pyrocket.engine.recovery.QueueEnds.save", no_space)
     reboot(root)
     with pytest.raises(StoreUnavailableError, match="No space left"):
         Store.open(root)

@@ -127,11 +127,11 @@ def test_the_state_is_durable_before_it_is_marked_clean(tmp_path, monkeypatch):
     store = filled(path)
     rest = SharedState.mark_clean
 
-    def note(page):
+    def record(page):
         done.append(Layout(path).abort.exists())
         rest(page)
 
-    monkeypatch.setattr(SharedState, "mark_clean", note)
+    monkeypatch.setattr(SharedState, "mark_clean", record)
     store.close()
     assert done == [True]
     assert not Layout(path).abort.exists()
@@ -230,9 +230,9 @@ def test_messages_appended_after_a_reader_mapped_the_state_are_not_missed(tmp_pa
         before, seen = store.max_offset("t", 0), store.position().dispatched
         store.append_batch(batch(numbered(30), 0), topic="t")
     shortfall = Shortfall(Layout(path))
-    shortfall.look_at(("t", 0), before, seen, int)
+    shortfall.check(("t", 0), before, seen, int)
     assert warnings(caplog) == []
-    shortfall.look_at(("t", 0), before, WHOLE_LOG, int)
+    shortfall.check(("t", 0), before, WHOLE_LOG, int)
     assert len(warnings(caplog)) == 1
 
 
@@ -250,7 +250,7 @@ def test_a_log_that_was_truncated_later_is_accepted(tmp_path, caplog):
     path = tmp_path / "store"
     filled(path).close()
     shortfall = Shortfall(Layout(path))
-    shortfall.look_at(("t", 0), 40, WHOLE_LOG, int)
+    shortfall.check(("t", 0), 40, WHOLE_LOG, int)
     (path / "pyrocket/ends.json").unlink()
-    shortfall.look_at(("t", 0), 30, WHOLE_LOG, int)
+    shortfall.check(("t", 0), 30, WHOLE_LOG, int)
     assert warnings(caplog) == []

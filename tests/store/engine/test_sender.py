@@ -247,12 +247,12 @@ def test_sync_appends_are_durable_and_manual_ones_are_not_flushed(open_store, mo
     synced = []
     real = io.sync
 
-    def note(descriptor):
+    def record(descriptor):
         if "commitlog" in os.readlink(f"/proc/self/fd/{descriptor}"):
             synced.append(1)
         real(descriptor)
 
-    monkeypatch.setattr(io, "sync", note)
+    monkeypatch.setattr(io, "sync", record)
     store.append(message())
     store.append_batch(batch([b"x"]), topic="t")
     assert len(synced) == (2 if flush == "sync" else 0)

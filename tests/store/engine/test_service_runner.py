@@ -164,12 +164,12 @@ def test_services_never_wait_for_the_write_lock(open_store, path, clock):
     driver = Driver(store)
     delay(store, 1, b"x")
     clock.now += 1000
-    somebody = FileLock(Layout(path).mutex)
-    assert somebody.try_lock()
+    other = FileLock(Layout(path).mutex)
+    assert other.try_lock()
     began = time.monotonic()
     assert driver.once() == 0
     assert time.monotonic() - began < 5
-    somebody.close()
+    other.close()
     assert driver.once() == 1, "at once: that was no failure"
 
 

@@ -37,19 +37,19 @@ class Journal:
         self.steps, self._stop_before = [], stop_before
         for name in ("write_at", "sync"):
             monkeypatch.setattr(io, name, self._instead(name, getattr(io, name)))
-        before_publishing(monkeypatch, lambda value: self._note("published", value))
+        before_publishing(monkeypatch, lambda value: self._record("published", value))
 
     def _instead(self, name, real):
         def operation(descriptor, *rest):
             file = os.readlink(f"/proc/self/fd/{descriptor}")
             if "commitlog" in file:
                 data = bytes(rest[0]) if rest else b""
-                self._note(name, (int(os.path.basename(file)), data))
+                self._record(name, (int(os.path.basename(file)), data))
             return real(descriptor, *rest)
 
         return operation
 
-    def _note(self, name, what):
+    def _record(self, name, what):
         if len(self.steps) == self._stop_before:
             raise SystemExit
         self.steps.append((name, what))

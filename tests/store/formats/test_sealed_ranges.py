@@ -60,7 +60,7 @@ def fits(store, size):
     return True
 
 
-def noted(path):
+def saved(path):
     return json.loads((path / "pyrocket/store.json").read_text())["propertyCrcRanges"]
 
 
@@ -144,7 +144,7 @@ def test_ranges_begin_and_end_where_the_setting_was_changed_in_the_log(open_stor
         with open_store(config=config) as one:
             one.append(message(b"x" * 50))
             ends.append(one.position().published)
-    assert noted(path) == [[ends[0], ends[2]], [ends[3], None]]
+    assert saved(path) == [[ends[0], ends[2]], [ends[3], None]]
     assert not is_found(path)
 
 
@@ -197,7 +197,7 @@ def test_ranges_are_invalid_after_a_broker_used_the_store(store, path, open_stor
     with open_store(config=CONFIG) as again:
         end = again.position().published
         again.append(message(b"later"))
-    assert noted(path) == [[end, None]]
+    assert saved(path) == [[end, None]]
 
 
 def test_recovery_that_truncates_the_log_truncates_the_ranges(store, path, open_store):
@@ -211,7 +211,7 @@ def test_recovery_that_truncates_the_log_truncates_the_ranges(store, path, open_
     reboot(path)
     with open_store(config=PLAIN) as again:
         again.append(message(b"plain"))
-    assert noted(path)[-1][1] == end
+    assert saved(path)[-1][1] == end
     assert not is_found(path)
 
 

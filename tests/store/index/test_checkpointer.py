@@ -90,14 +90,14 @@ def test_queue_entries_are_durable_before_the_checkpoint(store, monkeypatch):
     for name in ("sync", "rename"):
         real = getattr(io, name)
 
-        def note(*arguments, real=real, name=name):
+        def record(*arguments, real=real, name=name):
             place = (
                 arguments[-1] if name == "rename" else os.readlink(f"/proc/self/fd/{arguments[0]}")
             )
             done.append((name, str(place)))
             return real(*arguments)
 
-        monkeypatch.setattr(io, name, note)
+        monkeypatch.setattr(io, name, record)
     store.flush()
     renamed = next(at for at, (name, place) in enumerate(done) if place.endswith("/checkpoint"))
     synced = [place for name, place in done[:renamed] if name == "sync"]
@@ -171,11 +171,11 @@ def test_a_flush_does_not_sync_queues_from_their_beginning(store, monkeypatch):
     page.close()
     synced, real = [], io.sync
 
-    def note(descriptor):
+    def record(descriptor):
         synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         real(descriptor)
 
-    monkeypatch.setattr(io, "sync", note)
+    monkeypatch.setattr(io, "sync", record)
     fill_a_file(store)
     store.flush()
     queue_files = sorted((store.path / "consumequeue" / "t" / "0").iterdir())
@@ -191,11 +191,11 @@ def test_full_index_files_are_durable_before_the_checkpoint(path, clock, monkeyp
     store.topics.create("t", read_queues=2, write_queues=2)
     index, synced, real = index_of(path), [], io.sync
 
-    def note(descriptor):
+    def record(descriptor):
         synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
         real(descriptor)
 
-    monkeypatch.setattr(io, "sync", note)
+    monkeypatch.setattr(io, "sync", record)
     for turn in range(4):
         clock.now += 1000
         fill(store, 50, 50 * turn)

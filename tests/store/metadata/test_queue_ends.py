@@ -33,7 +33,7 @@ def looked_at(monkeypatch):
     return seen
 
 
-def noted(path):
+def saved(path):
     return QueueEnds(Layout(path)).read().least()
 
 
@@ -45,7 +45,7 @@ def test_a_clean_shutdown_reads_only_changed_queues(many, looked_at):
     store.close()
     assert looked_at == {3, 7}
     ends = dict.fromkeys(range(QUEUES), 1) | {3: 2, 7: 2}
-    assert noted(many) == {("t", queue): end for queue, end in ends.items()}
+    assert saved(many) == {("t", queue): end for queue, end in ends.items()}
 
 
 def test_a_checkpoint_reads_only_queues_changed_since_the_last(many, looked_at, open_store, clock):
@@ -56,7 +56,7 @@ def test_a_checkpoint_reads_only_queues_changed_since_the_last(many, looked_at, 
         clock.now += 60_000
         store.flush()
         assert looked_at == {queue}
-        assert noted(many)["t", queue] == 2
+        assert saved(many)["t", queue] == 2
 
 
 def test_ends_of_queues_that_another_writer_appended_to_are_saved(many, recoveries):
@@ -66,7 +66,7 @@ def test_ends_of_queues_that_another_writer_appended_to_are_saved(many, recoveri
         with Store.open(many, config=SMALL) as other:
             other.append(message(queue_id=5))
         store.append(message(queue_id=7))
-    assert [noted(many)["t", queue] for queue in (3, 5, 7)] == [2, 2, 2]
+    assert [saved(many)["t", queue] for queue in (3, 5, 7)] == [2, 2, 2]
     Store.open(many, config=SMALL).close()
     assert recoveries == []
 
@@ -99,7 +99,7 @@ def test_the_saved_end_of_a_queue_that_loses_files_in_use_does_not_decrease(
         for file in queue_files(path)[lost]:
             file.unlink()
         store.append(message(topic="other"))
-    assert noted(path)["t", 0] == 40
+    assert saved(path)["t", 0] == 40
     with Store.open(path, config=SMALL) as store:
         assert recoveries == [True]
         assert bodies(store) == {0: numbered(40)}
@@ -132,7 +132,7 @@ def test_a_deleted_topic_is_removed_when_all_queues_are_read(path, recoveries):
         store.topics.delete("other")
         store.clean(total_bytes=9000)
         store.append(message())
-    assert noted(path).keys() == {("t", 0)}
+    assert saved(path).keys() == {("t", 0)}
     recoveries.clear()
     Store.open(path, config=SMALL).close()
     assert recoveries == []

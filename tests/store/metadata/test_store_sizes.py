@@ -29,7 +29,7 @@ def truncate(file, length):
         opened.truncate(length)
 
 
-def noted(path):
+def saved(path):
     return json.loads((path / "pyrocket" / "store.json").read_bytes())
 
 
@@ -61,7 +61,7 @@ def test_a_log_file_of_wrong_length_is_reported_and_no_size_is_stored(bare, numb
     assert len(bodies(Store.open(bare, read_only=True))[0]) == 150
     with Store.open(bare) as store:
         assert len(bodies(store)[0]) == 150
-    assert noted(bare)["logFileBytes"] == 8192
+    assert saved(bare)["logFileBytes"] == 8192
 
 
 @pytest.mark.parametrize("length", LENGTHS[1:])
@@ -87,7 +87,7 @@ def test_a_queue_file_of_wrong_length_is_rebuilt_with_the_size_of_the_others(bar
     repair(bare)
     assert not verify(bare).findings
     assert {each.stat().st_size for each in queue_files(bare)} == {200}
-    assert noted(bare)["queueFileEntries"] == 10
+    assert saved(bare)["queueFileEntries"] == 10
     with Store.open(bare) as store:
         assert len(bodies(store)[0]) == 150
 
@@ -113,7 +113,7 @@ def test_stored_sizes_that_contradict_all_files_are_rejected_with_a_remedy(path,
     filled(path, count=150, config=CONFIG, clock=clock).close()
     key, (wrong, right) = "logFileBytes" if case == "log" else case, WRONG[case]
     identity = path / "pyrocket" / "store.json"
-    identity.write_text(json.dumps({**noted(path), key: wrong}))
+    identity.write_text(json.dumps({**saved(path), key: wrong}))
     before = snapshot(path / "commitlog")
     for read_only in (True, False):
         error = open_error(path, read_only=read_only)
@@ -125,7 +125,7 @@ def test_stored_sizes_that_contradict_all_files_are_rejected_with_a_remedy(path,
     assert f"write {right} there" in finding.fix
     assert not repair(path).actions
     assert snapshot(path / "commitlog") == before
-    identity.write_text(json.dumps({**noted(path), key: right}))
+    identity.write_text(json.dumps({**saved(path), key: right}))
     assert not verify(path).findings
     with Store.open(path) as store:
         assert len(bodies(store)[0]) == 150
@@ -143,7 +143,7 @@ def single(path, clock):
 def test_size_is_derived_from_a_single_intact_file(single, path):
     with Store.open(path) as store:
         assert len(bodies(store)[0]) == 30
-    assert noted(path)["logFileBytes"] == 8192
+    assert saved(path)["logFileBytes"] == 8192
 
 
 @pytest.mark.parametrize("length", [1, 1000, 4096])

@@ -46,7 +46,7 @@ class LagMetrics:
         self._duration = gauge(
             "pyrocket_spark_batch_duration_ms", "Duration of the last micro-batch, ms.", _GROUP
         )
-        self._told: dict[str, set[tuple[Gauge, _Labels]]] = {}
+        self._exported: dict[str, set[tuple[Gauge, _Labels]]] = {}
 
     def report(self, query: str, lags: Iterable[TopicLag], batch: BatchFacts) -> None:
         """Set the gauges after a micro-batch of a query."""
@@ -59,12 +59,12 @@ class LagMetrics:
             values |= self._of_topic(query, lag)
         for (gauge, labels), value in values.items():
             gauge.labels(*labels).set(value)
-        self._remove(self._told.get(query, set()) - values.keys())
-        self._told[query] = set(values)
+        self._remove(self._exported.get(query, set()) - values.keys())
+        self._exported[query] = set(values)
 
     def forget(self, query: str) -> None:
         """Remove the series of a query that has ended."""
-        self._remove(self._told.pop(query, set()))
+        self._remove(self._exported.pop(query, set()))
 
     def _of_topic(self, query: str, lag: TopicLag) -> _Values:
         is_system = _word(is_system_topic(lag.topic, lag.broker))

@@ -42,14 +42,14 @@ from pyrocket.disk.shared_state import (
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from pyrocket.formats.index_file import Geometry
-from pyrocket.formats.pending_keys import NotesHeader, encode_notes
+from pyrocket.formats.pending_keys import PendingHeader, encode_pending_keys
 from pyrocket.formats.record import read_header
 from pyrocket.formats.record_batch import Appended
 from pyrocket.index.keys.index_coverage import IndexCoverage
 from pyrocket.index.keys.index_file import IndexFileInfo
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import KeyItems, key_items
-from pyrocket.index.keys.pending_keys import MAX_NOTES, PendingKeys
+from pyrocket.index.keys.pending_keys import MAX_PENDING_KEYS, PendingKeys
 from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, record_missing, walk
@@ -182,14 +182,14 @@ class IndexLimits:
     catch_up_bytes: bytes of the log that may be unindexed. put_items: pending keys that are added
     together. slice_bytes: an exclusive section ends after the run of the log (16 MiB at most) that
     reaches this size. at_once_bytes: bytes that one append indexes; the next one continues.
-    max_notes: pending keys that are saved.
+    max_pending: pending keys that are saved.
     """
 
     catch_up_bytes: int = 64 * 1024 * 1024
     put_items: int = 128 * 1024
     slice_bytes: int = 8 * 1024 * 1024
     at_once_bytes: int = 64 * 1024 * 1024
-    max_notes: int = MAX_NOTES
+    max_pending: int = MAX_PENDING_KEYS
 
 
 class IndexBuilder:
@@ -207,41 +207,43 @@ class IndexBuilder:
         geometry = Geometry(config.index_slots, config.index_items)
         self._files = IndexFiles(layout, log, page, geometry)
         self._index = self._files.index
-        self._notes = PendingKeys(layout.pending_keys, writable=True)
+        self._pending = PendingKeys(layout.pending_keys, writable=True)
         self._enabled = config.key_index
         self.limits = IndexLimits()
-        self._noted, self._left, self._keyless_until = 0, 0, 0
+        self._pending_count, self._left, self._keyless_until = 0, 0, 0
 
     def after_recovery(self, *, clean: bool) -> None:
         """Delete the pending keys and set INDEXED: see `IndexFiles.after_recovery`."""
-        self._notes.remove()
+        self._pending.remove()
         self._files.after_recovery(clean=clean)
 
     def attach(self) -> None:
         """Initialize the index without a recovery, and set INDEXED. Needs the write lock."""
         self._files.attach()
 
-    def note(self, start: int, appended: Sequence[Appended]) -> None:
+    def add_pending(self, start: int, appended: Sequence[Appended]) -> None:
         """Save the keys of the batches just appended at `start` as pending. Needs the write lock.
 
         Never raises: keys that are not saved are read from the log.
         """
         if not self._enabled:
             return
-        page, self._noted = self._page, 0
+        page, self._pending_count = self._page, 0
         found = [(one.physical_offsets, one.batch.keys) for one in appended]
         known = [(offsets, keys) for offsets, keys in found if keys is not None]
-        if len(known) < len(found) or sum(len(keys) for _, keys in known) > self.limits.max_notes:
+        if len(known) < len(found) or sum(len(keys) for _, keys in known) > self.limits.max_pending:
             return
         stored = page[STORE_TIME]
-        notes = [encode_notes(offsets[keys.rows], stored, keys.hashes) for offsets, keys in known]
+        entries = [
+            encode_pending_keys(offsets[keys.rows], stored, keys.hashes) for offsets, keys in known
+        ]
         try:
-            self._noted = self._notes.add(
+            self._pending_count = self._pending.add(
                 start,
                 page[DISPATCHED],
-                b"".join(notes),
+                b"".join(entries),
                 keep=page[INDEXED] < start,
-                max_notes=self.limits.max_notes,
+                max_pending=self.limits.max_pending,
             )
         except OSError as error:
             _log.warning("the keys of an append to %s were not saved: %s", self._layout.root, error)
@@ -276,7 +278,9 @@ class IndexBuilder:
         if not self._enabled:
             return False
         behind, limits = self._page[DISPATCHED] - self._page[INDEXED], self.limits
-        return behind > limits.catch_up_bytes or (behind > 0 and self._noted >= limits.put_items)
+        return behind > limits.catch_up_bytes or (
+            behind > 0 and self._pending_count >= limits.put_items
+        )
 
     def complete(self) -> int:
         """Index all readable messages and flush the index. Needs the write lock.
@@ -294,7 +298,7 @@ class IndexBuilder:
             except StoreDamagedError as error:
                 _log.warning("the key index of %s is incomplete: %s", root, error)
         self._index.sync()
-        self._notes.remove()
+        self._pending.remove()
         return self._index.full_until()
 
     def sync_full(self, since: int) -> int:
@@ -307,7 +311,7 @@ class IndexBuilder:
 
     def close(self) -> None:
         """Close the file of pending keys."""
-        self._notes.close()
+        self._pending.close()
 
     def remove_below(self, log_start: int) -> int:
         """Delete index files that only have messages before `log_start`; return their number.
@@ -336,11 +340,11 @@ class IndexBuilder:
     def _build_slice(self) -> int:
         """Index the next slice from pending keys or the log; return its length in the log."""
         self._files.check()
-        start, noted, end = self._next_offset(), self._notes.header(), self._page[DISPATCHED]
-        if start < noted.end <= end:
-            if noted.start <= start and self._put_notes(noted, start):
-                return noted.end - start
-            end = noted.start if start < noted.start else end
+        start, header, end = self._next_offset(), self._pending.header(), self._page[DISPATCHED]
+        if start < header.end <= end:
+            if header.start <= start and self._put_pending(header, start):
+                return header.end - start
+            end = header.start if start < header.start else end
         return self._index_log(start, end) - start
 
     def _next_offset(self) -> int:
@@ -351,14 +355,14 @@ class IndexBuilder:
         first = self._log.first_offset()
         return max(self._page[INDEXED] if self._files.names else self._keyless_until, first)
 
-    def _put_notes(self, noted: NotesHeader, start: int) -> bool:
+    def _put_pending(self, header: PendingHeader, start: int) -> bool:
         """Add the pending keys from log offset `start` on; return False if they are unavailable."""
-        items = self._notes.items(noted)
+        items = self._pending.items(header)
         if items is None:
             return False
         items = items[int(items.offsets.searchsorted(start)) :]
         self._files.append(items, self._clock())
-        self._page[INDEXED], self._noted = noted.end, 0
+        self._page[INDEXED], self._pending_count = header.end, 0
         return True
 
     def _index_log(self, start: int, end: int) -> int:

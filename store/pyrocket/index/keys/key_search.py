@@ -160,14 +160,14 @@ class _Known:
 class UnindexedTail:
     """Searches the unindexed end of one log.
 
-    Safe to share between threads: the cache is replaced atomically. `notes` is the file of pending
+    Safe to share between threads: the cache is replaced atomically. `pending` has the pending
     keys. At most `kept_items` items are cached.
     """
 
     def __init__(
-        self, log: CommitLog, notes: Path | None = None, kept_items: int = _KEPT_ITEMS
+        self, log: CommitLog, pending: Path | None = None, kept_items: int = _KEPT_ITEMS
     ) -> None:
-        self._log, self._notes, self._kept_items = log, notes, kept_items
+        self._log, self._pending, self._kept_items = log, pending, kept_items
         self._known = _nothing(None, 0)
 
     def search(self, wanted: Ints, start: int, end: int, mark: int | None) -> Ints:
@@ -199,9 +199,9 @@ class UnindexedTail:
 
     def _parts(self, start: int, end: int) -> Iterator[tuple[KeyItems, int]]:
         """Yield the items of [start, end) of the log in parts, with the end of each part."""
-        reached, noted = start, self._noted(start, end)
-        if noted is not None:
-            first, last, items = noted
+        reached, pending = start, self._pending_items(start, end)
+        if pending is not None:
+            first, last, items = pending
             for part, until in self._logged(start, first):
                 yield part, until
                 reached = until
@@ -220,15 +220,15 @@ class UnindexedTail:
             if len(whole) < len(run):
                 return
 
-    def _noted(self, start: int, end: int) -> tuple[int, int, KeyItems] | None:
+    def _pending_items(self, start: int, end: int) -> tuple[int, int, KeyItems] | None:
         """Return (first, last, items) for the part of [start, end) whose keys are pending."""
-        if self._notes is None or end == WHOLE_LOG:
+        if self._pending is None or end == WHOLE_LOG:
             return None
         # Opened each time, because recovery deletes the file.
-        with suppress(OSError), closing(PendingKeys(self._notes)) as notes:
-            header = notes.header()
+        with suppress(OSError), closing(PendingKeys(self._pending)) as keys:
+            header = keys.header()
             first, last = max(header.start, start), min(header.end, end)
-            items = notes.items(header) if first < last else None
+            items = keys.items(header) if first < last else None
             if items is not None:
                 bounds = items.offsets.searchsorted([first, last])
                 return first, last, items[slice(*bounds.tolist())]

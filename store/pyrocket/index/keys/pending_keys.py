@@ -17,17 +17,17 @@ from pathlib import Path
 from pyrocket.disk import io
 from pyrocket.formats.pending_keys import (
     HEADER_BYTES,
-    NOTE_BYTES,
-    NotesHeader,
-    decode_notes,
-    note_position,
+    PENDING_KEY_BYTES,
+    PendingHeader,
+    decode_pending_keys,
+    pending_key_position,
 )
 from pyrocket.index.keys.key_items import KeyItems
 
-MAX_NOTES = 512 * 1024
+MAX_PENDING_KEYS = 512 * 1024
 """12 MiB. The keys of a larger append are indexed from the log."""
 
-_NOTHING = NotesHeader(0, 0, 0)
+_NOTHING = PendingHeader(0, 0, 0)
 
 
 class PendingKeys:
@@ -50,16 +50,22 @@ class PendingKeys:
         self._last = _NOTHING
         io.unlink(self._path)
 
-    def header(self) -> NotesHeader:
+    def header(self) -> PendingHeader:
         """Return the header, or an empty header if it is missing or invalid. Raises OSError."""
         try:
-            found = NotesHeader.decode(os.pread(self._file(), HEADER_BYTES, 0))
+            found = PendingHeader.decode(os.pread(self._file(), HEADER_BYTES, 0))
         except FileNotFoundError:
             return _NOTHING
-        return found if found is not None and found.total <= MAX_NOTES else _NOTHING
+        return found if found is not None and found.total <= MAX_PENDING_KEYS else _NOTHING
 
     def add(
-        self, start: int, end: int, notes: bytes, *, keep: bool, max_notes: int = MAX_NOTES
+        self,
+        start: int,
+        end: int,
+        entries: bytes,
+        *,
+        keep: bool,
+        max_pending: int = MAX_PENDING_KEYS,
     ) -> int:
         """Add all keys of [start, end) of the log; return the number of pending keys.
 
@@ -68,25 +74,25 @@ class PendingKeys:
         """
         # If our own last keys end at `start`, no other process has appended since.
         known = self._last if self._last.end == start else self.header()
-        count = len(notes) // NOTE_BYTES
-        if not keep or known.end != start or known.total + count > max_notes:
-            known = NotesHeader(start, start, 0)
+        count = len(entries) // PENDING_KEY_BYTES
+        if not keep or known.end != start or known.total + count > max_pending:
+            known = PendingHeader(start, start, 0)
             io.write_at(self._file(), known.encode(), 0)
-        grown, self._last = NotesHeader(known.start, end, known.total + count), _NOTHING
-        io.write_at(self._file(), notes, note_position(known.total))
+        grown, self._last = PendingHeader(known.start, end, known.total + count), _NOTHING
+        io.write_at(self._file(), entries, pending_key_position(known.total))
         io.write_at(self._file(), grown.encode(), 0)
         self._last = grown
         return grown.total
 
-    def items(self, header: NotesHeader) -> KeyItems | None:
+    def items(self, header: PendingHeader) -> KeyItems | None:
         """Return the keys described by `header`; None if they were overwritten. Raises OSError."""
-        length = header.total * NOTE_BYTES
-        data = os.pread(self._file(), length, note_position(0)) if length else b""
+        length = header.total * PENDING_KEY_BYTES
+        data = os.pread(self._file(), length, pending_key_position(0)) if length else b""
         now = self.header()
         if len(data) < length or now.start != header.start or now.total < header.total:
             return None
-        notes = decode_notes(data)
-        return KeyItems(notes[:, 2], notes[:, 0], notes[:, 1])
+        entries = decode_pending_keys(data)
+        return KeyItems(entries[:, 2], entries[:, 0], entries[:, 1])
 
     def _file(self) -> int:
         if self._descriptor is None:

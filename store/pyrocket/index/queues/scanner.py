@@ -147,12 +147,12 @@ class Scanner:
         if len(entries) and sizes.all():
             return
         at = start + (int(np.argmin(sizes != 0)) if len(entries) else 0)
-        if gone := no_entry(queue, at):
-            raise gone
+        if error := no_entry(queue, at):
+            raise error
         raise OffsetOutOfRangeError(
             f"queue {queue.queue_id} of {queue.topic!r} has no message at offset {at}, before"
             f" {end}.",
-            remedy="It was deleted, or the store is not the one the offsets were taken from;"
+            remedy="It was deleted, or the offsets belong to another store;"
             " `pyrocket verify` shows whether the queue is damaged.",
         )
 
@@ -187,10 +187,10 @@ class Scanner:
                 return read_sparse(self._log, offsets, sizes)
             buffer, base = self._log.window(low, end - low)
         except FileNotFoundError:
-            raise self._file_gone(queue, found) from None
+            raise self._missing_file_error(queue, found) from None
         return RecordFields(buffer, base, offsets - base, sizes, self._log.sealed)
 
-    def _file_gone(self, queue: ConsumeQueue, found: _Positions) -> PyrocketError:
+    def _missing_file_error(self, queue: ConsumeQueue, found: _Positions) -> PyrocketError:
         """Return the error for the first of these messages whose log file is missing."""
         starts = self._log.run.starts()
         there = np.isin(found.offsets - found.offsets % self._log.file_bytes, starts)

@@ -77,12 +77,12 @@ class Decisions:
         # Applications choose their numbers freely; only Spark's numbers are consecutive.
         return self._after(known, record, policy) if record.run else Decision(False, known)
 
-    def note_empty(self, record: SinkRecord) -> None:
+    def record_empty(self, record: SinkRecord) -> None:
         """Record a batch without rows that was not published before. Raises OSError."""
         newest, key = self._ledger.newest(record.identity), query_key(record.identity)
-        after, note = newest.batch if newest else -1, self._empty.of(key)
-        if note is None or note.after != after or note.last < record.batch:
-            self._empty.note(key, after, record.batch)
+        after, marker = newest.batch if newest else -1, self._empty.of(key)
+        if marker is None or marker.after != after or marker.last < record.batch:
+            self._empty.record(key, after, record.batch)
 
     def _after(
         self, known: LedgerEntry | None, record: SinkRecord, policy: PublishPolicy
@@ -93,11 +93,13 @@ class Decisions:
         if history.last < 0:
             error = self._store_changed(record)
         elif not history.complete:
-            return Decision(False, known, _not_noted(record, history.last), logging.WARNING)
+            return Decision(False, known, _not_recorded(record, history.last), logging.WARNING)
         else:
             error = self._gap(record, history.last)
             if self._empty.ended_uncleanly_since(history.time_ms):
-                lost = "The machine crashed since then: notes of batches without rows may be lost."
+                lost = (
+                    "The machine crashed since then: markers of batches without rows may be lost."
+                )
                 return Decision(False, known, f"{error.message} {lost}")
         if policy.on_gap != ACCEPT:
             raise error
@@ -105,9 +107,9 @@ class Decisions:
 
     def _history(self, identity: str) -> _History:
         """Return the history of a query with all its targets."""
-        newest, note = self._ledger.newest(identity), self._empty.of(query_key(identity))
-        if note is not None and (newest is None or note.after == newest.batch):
-            return _History(note.last, note.time_ms, complete=True)
+        newest, marker = self._ledger.newest(identity), self._empty.of(query_key(identity))
+        if marker is not None and (newest is None or marker.after == newest.batch):
+            return _History(marker.last, marker.time_ms, complete=True)
         if newest is None:
             return _History(-1, 0, complete=True)
         return _History(newest.batch, newest.time_ms, newest.version >= RECORD_VERSION)
@@ -195,7 +197,7 @@ def _figures(batch: LedgerEntry | SinkRecord) -> str:
     return f"{batch.rows} rows of {batch.content_bytes} bytes (content sum {batch.content:x})"
 
 
-def _not_noted(record: SinkRecord, last: int) -> str:
+def _not_recorded(record: SinkRecord, last: int) -> str:
     return (
         f"{record.name} publishes batch {record.batch} after batch {last}, which an earlier"
         " release published without recording the batches in between that had no rows."

@@ -1,10 +1,11 @@
-"""Records batches without rows in a note per query, `pyrocket/sink/<32 hex digits>`.
+"""Records batches without rows in a marker file per query, `pyrocket/sink/<32 hex digits>`.
 
-Such a batch appends nothing, so the log alone cannot distinguish it from a missing batch. The note
-has the number of the last of the empty batches that follow the last batch with rows; each write
-replaces it. While the store is in use notes are not flushed, so a power failure may lose the last
-ones. Therefore `unclean.json` in the same folder has the time of the last crash of the machine: a
-gap after it need not be a loss. A clean shutdown does not write this file, but flushes the notes.
+Such a batch appends nothing, so the log alone cannot distinguish it from a missing batch. The
+marker has the number of the last of the empty batches that follow the last batch with rows; each
+write replaces it. While the store is in use, markers are not flushed, so a power failure may lose
+the last ones. Therefore `unclean.json` in the same folder has the time of the last crash of the
+machine: a gap after it need not be a loss. A clean shutdown does not write this file, but flushes
+the markers.
 """
 
 import logging
@@ -22,14 +23,14 @@ from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 
 _log = logging.getLogger(__name__)
 _FILE_BYTES = 256
-"""Length of every note, so that one write replaces the previous note."""
+"""Length of every marker, so that one write replaces the previous marker."""
 
-_NOTE = Path("empty.json")
-"""The name of notes in `pyrocket.versions`; on disk a note has the name of its query's key."""
+_MARKER = Path("empty.json")
+"""The name of markers in `pyrocket.versions`; on disk a marker has the name of its query's key."""
 
 
 @dataclass(frozen=True)
-class EmptyNote:
+class EmptyBatchMarker:
     """after: the last batch with rows; -1 for none. last: the newest batch without rows."""
 
     after: int
@@ -44,24 +45,24 @@ class UncleanEnd:
     time_ms: int
 
 
-_Note = TypeVar("_Note", EmptyNote, UncleanEnd)
+_Content = TypeVar("_Content", EmptyBatchMarker, UncleanEnd)
 
 
 class EmptyBatches:
-    """The notes of one store. They need no lock, because each query has its own file."""
+    """The markers of one store. They need no lock, because each query has its own file."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
-        self._folder, self._scratch, self._clock = layout.sink_notes, layout.scratch, clock
+        self._folder, self._scratch, self._clock = layout.sink_markers, layout.scratch, clock
         self._unclean, self._in_use = layout.unclean_end, layout.abort
 
-    def of(self, key: str) -> EmptyNote | None:
-        """Return the note of a query, or None if it is missing or cannot be read."""
-        return _read(self._folder / key, EmptyNote, _NOTE)
+    def of(self, key: str) -> EmptyBatchMarker | None:
+        """Return the marker of a query, or None if it is missing or cannot be read."""
+        return _read(self._folder / key, EmptyBatchMarker, _MARKER)
 
-    def note(self, key: str, after: int, last: int) -> None:
+    def record(self, key: str, after: int, last: int) -> None:
         """Record that the batches up to `last` had no rows. Raises OSError."""
-        note = EmptyNote(after, last, self._clock())
-        data = encode_own(_NOTE, asdict(note)).ljust(_FILE_BYTES)
+        marker = EmptyBatchMarker(after, last, self._clock())
+        data = encode_own(_MARKER, asdict(marker)).ljust(_FILE_BYTES)
         io.make_directory(self._folder)
         descriptor = io.open_file(self._folder / key, os.O_WRONLY | os.O_CREAT)
         try:
@@ -73,7 +74,7 @@ class EmptyBatches:
             os.close(descriptor)
 
     def sync(self) -> None:
-        """Flush all notes, before a clean shutdown. Raises OSError."""
+        """Flush all markers, before a clean shutdown. Raises OSError."""
         for path in listed(self._folder):
             descriptor = io.open_file(path, os.O_RDONLY)
             try:
@@ -84,17 +85,17 @@ class EmptyBatches:
             io.sync_directory(self._folder)
 
     def forget(self, oldest_ms: int) -> None:
-        """Delete notes older than `oldest_ms`; the caller must hold the write lock."""
+        """Delete markers older than `oldest_ms`; the caller must hold the write lock."""
         for path in listed(self._folder):
-            note = _read(path, EmptyNote, _NOTE) if path != self._unclean else None
-            if note is not None and note.time_ms < oldest_ms:
+            marker = _read(path, EmptyBatchMarker, _MARKER) if path != self._unclean else None
+            if marker is not None and marker.time_ms < oldest_ms:
                 io.unlink(path)
 
-    def note_unclean_end(self, time_ms: int) -> None:
+    def record_unclean_end(self, time_ms: int) -> None:
         """Record durably that the machine crashed; the caller must hold the write lock.
 
-        A store without a folder of notes has no notes to lose, because the folder is made durable
-        before the first note is written.
+        A store without a folder of markers cannot have lost any: the folder is made durable before
+        the first marker is written.
         """
         if not self._folder.is_dir():
             return
@@ -107,7 +108,7 @@ class EmptyBatches:
         return end is not None and end.time_ms >= time_ms
 
 
-def _read(path: Path, kind: type[_Note], name: Path) -> _Note | None:
+def _read(path: Path, kind: type[_Content], name: Path) -> _Content | None:
     data = read_or_none(path, SMALL_FILE_BYTES)
     if data is None:
         return None

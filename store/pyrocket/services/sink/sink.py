@@ -80,7 +80,7 @@ class Sink:
         decision = decisions.decide(record, policy)
         if record.run and not decision.drop:
             with translating_os_errors(self._layout.root, "try again", what=WRITE_FAILED):
-                decisions.note_empty(record)
+                decisions.record_empty(record)
         decision.log()
         return Published(0, 0, decision.drop, self._reader.position().published)
 

@@ -98,10 +98,10 @@ def report_missing(run: FileQueue, missing: DamagedRange, findings: Findings) ->
 
 def report_begin(layout: Layout, run: FileQueue, findings: Findings) -> None:
     """Report a log whose start offset has increased since the last checkpoint."""
-    noted, starts = QueueEnds(layout).read(), run.starts()
-    if noted is not None and starts and 0 <= noted.log_start < starts[0]:
+    saved, starts = QueueEnds(layout).read(), run.starts()
+    if saved is not None and starts and 0 <= saved.log_start < starts[0]:
         what = (
-            f"the log began at {noted.log_start} at the last checkpoint; since then files before"
+            f"the log began at {saved.log_start} at the last checkpoint; since then files before"
             " this one have been deleted by cleaning, or lost."
         )
         fix = "Nothing, if cleaning deleted them; otherwise restore them from a backup."

@@ -57,7 +57,7 @@ class _InLog:
     first_wrong: dict[str, int] = field(default_factory=dict)
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
-    def note(self, code: str, at: int, count: int = 1) -> None:
+    def add(self, code: str, at: int, count: int = 1) -> None:
         """Count an error at a queue offset (LOG_… codes: at a log offset)."""
         self.wrong[code] += count
         self.first_wrong.setdefault(code, at)
@@ -69,14 +69,14 @@ class _InLog:
         """
         if offset > self.first:
             if "QUEUE_SUPERSEDED" not in self.wrong:
-                self.note("QUEUE_SUPERSEDED", offset, self.next - offset)
+                self.add("QUEUE_SUPERSEDED", offset, self.next - offset)
             self.next = offset
             return
         older = self.wrong.total()
         self.wrong.clear()
         self.first_wrong.clear()
         self.gaps.clear()
-        self.note("QUEUE_SUPERSEDED", offset, max(older, 1))
+        self.add("QUEUE_SUPERSEDED", offset, max(older, 1))
         self.first = self.next = offset
 
     def extend(self, first: int, end: int) -> None:
@@ -126,7 +126,7 @@ class QueueCheck:
             and first != seen.next
             and (self._found(part, seen.next) == part.entries).all()
         ):
-            seen.note("LOG_QUEUE_OFFSET", int(part.entries[0]["physical_offset"]), count)
+            seen.add("LOG_QUEUE_OFFSET", int(part.entries[0]["physical_offset"]), count)
             seen.extend(seen.next, seen.next + count)
             return
         if first < seen.next and same.any():
@@ -154,12 +154,12 @@ class QueueCheck:
         differs &= ~blank | (part.offsets >= self._ended_at(part.topic, part.queue_id))
         missing = np.flatnonzero(differs & (found["size"] == 0))
         if len(missing):
-            seen.note("QUEUE_ENTRY_MISSING", int(part.offsets[missing[0]]), len(missing))
+            seen.add("QUEUE_ENTRY_MISSING", int(part.offsets[missing[0]]), len(missing))
         for at in np.flatnonzero(differs & (found["size"] != 0)).tolist():
             offset = int(part.offsets[at])
             code = self._difference(part, offset, found[at], part.entries[at])
             if code:
-                seen.note(code, offset)
+                seen.add(code, offset)
 
     def _difference(self, part: QueuePart, offset: int, found: np.void, entry: np.void) -> str:
         if (found["physical_offset"], found["size"]) == (entry["physical_offset"], entry["size"]):

@@ -36,13 +36,15 @@ class Disturbance:
         end = self.store.offsets("t")[0].maximum
         start = self.store.read("t", 0, percent * (end - 1) // 100)[0].physical_offset
         self.brokers.append(Refused(self.path, inner(self.store).writer.files.log, start, more))
-        self.java_goes_on(50)
+        self.broker_indexes(50)
 
-    def java_goes_on(self, percent):
+    def broker_indexes(self, percent):
         end = self.store.offsets("t")[0].maximum
         place = self.store.read("t", 0, percent * (end - 1) // 100)[0].physical_offset
         for broker in self.brokers[-1:]:
-            broker.goes_on(place if percent < 100 else inner(self.store).writer.page[DISPATCHED])
+            broker.index_until(
+                place if percent < 100 else inner(self.store).writer.page[DISPATCHED]
+            )
 
     def lose(self, number):
         names = index_of(self.path).names()
@@ -84,7 +86,7 @@ STEPS = st.lists(
         st.tuples(st.just("append"), st.integers(1, 40)),
         st.tuples(st.just("keyless"), st.integers(1, 40)),
         st.tuples(st.just("java"), st.integers(0, 100), st.integers(0, 3)),
-        st.tuples(st.just("java goes on"), st.integers(0, 100)),
+        st.tuples(st.just("broker indexes"), st.integers(0, 100)),
         st.tuples(st.just("lose"), st.integers(0, 20)),
         st.tuples(st.just("reopen"), st.booleans(), st.booleans()),
     ),

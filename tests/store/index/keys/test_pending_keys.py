@@ -8,7 +8,7 @@ from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats.index_file import Geometry
-from pyrocket.formats.pending_keys import NotesHeader
+from pyrocket.formats.pending_keys import PendingHeader
 from pyrocket.index.keys import index_builder, key_search
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
@@ -30,11 +30,11 @@ def from_log(path, folder):
     return [index.path(name).read_bytes() for name in index.names()]
 
 
-def noted(path):
+def pending_header(path):
     """Return the range with pending keys, and the number of pending keys."""
-    notes = PendingKeys(Layout(path).pending_keys)
-    header = notes.header()
-    notes.close()
+    pending = PendingKeys(Layout(path).pending_keys)
+    header = pending.header()
+    pending.close()
     return header
 
 
@@ -48,7 +48,7 @@ LIMITS = st.fixed_dictionaries(
         "slice_bytes": st.sampled_from([1, 10**9]),
         "put_items": st.sampled_from([7, 10**9]),
         "at_once_bytes": st.sampled_from([1, 10**9]),
-        "max_notes": st.sampled_from([0, 9, 40, 10**9]),
+        "max_pending": st.sampled_from([0, 9, 40, 10**9]),
     }
 )
 
@@ -76,7 +76,7 @@ def test_pending_keys_are_indexed_as_if_read_from_the_log(
     tmp_path_factory, appends, limits, reopen, whole
 ):
     """Three writers alternate, one of which saves no keys; there are several files of each kind."""
-    folder = tmp_path_factory.mktemp("notes")
+    folder = tmp_path_factory.mktemp("pending")
     path = folder / "store"
 
     def opened(config):
@@ -131,16 +131,16 @@ def test_enough_pending_keys_are_indexed_at_once(store, path):
     assert page[INDEXED] == page[DISPATCHED]
     page.close()
     fill(store, 1, 10)
-    assert noted(path).total == 3
+    assert pending_header(path).total == 3
 
 
 def test_keys_of_an_append_with_too_many_keys_are_read_from_the_log(store, path):
-    limit_index(store, max_notes=90)
+    limit_index(store, max_pending=90)
     fill(store, 10)
     fill(store, 31, 10)
-    assert noted(path).total == 30
+    assert pending_header(path).total == 30
     fill(store, 1, 41)
-    header = noted(path)
+    header = pending_header(path)
     assert (header.total, header.end) == (3, store.position().dispatched)
     check_queries(store, 42)
     expected = java(store)
@@ -152,12 +152,12 @@ def test_a_recovery_deletes_the_pending_keys(open_store, path):
     """The log may have been truncated, with other messages at the same offsets since."""
     store = open_store()
     fill(store)
-    assert noted(path).total == 300
+    assert pending_header(path).total == 300
     crash(store, path)
     store = open_store()
     assert not Layout(path).pending_keys.exists()
     fill(store, 1, 100)
-    assert noted(path).total == 3
+    assert pending_header(path).total == 3
     check_queries(store, 101)
     expected = java(store)
     store.close()
@@ -167,14 +167,14 @@ def test_a_recovery_deletes_the_pending_keys(open_store, path):
 def test_a_torn_or_invalid_header_is_ignored(store, path):
     fill(store)
     whole = Layout(path).pending_keys.read_bytes()
-    assert NotesHeader.decode(whole[:32]) == noted(path)
+    assert PendingHeader.decode(whole[:32]) == pending_header(path)
     for at in range(32):
         overwrite(Layout(path).pending_keys, bytes([whole[at] ^ 1]), at)
-        assert noted(path) == (0, 0, 0)
+        assert pending_header(path) == (0, 0, 0)
         check_queries(store, 100)
         overwrite(Layout(path).pending_keys, whole[at : at + 1], at)
-    assert NotesHeader.decode(b"") is None
-    assert NotesHeader.decode(NotesHeader(5, 4, 1).encode()) is None
+    assert PendingHeader.decode(b"") is None
+    assert PendingHeader.decode(PendingHeader(5, 4, 1).encode()) is None
     Layout(path).pending_keys.write_bytes(whole[:-1])
     check_queries(store, 100)
     fill(store, 1, 100)

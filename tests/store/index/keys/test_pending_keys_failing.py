@@ -39,7 +39,7 @@ def test_a_full_disk_delays_the_index_but_not_appends(store, path, monkeypatch, 
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
-@pytest.mark.parametrize("put", [False, True], ids=["noted", "put"])
+@pytest.mark.parametrize("put", [False, True], ids=["saved", "put"])
 def test_after_a_crash_at_any_step_of_an_append_the_index_can_be_rebuilt(
     open_store, at_open, path, monkeypatch, half, put
 ):

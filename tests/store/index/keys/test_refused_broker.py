@@ -56,7 +56,7 @@ def test_open_store_finds_everything(eager, open_store, path, refused, more):
     broker = refused(store, 195, more)
     for one in (store, reader):
         check_queries(one, 200)
-    broker.goes_on(end_of(store))
+    broker.index_until(end_of(store))
     assert len(index_of(path).names()) > 0
     for one in (store, reader, open_store(read_only=True)):
         check_queries(one, 200)
@@ -71,7 +71,7 @@ def test_store_opened_later_finds_everything(eager, open_store, path, refused, t
     store = open_store()
     fill(store, 200)
     broker = refused(store, 195, 1)
-    broker.goes_on(end_of(store))
+    broker.index_until(end_of(store))
     if then == "join":
         store.close(clean=False)
     elif then == "unclean":
@@ -80,7 +80,7 @@ def test_store_opened_later_finds_everything(eager, open_store, path, refused, t
     else:
         store.close()
         assert contents(path) == java(open_store(read_only=True)), "a clean end completes it"
-        refused(store := open_store(), 195, 1).goes_on(end_of(store))
+        refused(store := open_store(), 195, 1).index_until(end_of(store))
         store.close(clean=False)
         (path / "abort").unlink(missing_ok=True)
     if then == "copied":
@@ -100,11 +100,11 @@ def test_files_that_a_broker_is_still_building_are_not_continued(eager, open_sto
     fill(store, 200)
     broker = refused(store, 190)
     for first in range(200, 400, 20):
-        broker.goes_on(end_of(store))
+        broker.index_until(end_of(store))
         fill(store, 20, first)
         check_queries(reader, first + 20)
         check_queries(store, first + 20)
-    broker.goes_on(end_of(store))
+    broker.index_until(end_of(store))
     fill(store, 1, 400)
     assert contents(path) == java(store)
     check_queries(reader, 401)
@@ -114,7 +114,7 @@ def test_full_files_of_a_broker_without_a_gap_are_kept(eager, store, path, refus
     fill(store, 200)
     broker = refused(store, 0, 2)
     kept = len(index_of(path).names())
-    broker.goes_on(end_of(store))
+    broker.index_until(end_of(store))
     names = index_of(path).names()
     check_queries(store, 200)
     fill(store, 1, 200)
@@ -163,7 +163,7 @@ def test_the_index_is_repaired_soon_even_with_few_appends(store, path, refused):
     limit_index(store)
     page = words(path)
     before = page[INDEXED]
-    refused(store, 195, 1).goes_on(end_of(store))
+    refused(store, 195, 1).index_until(end_of(store))
     fill(store, 1, 200)
     assert page[INDEXED] < before
     index = index_of(path)
@@ -180,7 +180,7 @@ def test_the_checkpoint_of_lost_files_is_lowered(eager, open_store, path, refuse
     assert before == index_of(path).full_until()
     store = open_store()
     fill(store, 1, 200)
-    refused(store, 150, 100).goes_on(end_of(store))
+    refused(store, 150, 100).index_until(end_of(store))
     check_queries(open_store(config=OFF), 201)
     assert checkpointed(path) < before
 

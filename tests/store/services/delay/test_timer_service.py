@@ -10,7 +10,7 @@ from pyrocket.services.delay import pending_timers
 from pyrocket.services.delay.timer_service import TimerLimits
 from support.inner import inner
 from support.stores import FakeClock, batch, message, overwrite, scan
-from support.timing import DAY, HOUR, TIMER, Timing, times
+from support.timing import DAY, HOUR, TIMER, Timing, park, times
 
 
 @pytest.fixture
@@ -80,16 +80,15 @@ def test_overdue_messages_are_delivered(timing, clock):
 
 
 def test_timer_indexed_after_later_ones_is_delivered(timing, clock):
-    """One process has already delivered timers that are due after the other process's message."""
-    timing.send(b"first", 1000)
-    clock.now += 1000
-    timing.run()
-    timing.send(b"late", 1)
-    clock.now += 1
+    """Its due time is before the read position, because a process with a slow clock sent it."""
+    early = clock.now + 1
     timing.send(b"later", 5)
     clock.now += 5
     timing.run()
-    assert timing.bodies() == [b"first", b"late", b"later"]
+    assert timing.cursor()[1] > early
+    park(timing, {"REAL_TOPIC": "t", "REAL_QID": "0", "TIMER_OUT_MS": str(early)}, b"early")
+    timing.run()
+    assert timing.bodies() == [b"later", b"early"]
 
 
 def test_the_next_due_time_is_that_of_the_first_timer(timing, clock):

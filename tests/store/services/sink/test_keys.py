@@ -18,10 +18,10 @@ def test_published_messages_are_found_by_their_keys(store):
     assert found.body == ROWS[7]
 
 
-@pytest.mark.parametrize("notes", [10, 10_000], ids=["too many to note", "noted"])
-def test_the_index_includes_long_batches(path, store, notes):
+@pytest.mark.parametrize("limit", [10, 10_000], ids=["too many to save", "saved"])
+def test_the_index_includes_long_batches(path, store, limit):
     limit_index(store, catch_up_bytes=3000, slice_bytes=1, at_once_bytes=1)
-    inner(store).appender.max_notes = notes
+    inner(store).appender.max_pending = limit
     page = words(path)
     for number in range(3):
         publish(store, number, ROWS, tasks=1, keys=KEYS)

@@ -201,12 +201,12 @@ def test_older_copy_opened_after_reboot_is_detected(path, store, clock, tmp_path
 def test_gap_after_crash_of_the_machine_is_logged(path, store, clock, caplog):
     """Notes are not flushed, so a power failure may lose the last ones."""
     strictly(store, 0, ROWS)
-    note = path / "pyrocket" / "sink" / query_key(QUERY)
+    marker = path / "pyrocket" / "sink" / query_key(QUERY)
     strictly(store, 1, [])
-    as_on_disk = note.read_bytes()
+    as_on_disk = marker.read_bytes()
     strictly(store, 2, [])
     store.close(clean=False)
-    note.write_bytes(as_on_disk)
+    marker.write_bytes(as_on_disk)
     reboot(path)
     with Store.open(path, config=SMALL, clock=clock) as again:
         clock.now += 1000
@@ -215,27 +215,27 @@ def test_gap_after_crash_of_the_machine_is_logged(path, store, clock, caplog):
         assert "batch 2 is missing" in logged
         assert "machine crashed" in logged
         clock.now += 1000
-        assert refused(again, 6).code == "SINK_BATCH_GAP", "no note has been lost since then"
+        assert refused(again, 6).code == "SINK_BATCH_GAP", "no marker has been lost since then"
 
 
 def test_notes_are_durable_after_clean_shutdown(path, store, clock, monkeypatch):
     """After a reboot nothing would show that a power failure has lost them."""
-    note, real, durable = path / "pyrocket" / "sink" / query_key(QUERY), io.sync, []
+    marker, real, durable = path / "pyrocket" / "sink" / query_key(QUERY), io.sync, []
 
     def sync(descriptor):
         real(descriptor)
-        if note.exists() and os.path.samestat(os.fstat(descriptor), note.stat()):
-            durable.append(note.read_bytes())
+        if marker.exists() and os.path.samestat(os.fstat(descriptor), marker.stat()):
+            durable.append(marker.read_bytes())
 
     monkeypatch.setattr(io, "sync", sync)
     strictly(store, 0, ROWS)
     strictly(store, 1, [])
     assert not durable
     store.close()
-    assert durable == [note.read_bytes()]
+    assert durable == [marker.read_bytes()]
     with Store.open(path, read_only=True, clock=clock) as reader:
         strictly(reader, 2, [])
-    assert durable[1:] == [note.read_bytes()]
+    assert durable[1:] == [marker.read_bytes()]
 
 
 def test_recorded_batches_survive_a_killed_process(path, store, clock, caplog):
@@ -252,8 +252,8 @@ def test_recorded_batches_survive_a_killed_process(path, store, clock, caplog):
 def test_an_unreadable_record_of_empty_batches_is_ignored(path, store, content):
     strictly(store, 0, ROWS)
     strictly(store, 1, [])
-    note = path / "pyrocket" / "sink" / query_key(QUERY)
-    note.write_bytes(content)
+    marker = path / "pyrocket" / "sink" / query_key(QUERY)
+    marker.write_bytes(content)
     assert refused(store, 2).code == "SINK_BATCH_GAP"
     assert strictly(store, 1, ROWS).rows == 40
 
@@ -274,7 +274,7 @@ def test_older_checkpoint_before_a_batch_without_rows_continues(store):
     for number in (1, 2, 3):
         strictly(store, number, [])
     strictly(store, 2, [b"2"])
-    assert refused(store, 4).code == "SINK_BATCH_GAP", "the notes belong to the abandoned batches"
+    assert refused(store, 4).code == "SINK_BATCH_GAP", "the markers belong to the abandoned batches"
     strictly(store, 3, [b"3"])
     assert all_bodies(store) == [b"0", b"2", b"3"]
 

@@ -221,13 +221,13 @@ def test_help_needs_no_store_and_imports_none(command):
 def test_progress_is_shown_on_a_terminal_only(sound, monkeypatch):
     from pyrocket.tools.cli import frame
 
-    with frame.progress("verify", silent=False) as tell:
-        assert tell is None
+    with frame.progress("verify", silent=False) as bar:
+        assert bar is None
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with frame.progress("verify", silent=True) as tell:
-        assert tell is None
-    with frame.progress("verify", silent=False) as tell:
-        tell(1, 2, "commitlog/00000000000000004096")
+    with frame.progress("verify", silent=True) as bar:
+        assert bar is None
+    with frame.progress("verify", silent=False) as bar:
+        bar(1, 2, "commitlog/00000000000000004096")
 
 
 @pytest.fixture

@@ -78,11 +78,11 @@ def test_levels_that_a_broker_changed_are_reported_but_not_checked(path):
     write_as_broker(path, CHANGED)
     write_as_broker(path, OWN)
     report = verify(path)
-    (note,) = (one for one in report.findings if one.code == "DELAY_LEVELS_UNKNOWN")
-    assert note.severity.value == "note"
-    assert "wait 3000 ms, 7000 ms" in note.what
-    assert note.file.endswith("/0"), "level 2 was not changed"
-    assert "were not checked" in note.what
+    (finding,) = (one for one in report.findings if one.code == "DELAY_LEVELS_UNKNOWN")
+    assert finding.severity.value == "note"
+    assert "wait 3000 ms, 7000 ms" in finding.what
+    assert finding.file.endswith("/0"), "level 2 was not changed"
+    assert "were not checked" in finding.what
     assert report.ok
 
 

@@ -139,10 +139,10 @@ def test_a_log_without_its_first_file_is_reported_as_a_note(path):
     """Cleaning may have deleted it, so this is no error; a clean shutdown saves the new start."""
     filled(path).close()
     log_files(path)[0].unlink()
-    (note,) = verify(path).findings
-    assert (note.code, note.severity) == ("LOG_BEGINS_LATER", Severity.NOTE)
-    assert note.file == f"commitlog/{log_files(path)[0].name}"
-    assert "began at 4096" in note.what
+    (finding,) = verify(path).findings
+    assert (finding.code, finding.severity) == ("LOG_BEGINS_LATER", Severity.NOTE)
+    assert finding.file == f"commitlog/{log_files(path)[0].name}"
+    assert "began at 4096" in finding.what
     with Store.open(path) as store:
         store.append(message())
     assert not verify(path).findings
