@@ -32,8 +32,24 @@ def in_source_runner() -> bool:
 
 
 def exit_on_sigterm() -> None:
-    """Exit cleanly on SIGTERM, by which Spark stops an idle runner, so that `stop` is called."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    """Exit cleanly on SIGTERM, by which Spark stops an idle runner, so that `stop` is called.
+
+    A runner that is stopping already must not be interrupted: see `ignore_sigterm`.
+    """
+
+    def exit_once(*_: object) -> None:
+        ignore_sigterm()
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, exit_once)
+
+
+def ignore_sigterm() -> None:
+    """Ignore SIGTERM from now on: Spark closes the runner's socket first and sends it just after.
+
+    A gRPC channel whose closing is interrupted keeps the process from ending.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def log_to_stderr() -> None:

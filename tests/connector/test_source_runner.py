@@ -75,7 +75,15 @@ def test_sigterm_in_the_source_runner_raises_system_exit(box, runner):
     """SIGTERM then runs `stop`; by default it would end the process without calling it."""
     make(box.create())
     with pytest.raises(SystemExit):
-        signal.getsignal(signal.SIGTERM)(signal.SIGTERM, None)
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # The second one is ignored.
+
+
+def test_sigterm_does_not_interrupt_stop(box, runner):
+    """Spark closes the socket of a runner, which calls `stop`, and then sends SIGTERM."""
+    reader = make(box.create(), commitToGroup="g")
+    reader.follower.stop = lambda: signal.raise_signal(signal.SIGTERM)
+    reader.stop()
 
 
 def test_source_runner_logs_the_start_of_a_query_to_stderr(box, runner, unset_log, capsys):

@@ -47,7 +47,13 @@ from pyspark_pyrocket.source.stream_planner import (
 from pyspark_pyrocket.source.task import read_partition
 from pyspark_pyrocket.transport.interface import MessageSource, Target
 from pyspark_pyrocket.transport.targets import target_of
-from pyspark_pyrocket.worker import LOG, exit_on_sigterm, in_source_runner, log_to_stderr
+from pyspark_pyrocket.worker import (
+    LOG,
+    exit_on_sigterm,
+    ignore_sigterm,
+    in_source_runner,
+    log_to_stderr,
+)
 
 Json = dict[str, Any]
 
@@ -169,6 +175,8 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Commit the offsets of the group that follows the query, and close the source."""
+        if in_source_runner():
+            ignore_sigterm()
         self.follower.stop()
         self._target.close_source()
 
