@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash]
 def wait_until(condition, seconds, pipe):
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, pipe.told()
+        assert time.monotonic() < deadline, pipe.report()
         time.sleep(0.05)
 
 
@@ -25,12 +25,12 @@ def test_the_earlier_run_of_a_query_is_fenced(tmp_path, window):
         wait_until(lambda: pipe.batches() >= 1, 120, pipe)
         pipe.feed(800)
         pauses.plan(window)
-        assert pauses.hit(60), pipe.told()
+        assert pauses.hit(60), pipe.report()
         before = pipe.batches()
         pipe.start("forever")
         wait_until(lambda: pipe.batches() >= before + 3, 120, pipe)
         pauses.go()
-        assert earlier.wait(60) == 0, pipe.told()
+        assert earlier.wait(60) == 0, pipe.report()
         assert "SINK_FENCED" in pipe.log.read_text()
         pipe.finish()
     finally:
@@ -45,14 +45,14 @@ def test_an_earlier_run_that_has_not_published_does_not_stop_a_later_one(tmp_pat
         pipe.feed(KEYS)
         pauses.plan("publication begins")
         earlier = pipe.start("until-failure", pauses)
-        assert pauses.hit(240), pipe.told()
+        assert pauses.hit(240), pipe.report()
         later = pipe.start("until-failure")
         wait_until(lambda: pipe.batches() >= 1, 240, pipe)
         pauses.go()
-        assert earlier.wait(60) == 0, pipe.told()
+        assert earlier.wait(60) == 0, pipe.report()
         assert "SINK_FENCED" in pipe.log.read_text()
         pipe.feed(10 * KEYS)
         pipe.finish(120)
-        assert later.alive(), pipe.told()
+        assert later.alive(), pipe.report()
     finally:
         pipe.stop()

@@ -87,7 +87,7 @@ def under_fire(folder, kills, seed):
             fire.kill(window, victim)
         pipe.finish()
     except BaseException:
-        sys.stdout.write(pipe.told())
+        sys.stdout.write(pipe.report())
         raise
     finally:
         pipe.stop()
