@@ -1,11 +1,11 @@
-"""The append thread: it appends what has queued up since its last append, and answers each request.
+"""`AppendQueue`: a thread appends the records of all pending requests in groups.
 
-So concurrent requests share one exclusive section and one fsync, and no other thread waits for the
+Concurrent requests share one exclusive section and one fsync, and no other thread waits for the
 disk.
 
-Where each append is flushed, a client that has its answer often sends again at once, just too late
-for the fsync that follows. So a group waits a little for as many requests as there were before, as
-PostgreSQL's `commit_delay` does; a single client never waits.
+With synchronous flush, a client that has its reply often sends again at once, just too late for the
+next fsync. A group therefore waits briefly until it has as many requests as the previous one, like
+PostgreSQL's `commit_delay`. A single client never waits.
 """
 
 import threading
@@ -22,10 +22,10 @@ from pyrocket.message import AppendResult
 MAX_REQUESTS = 2000
 MAX_BYTES = 64 << 20
 GROUP_BYTES = 8 << 20
-"""An exclusive section appends at most so many bytes; the first request may be of any size."""
+"""Maximum bytes of a group; a single request may be larger."""
 
 _PATIENCE = 0.5
-"""A group waits so long for more requests, as a share of the time that the append before took."""
+"""Maximum wait for more requests, as a fraction of the duration of the previous append."""
 
 AppendTogether = Callable[[Sequence[ReceivedRecords]], Sequence[AppendResult | Exception]]
 """Appends requests in one exclusive section, and returns the result or error of each."""
@@ -38,7 +38,7 @@ class _Waiting:
 
 
 class AppendQueue:
-    """The requests that wait to be appended, and the thread that does it."""
+    """The pending append requests, and the thread that appends them."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class AppendQueue:
         max_requests: int = MAX_REQUESTS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        """With `gathers` a group waits for the clients of the one before."""
+        """With `gathers` a group waits for as many requests as the previous one had."""
         self._append, self._gathers = append, gathers
         self._expected, self._patience_s = 0, 0.0
         self.after_append: Callable[[], None] = lambda: None
@@ -61,11 +61,11 @@ class AppendQueue:
         self._thread.start()
 
     def put(self, records: ReceivedRecords, *, cancellable: bool = True) -> "Future[AppendResult]":
-        """Return at once a future with the result of appending these records.
+        """Add records without waiting, and return a future with the result of the append.
 
-        What is cancelled before the append begins is not appended; `cancellable=False` is for
-        callers that rely on the append. Raises BrokerBusyError if too many requests or bytes wait,
-        StoreUnavailableError.
+        A future that is cancelled before the append starts cancels the append. Use
+        `cancellable=False` if the caller relies on the append. Raises BrokerBusyError if too many
+        requests or bytes are pending, StoreUnavailableError.
         """
         with self._changed:
             if self._closed:
@@ -74,7 +74,7 @@ class AppendQueue:
             if full or len(self._waiting) >= self._max_requests:
                 raise BrokerBusyError(
                     f"{len(self._waiting)} appends of {self._bytes} bytes are waiting.",
-                    remedy="Send again later.",
+                    remedy="Try again later.",
                 )
             waiting = _Waiting(records)
             if not cancellable:
@@ -85,7 +85,7 @@ class AppendQueue:
         return waiting.result
 
     def close(self) -> None:
-        """Append what is waiting, and end."""
+        """Append the pending records, and stop the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -118,7 +118,7 @@ class AppendQueue:
         return full or self._closed
 
     def _serve(self, group: list[_Waiting]) -> None:
-        # What its client has given up meanwhile is not appended.
+        # Skip requests that their client has cancelled in the meantime.
         group = [
             one
             for one in group

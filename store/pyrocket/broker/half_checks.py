@@ -1,7 +1,7 @@
-"""Transactions of clients: their decisions, and the checks of messages that stay undecided.
+"""Ends the transactions of clients, and checks half messages that remain undecided.
 
-A producer is asked through the connection that it keeps open. The questions of a round wait in a
-bounded number; what has no room is asked in a later round, so sends never wait for checks.
+Check requests are sent over a connection that the producer keeps open. The number of pending
+requests is limited; the others are sent in a later round. Sends therefore never wait for checks.
 """
 
 import threading
@@ -21,7 +21,7 @@ from pyrocket.services.transactions.model import (
 from pyrocket.store import Store
 
 MAX_QUESTIONS = 2000
-"""That wait for producers, as in RocketMQ's broker."""
+"""Maximum pending check requests, as in RocketMQ's broker."""
 
 _POLL_S = 0.1
 
@@ -34,16 +34,16 @@ class Producers(Protocol):
         ...
 
     def room(self, topic: str) -> int:
-        """Return how many more questions the producers of a topic accept."""
+        """Return the number of further check requests that the producers of a topic accept."""
         ...
 
     def ask(self, topic: str, request: CheckRequest) -> None:
-        """Ask a producer of the topic about a half message."""
+        """Send a check request to a producer of the topic."""
         ...
 
 
 class _Target:
-    """The producers of one topic, as the check service sees them."""
+    """The producers of one topic, as a target of the check service."""
 
     def __init__(self, topic: str, producers: Producers) -> None:
         self.group, self._producers = topic, producers
@@ -52,18 +52,18 @@ class _Target:
         return min(self._producers.room(self.group), MAX_QUESTIONS)
 
     def is_asked(self, half: HalfMessage) -> bool:
-        """Return False: an unanswered question is repeated after the interval."""
+        """Return False: an unanswered check request is repeated after the interval."""
         return False
 
     def ask(self, request: CheckRequest) -> None:
         self._producers.ask(self.group, request)
 
     def close(self) -> None:
-        """Do nothing: the connections have an owner."""
+        """Do nothing: this object does not own the connections."""
 
 
 class BrokerTransactions:
-    """Ends transactions, and has producers asked in a thread. Safe to share between threads."""
+    """Ends transactions, and sends check requests in a thread. Safe to share between threads."""
 
     def __init__(self, store: Store, policy: CheckPolicy) -> None:
         self._store = store
@@ -78,17 +78,17 @@ class BrokerTransactions:
         return self._thread is None or self._thread.is_alive()
 
     def ask_through(self, producers: Producers) -> None:
-        """Begin to ask producers about undecided messages."""
+        """Start the thread that checks undecided messages."""
         self._thread = threading.Thread(
             target=self._run, args=(producers,), name="pyrocket-checks", daemon=True
         )
         self._thread.start()
 
     def end(self, topic: str, transaction_id: str, state: LocalTransactionState) -> SendStatus:
-        """Commit or roll back; a repeat of the same decision changes nothing.
+        """Commit or roll back; repeating the same decision changes nothing.
 
-        Raises TransactionError (TRANSACTION_NOT_FOUND, TRANSACTION_ENDED if the transaction has
-        ended otherwise).
+        Raises TransactionError: TRANSACTION_NOT_FOUND, or TRANSACTION_ENDED if the transaction had
+        the opposite outcome.
         """
         try:
             return self._transactions.end_by_id(topic, transaction_id, state)
@@ -98,8 +98,8 @@ class BrokerTransactions:
         committed = bool(self._store.lookup.query(topic, transaction_id))
         if committed != (state is LocalTransactionState.COMMIT):
             raise TransactionError(
-                f"the transaction {transaction_id} was"
-                f" {'committed' if committed else 'rolled back or discarded'} before.",
+                f"the transaction {transaction_id} was already"
+                f" {'committed' if committed else 'rolled back or discarded'}.",
                 remedy="Nothing was changed.",
                 code="TRANSACTION_ENDED",
             )
@@ -110,7 +110,7 @@ class BrokerTransactions:
         return any(half.properties.get("REAL_TOPIC") == topic for half in halves)
 
     def close(self) -> None:
-        """Stop asking."""
+        """Stop the checks."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join()
@@ -130,7 +130,7 @@ class BrokerTransactions:
         self._transactions.run_checks()
 
     def _register(self, targets: dict[str, _Target], producers: Producers) -> None:
-        """Have the check service know exactly the topics with producers."""
+        """Register exactly the topics with connected producers at the check service."""
         topics = {*producers.topics()}
         for topic in topics - targets.keys():
             targets[topic] = _Target(topic, producers)

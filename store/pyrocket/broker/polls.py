@@ -1,7 +1,7 @@
-"""Long polls, and the thread that wakes them when messages arrive or become visible again.
+"""The thread that wakes long polls when messages arrive or become visible again.
 
-The thread also sweeps the state of the groups, and keeps messages invisible for the clients that
-let the broker do that.
+It also sweeps the states of consumer groups, and renews invisible times for clients that use
+automatic renewal.
 """
 
 import threading
@@ -16,10 +16,10 @@ from pyrocket.broker.renewals import Renewals
 from pyrocket.broker.rounds import Rounds
 
 Wake = Callable[[], None]
-"""Called once by any thread; must not wait."""
+"""Called once, by any thread; must not block."""
 
 _LOOK_S = 0.01
-"""Between two looks for messages that the delay service has delivered, while polls wait."""
+"""Interval of checks for messages delivered by the delay service, while polls are parked."""
 
 _SWEEP_S = 1.0
 _LEAST_S = 0.02
@@ -31,7 +31,7 @@ class Polls:
     def __init__(
         self, pop: Pop, now_ms: Callable[[], int], lives: Callable[[Hashable], bool]
     ) -> None:
-        """`lives` returns whether a client is still there."""
+        """`lives` returns whether a client is still connected."""
         self.pop, self._now_ms = pop, now_ms
         self.holds: Holds[Wake] = Holds()
         self.renewals = Renewals(pop, lives)
@@ -41,11 +41,11 @@ class Polls:
         self._thread.start()
 
     def appended(self) -> None:
-        """Look for messages now: something was appended."""
+        """Check for new messages now, after an append."""
         self._changed.set()
 
     def visible_in(self, group: str, topic: str, ms: int) -> None:
-        """Wake the polls of a group when messages become visible, so long from now."""
+        """Wake the polls of a group when messages become visible, `ms` milliseconds from now."""
         if ms <= 0:
             _wake(self.holds.visible(group, topic))
         else:
@@ -58,7 +58,7 @@ class Polls:
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """Wake all that wait, and end."""
+        """Stop the thread."""
         self._closed = True
         self._changed.set()
         self._thread.join()

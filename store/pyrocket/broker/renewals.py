@@ -1,4 +1,4 @@
-"""Messages that the broker keeps invisible while their client lives, without being asked.
+"""Renews the invisible time of messages automatically while their client is connected.
 
 Source: `DefaultReceiptHandleManager`, `RenewStrategyPolicy` of RocketMQ's proxy.
 """
@@ -14,12 +14,12 @@ FIRST_MS = 60_000
 _STEPS_MS = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
 _AHEAD_S, _LONGEST_S = 10, 3 * 3600
 RELEASED_MS = 1000
-"""A message whose client is gone becomes visible after so long."""
+"""Time after which a message becomes visible if its client has disconnected."""
 
 
 @dataclass
 class Renewal:
-    """One message in flight. Times are monotonic seconds."""
+    """A message in flight with automatic renewal. Times are monotonic seconds."""
 
     group: str
     topic: str
@@ -32,7 +32,7 @@ class Renewal:
 
 
 class Renewals:
-    """The messages that are kept invisible. Safe to share between threads."""
+    """The messages with automatic renewal. Safe to share between threads."""
 
     def __init__(self, pop: Pop, lives: Callable[[Hashable], bool]) -> None:
         self._pop, self._lives = pop, lives
@@ -45,7 +45,7 @@ class Renewals:
     def add(
         self, group: str, topic: str, client: Hashable, handles: Sequence[tuple[str, int]]
     ) -> None:
-        """Keep messages invisible from now on; `handles` with their attempts."""
+        """Start renewing messages, given by receipt handle and attempt."""
         now = time.monotonic()
         until = now + FIRST_MS / 1000
         with self._lock:
@@ -53,24 +53,24 @@ class Renewals:
                 self._by_handle[handle] = Renewal(group, topic, handle, attempt, client, now, until)
 
     def remove(self, handles: Iterable[str]) -> None:
-        """Stop: the messages were acked, or their client has decided otherwise."""
+        """Stop renewing messages: they were acked, or their client set an invisible time."""
         with self._lock:
             for handle in handles:
                 self._by_handle.pop(handle, None)
 
     def attempt(self, handle: str) -> int:
-        """Return the attempt of a message, 0 if it is not kept invisible here."""
+        """Return the attempt of a message; 0 if it is not renewed."""
         found = self._by_handle.get(handle)
         return found.attempt if found else 0
 
     def release(self, client: Hashable) -> None:
-        """Make the messages of a client that has ended visible soon."""
+        """Make the messages of a disconnected client visible soon."""
         with self._lock:
             found = [one for one in self._by_handle.values() if one.client == client]
         self._release(found)
 
     def renew(self) -> None:
-        """Do what is due. Raises BrokerBusyError; the next call goes on."""
+        """Renew the messages that are due. After a BrokerBusyError the next call continues."""
         now = time.monotonic()
         with self._lock:
             due = [one for one in self._by_handle.values() if one.until - now < _AHEAD_S]

@@ -1,4 +1,4 @@
-"""Messages that clients send one by one: encoded by the caller's thread, appended with others'."""
+"""Sends messages of clients: the caller's thread encodes them, the append thread appends them."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -17,10 +17,10 @@ Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 
 @dataclass(frozen=True)
 class Sent:
-    """A message that a client has sent, and what the client set itself.
+    """A message sent by a client, with the fields that the client has set.
 
-    is_half: it stays invisible until its transaction is committed.
-    immunity_s: its producer is not asked about it for so long; None for the broker's default.
+    is_half: Whether it is a half message, invisible until its transaction is committed.
+    immunity_s: Time before the first check of a half message; None for the broker's default.
     """
 
     message: Message
@@ -31,7 +31,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Stored:
-    """Where a message was stored. `queue_offset` is 0 until consumers can see the message."""
+    """The location of a stored message; `queue_offset` is 0 for half and delayed messages."""
 
     queue_id: int
     queue_offset: int
@@ -46,15 +46,15 @@ class _Encoded:
 
 
 class Sends:
-    """Appends messages of one topic together. Safe to share between threads."""
+    """Appends the messages of a request together. Safe to share between threads."""
 
     def __init__(self, store: Store, append: Append) -> None:
         self._store, self._append = store, append
 
     def send(self, messages: Sequence[Sent]) -> "Future[list[Stored]]":
-        """Append the messages of one request, all or none; return the results in their order.
+        """Append the messages of one request, all or none; return their results in order.
 
-        Missing topics are created if the store is configured to. Raises MessageError,
+        Missing topics are created if the store's `auto_create_topics` is set. Raises MessageError,
         TopicNameError, TopicNotFoundError, BrokerBusyError.
         """
         routes: dict[str, TopicRoute] = {}
@@ -71,7 +71,7 @@ class Sends:
         receiver, topic = store.sink.receiver, message.topic
         route = routes.get(topic) or routes.setdefault(topic, receiver.route(topic))
         if sent.is_half:
-            # RocketMQ's broker asks any producer of the topic: the topic is the producer group.
+            # RocketMQ's proxy checks with any producer of the topic: the topic is the group.
             half = store.transactions.encode_half(topic, message, sent.immunity_s, sent.origin)
             return _Encoded(half, 0, is_visible=False)
         found = receiver.encode(message, route, sent.origin)

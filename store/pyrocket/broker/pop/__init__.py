@@ -1,15 +1,15 @@
-"""POP consumption: the broker hands out messages, and keeps which are in flight and acked.
+"""POP consumption: the broker delivers messages, and records which are in flight or acked.
 
 pop         `Pop`: receive, ack, change of invisible times, dead letters, sweep, snapshot
-receive     what a receive takes from all queues of a topic; `draw` from one of them
-sweep       moves messages that were delivered too often
+receive     receives from all queues of a topic; `draw` from one queue
+sweep       moves messages with too many attempts to retry and dead-letter topics
 offsets     committed offsets, in RocketMQ's file
-recovery    snapshots
-java_pops   messages that a RocketMQ 5 broker has handed out
-lag         how far a group is
+recovery    snapshots, and recovery from snapshot and log
+java_pops   takes over the messages in flight of a RocketMQ 5 broker
+lag         the lag of a group
 values      settings, arguments and results
 states      the states of all groups, by name; `group` is one of them
-queue       one queue of one group: its cursor, what is in flight and what is acked
+queue       one queue of one group: its cursor and its messages in flight
 in_flight   a compact table of messages in flight
 events      changes of the state, and their records in the log
 retries     copies of messages for retry and dead-letter topics

@@ -1,4 +1,4 @@
-"""What one `receive` takes from one queue. Nothing is changed here: the result is events."""
+"""Selects the messages of one `receive` from one queue. Returns events, and changes no state."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -19,17 +19,18 @@ from pyrocket.formats.record_decode import Record
 from pyrocket.services.consumption import Consumption, Fetched
 
 _MAX_NEW = 1024
-"""One receive puts so many messages of a queue in flight that have to wait for their turn."""
+"""Maximum messages of a queue that one receive puts in flight, including undelivered ones."""
 
 _EVERYTHING = MessageFilter()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One `receive`.
+    """The parameters of one `receive`.
 
-    max_attempts: a message with as many deliveries is dead. first_attempts: see `PopSettings`;
-    with `stays`, all deliveries are from the message's own queue.
+    max_attempts: Deliveries after which a message is a dead letter.
+    first_attempts: See `PopSettings`.
+    stays: Whether all deliveries are from the message's own queue.
     """
 
     group: str
@@ -46,7 +47,7 @@ class Request:
     def may_deliver(
         self, attempts: Ints, since: Ints
     ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-        """Return which messages may be delivered once more; a sweep moves the others."""
+        """Return a mask of the messages that may be delivered; a sweep moves the others."""
         first = attempts < self.first_attempts
         again = True if self.stays else first | (since == 0)
         return np.asarray((attempts < self.max_attempts) & again)
@@ -54,15 +55,15 @@ class Request:
 
 @dataclass
 class Room:
-    """What is left of the bounds of one `receive`.
+    """The remaining limits of one `receive`.
 
     Attributes:
-        messages: That it returns.
-        new: Of those, and of those that wait for their turn: that were not in flight before.
-        retries: The same for messages of the group's retry topic: those of a topic that it does not
-            consume wait there, and must not stop its other topics.
-        bytes: Of bodies, inflated; the first message may have more.
-        scan: Messages that it looks at for some that it wants.
+        messages: Messages to return.
+        new: Messages to put in flight, whether delivered or waiting for earlier ones.
+        retries: The same for the group's retry topic. It has a limit of its own, because retries of
+            a topic that is not consumed must not stop the group's other topics.
+        bytes: Bytes of inflated bodies; the first message may exceed them.
+        scan: Messages to examine for a match of the filter.
     """
 
     messages: int
@@ -72,7 +73,7 @@ class Room:
     scan: int
 
     def take(self, record: Record) -> None:
-        """Make room for one message."""
+        """Subtract one message from the limits."""
         self.messages -= 1
         body = record.body
         with suppress(StoreDamagedError):
@@ -81,13 +82,13 @@ class Room:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more messages are returned."""
+        """Whether no more messages can be returned."""
         return self.messages <= 0 or self.bytes <= 0
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A message that is delivered, and its attempt."""
+    """A delivered message, and the number of its attempt."""
 
     record: Record
     attempt: int
@@ -110,7 +111,7 @@ class _Rows:
 
 
 class QueueDraw:
-    """Draws messages of one queue, of a topic or of the group's retry topic."""
+    """Selects messages of one queue, of a topic or of one of its retry topics."""
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class QueueDraw:
         self._room = room
         self._topic, self._queue_id = place
         self._is_retry = self._topic != request.topic
-        # The retry topic of all topics of the group.
+        # RocketMQ 4's retry topic has the messages of all topics of the group.
         self._is_mixed = self._is_retry and self._topic == retry_topic(request.group)
         self._rows, self._acked = _Rows(), list[int]()
         self._next = state.next
@@ -134,7 +135,7 @@ class QueueDraw:
         self.has_more = False
 
     def draw(self) -> None:
-        """Draw messages while there is room."""
+        """Select messages within the limits."""
         self._draw_again()
         if not self._room.is_full and self._new_room() > 0:
             self._draw_new()
@@ -149,7 +150,7 @@ class QueueDraw:
             self._room.new -= count
 
     def events(self) -> list[Event]:
-        """Return what the draw changes."""
+        """Return the state changes of the draw."""
         request, rows = self._request, self._rows
         place = request.group, self._topic, self._queue_id
         events: list[Event] = []
@@ -163,7 +164,7 @@ class QueueDraw:
         return events
 
     def _draw_again(self) -> None:
-        """Draw messages that have become visible again, or whose turn it is."""
+        """Select messages in flight that are visible and not blocked by earlier ones."""
         flight, request = self._state.flight, self._request
         if request.fifo and not self._is_retry:
             every = flight.rows()
@@ -211,9 +212,9 @@ class QueueDraw:
         self._room.take(record)
 
     def _is_foreign(self, properties: dict[str, str]) -> bool:
-        """Whether a message in a retry topic of version 1 is one of a group with that name.
+        """Whether a message in a retry topic of version 1 belongs to a group with a similar name.
 
-        See `Receiver`: the group may have been deleted.
+        See `Receiver._retry_topics`: that group may have been deleted.
         """
         if not self._is_retry or self._is_mixed:
             return False
@@ -223,7 +224,7 @@ class QueueDraw:
         return origin_of(record, properties, self._request.group)
 
     def _read(self, offsets: list[int]) -> Iterator[tuple[int, Record | None]]:
-        """Yield offsets and their messages, None for those that cannot be read."""
+        """Yield each offset with its message, or None if the message cannot be read."""
         for first, last in _runs(offsets):
             while first <= last:
                 count = last - first + 1
@@ -275,13 +276,13 @@ class QueueDraw:
 
 
 def key_of(text: str) -> int:
-    """Return a hash of a topic or sharding key that stays the same in all processes; never 0."""
+    """Return a hash of a topic or sharding key, the same in all processes; never 0."""
     digest = blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True) or 1
 
 
 def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last offset of each run of consecutive ones."""
+    """Yield the first and last offset of each run of consecutive offsets."""
     first = last = -1
     for offset in offsets:
         if offset != last + 1 or first < 0:

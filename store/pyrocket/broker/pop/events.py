@@ -1,10 +1,10 @@
-"""Changes of the state of consumer groups, and the records in which the log keeps them.
+"""State changes of consumer groups, and their records in the log.
 
 A record is a message of POP_TOPIC, queue 0, whose body is JSON: a list of changes, each a list that
-begins with its kind. It has no keys: the key index would be full of them. Applying a change twice,
-or again in order, gives the same state: a snapshot may have changes whose records follow it. A
-change names the queue's cursor before it, so messages are repeated, not skipped, if the records
-before it are lost.
+starts with its kind. It has no keys, which would fill the key index. Changes are idempotent, alone
+and when a sequence is repeated in order, because a snapshot may include changes whose records
+follow it. A change contains the queue's previous cursor. If earlier records are lost, messages are
+therefore delivered again and never skipped.
 """
 
 import json
@@ -28,7 +28,7 @@ class _OfQueue:
 
 @dataclass(frozen=True, slots=True)
 class Start(_OfQueue):
-    """The group starts at an offset of a queue, or starts again there: nothing else is known."""
+    """The group starts or restarts at an offset of a queue; earlier state is discarded."""
 
     KIND: ClassVar = "start"
     offset: int
@@ -44,10 +44,11 @@ class SkipTo(_OfQueue):
 
 @dataclass(frozen=True, slots=True)
 class Deliver(_OfQueue):
-    """Messages were delivered at `now`; new ones from `cursor` to `next` are in flight or acked.
+    """Messages were delivered at `now`; all from `cursor` to `next` are in flight or acked.
 
-    `attempts` are those of the messages at `offsets`, ascending, after the delivery; `keys` may be
-    empty. A message that is not in `delivered` only waits for its turn.
+    `offsets` are ascending. `attempts`, `delivered` and `keys` have a value for each of them;
+    `keys` may be empty. `attempts` include this delivery. If `delivered` is 0, the message is in
+    flight but has to wait for earlier ones.
     """
 
     KIND: ClassVar = "deliver"
@@ -73,7 +74,7 @@ class Ack(_OfQueue):
 
 @dataclass(frozen=True, slots=True)
 class Show(_OfQueue):
-    """Messages become visible at another time; they get another pop unless that is 0."""
+    """Messages become visible at `visible`; their pop is replaced unless `pop` is 0."""
 
     KIND: ClassVar = "show"
     cursor: int
@@ -84,7 +85,7 @@ class Show(_OfQueue):
 
 @dataclass(frozen=True, slots=True)
 class Repeat(_OfQueue):
-    """Messages before the cursor were delivered once, by a Java broker, and are not acked."""
+    """Messages before the cursor were delivered once by a RocketMQ broker, and are not acked."""
 
     KIND: ClassVar = "repeat"
     offsets: Sequence[int]
@@ -93,7 +94,7 @@ class Repeat(_OfQueue):
 
 @dataclass(frozen=True, slots=True)
 class Saved(_OfQueue):
-    """The committed offset in RocketMQ's file is about to change from `before` (-1: none)."""
+    """The committed offset in RocketMQ's file will change from `before` (-1: none) to `offset`."""
 
     KIND: ClassVar = "saved"
     before: int
@@ -102,7 +103,7 @@ class Saved(_OfQueue):
 
 @dataclass(frozen=True, slots=True)
 class Forget(_OfQueue):
-    """The group's offset in a queue was deleted, or its topic: the group has not received there."""
+    """The group's offset in a queue, or its topic, was deleted; the state of the queue is too."""
 
     KIND: ClassVar = "forget"
 
@@ -124,7 +125,7 @@ _NAMES = {kind: [field.name for field in fields(kind)] for kind in _KINDS.values
 
 
 def encode_events(events: Sequence[Event], born_ms: int) -> EncodedBatch:
-    """Return the record of some changes, without offsets and store time."""
+    """Return a record of changes, without offsets and store time."""
     content = [
         [type(each).KIND, *(getattr(each, name) for name in _NAMES[type(each)])] for each in events
     ]

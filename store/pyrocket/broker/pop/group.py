@@ -1,4 +1,4 @@
-"""All that the broker knows of one group: its queues, and the batches of its last attempts."""
+"""The state of one consumer group: its queues, and the batches of its last receive attempts."""
 
 import threading
 from collections import OrderedDict, deque
@@ -26,7 +26,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class Batch:
-    """What an attempt of a FIFO group has received: the queue and receipt of each message."""
+    """The messages that a receive attempt of a FIFO group returned: their queues and receipts."""
 
     topic: str
     receipts: Sequence[tuple[Place, Receipt]]
@@ -81,12 +81,12 @@ class GroupState:
 
     @property
     def in_flight(self) -> int:
-        """How many messages it has not acked."""
+        """The number of messages in flight."""
         return sum(len(state.flight) for state in self.queues.values())
 
     @property
     def retries(self) -> int:
-        """How many of them are in its retry topic, also of topics that it does not consume now."""
+        """The number of messages in flight in its retry topic, for all topics."""
         topic = RETRY_PREFIX + self.name
         return sum(len(state.flight) for (name, _), state in self.queues.items() if name == topic)
 
@@ -163,13 +163,13 @@ class GroupState:
         return row if same and flight.visible[row] > now else None
 
     def remember(self, attempt_id: str, batch: Batch) -> None:
-        """Keep what an attempt has received."""
+        """Keep the messages that a receive attempt returned."""
         self._batches[attempt_id] = batch
         while len(self._batches) > _MAX_BATCHES:
             self._batches.popitem(last=False)
 
     def batch(self, attempt_id: str) -> Batch | None:
-        """Return what an attempt has received."""
+        """Return the messages that a receive attempt returned; None if unknown."""
         return self._batches.get(attempt_id)
 
     def to_json(self) -> list[Any]:

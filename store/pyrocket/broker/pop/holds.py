@@ -1,6 +1,6 @@
-"""Parked long polls, found by the queue that they wait for.
+"""Parked long polls, indexed by the queue that they wait for.
 
-A wake-up costs as much as there are holds on that queue, however many others are parked.
+The cost of a wake-up depends only on the number of polls parked on that queue.
 """
 
 import threading
@@ -18,7 +18,7 @@ _Key = tuple[str, ...] | tuple[str, int]
 class Hold(Generic[_Waiter]):
     """A long poll of a group on one queue of a topic, or on all of them.
 
-    waiter: what the caller needs to answer it.
+    waiter: The caller's object for answering it.
     """
 
     group: str
@@ -27,7 +27,7 @@ class Hold(Generic[_Waiter]):
     waiter: _Waiter
 
     def woken_by(self) -> Iterator[_Key]:
-        """Yield what wakes it: its queue, due retries, and messages that are visible again."""
+        """Yield the keys that wake it: its queue, due retries, and messages visible again."""
         yield (self.topic,) if self.queue_id is None else (self.topic, self.queue_id)
         yield (RETRY_PREFIX + self.group,)
         yield self.group, self.topic
@@ -45,7 +45,7 @@ class Holds(Generic[_Waiter]):
         return self._count
 
     def park(self, hold: Hold[_Waiter]) -> None:
-        """Add a hold. Look for messages once more afterwards: some may just have arrived."""
+        """Add a hold. The caller must then check again for messages that have just arrived."""
         with self._lock:
             for key in hold.woken_by():
                 self._by_key.setdefault(key, set()).add(hold)

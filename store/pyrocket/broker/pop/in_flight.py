@@ -1,7 +1,7 @@
-"""A compact table of the messages of one queue that a group has not acked.
+"""A compact table of the messages of one queue that are in flight for a group.
 
-Columns of numpy, sorted by offset: new messages are added at the end, acked ones are marked and
-removed later, all at once. So a change costs the logarithm of the table's size.
+It has numpy columns sorted by offset. New messages are added at the end; acked ones are marked, and
+removed later in bulk. A change therefore takes logarithmic time.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pyrocket.formats.arrow_buffers import Ints
 
 _ACKED = -1
-"""Instead of a time: the message is acked, and its row not yet removed."""
+"""Replaces the time in `visible` if the message is acked and its row is not yet removed."""
 
 _NEVER = 2**63 - 1
 DTYPES = {
@@ -28,15 +28,15 @@ _MIN_ROWS = 16
 
 
 class InFlight:
-    """The table. Rows are positions in its columns; they are valid until rows are added or removed.
+    """The table. A row is a position in the columns, valid until rows are added or removed.
 
     Columns:
-        offset: queue offset.
-        attempt: how often the message was delivered; 0 if it waits for its turn.
-        visible: from when it may be received, epoch ms.
-        pop: identifies its last delivery; 0 if there was none.
-        key: hash of what it waits for, such as its sharding key; 0 for nothing.
-        since: when it was last delivered, epoch ms; 0 if it was not delivered from this queue.
+        offset: Queue offset.
+        attempt: Number of deliveries; 0 if the message is waiting for earlier ones.
+        visible: Time from which it may be received, epoch ms.
+        pop: Identifies its last delivery; 0 if there was none.
+        key: Hash of its sharding key, or in a retry topic of its original topic; 0 for none.
+        since: Time of its last delivery, epoch ms; 0 if it was not delivered from this queue.
     """
 
     __slots__ = (*COLUMNS, "_acked", "_count", "_head", "_next")
@@ -67,20 +67,20 @@ class InFlight:
         self._next = _NEVER
 
     def first(self) -> int | None:
-        """Return the lowest offset that is not acked."""
+        """Return the lowest offset in flight; None if there is none."""
         while self._head < self._count and self.visible[self._head] == _ACKED:
             self._head += 1
         return int(self.offset[self._head]) if self._head < self._count else None
 
     def find(self, offset: int) -> int:
-        """Return the row of an offset, -1 if it is not in flight."""
+        """Return the row of an offset; -1 if it is not in flight."""
         row = int(np.searchsorted(self.offset[: self._count], offset))
         if row < self._count and self.offset[row] == offset and self.visible[row] != _ACKED:
             return row
         return -1
 
     def add(self, offset: int, *, attempt: int, key: int = 0) -> int:
-        """Add a message after all others, visible and not delivered; return its row."""
+        """Add a message with the highest offset, visible and undelivered; return its row."""
         if self._count == len(self.offset):
             self._resize(max(_MIN_ROWS, self._count + self._count // 2))
         row, self._count = self._count, self._count + 1
@@ -90,24 +90,24 @@ class InFlight:
         return row
 
     def deliver(self, row: int, *, attempt: int, visible: int, pop: int, since: int) -> None:
-        """Set what a delivery changes."""
+        """Record a delivery."""
         self.attempt[row], self.pop[row], self.since[row] = attempt, pop, since
         self.show(row, visible)
 
     def show(self, row: int, visible: int, pop: int | None = None) -> None:
-        """Set from when a message is visible, and the pop that may ack it."""
+        """Set the time at which a message becomes visible, and the pop that may ack it."""
         self.visible[row] = max(visible, 0)
         self._next = min(self._next, max(visible, 0))
         if pop is not None:
             self.pop[row] = pop
 
     def remove(self, row: int) -> None:
-        """Remove a message; other rows stay valid until `tidy`."""
+        """Remove a message; other rows remain valid until `tidy`."""
         self.visible[row] = _ACKED
         self._acked += 1
 
     def tidy(self) -> None:
-        """Free the space of removed messages, if it is worth it."""
+        """Free the space of removed messages if they are the majority."""
         if self._acked > max(_MIN_ROWS, len(self)):
             self._keep(np.flatnonzero(self.visible[: self._count] != _ACKED))
 
@@ -140,12 +140,12 @@ class InFlight:
         return int(later.min()) if len(later) else None
 
     def columns(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return copies of all columns, without what was removed."""
+        """Return copies of all columns without removed rows."""
         rows = self.rows()
         return {name: getattr(self, name)[rows] for name in COLUMNS}
 
     def set_columns(self, columns: Sequence[npt.NDArray[np.generic]]) -> None:
-        """Replace all rows by what `columns` returned, in the order of COLUMNS."""
+        """Replace all rows; `columns` are in the order of COLUMNS."""
         for (name, dtype), column in zip(DTYPES.items(), columns, strict=True):
             setattr(self, name, column.astype(dtype))
         self._count, self._acked, self._head, self._next = len(self.offset), 0, 0, 0

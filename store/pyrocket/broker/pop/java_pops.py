@@ -1,9 +1,9 @@
-"""Takes over the messages that a RocketMQ 5 broker has handed out to pop consumers.
+"""Takes over the messages that a RocketMQ 5 broker has delivered to pop consumers.
 
-It keeps them in the topic `rmq_sys_REVIVE_LOG_<cluster>`: a check point (tag `ck`) for each pop,
-and an ack (`ack`, or `bAck` for several). Its committed offsets are after these messages, so those
-that are not acked are put in flight here. Then the topic is consumed. Source: `PopCheckPoint`,
-`AckMsg`, `BatchAckMsg`, `PopReviveService`.
+RocketMQ records them in the topic `rmq_sys_REVIVE_LOG_<cluster>`: a check point (tag `ck`) for each
+pop, and acks (`ack`, or `bAck` for several). The committed offsets are after these messages, so
+this module puts those without an ack in flight, and then commits the end of the topic. Source:
+`PopCheckPoint`, `AckMsg`, `BatchAckMsg`, `PopReviveService`.
 """
 
 import json
@@ -35,7 +35,7 @@ _Pop = tuple[str, str, int, int]
 
 @dataclass
 class _Popped:
-    """The messages of pops that are not acked: offset → when it is visible."""
+    """The messages of pops (offset → time at which it becomes visible), and their acks."""
 
     offsets: dict[_Pop, dict[int, int]]
     acks: set[tuple[_Pop, int]]
@@ -66,7 +66,7 @@ class _Popped:
 
 
 def take_over(storage: Consumption, state_of: Callable[[str], GroupState], put: Put) -> None:
-    """Put what a Java broker has handed out in flight, and consume its topic."""
+    """Put the messages in flight of a RocketMQ 5 broker in flight here, and consume its topic."""
     ends = {place: storage.bounds(*place).maximum for place in storage.queues(REVIVE_PREFIX)}
     committed = storage.committed()
     starts = {
@@ -97,7 +97,7 @@ def _read(storage: Consumption, place: Place, start: int, end: int, popped: _Pop
 
 
 def _handed_out(body: dict[str, Any]) -> list[int]:
-    """Return the offsets of a check point that its bit map does not show as acked."""
+    """Return the offsets of a check point that are not acked in its bit map."""
     start, bits = int(body["so"]), int(body.get("bm", 0))
     steps = body.get("d") or range(int(body["n"]))
     return [start + int(step) for index, step in enumerate(steps) if not bits >> index & 1]
@@ -106,7 +106,7 @@ def _handed_out(body: dict[str, Any]) -> list[int]:
 def _events(
     storage: Consumption, state: GroupState, place: Place, offsets: list[int], visible: int
 ) -> list[Event]:
-    """Return the events for one pop; none if the topic is gone or its offsets were reset."""
+    """Return the events for one pop; none if the topic or the group's offsets were deleted."""
     if storage.topic(place[0]) is None:
         return []
     events: list[Event] = [Repeat(state.name, *place, offsets, visible)]
@@ -117,7 +117,7 @@ def _events(
                 return []
             start = Start(state.name, *place, min(found, storage.bounds(*place).maximum))
             events = [start, Saved(state.name, *place, found, found), *events]
-    _log.info("group %s: %d messages of a Java broker are in flight", state.name, len(offsets))
+    _log.info("group %s: took over %d messages in flight", state.name, len(offsets))
     return events
 
 

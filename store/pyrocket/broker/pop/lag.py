@@ -1,4 +1,4 @@
-"""How far a group is in each of its queues."""
+"""Computes the lag of a group in each of its queues."""
 
 from collections.abc import Callable, Iterable
 
@@ -9,13 +9,13 @@ from pyrocket.message import QueueOffsets
 from pyrocket.services.consumption import Consumption
 
 FirstOffset = Callable[[str, Place], tuple[int | None, int]]
-"""Returns what a group has committed in a queue, and where it starts to receive."""
+"""Returns a group's committed offset in a queue, and the offset at which it starts to receive."""
 
 
 def lags_of(
     storage: Consumption, state: GroupState, places: Iterable[Place], first_offset: FirstOffset
 ) -> Lags:
-    """Return the lag in each queue; requires the lock of the group."""
+    """Return the lag in each queue. The caller must hold the group's lock."""
     lags: dict[Place, QueueLag] = {}
     for place in places:
         known, queue = storage.bounds(*place), state.queues.get(place)

@@ -1,10 +1,10 @@
-"""Keeps the committed offsets in RocketMQ's `consumerOffset.json`, and takes over those of others.
+"""Saves committed offsets in RocketMQ's `consumerOffset.json`, and takes over external changes.
 
-The file has the lowest offset that is not acked, so a Java broker or a pull consumer that opens the
-directory repeats messages, and never skips one. The log says which offset is about to be saved: a
-value that is neither that nor the one before was committed or reset by others. Once it is saved, so
-was the one before. If theirs is higher, the messages before it are acked; if it is lower, the group
-starts again there.
+The file has the lowest offset that is not acked, so a RocketMQ broker or a pull consumer that opens
+the directory delivers messages again, but never skips one. Before an offset is saved, the log
+records its old and its new value; after that, the new value twice. Any other value in the file was
+committed or reset by another program. If that value is higher, the messages before it are acked; if
+it is lower, the group restarts there.
 """
 
 import logging
@@ -27,7 +27,7 @@ Table = dict[tuple[str, str], Offsets]
 
 @dataclass(frozen=True)
 class _Move:
-    """An offset that is to be saved instead of another."""
+    """A change of a committed offset that is to be saved."""
 
     group: str
     place: Place
@@ -44,22 +44,22 @@ class OffsetKeeper:
         self._news: list[News] = []
 
     def news(self) -> tuple[News, ...]:
-        """Return which groups have started again at earlier offsets since the last call."""
+        """Return the groups that have restarted at earlier offsets since the last call."""
         found = tuple(self._news)
         del self._news[: len(found)]
         return found
 
     def was_changed(self) -> bool:
-        """Whether others have changed the file. Cheap."""
+        """Whether another program has changed the file. Cheap."""
         return self._storage.committed_stamp() != self._stamp
 
     def commit(self, groups: Sequence[GroupState]) -> None:
-        """Take over what others have committed, and save all offsets that have moved."""
+        """Take over external changes, and save all offsets that have changed."""
         self._stamp = self._storage.committed_stamp()
         self.save(groups)
 
     def save(self, groups: Sequence[GroupState]) -> None:
-        """Do that for some groups only; `was_changed` stays as it is."""
+        """Do the same for some groups only, without affecting `was_changed`."""
         before = self._storage.committed_stamp()
         moves = self._announce(groups, self._storage.committed())
         if not moves:
@@ -73,7 +73,7 @@ class OffsetKeeper:
         self._settle(groups, written)
 
     def _announce(self, groups: Sequence[GroupState], table: Table) -> list[_Move]:
-        """Log what is about to be saved, after what others have committed."""
+        """Take over external changes, and record in the log the offsets that will be saved."""
         moves, stored = list[_Move](), list[Stored]()
         for state in groups:
             with state.lock:
@@ -87,9 +87,9 @@ class OffsetKeeper:
         return moves
 
     def _apply(self, table: Table, moves: Sequence[_Move], written: list[_Move]) -> bool:
-        """Commit the offsets that no other process has changed since they were read.
+        """Commit the offsets that no other program has changed since they were read.
 
-        Those of a group that was deleted since then stay deleted.
+        Offsets of a group that was deleted since then are not created again.
         """
         for one in moves:
             is_new = one.before == _NONE
@@ -102,7 +102,7 @@ class OffsetKeeper:
         return bool(written)
 
     def _settle(self, groups: Sequence[GroupState], written: Sequence[_Move]) -> None:
-        """Log what was saved: from now on, the offset before it is one that others commit."""
+        """Record in the log that the offsets were saved; the old ones are external from now on."""
         stored: list[Stored] = []
         for state in groups:
             with state.lock:

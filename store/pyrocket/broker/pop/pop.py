@@ -1,4 +1,4 @@
-"""`Pop`: the state of all groups that receive from one store."""
+"""`Pop`: POP consumption of one store."""
 
 import logging
 import threading
@@ -44,7 +44,7 @@ Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 """`AppendQueue.put`: appends records with the next group append."""
 
 EventOf = Callable[[Place, int, Sequence[Receipt]], Event]
-"""Returns the event for some messages of one queue, given its cursor."""
+"""Returns the event for some messages of one queue, given the queue's cursor."""
 
 _EVERYTHING = MessageFilter()
 _log = logging.getLogger(__name__)
@@ -89,12 +89,13 @@ class Pop:
         where: MessageFilter | None = None,
         attempt_id: str = "",
     ) -> Received:
-        """Hand out messages of one queue or of all, at once; none if there are none.
+        """Deliver the available messages of one queue or of all queues, without waiting.
 
-        Due retries first, then messages that have become visible again, then new ones; queues take
-        turns. Messages that `where` does not want are acked. Each message is invisible to the group
-        for `invisible_ms`. In a FIFO group a message waits until all earlier ones with its sharding
-        key are acked, and the same `attempt_id` returns the same messages again.
+        Retry topics come first; in each queue messages that are visible again come before new ones.
+        Receives start at a different queue each time. Messages that `where` does not select are
+        acked. Each message is invisible to the group for `invisible_ms`. In a FIFO group a message
+        is delivered only when all earlier ones with its sharding key are acked, and the same
+        `attempt_id` returns the same messages again.
 
         Raises GroupNotFoundError, TopicNotFoundError, StorePermissionError if the group may not
         consume, BrokerBusyError.
@@ -125,7 +126,7 @@ class Pop:
         return self._change(group, topic, handles, events, ends=True)
 
     def change_invisible(self, group: str, topic: str, handle: str, invisible_ms: int) -> Changed:
-        """Make a message visible so long from now (0: at once), and return its new handle.
+        """Make a message visible after `invisible_ms` (0: at once), and return its new handle.
 
         Raises BrokerBusyError.
         """
@@ -143,10 +144,10 @@ class Pop:
         return Changed(signed, stored, wakes=invisible_ms <= 0)
 
     def extend(self, group: str, topic: str, handles: Sequence[str], invisible_ms: int) -> Acked:
-        """Keep messages invisible for so long from now; their handles stay valid.
+        """Make messages visible after `invisible_ms`; their handles remain valid.
 
-        For messages that the broker renews for its clients, and for those that it releases early
-        because a client is gone. Raises BrokerBusyError.
+        Used to renew messages for clients, and to release the messages of a disconnected client.
+        Raises BrokerBusyError.
         """
         visible = self._storage.now() + max(invisible_ms, 0)
 
@@ -182,11 +183,11 @@ class Pop:
         return self._put(state, [Ack(state.name, *place, queue.next, [offset])], letters)
 
     def sweep(self) -> Swept:
-        """Do what is due: call it once a second or so, and at `Swept.next_ms`.
+        """Do the periodic work. Call this about once a second, and at `Swept.next_ms`.
 
         Moves messages with too many attempts to retry and dead-letter topics, saves offsets and
-        snapshots at their intervals, takes over offsets that were committed or reset meanwhile, and
-        forgets deleted groups.
+        snapshots at their intervals, takes over offsets that other programs have committed or
+        reset, and removes the state of deleted groups.
         """
         now = self._storage.now()
         self._states.drop_deleted()
@@ -203,15 +204,15 @@ class Pop:
         return done.plus(Swept(self._keeper.news()))
 
     def arrivals(self) -> list[tuple[str, int]]:
-        """Return topic and queue id of the queues that got messages since the last call. Cheap.
+        """Return topic and queue id of the queues with new messages since the last call. Cheap.
 
-        Pass them to `Holds.arrived`. Call it after each append and every few milliseconds: the
-        delay service appends, too.
+        Pass them to `Holds.arrived`. Call this after each append, and every few milliseconds since
+        the delay service also appends.
         """
         return [place for place in self._storage.changed_queues() if place[0] != POP_TOPIC]
 
     def snapshot(self) -> None:
-        """Save offsets and the whole state, so that the records before are no longer needed."""
+        """Save the offsets and the complete state, so that earlier records are no longer needed."""
         with self._saving:
             self._saved_ms = self._storage.now()
             self._states.drop_deleted()
@@ -219,15 +220,15 @@ class Pop:
             save(self._storage, self._key, self._states.all)
 
     def save_offsets(self, group: str) -> None:
-        """Save the committed offsets of a group, before others reset them.
+        """Save the committed offsets of a group before they are reset.
 
-        A reset is known by its difference from what was saved.
+        A reset is detected as a difference from the saved offset.
         """
         with self._saving:
             self._keeper.save([self._states.known(group)])
 
     def lag(self, group: str, topic: str) -> Lags:
-        """Return how far a group is in each queue of a topic, and in its retry topic."""
+        """Return the lag of a group in each queue of a topic and of its retry topics."""
         self._config(group)
         state = self._states.known(group)
         with state.lock:
@@ -235,57 +236,57 @@ class Pop:
             return lags_of(self._storage, state, places, self._receiver.first_offset)
 
     def in_flight(self, group: str) -> int:
-        """Return how many messages of a group are in flight."""
+        """Return the number of messages in flight of a group."""
         state = self._states.known(group)
         with state.lock:
             return state.in_flight
 
     def drop(self, group: str) -> None:
-        """Forget a group that was deleted. Raises BrokerBusyError."""
+        """Remove the state of a deleted group. Raises BrokerBusyError."""
         self._states.drop(group)
 
     def close(self) -> None:
-        """Save what a later start needs. The append queue must still be open."""
+        """Save a snapshot for the next start. The append queue must still be open."""
         self.snapshot()
 
     def _resume(self) -> None:
-        """Take over what others have committed and what a Java broker has handed out.
+        """Take over external offsets, and then the messages in flight of a RocketMQ 5 broker.
 
-        In this order: what it has handed out is before the offsets that it has committed. What
-        fails is done at the next start: the topic of that broker is not consumed until then.
+        This order matters, because those messages are before the offsets that it has committed. If
+        it fails, the next start tries again, since the broker's topic is not consumed until then.
         """
         try:
             self._states.drop_deleted()
             self._keeper.commit(self._states.all())
             take_over(self._storage, self._states.made, self._put)
         except (PyrocketError, OSError) as error:
-            _log.warning("messages of a Java broker are taken over later: %s", error)
+            _log.warning("taking over the state of a RocketMQ broker failed: %s", error)
         self._commit()
 
     def _save(self) -> None:
         try:
             self.snapshot()
         except (PyrocketError, OSError) as error:
-            _log.warning("the state of groups is saved later: %s", error)
+            _log.warning("saving the state of groups failed and will be retried: %s", error)
 
     def _commit(self) -> None:
         try:
             with self._saving:
                 self._keeper.commit(self._states.all())
         except (PyrocketError, OSError) as error:
-            _log.warning("offsets of groups are saved later: %s", error)
+            _log.warning("saving the offsets of groups failed and will be retried: %s", error)
 
     def _config(self, group: str) -> GroupConfig:
         config = self._storage.group(group)
         if config is None:
             raise GroupNotFoundError(
                 f"there is no consumer group {group!r}.",
-                remedy="Create it, or let the broker create groups.",
+                remedy="Create it, or set auto_create_groups.",
             )
         if not config.consume_enabled:
             raise StorePermissionError(
                 f"the consumer group {group!r} may not consume.",
-                remedy="Set consumeEnable of the group.",
+                remedy="Set consumeEnable of the group to true.",
             )
         return config
 
@@ -298,7 +299,7 @@ class Pop:
         *,
         ends: bool = False,
     ) -> Acked:
-        """Change the messages of the valid handles, by one event for each queue."""
+        """Change the messages of the valid handles, with one event for each queue."""
         state = self._states.known(group)
         with state.lock:
             valid, by_place = [], dict[Place, list[Receipt]]()
@@ -311,7 +312,7 @@ class Pop:
                 event_of(place, state.queues[place].next, receipts)
                 for place, receipts in by_place.items()
             ]
-            # For messages that are acked already, too: the record of that may not be durable.
+            # Also for acked messages, because the record of the ack may not be durable yet.
             stored = self._put(state, events) if events else nothing_to_store()
             return Acked(tuple(valid), stored, wakes=self._is_fifo(group) and bool(events))
 
@@ -342,7 +343,7 @@ class Pop:
     def _put(
         self, state: GroupState, events: Sequence[Event], batches: Sequence[EncodedBatch] = ()
     ) -> Stored:
-        """Append events after batches, all or none, and change the state. Requires its lock."""
+        """Append batches and events, all or none, and apply the events. Requires `state.lock`."""
         now = self._storage.now()
         record = encode_events(events, now)
         stored = self._append(ReceivedRecords({}, [*batches, record]))
@@ -352,5 +353,5 @@ class Pop:
 
 
 def _is_due(now: int, last: int, interval: int) -> bool:
-    """Whether an interval has passed, or the clock was set back."""
+    """Whether the interval has passed, or the clock was set back."""
     return not last <= now < last + interval

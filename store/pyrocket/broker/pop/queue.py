@@ -1,4 +1,4 @@
-"""One queue of one group: its cursor, and the messages before it that are not acked."""
+"""The state of one group in one queue: its cursor, and the messages in flight before it."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from pyrocket.broker.pop.events import Ack, Deliver, OfQueue, Repeat, Saved, Sho
 from pyrocket.broker.pop.in_flight import COLUMNS, DTYPES, InFlight
 
 _LOST_ATTEMPTS = 1
-"""Of messages whose delivery may have been lost with its record."""
+"""Attempts of messages whose delivery may have been lost with its record."""
 
 
 class QueueState:
@@ -29,12 +29,12 @@ class QueueState:
 
     @property
     def committed(self) -> int:
-        """The lowest offset that is not acked."""
+        """The lowest offset in flight, or the cursor."""
         first = self.flight.first()
         return self.next if first is None else first
 
     def apply(self, event: OfQueue) -> None:
-        """Change the state."""
+        """Apply a state change."""
         match event:
             case Start():
                 self._start(event.offset)
@@ -67,15 +67,15 @@ class QueueState:
         flight.tidy()
 
     def truncate(self, end: int) -> None:
-        """Forget messages from `end` on, which a recovery has cut off."""
+        """Remove messages from `end` on, which a recovery has truncated."""
         if end < self.next:
             self.flight.remove_from(end)
             self.next = end
 
     def reach_from(self, offset: int) -> None:
-        """Repeat all messages from `offset` on that are not known: the records of them are lost.
+        """Put messages from `offset` on whose records are lost in flight again.
 
-        Those before it are acked.
+        Earlier messages are treated as acked.
         """
         first = self.flight.first()
         self.next = max(self.next, offset)
@@ -87,7 +87,7 @@ class QueueState:
         self._insert(offsets, event.visible)
 
     def _insert(self, offsets: Sequence[int], visible: int) -> None:
-        """Put messages before the cursor in flight, as delivered once."""
+        """Put messages before the cursor in flight, with one attempt."""
         lost, old = InFlight(), self.flight.columns()
         for offset in sorted(offsets):
             lost.show(lost.add(offset, attempt=_LOST_ATTEMPTS), visible)
@@ -106,7 +106,7 @@ class QueueState:
         self.known = True
 
     def _reach(self, cursor: int) -> None:
-        """Take messages up to `cursor` for delivered if the records of them are lost."""
+        """Put messages before `cursor` in flight if the records of their delivery are lost."""
         if not self.known and not len(self.flight):
             self.next = max(self.next, cursor)
         for offset in range(self.next, cursor):
@@ -130,7 +130,7 @@ class QueueState:
             if offset >= self.next:
                 row = self.flight.add(offset, attempt=attempt, key=key)
             else:
-                row = self.flight.find(offset)  # -1: acked by a later change of a snapshot.
+                row = self.flight.find(offset)  # -1: acked by a later change in the snapshot.
             if row >= 0 and delivered:
                 self.flight.deliver(
                     row, attempt=attempt, visible=event.visible, pop=event.pop, since=event.now

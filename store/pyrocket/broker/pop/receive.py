@@ -1,4 +1,4 @@
-"""Receives: the messages of one group from the queues of a topic, and its due retries."""
+"""`Receiver`: receives messages for a group from the queues of a topic and its retry topics."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ class Receiver:
         self._put = put
 
     def receive(self, state: GroupState, config: GroupConfig, wanted: Wanted) -> Received:
-        """Hand out messages; see `Pop.receive`."""
+        """Deliver messages; see `Pop.receive`."""
         now, attempt_id = self._storage.now(), wanted.attempt_id if config.fifo else ""
         with state.lock:
             if attempt_id and (again := self._again(state, wanted.topic, attempt_id, now)):
@@ -83,11 +83,12 @@ class Receiver:
         )
 
     def places(self, state: GroupState, topic: str, queue_id: int | None) -> Iterator[Place]:
-        """Yield the queues of a receive in their order. Raises TopicNotFoundError."""
+        """Yield the queues of a receive in order. Raises TopicNotFoundError."""
         known = self._storage.topic(topic)
         if known is None or (queue_id is not None and not 0 <= queue_id < known.read_queues):
             raise TopicNotFoundError(
-                f"there is no topic {topic!r} with such a queue.", remedy="Create the topic first."
+                f"the topic {topic!r} or the queue does not exist.",
+                remedy="Create the topic first.",
             )
         for name in self._retry_topics(state.name, topic):
             retries = self._storage.topic(name) if name != topic else None
@@ -101,9 +102,10 @@ class Receiver:
             yield topic, (state.turn + number) % known.read_queues
 
     def _retry_topics(self, group: str, topic: str) -> Iterator[str]:
-        """Yield the topics with retries, but not one that is that of another group.
+        """Yield the topics with retries, except those that belong to another group.
 
-        Version 1 of group `etl` and topic `orders` is the retry topic of group `etl_orders`.
+        The retry topic of version 1 for group `etl` and topic `orders` has the same name as the
+        retry topic of a group `etl_orders`.
         """
         for name in retry_topics(group, topic):
             owner = name.removeprefix(RETRY_PREFIX)
@@ -137,7 +139,7 @@ class Receiver:
         return Received(messages, stored, has_more=more and bool(events)), receipts
 
     def _open(self, request: Request, place: Place) -> tuple[QueueState, list[Event]]:
-        """Return the state of a queue from which the group has not received, and its events."""
+        """Return the state and events for a queue from which the group has not received yet."""
         committed, first = self.first_offset(request.group, place)
         before = -1 if committed is None else committed
         start = Start(request.group, *place, first)
@@ -148,7 +150,7 @@ class Receiver:
         return queue, [start, saved]
 
     def first_offset(self, group: str, place: Place) -> tuple[int | None, int]:
-        """Return a group's committed offset in a queue, and where it starts to receive."""
+        """Return a group's committed offset in a queue, and the offset at which it starts."""
         topic, queue_id = place
         committed = self._storage.committed().get((topic, group), {}).get(queue_id)
         known = self._storage.bounds(topic, queue_id)
@@ -158,7 +160,7 @@ class Receiver:
         return None, known.maximum if at_end else known.minimum
 
     def _again(self, state: GroupState, topic: str, attempt_id: str, now: int) -> Received | None:
-        """Return what is left of the messages that this attempt has received before."""
+        """Return the messages of an earlier receive with this attempt that are still in flight."""
         batch = state.batch(attempt_id)
         if batch is None or batch.topic != topic:
             return None

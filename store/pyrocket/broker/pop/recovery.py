@@ -1,7 +1,7 @@
-"""Recovers the state of all groups: the last snapshot, and the changes in the log after it.
+"""Recovers the state of all groups from the last snapshot and the changes in the log after it.
 
-If the snapshot does not belong to this log, or is missing, the groups start at the offsets that are
-committed in RocketMQ's file: messages are repeated, and none is skipped.
+If the snapshot is missing or belongs to another log, the groups start at the committed offsets in
+RocketMQ's file: messages are delivered again, and none is skipped.
 """
 
 import logging
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 class Recovered:
     """The key that signs receipts, and the groups by name.
 
-    from_snapshot: whether there was a snapshot that could be used.
+    from_snapshot: Whether a valid snapshot was found.
     """
 
     key: bytes
@@ -34,7 +34,7 @@ class Recovered:
 
 
 def recover(storage: Consumption) -> Recovered:
-    """Return the state of a store."""
+    """Return the recovered state."""
     key, start, saved = _restore(storage, storage.load())
     if saved is None:
         storage.saved_next = LACKS_ALL
@@ -64,7 +64,7 @@ def save(storage: Consumption, key: bytes, groups: Callable[[], Sequence[GroupSt
     for state in groups():
         with state.lock:
             content["groups"][state.name] = state.to_json()
-    # The messages that are acked must not be lost while their acks are not.
+    # A crash must not keep acks and lose the acked messages.
     storage.flush()
     storage.save(content)
 
@@ -78,7 +78,7 @@ def _wait_for_acks(groups: Sequence[GroupState]) -> None:
 def _restore(
     storage: Consumption, content: dict[str, Any] | None
 ) -> tuple[bytes, int, dict[str, GroupState] | None]:
-    """Return key, first change and groups of a snapshot; no groups if it cannot be used."""
+    """Return key, first change and groups of a snapshot; None as groups if it is unusable."""
     if content is None:
         return new_key(), 0, None
     key = new_key()
@@ -100,7 +100,7 @@ def _restore(
 
 
 def _agrees(storage: Consumption, after: int, last: int) -> bool:
-    """Whether the last change of a snapshot is where it was, or was deleted."""
+    """Whether the last change in a snapshot is at the same log offset, or has been deleted."""
     known = storage.changes()
     if after > known.maximum:
         return False
@@ -111,7 +111,7 @@ def _apply(groups: dict[str, GroupState], body: bytes) -> None:
     try:
         events = decode_events(body)
     except StoreDamagedError as error:
-        _log.error("messages may be received again: %s", error)
+        _log.error("messages may be delivered again: %s", error)
         return
     for event in events:
         if isinstance(event, Drop):
@@ -121,7 +121,7 @@ def _apply(groups: dict[str, GroupState], body: bytes) -> None:
 
 
 def _fit(storage: Consumption, state: GroupState) -> None:
-    """Make the state of a group agree with its queues."""
+    """Adjust the state of a group to the offsets of its queues."""
     committed = storage.committed()
     for (topic, queue_id), queue in state.queues.items():
         known = storage.bounds(topic, queue_id)

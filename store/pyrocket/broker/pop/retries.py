@@ -1,8 +1,8 @@
-"""Copies of messages for the retry and dead-letter topic of a group, as RocketMQ stores them.
+"""Copies messages to the retry and dead-letter topics of a group, in RocketMQ's format.
 
-The copy has the number of its deliveries as reconsumeTimes. RETRY_TOPIC is the topic that the
-message was sent to, ORIGIN_MESSAGE_ID the id that its first record had. A dead letter also names
-them in DLQ_ORIGIN_TOPIC and DLQ_ORIGIN_MESSAGE_ID; the latter is the id that consumers know.
+A copy has the number of deliveries as reconsumeTimes. RETRY_TOPIC is the topic that the message was
+sent to; ORIGIN_MESSAGE_ID is the id of its first record. A dead letter also has DLQ_ORIGIN_TOPIC
+and DLQ_ORIGIN_MESSAGE_ID; the latter is the message id that consumers see.
 Source: `AbstractSendMessageProcessor.consumerSendMsgBack`, `CommitLog.asyncPutMessage`.
 """
 
@@ -53,9 +53,9 @@ def retry_topic(group: str) -> str:
 
 
 def retry_topics(group: str, topic: str) -> tuple[str, str, str]:
-    """Return the topics with a group's retries of a topic.
+    """Return the topics that may contain a group's retries of a topic.
 
-    RocketMQ 5 writes those of pop consumers to the second (version 1) or third (version 2).
+    RocketMQ 5 writes the retries of pop consumers to the second (version 1) or third (version 2).
     """
     name = retry_topic(group)
     return name, f"{name}_{topic}", f"{name}+{topic}"
@@ -67,7 +67,7 @@ def dead_letter_topic(group: str) -> str:
 
 
 def origin_of(record: Record, properties: Mapping[str, str], group: str) -> str:
-    """Return the topic that a group received a message from, before it was in a retry topic."""
+    """Return the original topic of a message, which may be in a retry topic."""
     name = retry_topic(group)
     if record.topic == name:
         return properties.get(RETRY_TOPIC) or name

@@ -13,7 +13,7 @@ Put = Callable[[GroupState, Sequence[Event]], Stored]
 
 
 class GroupStates:
-    """The groups that have a state. Safe to share between threads."""
+    """The states of consumer groups. Safe to share between threads."""
 
     def __init__(self, storage: Consumption, put: Put, groups: dict[str, GroupState]) -> None:
         self._storage, self._put, self._groups = storage, put, groups
@@ -29,27 +29,27 @@ class GroupStates:
         return group in self._groups
 
     def known(self, group: str) -> GroupState:
-        """Return the state of a group; an empty one, which is not kept, if it has none."""
+        """Return the state of a group; if it has none, an empty one that is not stored."""
         with self._lock:
             return self._groups.get(group) or GroupState(group)
 
     def made(self, group: str) -> GroupState:
-        """Return the state of a group, which is made if there is none."""
+        """Return the state of a group; a missing one is created."""
         with self._lock:
             return self._groups.setdefault(group, GroupState(group))
 
     @contextmanager
     def opened(self, group: str) -> Iterator[GroupState]:
-        """Lock the state of a group, which is made if there is none."""
+        """Lock and yield the state of a group; a missing one is created."""
         while True:
             state = self.made(group)
             with state.lock:
-                if self._groups.get(group) is state:  # It was not dropped meanwhile.
+                if self._groups.get(group) is state:  # Another thread may have dropped it.
                     yield state
                     return
 
     def drop(self, group: str) -> None:
-        """Forget a group that was deleted. Raises BrokerBusyError."""
+        """Remove the state of a deleted group. Raises BrokerBusyError."""
         state = self.known(group)
         with state.lock:
             if self._groups.get(group) is not state:
@@ -59,15 +59,15 @@ class GroupStates:
                 del self._groups[group]
 
     def drop_deleted(self) -> None:
-        """Forget the groups that are no longer in RocketMQ's files. Raises BrokerBusyError."""
+        """Remove the groups that are no longer in RocketMQ's files. Raises BrokerBusyError."""
         for state in self.all():
             if self._is_deleted(state):
                 self.drop(state.name)
 
     def _is_deleted(self, state: GroupState) -> bool:
-        """Whether a group was deleted: it was in RocketMQ's files, and is no longer.
+        """Whether a group was in RocketMQ's files and no longer is.
 
-        A Java broker's messages in flight may be of a group of which only the offsets are known.
+        A group with messages in flight of a RocketMQ 5 broker may have only committed offsets.
         """
         if self._storage.group(state.name) is not None:
             state.listed = True

@@ -73,7 +73,7 @@ class Mover:
         self._storage, self._settings, self._put = storage, settings, put
 
     def sweep(self, state: GroupState, config: GroupConfig, now: int) -> Swept:
-        """Move what was delivered too often, at most `_MAX_MOVED` messages of each queue."""
+        """Move messages with too many attempts, at most `_MAX_MOVED` of each queue."""
         done = Swept()
         with state.lock:
             since, state.swept_ms = state.swept_ms, now
@@ -102,7 +102,7 @@ class Mover:
             _log_failure(state.name, error)
             return Swept(news)
         stored.add_done_callback(lambda done: _log_failure(state.name, done.exception()))
-        if config.fifo:  # The messages after a dead one are next.
+        if config.fifo:  # The messages after a dead letter can be delivered now.
             news = (News(state.name, place[0], stored),)
         return Swept(news, moved, dead, now if len(overdue) > moved + dead else None)
 
@@ -150,7 +150,7 @@ class Mover:
         self, message: "_Overdue", record: Record, config: GroupConfig, now: int
     ) -> EncodedBatch | None:
         """Return the copy for the retry topic; None if it would be too long."""
-        # The invisible time is a part of the delay: a consumer that fails sets it to the delay.
+        # The delay includes the invisible time, which a failing consumer sets to the delay.
         delay = message.since + config.backoff.delay_ms(message.attempts - 1) - now
         try:
             copy = retry_copy(

@@ -8,22 +8,22 @@ from pyrocket.message import AppendResult, StoredMessage
 from pyrocket.services.consumption import MAX_BODY_BYTES, MAX_SCAN
 
 Stored = Future[AppendResult]
-"""Done when the change is as durable as a message that is sent; it has the error otherwise."""
+"""Completes when the change is as durable as a sent message, or with the error of the append."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PopSettings:
-    """How messages are handed out.
+    """Settings of POP consumption.
 
-    first_attempts: a message is delivered so often from its own queue; each later attempt is a
-        message of the group's retry topic. FIFO groups never use the retry topic.
-    max_in_flight: of a group, and as many in its retry topic; with more, `receive` returns only
-        messages that were received before.
-    max_batch: messages of one `receive`.
-    max_bytes: of their bodies, inflated; a first message may be longer.
-    max_scan: messages that one `receive` looks at for some that it wants.
-    start_at_end: whether a group without offsets starts at the end of queues instead of the start.
-    commit_ms, snapshot_ms: intervals in which a sweep saves offsets, and the whole state.
+    first_attempts: Deliveries of a message from its own queue; each later attempt is a message of
+        the group's retry topic. FIFO groups do not use the retry topic.
+    max_in_flight: Maximum messages in flight of a group, and of its retry topic. At this limit,
+        `receive` returns only messages that were delivered before.
+    max_batch: Maximum messages of one `receive`.
+    max_bytes: Maximum bytes of their inflated bodies; the first message may be larger.
+    max_scan: Maximum messages that one `receive` examines.
+    start_at_end: Whether a group without offsets starts at the end of queues.
+    commit_ms, snapshot_ms: Intervals at which a sweep saves the offsets, and a snapshot.
     """
 
     first_attempts: int = 3
@@ -38,11 +38,13 @@ class PopSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """One message that was handed out.
+    """A delivered message.
 
-    message: with the topic that it was sent to. A message that comes from the retry topic has that
-        topic's queue id and offset.
-    attempt: from 1 on. handle: for `ack` and the like. invisible_until: epoch ms.
+    message: Has the topic that it was sent to. A message from a retry topic has the queue id and
+        offset in that topic.
+    attempt: The number of the delivery, from 1 on.
+    handle: The receipt handle, for example for `ack`.
+    invisible_until: Epoch ms.
     """
 
     message: StoredMessage
@@ -53,10 +55,9 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Received:
-    """The messages of one `receive`; reply with them once `stored` is done.
+    """The messages of one `receive`; reply with them when `stored` has completed.
 
-    has_more: whether to receive again at once if there are no messages: it has not looked at all
-    that there are.
+    has_more: Whether not all messages were examined; if there are none here, receive again.
     """
 
     messages: tuple[Delivery, ...]
@@ -66,10 +67,10 @@ class Received:
 
 @dataclass(frozen=True)
 class Acked:
-    """Which handles were valid, in their order; reply once `stored` is done.
+    """The validity of each handle; reply when `stored` has completed.
 
-    wakes: whether messages may have become available, so that the group's long polls on the topic
-    are to be woken.
+    wakes: Whether other messages may have become available, so that the group's long polls on the
+    topic must be woken.
     """
 
     valid: tuple[bool, ...]
@@ -79,9 +80,10 @@ class Acked:
 
 @dataclass(frozen=True)
 class Changed:
-    """The handle that replaces an earlier one, which is invalid now; reply once `stored` is done.
+    """The handle that replaces an earlier one; reply when `stored` has completed.
 
-    The handle is None if the earlier one was invalid. wakes: as in `Acked`.
+    handle: None if the earlier one was invalid.
+    wakes: See `Acked`.
     """
 
     handle: str | None
@@ -116,7 +118,7 @@ class Swept:
     next_ms: int | None = None
 
     def plus(self, other: "Swept") -> "Swept":
-        """Return both together."""
+        """Return the combined result."""
         times = [ms for ms in (self.next_ms, other.next_ms) if ms is not None]
         return Swept(
             self.news + other.news,
@@ -128,10 +130,13 @@ class Swept:
 
 @dataclass(frozen=True)
 class QueueLag:
-    """How far a group is in one queue.
+    """The lag of a group in one queue.
 
-    end: of the queue. committed: the lowest offset not acked. in_flight: delivered and not acked.
-    ready: never delivered. lag: both together. delay_ms: since the first of these was stored.
+    end: The maximum offset of the queue.
+    committed: The lowest offset that is not acked.
+    in_flight: Number of messages in flight.
+    ready: Number of messages that were never delivered.
+    delay_ms: Age of the oldest message that is not acked.
     """
 
     end: int
@@ -142,16 +147,16 @@ class QueueLag:
 
     @property
     def lag(self) -> int:
-        """Messages that are not acked."""
+        """The number of messages that are not acked."""
         return self.in_flight + self.ready
 
 
 Lags = Mapping[tuple[str, int], QueueLag]
-"""By topic and queue id; those of the group's retry topic are included."""
+"""By topic and queue id, including the group's retry topics."""
 
 
 def nothing_to_store() -> Stored:
-    """Return a future that is done: nothing was changed."""
+    """Return a completed future: nothing was changed."""
     done: Stored = Future()
     done.set_result(AppendResult(0, 0, 0))
     return done

@@ -1,20 +1,20 @@
-"""RocketMQ's own protocol, `apache.rocketmq.v2.MessagingService`, over the parts of a broker.
+"""Serves RocketMQ's own protocol, `apache.rocketmq.v2.MessagingService`, with a broker.
 
-service       the table of calls, and how a call is answered
-codes         RocketMQ's codes, and errors to codes
-interface     its messages, enums, times and addresses
-caller        who makes a call: client id, user, namespace, rights, and checked names
+service       the calls, and their dispatch
+codes         RocketMQ's codes; converts errors to codes
+interface     the messages, enums and times of the protocol
+caller        the client of a call: id, user, namespace, rights, and checked names
 routes        QueryRoute, QueryAssignment
-sent          a message of SendMessage, checked
+sent          checks and converts the messages of SendMessage
 sending       SendMessage, RecallMessage
-delivered     stored messages as clients get them
-transactions  EndTransaction, and the questions about undecided messages
-sessions      the clients that are connected
+delivered     converts stored messages for clients
+transactions  EndTransaction, and check requests for half messages
+sessions      the connected clients
 telemetry     Telemetry, Heartbeat, NotifyClientTermination
 offsets       UpdateOffset, GetOffset, QueryOffset
 pulling       PullMessage
 receiving     ReceiveMessage
 receipts      AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue
 long_polls    calls that wait for messages
-pending_reply a reply that waits for the disk
+pending_reply a reply that depends on an append
 """

@@ -1,4 +1,4 @@
-"""Who makes a call, from its metadata; and the names in its request, checked."""
+"""The client of a call, from the call's metadata. Also checks the names in its request."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Caller:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Identifies the client: no user can act for a client of another."""
+        """Identifies the client. Includes the user, who cannot act for clients of other users."""
         return self.user, self.client_id
 
     def topic(self, resource: Any) -> str:
@@ -72,7 +72,7 @@ class Caller:
         self.gate.admit(self.user, call, {"topics": topics, "groups": groups, **more})
 
     def _qualified(self, resource: Any) -> str:
-        """Some clients send the namespace in the metadata, some in the resource, some in both."""
+        """Return the name with its namespace, which may be in the metadata or in the resource."""
         namespace, name = self.namespace or resource.resource_namespace, str(resource.name)
         return f"{namespace}%{name}" if namespace and name else name
 
@@ -83,7 +83,7 @@ def host_of_peer(peer: str) -> Host:
 
 
 def parse_host(text: str) -> Host | None:
-    """Return `address:port`, or an address alone; None for anything else, such as a name."""
+    """Parse `address:port` or an address; return None for anything else, such as a host name."""
     address, _, port = text.rpartition(":")
     if text.count(":") > 1 and not text.startswith("["):
         address, port = text, ""

@@ -1,4 +1,4 @@
-"""RocketMQ's codes: what the status of a reply says."""
+"""RocketMQ's codes for the status of a reply."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _MAX_TEXT = 600
 
 
 class RefusedError(Exception):
-    """A call or a message is refused with one of RocketMQ's codes."""
+    """A call or a message is rejected with one of RocketMQ's codes."""
 
     def __init__(self, code: str, text: str) -> None:
         self.code, self.text = code, text
@@ -54,11 +54,11 @@ _BY_ERROR: list[tuple[type[Exception], str]] = [
     (errors.InvalidInputError, "BAD_REQUEST"),
     (DecodeError, "BAD_REQUEST"),
 ]
-"""The first class that fits; any other error is INTERNAL_SERVER_ERROR."""
+"""The first matching class determines the code; other errors are INTERNAL_SERVER_ERROR."""
 
 
 def status(code: str, text: str = "") -> Any:
-    """Return a status; its text is never empty, since some clients print nothing else."""
+    """Return a status. Its text is never empty, because some clients print only the text."""
     return new("Status", code=number("Code", code), message=text[:_MAX_TEXT] or code)
 
 
@@ -76,14 +76,14 @@ def check_stored(stored: SendStatus) -> None:
 
 
 def refusal_of(error: Exception) -> RefusedError:
-    """Return the code and the text that a client gets for an error."""
+    """Return the code and the text that are sent to the client for an error."""
     if isinstance(error, RefusedError):
         return error
     if isinstance(error, PyrocketError):
         text = f"{error.message} {error.remedy}".strip()
         by_code = _BY_ERROR_CODE.get(error.code)
     else:
-        text, by_code = f"the broker has failed unexpectedly: {type(error).__name__}.", None
+        text, by_code = f"the broker failed unexpectedly: {type(error).__name__}.", None
         if isinstance(error, DecodeError):
             text = "the request is malformed."
     found = next((code for kind, code in _BY_ERROR if isinstance(error, kind)), None)

@@ -1,7 +1,7 @@
-"""Stored messages as clients get them.
+"""Converts stored messages for clients.
 
-The body is always plain, and its digest is MD5 in upper case: the one form that all clients check
-alike.
+The body is always uncompressed, and its digest is upper-case MD5, the only form that all clients
+check in the same way.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from pyrocket.rpc.messaging.sent import RESERVED
 
 
 def message_of(stored: StoredMessage, topic: Any) -> Any:
-    """Return a message, of the topic as the client names it."""
+    """Return a message; `topic` is the resource in the client's request."""
     message = new("Message", topic=topic, body=stored.body)
     message.user_properties.update(_user_properties(stored))
     _fill(message.system_properties, stored)
@@ -35,7 +35,7 @@ def message_of(stored: StoredMessage, topic: Any) -> Any:
 
 
 def _user_properties(stored: StoredMessage) -> dict[str, str]:
-    """Return the sender's properties, and two of the broker's that clients expect among them."""
+    """Return the sender's properties, and two system properties that clients expect there."""
     own = stored.properties
     found = {name: value for name, value in own.items() if name not in RESERVED}
     if SHARDING_KEY in own:

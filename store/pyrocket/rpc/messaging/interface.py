@@ -9,7 +9,7 @@ PACKAGE = "apache.rocketmq.v2"
 SERVICE = f"{PACKAGE}.MessagingService"
 
 _MAX_MS = 253_402_300_799_999
-"""The last millisecond that a protobuf timestamp can hold: the end of the year 9999."""
+"""The last millisecond of a protobuf timestamp: the end of the year 9999."""
 
 _ENUMS = {
     "AddressScheme": ("Endpoints", "scheme"),
@@ -45,13 +45,13 @@ def number(enum: str, name: str) -> int:
 
 
 def name_of(enum: str, value: int) -> str:
-    """Return the name of a value of an enum, empty for one that this release does not know."""
+    """Return the name of a value of an enum; empty if it is unknown."""
     found = _kind(enum).values_by_number.get(value)
     return "" if found is None else str(found.name)
 
 
 def ms_of(time: Any) -> int:
-    """Return a timestamp or duration in milliseconds, within what a timestamp can hold."""
+    """Return a timestamp or duration in milliseconds, limited to the range of a timestamp."""
     ms = int(time.seconds) * 1000 + int(time.nanos) // 1_000_000
     return min(max(ms, -_MAX_MS), _MAX_MS)
 

@@ -1,4 +1,4 @@
-"""Calls that wait for messages: they are parked, and look again when they are woken."""
+"""Parks calls that wait for messages, and repeats their receive or pull when they are woken."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,7 +12,7 @@ from pyrocket.rpc.messaging.sessions import Session
 
 
 class Found(Protocol):
-    """What a call has found."""
+    """The result of a receive or pull."""
 
     @property
     def messages(self) -> Sequence[Any]:
@@ -21,23 +21,23 @@ class Found(Protocol):
 
     @property
     def has_more(self) -> bool:
-        """Whether to look again at once: there is more to look at."""
+        """Whether not all messages were examined, so that the caller must repeat at once."""
         ...
 
 
 _Found = TypeVar("_Found", bound=Found)
 
 _REPLY_S = 0.1
-"""A call is answered so long before its deadline."""
+"""Time before its deadline at which a call is answered."""
 
 _LEAST_S = 1.0
 
 
 def deadline_of(context: Any, wait_ms: int | None, max_s: float) -> float:
-    """Return until when a call may wait, in the time of the event loop.
+    """Return the time of the event loop until which a call may wait.
 
-    wait_ms: what the client asks for; None for as long as the call may take. Raises RefusedError
-    (ILLEGAL_POLLING_TIME) if the deadline of the call is earlier by far.
+    wait_ms: The wait that the client requests; None for the time left to the call. Raises
+    RefusedError (ILLEGAL_POLLING_TIME) if less than a second is left and the client wants more.
     """
     now, left_s = asyncio.get_running_loop().time(), context.time_remaining()
     left_s = max_s + _REPLY_S if left_s is None else left_s
@@ -62,9 +62,10 @@ class LongPolls:
         deadline: float,
         look: Callable[[], Awaitable[_Found]],
     ) -> _Found:
-        """Return what `look` finds until the deadline: messages, or what it found last.
+        """Repeat `look` until it returns messages or the deadline passes; return its last result.
 
-        place: group, topic and queue id, None for all queues. Ends early with the client.
+        place: Group, topic and queue id; None as queue id for all queues. Ends early if the client
+        disconnects.
         """
         loop = asyncio.get_running_loop()
 
@@ -86,7 +87,7 @@ class LongPolls:
             holds.park(hold)
             session.polls.add(wake)
             try:
-                found = await look_on()  # Messages may have arrived before it was parked.
+                found = await look_on()  # Messages may have arrived before the call was parked.
                 if not found.messages and not session.ended:
                     with suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(woken.wait(), deadline - loop.time())
@@ -97,7 +98,7 @@ class LongPolls:
 
 
 def _waker(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> Callable[[], None]:
-    """Return what any thread can call to set an event."""
+    """Return a function with which any thread can set the event."""
 
     def wake() -> None:
         with suppress(RuntimeError):  # The loop has ended.

@@ -1,4 +1,4 @@
-"""UpdateOffset, GetOffset and QueryOffset: the offsets of queues, and those of groups."""
+"""UpdateOffset, GetOffset and QueryOffset: offsets of groups and of queues."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from pyrocket.rpc.messaging.interface import ms_of, name_of, new
 
 
 class Offsets:
-    """Answers for one queue at a time."""
+    """Implements the calls; each is about one queue."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._store = broker, broker.store
 
     def update_offset(self, request: Any, caller: Caller) -> Any:
-        """Commit an offset of a group that exists; it may be lower than the one before."""
+        """Commit an offset of an existing group; it may be lower than the previous one."""
         topic, group, queue_id = _place(request, caller, "UpdateOffset")
         self._store.groups.get(group)
         offset, has = int(request.offset), self._range(topic, queue_id)
@@ -32,11 +32,13 @@ class Offsets:
         self._range(topic, queue_id)
         offset = self._store.groups.committed(group, topic).get(queue_id)
         if offset is None:
-            raise RefusedError("OFFSET_NOT_FOUND", f"{group} has not committed in this queue.")
+            raise RefusedError(
+                "OFFSET_NOT_FOUND", f"{group} has no committed offset in this queue."
+            )
         return new("GetOffsetResponse", status=status("OK"), offset=offset)
 
     def query_offset(self, request: Any, caller: Caller) -> Any:
-        """Return the first offset, the next one, or that of the first message from a time on."""
+        """Return the minimum or maximum offset, or the first offset at or after a time."""
         topic = caller.topic(request.message_queue.topic)
         caller.admit("QueryOffset", [topic])
         queue_id = int(request.message_queue.id)
@@ -49,11 +51,11 @@ class Offsets:
         elif policy in ("BEGINNING", "END"):
             offset = minimum if policy == "BEGINNING" else maximum
         else:
-            raise RefusedError("BAD_REQUEST", "the policy is not known.")
+            raise RefusedError("BAD_REQUEST", "the policy is unknown.")
         return new("QueryOffsetResponse", status=status("OK"), offset=offset)
 
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return minimum and maximum. Raises TopicNotFoundError, QueueNotFoundError."""
+        """Return the minimum and maximum. Raises TopicNotFoundError, QueueNotFoundError."""
         store = self._store
         return store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
 

@@ -1,4 +1,4 @@
-"""A reply that waits for the disk."""
+"""`PendingReply`: a reply that depends on an append."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PendingReply:
-    """`reply` makes the reply, without waiting, of what `result` returns."""
+    """`reply` creates the reply from the value of `result`, without blocking."""
 
     result: "Future[Any]"
     reply: Callable[[Any], Any]

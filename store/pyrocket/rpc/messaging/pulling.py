@@ -1,4 +1,4 @@
-"""PullMessage: messages of one queue from an offset on, without any state of a group."""
+"""PullMessage: messages of one queue from an offset on, without state of a group."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from pyrocket.store import consumption_of
 
 @dataclass(frozen=True)
 class Pull:
-    """What a client pulls. `topic` is checked, `resource` as the client names it."""
+    """The parameters of a pull. `topic` is checked; `resource` is the topic in the request."""
 
     topic: str
     resource: Any
@@ -32,9 +32,9 @@ class Pull:
 
 @dataclass(frozen=True)
 class Pulled:
-    """Messages, and the offset to pull from next: after them and after those not wanted.
+    """Messages, and the next offset to pull from, after all examined messages.
 
-    has_more: whether the queue has messages from there on.
+    has_more: Whether the queue has messages from there on.
     """
 
     messages: list[StoredMessage]
@@ -49,7 +49,7 @@ class Pulling:
         self._store = broker.store
 
     def parse(self, request: Any, caller: Caller) -> Pull:
-        """Return what a client pulls, if it may."""
+        """Check a request and the rights of its user, and return its parameters."""
         queue = request.message_queue
         topic = caller.topic(queue.topic)
         groups = [caller.group(request.group)] if request.group.name else []
@@ -65,8 +65,9 @@ class Pulling:
         )
 
     def pull(self, asked: Pull, start: int) -> Pulled:
-        """Return messages from `start` on. Raises OffsetOutOfRangeError with the range, and as
-        `readable_topic`.
+        """Return messages from `start` on.
+
+        Raises OffsetOutOfRangeError with the range, and the errors of `readable_topic`.
         """
         store = self._store
         readable_topic(store, asked.topic)
@@ -88,7 +89,7 @@ class Pulling:
         return Pulled(messages, next_offset, has_more=next_offset < maximum)
 
     def replies(self, asked: Pull, pulled: Pulled) -> list[bytes]:
-        """Return all replies of a call: the status, the messages, the next offset."""
+        """Return all replies of a call: the status, the messages, and the next offset."""
         found = status("OK" if pulled.messages else "MESSAGE_NOT_FOUND")
         replies = [
             new("PullMessageResponse", status=found),

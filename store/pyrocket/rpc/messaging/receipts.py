@@ -1,4 +1,4 @@
-"""What clients do with messages they have received: ack, change of invisible time, dead letter."""
+"""AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue."""
 
 from typing import Any
 
@@ -14,7 +14,9 @@ from pyrocket.rpc.messaging.receiving import check_invisible
 from pyrocket.rpc.messaging.sessions import Sessions
 from pyrocket.rpc.messaging.telemetry import NODE
 
-_INVALID = "the receipt handle is invalid: its message is visible again, or is of another group."
+_INVALID = (
+    "the receipt handle is invalid: its message is visible again, or belongs to another group."
+)
 _SECOND_MS = 1000
 
 
@@ -26,7 +28,7 @@ class Receipts:
         self._sessions = sessions
 
     def ack_message(self, request: Any, caller: Caller) -> PendingReply:
-        """Ack messages, each on its own."""
+        """Ack messages, and return a status for each."""
         topic, group = _place(request, caller, "AckMessage")
         handles = [entry.receipt_handle for entry in request.entries]
         if not handles:
@@ -36,7 +38,7 @@ class Receipts:
         return PendingReply(acked.stored, lambda stored: _acked(request, acked, stored.status))
 
     def forward_message_to_dead_letter_queue(self, request: Any, caller: Caller) -> PendingReply:
-        """Move a message to the dead-letter topic of its group; one that is there is fine, too."""
+        """Move a message to the dead-letter topic of its group; may be repeated in FIFO groups."""
         topic, group = _place(request, caller, "ForwardMessageToDeadLetterQueue")
         handle = request.receipt_handle
         acked = self._broker.pop.forward_to_dlq(group, topic, handle)
@@ -49,7 +51,7 @@ class Receipts:
         )
 
     def change_invisible_duration(self, request: Any, caller: Caller) -> PendingReply:
-        """Set when a message becomes visible, and return its new handle."""
+        """Set the time at which a message becomes visible, and return its new handle."""
         topic, group = _place(request, caller, "ChangeInvisibleDuration")
         handle, ms = request.receipt_handle, ms_of(request.invisible_duration)
         check_invisible(ms)
@@ -68,7 +70,7 @@ class Receipts:
         )
 
     def _delay(self, group: str, handle: str, ms: int, caller: Caller) -> int:
-        """Return the delay; that of the group where clients of Node.js take seconds for ms."""
+        """Return the delay; for Node.js clients that send seconds as ms, that of the group."""
         attempt = self._broker.polls.renewals.attempt(handle)
         session = self._sessions.find(caller.key)
         if ms >= _SECOND_MS or not attempt or session is None or session.language != NODE:

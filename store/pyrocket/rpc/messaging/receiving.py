@@ -1,4 +1,4 @@
-"""ReceiveMessage: messages of a group, and a long poll while there are none."""
+"""ReceiveMessage: receives messages for a group."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +21,10 @@ MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 10_000, 12 * 3_600_000
 
 @dataclass(frozen=True)
 class Receive:
-    """What a client asks for. `topic` is checked, `resource` as the client names it.
+    """The parameters of a receive. `topic` is checked; `resource` is the topic in the request.
 
-    wait_ms: how long it waits; None if it does not say. renews: the broker keeps the messages
-    invisible while the client lives.
+    wait_ms: The requested wait; None if it is missing.
+    renews: Whether the broker renews the invisible time while the client is connected.
     """
 
     client: tuple[str, str]
@@ -40,14 +40,17 @@ class Receive:
 
 
 class Receiving:
-    """Hands out messages."""
+    """Delivers messages."""
 
     def __init__(self, broker: Broker, *, creates_groups: bool) -> None:
         self._broker, self._store = broker, broker.store
         self._creates_groups = creates_groups
 
     def parse(self, request: Any, caller: Caller) -> Receive:
-        """Return what a client asks for, if it may. The queue of the request is only a hint."""
+        """Check a request and the rights of its user, and return its parameters.
+
+        The queue of the request is ignored.
+        """
         resource = request.message_queue.topic
         topic, group = caller.topic(resource), caller.group(request.group)
         caller.admit("ReceiveMessage", [topic], [group])
@@ -70,7 +73,7 @@ class Receiving:
         )
 
     def receive(self, asked: Receive) -> Received:
-        """Hand out messages, at once. The group is created if it is missing and that is set."""
+        """Deliver messages without waiting; with `creates_groups` a missing group is created."""
         readable_topic(self._store, asked.topic)
         try:
             return self._receive(asked)
@@ -95,7 +98,7 @@ class Receiving:
         return received
 
     def replies(self, asked: Receive, received: Received) -> list[bytes]:
-        """Return all replies of a call: clients need each, and in this order."""
+        """Return all replies of a call, in the order that clients require."""
         found = status("OK" if received.messages else "MESSAGE_NOT_FOUND")
         replies = [new("ReceiveMessageResponse", status=found)]
         replies += [
@@ -105,7 +108,7 @@ class Receiving:
         return [one.SerializeToString() for one in (*replies, self.time())]
 
     def time(self) -> Any:
-        """Return the last reply of every call: the time of delivery."""
+        """Return the last reply of every call, with the delivery time."""
         last = new("ReceiveMessageResponse")
         last.delivery_timestamp.SetInParent()
         put_ms(last.delivery_timestamp, self._store.now())
@@ -119,7 +122,7 @@ class Receiving:
         return message
 
     def release(self, asked: Receive, received: Received) -> None:
-        """Make messages visible soon that could not be delivered."""
+        """Make messages whose reply could not be sent visible soon."""
         handles = [one.handle for one in received.messages]
         self._broker.polls.renewals.remove(handles)
         if handles:
@@ -127,9 +130,9 @@ class Receiving:
 
 
 def check_invisible(ms: int, minimum: int = 0) -> None:
-    """Refuse an invisible time that is out of range."""
+    """Reject an invisible time that is out of range."""
     if not minimum <= ms <= MAX_INVISIBLE_MS:
         raise RefusedError(
             "ILLEGAL_INVISIBLE_TIME",
-            f"a message is invisible for {minimum} to {MAX_INVISIBLE_MS} ms, not {ms}.",
+            f"the invisible time must be {minimum} to {MAX_INVISIBLE_MS} ms, not {ms}.",
         )

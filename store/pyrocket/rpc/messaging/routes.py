@@ -1,4 +1,4 @@
-"""QueryRoute and QueryAssignment: the queues of a topic, at the address that the client used."""
+"""QueryRoute and QueryAssignment: the queues of a topic, with the address used by the client."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,13 +16,13 @@ _MIXED = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 
 
 class Routes:
-    """Answers which queues a topic has."""
+    """Implements the calls."""
 
     def __init__(self, broker: Broker) -> None:
         self._store = broker.store
 
     def query_route(self, request: Any, caller: Caller) -> Any:
-        """Return one entry for each queue, in a stable order."""
+        """Return one entry for each queue, ordered by queue id."""
         topic = caller.topic(request.topic)
         caller.admit("QueryRoute", [topic])
         check_endpoints(request.endpoints)
@@ -32,9 +32,9 @@ class Routes:
         return new("QueryRouteResponse", status=status("OK"), message_queues=queues)
 
     def query_assignment(self, request: Any, caller: Caller) -> Any:
-        """Return what a push consumer polls: each queue in FIFO groups, otherwise all as one.
+        """Return the queues that a push consumer polls: all queues as one, except in FIFO groups.
 
-        All consumers of a group get the same: receiving shares out the messages.
+        All consumers of a group get the same queues; the messages are distributed by receiving.
         """
         topic, group = caller.topic(request.topic), caller.group(request.group)
         caller.admit("QueryAssignment", [topic], [group])
@@ -49,14 +49,14 @@ class Routes:
         return new("QueryAssignmentResponse", status=status("OK"), assignments=found)
 
     def accepted(self, topic: str) -> tuple[str, ...]:
-        """Return the types of messages that a topic takes."""
+        """Return the types of messages that a topic accepts."""
         found = self._store.topics.message_type(topic)
         return _MIXED if found in ("", "MIXED") else (found,)
 
     def _config(self, topic: str) -> TopicConfig:
-        """Return the topic; a missing one as the first send would create it, if that is set.
+        """Return a topic; with `auto_create_topics`, a missing one as a send would create it.
 
-        Nothing is created here.
+        Does not create the topic.
         """
         config = self._store.config
         known = self._store.topics.all().get(topic)
@@ -84,7 +84,7 @@ class Routes:
 
 
 def check_endpoints(endpoints: Any) -> None:
-    """Refuse a request that does not say which address its client used: it is the answer."""
+    """Reject a request without the address that its client used, which the reply must contain."""
     if not endpoints.scheme or not endpoints.addresses:
         raise RefusedError("ILLEGAL_ACCESS_POINT", "the request has no endpoints.")
 
@@ -100,7 +100,7 @@ def readable_topic(store: Store, topic: str) -> TopicConfig:
 
 
 def no_route(topic: str) -> TopicNotFoundError:
-    """Return the error for a topic that does not exist, in the words of RocketMQ's name server."""
+    """Return the error for a missing topic, with the text of RocketMQ's name server."""
     return TopicNotFoundError(
         f"CODE: 17  DESC: No topic route info in name server for the topic: {topic}"
     )

@@ -19,7 +19,7 @@ _HANDLE_FIELDS = 5
 
 
 class Sending:
-    """Takes messages from producers."""
+    """Implements the calls of producers."""
 
     def __init__(self, broker: Broker, routes: Routes, sessions: Sessions) -> None:
         self._broker, self._store = broker, broker.store
@@ -65,23 +65,23 @@ class Sending:
         )
 
     def _handle(self, topic: str, due_ms: int | None, unique_id: str) -> str:
-        """Return a handle as RocketMQ's brokers make them: see `RecallMessageHandle`."""
+        """Return a recall handle in RocketMQ's format; see `RecallMessageHandle`."""
         text = f"v1 {topic} {self._store.broker_name} {due_ms} {unique_id}"
         return base64.urlsafe_b64encode(text.encode()).decode()
 
     def recall_message(self, request: Any, caller: Caller) -> Any:
-        """Cancel a delayed message that was not delivered yet."""
+        """Cancel a delayed message that has not been delivered yet."""
         topic = caller.topic(request.topic)
         caller.admit("RecallMessage", [topic])
         named, unique_id = _parse_handle(request.recall_handle)
         if named != topic or not self._store.timers.cancel(topic, unique_id):
-            # Not MESSAGE_NOT_FOUND: clients take that code for success.
+            # Not MESSAGE_NOT_FOUND, which clients treat as success.
             raise RefusedError("NOT_FOUND", f"the message {unique_id} is not pending.")
         return new("RecallMessageResponse", status=status("OK"), message_id=unique_id)
 
 
 def _parse_handle(handle: str) -> tuple[str, str]:
-    """Return topic and message id."""
+    """Return the topic and the message id in a recall handle. Raises RefusedError."""
     try:
         parts = base64.urlsafe_b64decode(handle.encode()).decode().split(" ", _HANDLE_FIELDS - 1)
     except (binascii.Error, UnicodeError):

@@ -1,4 +1,4 @@
-"""A message of SendMessage: RocketMQ's checks, with its limits and codes.
+"""Checks the messages of SendMessage with RocketMQ's limits and codes, and converts them.
 
 Source: `GrpcValidator`, `SendMessageActivity` of RocketMQ's proxy.
 """
@@ -38,7 +38,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class Sender:
-    """Where and when a request arrived, and how long a body may be."""
+    """The client's address, the time of the request, and the maximum size of a body."""
 
     host: Host
     now_ms: int
@@ -46,9 +46,9 @@ class Sender:
 
 
 def sent_of(message: Any, topic: str, accepted: tuple[str, ...], sender: Sender) -> Sent:
-    """Return a message that may be stored. Raises RefusedError.
+    """Return a checked message for `Sends`. Raises RefusedError.
 
-    `accepted` are the types that the topic takes.
+    accepted: The message types that the topic accepts.
     """
     system = message.system_properties
     _check_served(system)
@@ -89,17 +89,17 @@ def sent_of(message: Any, topic: str, accepted: tuple[str, ...], sender: Sender)
 def _check_served(system: Any) -> None:
     name = name_of("MessageType", system.message_type)
     if name in _UNSERVED or system.HasField("lite_topic") or system.HasField("priority"):
-        raise RefusedError("UNSUPPORTED", "messages of the types LITE and PRIORITY are not served.")
+        raise RefusedError("UNSUPPORTED", "the message types LITE and PRIORITY are not supported.")
 
 
 def _type_of(system: Any, now_ms: int) -> str:
-    """Return the type by what the message has, as RocketMQ does."""
+    """Return the type, derived from the fields of the message as in RocketMQ."""
     delayed, group = system.HasField("delivery_timestamp"), bool(system.message_group)
     if name_of("MessageType", system.message_type) == "TRANSACTION":
         if delayed or group:
             raise RefusedError(
                 "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE",
-                "a message of a transaction has neither a message group nor a delivery time.",
+                "a transactional message cannot have a message group or a delivery time.",
             )
         return "TRANSACTION"
     if delayed:
@@ -108,7 +108,7 @@ def _type_of(system: Any, now_ms: int) -> str:
 
 
 def _body_of(message: Any, max_bytes: int) -> tuple[bytes, int]:
-    """Return the body as it is stored, and its sysFlag."""
+    """Return the body to store, and its sysFlag."""
     body, system = bytes(message.body), message.system_properties
     if not body:
         raise RefusedError("MESSAGE_BODY_EMPTY", "the body is empty.")
@@ -120,7 +120,7 @@ def _body_of(message: Any, max_bytes: int) -> tuple[bytes, int]:
     _check_digest(system.body_digest, body)
     if name_of("Encoding", system.body_encoding) != "GZIP":
         return body, 0
-    # Senders label zlib data so; RocketMQ's readers inflate nothing else.
+    # Clients label zlib data as GZIP. RocketMQ's consumers inflate only zlib.
     if body.startswith(_GZIP_MAGIC):
         return _gunzipped(body, max_bytes), 0
     if not inflates(body, COMPRESSED_FLAGS):
@@ -144,7 +144,7 @@ def _gunzipped(body: bytes, max_bytes: int) -> bytes:
 
 
 def _check_digest(digest: Any, body: bytes) -> None:
-    """Compare what a client has summed up; the forms of its CRC-32 differ by client."""
+    """Check the digest of a body. Clients format the CRC-32 in different ways."""
     kind, given = name_of("DigestType", digest.type), digest.checksum.lower()
     crc = zlib.crc32(body)
     expected = {
@@ -184,7 +184,7 @@ def _check_total(properties: Mapping[str, str], system: Any) -> None:
 
 
 def _keys_of(system: Any) -> list[str]:
-    """Return the keys; a record separates them by blanks, so a key with blanks is several."""
+    """Return the keys. Records separate keys by blanks, so a key with blanks becomes several."""
     for key in system.keys:
         _check_text("ILLEGAL_MESSAGE_KEY", "key", key)
     return [part for key in system.keys for part in key.split(" ") if part]
@@ -194,7 +194,7 @@ def _check_tag(tag: str) -> None:
     if tag:
         _check_text("ILLEGAL_MESSAGE_TAG", "tag", tag)
     if "|" in tag:
-        raise RefusedError("ILLEGAL_MESSAGE_TAG", f"the tag {tag!r} has a |.")
+        raise RefusedError("ILLEGAL_MESSAGE_TAG", f"the tag {tag!r} contains a |.")
 
 
 def _check_text(code: str, what: str, text: str) -> None:
@@ -219,7 +219,7 @@ def _due_of(system: Any, now_ms: int) -> int | None:
         return None
     due_ms = ms_of(system.delivery_timestamp)
     if due_ms - now_ms > MAX_DELAY_MS:
-        raise RefusedError("ILLEGAL_DELIVERY_TIME", "the delivery time is over a day from now.")
+        raise RefusedError("ILLEGAL_DELIVERY_TIME", "the delivery time is more than a day ahead.")
     return due_ms
 
 
@@ -234,7 +234,7 @@ def _recovery_of(system: Any) -> int | None:
     seconds = int(system.orphaned_transaction_recovery_duration.seconds)
     if not 0 <= seconds <= MAX_RECOVERY_S:
         raise RefusedError(
-            "BAD_REQUEST", f"a transaction is checked after at most {MAX_RECOVERY_S} s."
+            "BAD_REQUEST", f"the time before a check must be at most {MAX_RECOVERY_S} s."
         )
     return seconds
 

@@ -1,6 +1,7 @@
-"""The calls of `apache.rocketmq.v2.MessagingService`, and how each is answered.
+"""Serves the calls of `apache.rocketmq.v2.MessagingService`.
 
-Whatever happens to a call that was received, its status is in its reply, and gRPC's status is OK.
+Every call that was received is answered with gRPC's status OK; its outcome is the status in the
+reply.
 """
 
 import asyncio
@@ -46,14 +47,14 @@ _KINDS = {
     **dict.fromkeys(("QueryRoute", "QueryAssignment", "GetOffset", "QueryOffset"), Work.READ),
     **dict.fromkeys(("SendMessage", "RecallMessage", "EndTransaction"), Work.WRITE),
 }
-"""The work of calls with one reply; those that are not here change groups or clients."""
+"""The kind of work of calls with one reply; the others change groups or clients."""
 
 _Value = TypeVar("_Value")
 Answer = Callable[[Any, Caller], Any]
 
 
 class Serving(Protocol):
-    """What a server offers to the calls of a service."""
+    """The functions of the server that this service uses."""
 
     budget: Budget
 
@@ -63,15 +64,15 @@ class Serving(Protocol):
         ...
 
     def run(self, work: Callable[[], _Value], kind: Work = Work.READ) -> Awaitable[_Value]:
-        """Do work in a thread of its kind."""
+        """Run work in a thread for its kind."""
         ...
 
     async def send(self, context: Any, reply: bytes) -> None:
-        """Send one reply of a stream; a client that does not read is disconnected."""
+        """Send one reply of a stream; cancel the stream if the client does not read."""
         ...
 
     def park(self) -> AbstractContextManager[None]:
-        """Count a client that waits. Raises BrokerBusyError."""
+        """Count a client that is waiting. Raises BrokerBusyError."""
         ...
 
 
@@ -155,7 +156,7 @@ class MessagingService:
             error = self._gate.without_names(error)
         refusal = refusal_of(error)
         if refusal.code == "INTERNAL_SERVER_ERROR":
-            _LOG.error("a call has failed unexpectedly", exc_info=error)
+            _LOG.error("a call failed unexpectedly", exc_info=error)
         return refusal
 
     async def _pull_message(self, request: bytes, context: Any) -> None:
@@ -167,7 +168,7 @@ class MessagingService:
     async def _stream(
         self, name: str, request: bytes, context: Any, work: Callable[[Any, Any], Awaitable[None]]
     ) -> None:
-        """Answer a call by several replies; those of an error are its status, and a time."""
+        """Answer a call that has several replies; after an error, with a status and a time."""
         began, code = time.monotonic(), "OK"
         try:
             parsed = new(f"{name}Request").FromString(request)

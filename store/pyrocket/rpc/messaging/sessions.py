@@ -16,24 +16,24 @@ Key = tuple[str, str]
 """User and client id."""
 
 MAX_COMMANDS = 64
-"""That wait for a client; what has no room is not sent."""
+"""Maximum pending commands of a client; others are not sent."""
 
 _IDLE_S = 300
 _ALIVE_S = 35
 """Clients call every ten seconds."""
 
 MAX_CLIENTS = 10_000
-"""Without a stream: more are forgotten, the one first that has not called for longest."""
+"""Maximum clients without a stream; the least recently seen are removed first."""
 
 MAX_TOPICS = 256
-"""Of one client: of more, those are kept that it has published to last."""
+"""Maximum topics of one client; those it published to most recently are kept."""
 
 _LOOKS = 4
-"""Each call looks at so many clients, whether they are to be forgotten."""
+"""Number of clients that each call checks for expiry."""
 
 
 class Stream:
-    """The commands for one client, sent by the event loop. `offer` is for any thread."""
+    """The commands for one client, sent by the event loop. Any thread may call `offer`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -43,11 +43,11 @@ class Stream:
 
     @property
     def room(self) -> int:
-        """How many more commands it takes."""
+        """The number of further commands that it accepts."""
         return self._room
 
     def offer(self, command: Any) -> bool:
-        """Send a command, or None to end the stream; return False if too many are waiting."""
+        """Send a command, or None to end the stream; return False if too many are pending."""
         with self._lock:
             if self._room <= 0 and command is not None:
                 return False
@@ -56,7 +56,7 @@ class Stream:
         return True
 
     async def next(self) -> Any:
-        """Return the next command; None is the end."""
+        """Return the next command; None ends the stream."""
         command = await self._waiting.get()
         with self._lock:
             self._room += 1
@@ -68,14 +68,13 @@ class Session:
     """One client.
 
     Attributes:
-        language: Its name in `Language`, empty until the client has told.
-        topics: Those that it publishes to, by its settings or by what it has sent; the last one is
-            the one sent to last.
-        group: The group that it consumes with.
-        streams: Those that are open: one for each address that the client uses, the last one last.
-        settings: The reply to its last settings, if it needs that once more.
-        polls: Wake its parked polls.
-        ended: Whether its streams and polls are to end.
+        language: A name in `Language`; empty until the client has sent its settings.
+        topics: The topics that it publishes to, by its settings or its sends; most recent last.
+        group: The group that it consumes for.
+        streams: The open streams, one for each address that the client uses; most recent last.
+        settings: The reply to its last settings, if the client needs it again.
+        polls: Functions that wake its parked polls.
+        ended: Whether its streams and polls must end.
     """
 
     key: Key
@@ -90,7 +89,7 @@ class Session:
 
     @property
     def stream(self) -> Stream | None:
-        """The stream that it opened last, None without one."""
+        """The most recently opened stream, or None."""
         return self.streams[-1] if self.streams else None
 
     def end(self) -> None:
@@ -118,20 +117,20 @@ class Sessions:
         with self._lock:
             session = self._sessions.pop(key, None) or Session(key)
             session.seen, session.ended = time.monotonic(), self._closed
-            self._sessions[key] = session  # The last one is the one seen last.
+            self._sessions[key] = session  # Ordered by the time seen.
             self._expire()
         return session
 
     def find(self, key: Key) -> Session | None:
-        """Return the session of a client, None for one that is not known."""
+        """Return the session of a client; None if it is unknown."""
         return self._sessions.get(key)
 
     def sends_to(self, key: Key, topic: str) -> None:
-        """Remember that a client sends to a topic: it says so itself only every five minutes."""
+        """Record that a client sends to a topic; its settings arrive only every five minutes."""
         self.publishes(self.seen(key), [topic])
 
     def publishes(self, session: Session, topics: Iterable[str]) -> None:
-        """Note that a client publishes to these topics; of too many, the last ones are kept."""
+        """Record that a client publishes to these topics; at most MAX_TOPICS are kept."""
         with self._lock:
             for topic in topics:
                 session.topics.pop(topic, None)
@@ -140,7 +139,7 @@ class Sessions:
                 del session.topics[next(iter(session.topics))]
 
     def connect(self, key: Key, stream: Stream) -> Session:
-        """Use this stream for a client from now on."""
+        """Add an open stream of a client, which is used from now on."""
         session = self.seen(key)
         with self._lock:
             session.streams.append(stream)
@@ -149,19 +148,19 @@ class Sessions:
         return session
 
     def disconnect(self, session: Session, stream: Stream) -> None:
-        """Forget a stream that has ended."""
+        """Remove a stream that has ended."""
         with self._lock:
             session.streams.remove(stream)
 
     def end(self, key: Key) -> None:
-        """Forget a client that is shutting down."""
+        """Remove a client that is shutting down."""
         with self._lock:
             session = self._sessions.pop(key, None)
         if session is not None:
             session.end()
 
     def lives(self, key: Hashable) -> bool:
-        """Whether a client is connected, or has called not long ago."""
+        """Whether a client is connected or has made a call recently."""
         session = self._sessions.get(key)  # type: ignore[call-overload]
         if session is None:
             return False
@@ -186,9 +185,9 @@ class Sessions:
             return [*self._sessions.values()]
 
     def _expire(self) -> None:
-        """Forget clients that have no stream and have not called for a while.
+        """Remove clients that have no stream and have not made a call for a while.
 
-        Those with a stream give way to the ones after them.
+        A client with a stream moves to the end of the order, so that others are checked.
         """
         oldest = time.monotonic() - _IDLE_S
         for key, session in list(islice(self._sessions.items(), _LOOKS)):

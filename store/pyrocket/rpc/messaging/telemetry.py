@@ -1,7 +1,7 @@
-"""The life of a client: Telemetry, Heartbeat and NotifyClientTermination.
+"""Telemetry, Heartbeat and NotifyClientTermination.
 
-On the Telemetry stream a client sends its settings, and gets them back with what the broker sets;
-the broker asks its questions on it.
+On the Telemetry stream a client sends its settings, and the broker returns them with its own values
+filled in. The broker also sends check requests on this stream.
 """
 
 import asyncio
@@ -19,23 +19,23 @@ MAX_SETTINGS_BYTES = 256 << 10
 LONG_POLL_MS = 20_000
 _RESEND_S = 1.0
 _FRAME_BYTES = (4 << 20) - 65_536
-"""Clients of Node.js receive at most 4 MiB with everything around the body."""
+"""Node.js clients receive at most 4 MiB per reply, including everything around the body."""
 
 _PRODUCER_ATTEMPTS = 3
 NODE = "NODE_JS"
 
 
 class Telemetry:
-    """Knows the clients of one broker."""
+    """Implements the calls, and maintains the sessions of clients."""
 
     def __init__(self, broker: Broker, sessions: Sessions, *, creates_groups: bool) -> None:
         self._store, self._sessions = broker.store, sessions
         self._broker, self._creates_groups = broker, creates_groups
 
     def heartbeat(self, request: Any, caller: Caller) -> Any:
-        """Note that a client lives. Never an error for one that is not known, as after a restart.
+        """Record that a client is alive. An unknown client is not an error, as after a restart.
 
-        Clients of Node.js get their settings again: they miss those that arrive too early.
+        Node.js clients get their settings again, because they miss settings that arrive early.
         """
         groups = [caller.group(request.group)] if request.group.name else []
         caller.admit("Heartbeat", groups=groups)
@@ -45,7 +45,7 @@ class Telemetry:
         return new("HeartbeatResponse", status=status("OK"))
 
     def notify_client_termination(self, request: Any, caller: Caller) -> Any:
-        """Forget a client."""
+        """Remove a client."""
         groups = [caller.group(request.group)] if request.group.name else []
         caller.admit("NotifyClientTermination", groups=groups)
         self._sessions.end(caller.key)
@@ -53,12 +53,12 @@ class Telemetry:
         return new("NotifyClientTerminationResponse", status=status("OK"))
 
     def answer(self, command: Any, caller: Caller, session: Session) -> Any:
-        """Return the reply to a command; None for one that needs none. Raises RefusedError."""
+        """Return the reply to a command; None if it needs none. Raises RefusedError."""
         if command.WhichOneof("command") != "settings":
             return None
         size = command.settings.ByteSize()
         if size > MAX_SETTINGS_BYTES:
-            raise RefusedError("BAD_REQUEST", f"settings of {size} bytes are too long.")
+            raise RefusedError("BAD_REQUEST", f"settings of {size} bytes are too large.")
         settings = new("Settings")
         settings.CopyFrom(command.settings)
         session.language = name_of("Language", settings.user_agent.language)
@@ -68,7 +68,7 @@ class Telemetry:
         elif kind == "subscription":
             self._subscription(settings, caller, session)
         else:
-            raise RefusedError("BAD_REQUEST", "the settings name neither topics nor a group.")
+            raise RefusedError("BAD_REQUEST", "the settings have neither topics nor a group.")
         settings.metric.Clear()
         settings.metric.on = False
         reply = new("TelemetryCommand", status=status("OK"), settings=settings)
@@ -107,7 +107,7 @@ class Telemetry:
 
 
 def _retries(config: GroupConfig, language: str) -> Any:
-    """Return how a client retries. Each understands one of the two strategies only."""
+    """Return the retry policy in the form that the client understands; each supports only one."""
     policy, backoff = new("RetryPolicy", max_attempts=config.retry_max_times + 1), config.backoff
     if language == NODE:
         first, last = backoff.delays_ms[0], backoff.delays_ms[-1]
@@ -131,17 +131,17 @@ def _exponential(policy: Any, *, initial_ms: int, max_ms: int, multiplier: float
 
 
 def send_again(session: Session) -> None:
-    """Send a client its settings once more."""
+    """Send a client its settings again."""
     if session.stream is not None and session.settings is not None:
         session.stream.offer(session.settings)
 
 
 def settings_are_for_node(command: Any) -> bool:
-    """Whether a command is the settings of a client of Node.js."""
+    """Whether a command has the settings of a Node.js client."""
     language = command.settings.user_agent.language
     return bool(language == number("Language", NODE))
 
 
 def send_again_soon(session: Session) -> None:
-    """Send the settings once more, after the answers to the client's other calls."""
+    """Send the settings again, after the replies to the client's other calls."""
     asyncio.get_running_loop().call_later(_RESEND_S, send_again, session)

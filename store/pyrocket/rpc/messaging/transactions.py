@@ -1,4 +1,4 @@
-"""EndTransaction, and the questions to producers about undecided messages."""
+"""EndTransaction, and check requests to producers about undecided half messages."""
 
 from collections.abc import Collection
 from typing import Any
@@ -19,16 +19,16 @@ _STATES = {
 
 
 class EndTransaction:
-    """Takes decisions."""
+    """Implements the call."""
 
     def __init__(self, broker: Broker) -> None:
         self._transactions: BrokerTransactions = broker.transactions
 
     def end_transaction(self, request: Any, caller: Caller) -> Any:
-        """Commit or roll back; a resolution that is neither leaves the message undecided.
+        """Commit or roll back; any other resolution leaves the message undecided.
 
-        The transaction id is the message id. A decision is accepted at any time, unlike in
-        RocketMQ, which refuses those that come after the checks have begun.
+        The transaction id is the message id. Unlike in RocketMQ, a decision is also accepted after
+        checks have begun.
         """
         topic = caller.topic(request.topic)
         caller.admit("EndTransaction", [topic])
@@ -42,7 +42,7 @@ class EndTransaction:
 
 
 class AskedProducers:
-    """The producers that are connected, as `BrokerTransactions` asks them."""
+    """The connected producers, to which `BrokerTransactions` sends check requests."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -52,11 +52,11 @@ class AskedProducers:
         return self._sessions.topics()
 
     def room(self, topic: str) -> int:
-        """Return how many more questions the producers of a topic accept."""
+        """Return the number of further check requests that the producers of a topic accept."""
         return sum(max(stream.room, 0) for stream in self._sessions.producers(topic))
 
     def ask(self, topic: str, request: CheckRequest) -> None:
-        """Ask a producer of the topic; without one the message is asked about in a later round."""
+        """Send a check request to a producer of the topic; without one, a later round retries."""
         command = new(
             "RecoverOrphanedTransactionCommand",
             message=message_of(request.message, new("Resource", name=topic)),
