@@ -17,7 +17,7 @@ from support.stores import FakeClock, message, snapshot, words
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden/stores/de38b47/clean"
-LATER = "9.1.0"
+LATER = "8.1.0"
 FORMAT_WORD, WRITTEN_BY_WORD = 0, 511
 OPENINGS = {
     "reader": lambda path: Store.open(path, read_only=True),
@@ -56,10 +56,10 @@ def make_later(root, monkeypatch):
         if name == "state":
             page = words(root)
             page[FORMAT_WORD] = 0x7079726F_00000009
-            page[WRITTEN_BY_WORD] = 9 << 48 | 9 << 32 | 1 << 16
+            page[WRITTEN_BY_WORD] = 9 << 48 | 8 << 32 | 1 << 16
             page.close()
         elif name == "store.json":
-            file.write_text('{"version": 9, "release": "9.1.0", "id": 1}')
+            file.write_text(f'{{"version": 9, "release": "{LATER}", "id": 1}}')
         else:
             with monkeypatch.context() as later:
                 later.setitem(VERSIONS, name, 9)

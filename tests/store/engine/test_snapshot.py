@@ -9,6 +9,7 @@ from golden.java import CLEAN, GOLDEN, check_test_topic, listing
 from pyrocket import Store, StoreConfig
 from pyrocket.disk import io
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
+from pyrocket.formats.checkpoint import decode_checkpoint
 from pyrocket.tools.verify.verify import verify
 from support.stores import (
     SMALL,
@@ -55,6 +56,13 @@ def test_a_snapshot_is_complete_and_cleanly_shut_down(source, target):
     # The rest of the key index is built by the next writer that appends.
     assert set(verify(target).counts) == {"KEY_INDEX_BEHIND"}
     assert verify(target).ok
+
+
+def test_the_checkpoint_of_a_copy_has_the_time_of_its_last_message(source, target, clock):
+    clock.now += 1000
+    source.append(message(b"the only one of its topic", topic="v"))
+    source.snapshot(target)
+    assert decode_checkpoint((target / "checkpoint").read_bytes()).log_timestamp == clock.now
 
 
 @pytest.mark.parametrize("links", [True, False])

@@ -1,5 +1,6 @@
 """Opening a store never removes a complete durable message, and damage affects no other message."""
 
+import errno
 import itertools
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import RecordDamagedError, StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
+from pyrocket.log import salvage
 from pyrocket.log.salvage import MAX_TAILS, cut_messages
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
@@ -164,6 +166,23 @@ def test_damage_after_the_durable_end_is_truncated_and_the_tail_is_saved(path, b
     assert verify(path).ok
 
 
+def test_a_tail_that_a_full_disk_cannot_hold_is_truncated(path, monkeypatch, caplog):
+    """It was never acknowledged as durable, and only the recovery can free space."""
+    kill(path)
+    damage(path, DURABLE + 10)
+    reboot(path)
+
+    def full(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(salvage, "keep_cut", full)
+        with Store.open(path, config=SMALL) as store:
+            assert bodies(store)[0] == numbered(DURABLE + 10)
+    assert "could not be saved" in caplog.text
+    assert not [*(path / "pyrocket").glob("cut-*")]
+
+
 @pytest.mark.parametrize("end", ["clean", "killed"])
 def test_missing_durable_bytes_are_logged_and_start_an_epoch(path, end, caplog):
     """The disk lost its last pages, or the log of a copy is older than its `ends.json`."""
@@ -264,6 +283,17 @@ def test_a_repair_that_truncates_reports_and_saves_complete_messages(path):
     with Store.open(path, config=SMALL) as store:
         assert bodies(store)[0] == numbered(10)
         assert store.history.epoch == 1
+
+
+@pytest.mark.parametrize("wrong", [range(10, 11), range(10, 13)], ids=str)
+def test_messages_with_a_wrong_queue_are_replaced(path, wrong):
+    """The checksum does not cover the queue, but the queue's entries show it."""
+    damage(path, *wrong, at=15)
+    reboot(path)
+    assert repair(path).after.ok
+    assert verify(path).ok
+    everything = dict(enumerate(numbered(DURABLE)))
+    assert readable(path) == {at: body for at, body in everything.items() if at not in wrong}
 
 
 @pytest.mark.parametrize("queues", ["kept", "lost"])

@@ -313,6 +313,7 @@ def test_create_many_changes_the_table_once(store, path):
         (TopicConfig("a b", 1, 1), "TOPIC_ILLEGAL"),
         (TopicConfig("b", 0, 1), "QUEUE_COUNT"),
         (TopicConfig("b", 1, 1, perm=64), "TOPIC_PERMISSION"),
+        (TopicConfig("b", 1, 1, perm=-1), "TOPIC_PERMISSION"),
         (TopicConfig("there", 1, 1), "TOPIC_EXISTS"),
     ],
 )

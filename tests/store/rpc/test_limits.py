@@ -57,6 +57,7 @@ def test_requests_over_the_limit_are_rejected_and_replies_wait():
 
 def test_the_loop_watch_counts_callbacks_that_block_the_loop():
     watch = LoopWatch()
+    assert watch.count == 0
     loop = asyncio.SelectorEventLoop(watch)
     loop.run_until_complete(asyncio.sleep(0.05))
     before = watch.count

@@ -5,8 +5,9 @@ from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
+from pyrocket.formats.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES
 from support.keyed import OFF, check_queries, checkpointed, contents, crash, fill, index_of, java
-from support.stores import log_files, overwrite, reboot
+from support.stores import SMALL, log_files, message, overwrite, reboot
 
 
 def test_after_a_crash_full_files_before_the_checkpoint_are_kept_and_the_rest_is_rebuilt(
@@ -175,6 +176,26 @@ def test_a_last_file_that_does_not_end_at_a_record_is_deleted(eager, open_store,
     data = last.read_bytes()
     end = int.from_bytes(data[24:32], "big")
     last.write_bytes(data[:24] + (end + 1).to_bytes(8, "big") + data[32:])
+    store = open_store()
+    check_queries(store, 100)
+    fill(store, 1, 100)
+    assert contents(path) == java(store)
+
+
+def test_a_last_file_whose_last_item_points_into_a_body_is_deleted(eager, open_store, path):
+    """Header and item agree with each other, and zeros have no store time."""
+    store = open_store()
+    fill(store)
+    store.append(message(bytes(300), keys="z"))
+    store.close()
+    assert len(index_of(path).names()) > 1
+    last = index_of(path).path(index_of(path).names()[-1])
+    data = last.read_bytes()
+    end = (int.from_bytes(data[24:32], "big") + 100).to_bytes(8, "big")
+    item = HEADER_BYTES + SMALL.index_slots * SLOT_BYTES
+    item += (int.from_bytes(data[36:40], "big") - 1) * ITEM_BYTES
+    overwrite(last, end, 24)
+    overwrite(last, end, item + 4)
     store = open_store()
     check_queries(store, 100)
     fill(store, 1, 100)

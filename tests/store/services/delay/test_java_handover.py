@@ -2,7 +2,9 @@
 
 import contextlib
 import itertools
+import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyrocket import Store
+from pyrocket.disk import io
 from pyrocket.formats import java_timers
 from pyrocket.formats.java_timers import (
     UNIT,
@@ -113,6 +116,35 @@ def test_many_units_fill_several_files(path, clock):
     assert len(list((path / "timerlog").iterdir())) == 3
     come = [found[at] for _, at, _ in Wheel(path).dequeued()]
     assert come == [b"%d" % n for first in range(3) for n in range(first, 25, 3)]
+
+
+def test_units_are_durable_after_a_clean_shutdown(path, clock, monkeypatch):
+    timing, real, durable = Timing(path, clock), io.sync, {}
+    for number in range(25):
+        timing.send(b"%d" % number, HOUR)
+
+    def sync(descriptor):
+        real(descriptor)
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            durable[status.st_ino] = os.pread(descriptor, FILE_BYTES, 0)
+
+    monkeypatch.setattr(io, "sync", sync)
+    timing.close()
+    files = [*(path / "timerlog").iterdir()]
+    assert len(files) == 3
+    for file in files:
+        assert durable[file.stat().st_ino] == file.read_bytes()
+
+
+def test_a_file_is_as_large_as_rocketmqs(path, clock, monkeypatch):
+    rocketmqs = java_timers.FILE_BYTES
+    monkeypatch.setattr("pyrocket.services.delay.java_handover.FILE_BYTES", rocketmqs)
+    timing = Timing(path, clock)
+    timing.send(b"", HOUR)
+    timing.close()
+    (file,) = (path / "timerlog").iterdir()
+    assert file.stat().st_size == 104_857_600
 
 
 def test_each_clean_shutdown_updates_the_files(path, clock):

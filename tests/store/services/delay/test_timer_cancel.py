@@ -136,3 +136,10 @@ def test_pending_timers_are_listed(timing, clock, path):
     assert timing.timers.count() == 1
     with Store.open(path, read_only=True, clock=clock) as store:
         assert [one.msg_id for one in store.timers.pending()] == [sent[2].msg_id]
+
+
+def test_the_first_hundred_timers_are_listed_by_default(timing):
+    for number in range(101):
+        timing.send(b"%d" % number, HOUR)
+    assert len(timing.timers.pending()) == 100
+    assert len(timing.timers.pending(limit=101)) == 101

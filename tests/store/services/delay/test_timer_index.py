@@ -1,9 +1,12 @@
 """The timer index has all entries by hour, without torn entries or duplicates."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyrocket.disk import io
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, seal, slot_start
 from pyrocket.services.delay.timer_index import HOUR_MS, TimerIndex, are_after, sorted_unique
@@ -100,3 +103,19 @@ def test_entries_after_the_cursor(pairs, due, offset):
     for number, (at, place) in enumerate(pairs):
         entries[number]["due"], entries[number]["queue_offset"] = at, place
     assert are_after(entries, (due, offset)).tolist() == [pair > (due, offset) for pair in pairs]
+
+
+def test_sync_flushes_all_files(index, tmp_path, monkeypatch):
+    index.add(made([1, HOUR_MS + 1, 5 * HOUR_MS]))
+    index.recount(3)
+    synced, real = set(), io.sync
+
+    def sync(descriptor):
+        real(descriptor)
+        synced.add(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(io, "sync", sync)
+    index.sync()
+    files = [*(tmp_path / "timers").iterdir()]
+    assert len(files) == 4
+    assert {path.stat().st_ino for path in files} <= synced

@@ -164,6 +164,17 @@ def test_entries_after_saved_queue_offset_are_erased(timing, path, clock):
         assert not any(map(len, left))
 
 
+def test_an_intact_index_is_not_rebuilt(timing, path, clock, monkeypatch):
+    numbered(timing, [HOUR, DAY])
+    timing.run()
+    lose_power(timing)
+    monkeypatch.delattr(TimerIndex, "clear")
+    with Timing(path, clock) as again:
+        clock.now += DAY
+        again.run()
+        assert again.bodies() == [b"0", b"1"]
+
+
 def test_queue_offset_is_saved_only_after_index_is_flushed(timing, monkeypatch):
     synced = []
     monkeypatch.setattr(TimerIndex, "sync", lambda self: synced.append(json_of(timing)))

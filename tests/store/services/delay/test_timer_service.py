@@ -136,13 +136,13 @@ def test_an_append_delivers_up_to_its_byte_limit(timing, clock):
 
 def test_an_append_delivers_to_a_limited_number_of_topics(timing, clock):
     timing.service.limits = TimerLimits(topics=2)
-    for number in range(9):
-        timing.send(b"%d" % number, 1, f"u{number}")
+    for number in range(18):
+        timing.send(b"%d" % (number % 2), 1, f"u{number // 2}")
     clock.now += 1
     timing.service.deliver_due(timing.writer, clock.now)
-    assert [len(timing.bodies(f"u{number}")) for number in range(9)] == [1, 1, *[0] * 7]
+    assert [len(timing.bodies(f"u{number}")) for number in range(9)] == [2, 2, *[0] * 7]
     timing.run()
-    assert all(timing.bodies(f"u{number}") == [b"%d" % number] for number in range(9))
+    assert all(timing.bodies(f"u{number}") == [b"0", b"1"] for number in range(9))
 
 
 def test_timers_of_deleted_topic_are_dropped_and_delay_no_others(timing, clock, caplog):

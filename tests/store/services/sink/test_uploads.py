@@ -33,6 +33,14 @@ def journal(area):
     return area.path(NAME).with_name(area.path(NAME).name + ".uploaded")
 
 
+@pytest.mark.parametrize(
+    "name", ["", "x", "x/", "/x", "../x", "./x", "x/..", "x/.", "x/y/z", "x/\0"]
+)
+def test_a_name_outside_the_folder_of_a_batch_is_invalid(area, name):
+    with pytest.raises(ValueError, match="is not a staged file"):
+        area.path(name)
+
+
 def test_another_process_continues_after_each_block(area):
     for number in range(6):
         Uploads(area).add(NAME, number, block(number))

@@ -11,11 +11,13 @@ from urllib.request import urlopen
 import pytest
 from pyrocket import Message, Retention, Store
 from pyrocket.broker.running import RunningState, running_state
+from pyrocket.broker.settings import Settings
 from pyrocket.errors import NotAuthenticatedError, StoreLockedError
 from pyrocket.rpc import monitoring
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.connection import Connection, Credentials
 from pyrocket.rpc.descriptors import message_class
+from pyrocket.rpc.process import open_store
 from support.broker_process import ending, running, start, wait_until_it_serves
 from support.certificates import write_certificate
 from support.commands import document, run
@@ -85,6 +87,21 @@ def test_a_store_open_for_writing_is_rejected_or_waited_for(tmp_path):
         waiting = start(tmp_path / "store", "--listen", "127.0.0.1:0", "--wait", "60s")
     with ending(waiting, tmp_path / "store") as found:
         assert found.pid == waiting.pid
+
+
+def test_the_wait_for_another_writer_is_limited(monkeypatch):
+    refusals = [True, True, False]
+
+    def answer(directory, settings):
+        if refusals.pop(0):
+            raise StoreLockedError("in use")
+        return directory
+
+    monkeypatch.setattr("pyrocket.rpc.process._open", answer)
+    assert open_store("store", Settings(wait=60)) == "store"
+    refusals[:] = [True, True, False]
+    with pytest.raises(StoreLockedError):
+        open_store("store", Settings(wait=0))
 
 
 def test_an_invalid_setting_is_rejected_before_the_store_is_created(tmp_path):

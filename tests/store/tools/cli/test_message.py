@@ -42,6 +42,14 @@ def test_tail_shows_the_newest_messages_of_all_queues_in_log_order(path):
     assert snapshot(path) == before
 
 
+@pytest.mark.parametrize("command", ["tail", "show", "query"])
+def test_a_count_of_zero_is_refused(path, command):
+    arguments = ["--key", "k"] if command == "query" else []
+    done = run_on(path, "message", command, "t", *arguments, "--count", 0)
+    assert done.exit_code == 2
+    assert "--count" in done.stderr
+
+
 def test_tail_reads_messages_truncated_by_a_repair(path):
     (log,) = (path / "commitlog").iterdir()
     damaged = bytearray(log.read_bytes())

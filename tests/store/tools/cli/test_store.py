@@ -1,11 +1,13 @@
 """`pyrocket store`: its commands with `--path`, and the information about a store."""
 
 import json
+import os
 
 import pytest
+from pyrocket import Store
 from pyrocket.tools.cli.frame import size as parse
 from support.commands import run
-from support.stores import SMALL, filled, overwrite, queue_files, reboot, snapshot
+from support.stores import SMALL, filled, message, overwrite, queue_files, reboot, snapshot
 
 
 @pytest.fixture
@@ -26,6 +28,15 @@ def test_info_shows_a_store_and_changes_nothing(sound):
     assert found["uuid"] in shown
     assert "messages           60" in shown
     assert snapshot(sound) == before
+
+
+def test_sizes_are_shown_in_mib(path):
+    with Store.open(path, create=True, config=SMALL.with_sizes(log_file_bytes=3 << 20)) as store:
+        store.append(message(os.urandom(3 << 19)))
+    shown = run("store", "info", "--path", path).stdout
+    assert "1.5 MiB, offsets" in shown
+    assert "log files of       3.0 MiB" in shown
+    assert "1 messages in 1.5 MiB of log" in run("store", "verify", "--path", path).stdout
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["--path", "PYROCKET_STORE"])

@@ -8,8 +8,9 @@ from pyrocket.engine import writer
 from pyrocket.formats import record_batch
 from pyrocket.tools.verify.finding import Severity
 from pyrocket.tools.verify.verify import verify
-from support.stores import SMALL, batch, filled, numbered, queue_files
+from support.stores import SMALL, batch, filled, log_files, numbered, overwrite, queue_files
 
+BODY_AT = 88
 BROKER = bytes((10, 0, 0, 7)) + (10911).to_bytes(4, "big")
 
 
@@ -40,6 +41,18 @@ def test_a_topic_recreated_by_a_broker_is_only_a_note(path, monkeypatch):
     report = verify(path)
     assert [one.code for one in report.findings] == ["QUEUE_SUPERSEDED"]
     assert report.ok
+
+
+def test_an_entry_of_a_damaged_later_message_is_not_wrong(path, monkeypatch):
+    monkeypatch.setattr(record_batch, "_HOST", BROKER)
+    lose_and_go_on(path, monkeypatch, kept=0, more=3)
+    with Store.open(path, read_only=True) as store:
+        at = store.read("t", 0, 0)[0].physical_offset + BODY_AT
+    file = log_files(path)[-1]
+    overwrite(file, bytes([file.read_bytes()[at - int(file.name)] ^ 1]), at - int(file.name))
+    counts = verify(path).counts
+    assert "QUEUE_SUPERSEDED" in counts
+    assert "QUEUE_ENTRY_WRONG" not in counts
 
 
 def test_a_topic_recreated_by_us_is_not_reported(path):
