@@ -48,3 +48,5 @@ def test_base64_beyond_the_limit_of_a_batch_is_rejected_before_allocating():
     assert encode_column(pa.array([b"abc"]), 7).to_pylist() == ["YWJj"]
     with pytest.raises(pa.ArrowCapacityError, match="8 bytes"):
         encode_column(pa.array([b"abcd"]), 7)
+    with pytest.raises(pa.ArrowCapacityError, match="12 bytes"):
+        encode_column(pa.array([b"abc", b"abcd"]), 11)

@@ -11,7 +11,7 @@ from pyrocket.errors import SchemaError
 from pyspark_pyrocket.arrow_types import arrow_type
 from pyspark_pyrocket.json.decode import Decoder
 from pyspark_pyrocket.json.infer import infer_schema
-from pyspark_pyrocket.json.nesting import depth_of, first_too_deep
+from pyspark_pyrocket.json.nesting import depth_of, first_too_deep, room_for_deep_bodies
 from pyspark_pyrocket.json.values import text_of
 from pyspark_pyrocket.options.ddl import parse_ddl, to_ddl
 from pyspark_pyrocket.options.payload import DROPMALFORMED, FAILFAST, PERMISSIVE
@@ -140,6 +140,11 @@ def test_the_recursion_limit_is_restored_after_decoding():
     before = sys.getrecursionlimit()
     decode([arrays(1000)], "id INT, deep STRING")
     infer_schema([arrays(1000)])
+    assert sys.getrecursionlimit() == before
+    with room_for_deep_bodies():
+        with room_for_deep_bodies():
+            raised = sys.getrecursionlimit()
+        assert sys.getrecursionlimit() == raised > before, "another thread may need it"
     assert sys.getrecursionlimit() == before
 
 

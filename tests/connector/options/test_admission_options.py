@@ -25,6 +25,14 @@ def test_a_stream_without_limits_reads_256_mib_at_a_time():
     assert "maxBytesPerTrigger=none" in admission().describe()
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [("1g", "1 GiB"), ("3m", "3 MiB"), ("1k", "1 KiB"), ("1025", "1025 bytes")],
+)
+def test_a_limit_in_bytes_is_described_exactly(given, shown):
+    assert f"at most {shown}" in admission(maxBytesPerTrigger=given).describe()
+
+
 def test_batches_have_no_limit():
     assert read(BATCH).admission == Admission()
 

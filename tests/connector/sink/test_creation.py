@@ -123,6 +123,23 @@ def test_a_different_retention_is_rejected_with_the_command_that_sets_it(
     prepare_again(path, **RETENTION)
 
 
+@pytest.mark.parametrize(
+    ("before", "described"),
+    [
+        ({}, "all messages are kept"),
+        ({"retentionHours": "48"}, "kept for 48 hours and any number of bytes, cleaned at 4,"),
+        ({"retentionBytes": "1000"}, "kept for any age and 1000 bytes, cleaned at 4,"),
+    ],
+)
+def test_the_error_for_a_different_retention_describes_the_existing_one(
+    tmp_path, before, described
+):
+    prepare(tmp_path / "s", **before)
+    with pytest.raises(OptionError) as refused:
+        prepare(tmp_path / "s", **RETENTION)
+    assert described in refused.value.message
+
+
 def test_changing_the_retention_does_not_end_a_running_stream(tmp_path):
     offsets = tmp_path / "checkpoint" / "offsets"
     offsets.mkdir(parents=True)

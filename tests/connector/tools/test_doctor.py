@@ -1,6 +1,7 @@
 import json
 import os
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from pyspark_pyrocket.tools.doctor.checks import (
     check_space,
     check_worker,
     judge_space,
+    pyspark_version,
 )
 from pyspark_pyrocket.tools.doctor.discovery import check_discovery
 from pyspark_pyrocket.tools.doctor.report import Verdict, fail, ok, warn
@@ -121,6 +123,17 @@ def test_the_interpreter_that_spark_would_start_is_examined(tmp_path, monkeypatc
     named = f"{other} (PYSPARK_PYTHON)" if given == "PYSPARK_PYTHON" else "python3 (the default)"
     assert checks["workers"].found.startswith(named)
     assert len(asked.read_text().split()) >= 2, "for its version, and for what Spark finds there"
+
+
+def test_pyspark_without_metadata_has_the_version_of_its_module(monkeypatch):
+    """As a Spark distribution on PYTHONPATH."""
+
+    def version(name):
+        raise PackageNotFoundError(name)
+
+    known = pyspark_version()
+    monkeypatch.setattr(interpreter_checks, "version", version)
+    assert pyspark_version() == known > (4,)
 
 
 def test_missing_workers_are_reported():
