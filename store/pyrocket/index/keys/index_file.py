@@ -321,4 +321,4 @@ def _times_fit(header: IndexHeader, seconds: int) -> bool:
     if header.count == 1:
         return True
     expected = int(seconds_after(begin, np.array([end]))[0])
-    return begin >= 0 and (begin <= end or begin == 0) and seconds == expected
+    return 0 <= begin <= end and seconds == expected
