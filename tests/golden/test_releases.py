@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from golden.stores.look import look, pending
 from pyrocket import Message, SinkBatch, Store
+from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.errors import SinkError
 from pyrocket.tools.verify.verify import verify
 from support.sinks import stage
-from support.stores import FakeClock, snapshot
+from support.stores import FakeClock, snapshot, words
 
 STORES = Path(__file__).parent / "stores"
 RELEASES = sorted(path.name for path in STORES.iterdir() if (path / "clean.json").exists())
@@ -120,3 +121,10 @@ def errors(root):
 
 def batch(number):
     return SinkBatch(identity="stream-1", target="sunk", batch=number, run="run-1")
+
+
+def test_a_flipped_bit_in_the_state_of_a_clean_store_is_detected(root, name):
+    page = words(root)
+    page[PUBLISHED] ^= 1
+    page.close()
+    assert ("STATE_DAMAGED" in verify(root).counts) is (name == "clean")
