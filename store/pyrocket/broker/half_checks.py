@@ -74,7 +74,7 @@ class BrokerTransactions:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread that checks is alive, or not needed yet."""
+        """Whether the thread is alive or has not been started yet."""
         return self._thread is None or self._thread.is_alive()
 
     def ask_through(self, producers: Producers) -> None:
@@ -120,7 +120,7 @@ class BrokerTransactions:
         rounds = Rounds()
         while not self._closed.wait(_POLL_S):
             rounds.run(
-                "checking transactions failed, and is tried again",
+                "checking transactions failed and will be retried",
                 lambda: self._check(targets, producers),
             )
 

@@ -73,15 +73,15 @@ class Polls:
             if time.monotonic() >= self._sweep_at:
                 with self._lock:
                     self._sweep_at = time.monotonic() + _SWEEP_S
-                rounds.run("messages cannot be kept invisible now", self.renewals.renew)
-                rounds.run("the state of groups cannot be swept now", self._sweep)
+                rounds.run("renewing invisible times failed", self.renewals.renew)
+                rounds.run("sweeping the states of groups failed", self._sweep)
 
     def _pause_s(self) -> float:
         pause_s = max(self._sweep_at - time.monotonic(), _LEAST_S)
         return min(pause_s, _LOOK_S) if len(self.holds) else pause_s
 
     def _sweep_in(self, seconds: float) -> None:
-        """Sweep so long from now, or earlier."""
+        """Schedule the next sweep in at most `seconds`."""
         with self._lock:
             self._sweep_at = min(self._sweep_at, time.monotonic() + seconds)
 

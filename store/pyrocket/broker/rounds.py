@@ -1,4 +1,4 @@
-"""The rounds of a thread that must not end: whatever fails is logged, and tried again."""
+"""Runs the periodic work of a thread. Errors are logged, and the next round retries the work."""
 
 import logging
 from collections.abc import Callable
@@ -9,7 +9,7 @@ _log = logging.getLogger(__name__)
 
 
 class Rounds:
-    """Does the work of one thread, round by round."""
+    """Runs the work of one thread."""
 
     def __init__(self) -> None:
         self._failures: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""`Store.consumption`: what a broker needs to keep the state of its consumer groups.
+"""`Store.consumption`: the storage for the state of a broker's consumer groups.
 
-The state itself is the broker's. It is a snapshot, `pyrocket/pop.json`, and the messages of
-POP_TOPIC after it: each is one change. Log files with such messages are not deleted before a later
-snapshot makes them unnecessary.
+The broker manages the state. It is stored as a snapshot, `pyrocket/pop.json`, and later messages of
+POP_TOPIC, each of which is one change. Log files with such messages are not deleted until a later
+snapshot includes them.
 """
 
 import logging
@@ -35,10 +35,10 @@ from pyrocket.metadata.groups import GroupConfig, GroupOffsets, Offsets, Subscri
 from pyrocket.metadata.topics import TopicConfig, lacking_topics
 
 MAX_BODY_BYTES = 4 << 20
-"""Of messages that are handed out together; the first one may be longer."""
+"""Maximum bytes of bodies delivered together; the first body may be larger."""
 
 MAX_SCAN = 16_384
-"""Of messages that are looked at together for some that are wanted: 0.1 s with an SQL filter."""
+"""Maximum messages examined together for matches of a filter: 0.1 s with an SQL filter."""
 
 LACKS_ALL = -1
 _SCAN_ROWS = 1024
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Fetched:
-    """Records of one queue, ascending. All other messages before `reached` are not wanted."""
+    """Records of one queue, ascending. No other message before `reached` was selected."""
 
     records: list[Record]
     reached: int
@@ -56,10 +56,10 @@ class Fetched:
 
 @translating_methods
 class Consumption:
-    """The files and the log, as the state of consumer groups needs them. Thread-safe.
+    """Stores the state of consumer groups. Safe to share between threads.
 
-    saved_next: the first change that the snapshot lacks, None if that is not known, LACKS_ALL if
-    there is no snapshot that can be used.
+    saved_next: The first change that the snapshot lacks; None if unknown, LACKS_ALL without a valid
+    snapshot.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -95,7 +95,7 @@ class Consumption:
         return self._topics[1].get(name)
 
     def ensure_topics(self, queues: Mapping[str, int]) -> None:
-        """Create the missing topics with so many queues. Waits for the write lock if it must."""
+        """Create the missing topics with these numbers of queues. May wait for the write lock."""
         if lacking_topics(queues, {name: one for name in queues if (one := self.topic(name))}):
             writer = self._engine.writer
             with writer.exclusive():
@@ -106,23 +106,23 @@ class Consumption:
         self._engine.writer.check_fits([batch])
 
     def bounds(self, topic: str, queue_id: int) -> QueueOffsets:
-        """Return the range of any queue."""
+        """Return the minimum and maximum offset of a queue."""
         return self._reader.system_offsets(topic, queue_id)
 
     def queues(self, prefix: str) -> list[tuple[str, int]]:
-        """Return topic and queue id of all queues whose topics begin with a prefix."""
+        """Return topic and queue id of all queues whose topics have a prefix."""
         return [place for place in self._reader.queues_on_disk() if place[0].startswith(prefix)]
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """Return when a message was stored, epoch ms. Raises OffsetOutOfRangeError."""
+        """Return the store time of a message, epoch ms. Raises OffsetOutOfRangeError."""
         return self._reader.store_time(topic, queue_id, offset)
 
     def watch_queues(self) -> None:
-        """Collect from now on what `changed_queues` returns."""
+        """Start collecting the queues that `changed_queues` returns."""
         self._engine.writer.dispatcher.changed.watch()
 
     def changed_queues(self) -> list[tuple[str, int]]:
-        """Return topic and queue id of the queues that got messages since the last call."""
+        """Return topic and queue id of the queues with new messages since the last call."""
         writer = self._engine.writer
         return writer.dispatcher.changed.take_new(writer.page[DISPATCHED])
 
@@ -136,10 +136,10 @@ class Consumption:
         limit: int,
         max_bytes: int = MAX_BODY_BYTES,
     ) -> Fetched:
-        """Return the first messages of [start, end) that `where` wants, at most `limit`.
+        """Return the first messages of [start, end) that `where` selects, at most `limit`.
 
-        There are fewer once their bodies have `max_bytes`. Messages that cannot be read are left
-        out, with an error in the log.
+        Stops when their bodies have `max_bytes`. Messages that cannot be read are skipped and
+        logged.
         """
         known = self.bounds(topic, queue_id)
         start, end = max(start, known.minimum), min(end, known.maximum)
@@ -191,13 +191,13 @@ class Consumption:
         return Fetched(found, end)
 
     def flush(self) -> None:
-        """Return when everything appended before is durable."""
+        """Flush everything appended before the call."""
         self._engine.writer.flush()
 
     def committed(self) -> dict[tuple[str, str], Offsets]:
         """Return all committed offsets by (topic, group); the file is read only if it has changed.
 
-        Do not change them.
+        The result must not be modified.
         """
         stamp = self.committed_stamp()
         if self._committed[0] != stamp:
@@ -214,17 +214,17 @@ class Consumption:
             self._offsets.change_all(edit)
 
     def changes(self) -> QueueOffsets:
-        """Return the range of POP_TOPIC's queue: the changes that are still in the log."""
+        """Return the offsets of the changes in the log: the range of POP_TOPIC's queue."""
         return self.bounds(POP_TOPIC, 0)
 
     def change_place(self, offset: int) -> int:
-        """Return the log offset of a change, -1 if it is not in the log."""
+        """Return the log offset of a change; -1 if it is not in the log."""
         return int(self._reader.log_offsets_at(POP_TOPIC, 0, np.array([offset]))[0])
 
     def read_changes(self, start: int, end: int) -> Iterator[bytes]:
-        """Yield the bodies of the changes [start, end); an unreadable one is logged and left out.
+        """Yield the bodies of the changes [start, end); an unreadable one is logged and skipped.
 
-        Those of a group whose change is left out are repeated, not skipped.
+        The messages of a skipped change are delivered again.
         """
         for piece in read_undamaged(self._reader, POP_TOPIC, 0, start, end, log_damaged=True):
             yield from (
@@ -236,7 +236,7 @@ class Consumption:
             )
 
     def load(self) -> dict[str, Any] | None:
-        """Return the last snapshot; None if there is none, or if it cannot be read."""
+        """Return the last snapshot; None if it is missing or cannot be read."""
         data = read_or_none(self._layout.pop)
         if data is None:
             return None
@@ -252,7 +252,7 @@ class Consumption:
         return content
 
     def save(self, content: dict[str, Any]) -> None:
-        """Replace the snapshot, durably. `content["next"]` is the first change it lacks."""
+        """Replace the snapshot durably. `content["next"]` is the first change that it lacks."""
         replace_file(self._layout.pop, encode_own(self._layout.pop, content), self._layout.scratch)
         self.saved_next = int(content["next"])
 

@@ -47,7 +47,7 @@ def test_the_thread_of_polls_survives_errors(broker, caplog, monkeypatch, error)
     sent(broker.store, 1)
     polls.appended()
     until(lambda: woken)
-    (logged,) = [one for one in caplog.records if "cannot be swept" in one.getMessage()]
+    (logged,) = [one for one in caplog.records if "sweeping the states" in one.getMessage()]
     assert bool(logged.exc_info) == isinstance(error, KeyError)
     assert broker.trouble == ""
 

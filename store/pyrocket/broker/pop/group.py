@@ -18,7 +18,7 @@ _MAX_BATCHES = 1000
 _MAX_UNSURE = 10_000
 
 _LEAVING_MS = 60_000
-"""A message that is being acked is invisible for so long at least; then its append has failed."""
+"""Minimum invisible time of a message while its ack is appended; a failed ack ends after it."""
 
 Place = tuple[str, int]
 """Topic and queue id."""
@@ -35,9 +35,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Leaving:
-    """Messages of a queue that are acked once `stored` is done.
+    """Messages of a queue that are acked when `stored` completes.
 
-    moved: Whether they have copies in another topic. pops: Of those in flight, by offset.
+    moved: Whether they have copies in another topic.
+    pops: The pops of those in flight, by offset.
     """
 
     stored: Stored
@@ -49,12 +50,13 @@ class _Leaving:
 
 
 class GroupState:
-    """The state of one group. Take `lock` for everything.
+    """The state of one group. Every access must hold `lock`.
 
-    A change is applied when it is put in the append queue, an ack only when it was appended: what
-    was not, is received again, and the committed offset does not pass it.
+    A change is applied when it is put in the append queue, but an ack only after it was appended.
+    If the append of an ack fails, the message is received again, and the committed offset does not
+    pass it.
 
-    listed: whether the group was seen in `subscriptionGroup.json`.
+    listed: Whether the group has been found in `subscriptionGroup.json`.
     """
 
     def __init__(self, name: str) -> None:
@@ -70,7 +72,7 @@ class GroupState:
 
     @property
     def lock(self) -> AbstractContextManager[None]:
-        """Lock the state, with the acks that were appended until now."""
+        """A context manager that locks the state and applies the acks appended so far."""
         return self._locked()
 
     @contextmanager
@@ -91,7 +93,10 @@ class GroupState:
         return sum(len(state.flight) for (name, _), state in self.queues.items() if name == topic)
 
     def change(self, event: Event, stored: Stored, now: int, *, moved: bool = False) -> None:
-        """Change the state by an event that is being appended; `moved` with copies of messages."""
+        """Change the state by an event whose append is `stored`.
+
+        moved: Whether copies of the messages are appended with it.
+        """
         if not isinstance(event, Ack):
             self.apply(event)
             return
@@ -102,7 +107,7 @@ class GroupState:
         self._settle()
 
     def _settle(self) -> None:
-        """Apply the acks that were appended; appends are done in their order."""
+        """Apply the acks that have been appended; appends complete in order."""
         while self._leaving and self._leaving[0].stored.done():
             one = self._leaving.popleft()
             if not one.stored.cancelled() and one.stored.exception() is None:
@@ -124,12 +129,12 @@ class GroupState:
             return [one.stored for one in self._leaving]
 
     def append_of_ack(self, place: Place, offset: int) -> Stored | None:
-        """Return the append that a message's ack waits for; None if it waits for none."""
+        """Return the pending append of a message's ack, or None."""
         found = (one.stored for one in self._leaving if one.place == place and offset in one.pops)
         return next(found, None)
 
     def may_end_again(self, place: Place, offset: int, *, moved: bool) -> bool:
-        """Whether a message is acked, or moved, but maybe not durably: a repetition is valid."""
+        """Whether a message was acked or moved, but perhaps not durably, so it may be repeated."""
         waiting = any(
             one.place == place and offset in one.pops and one.moved == moved
             for one in self._leaving
@@ -137,7 +142,7 @@ class GroupState:
         return waiting or self._unsure.get((place, offset)) is moved
 
     def apply(self, event: Event) -> None:
-        """Change the state by an event of the log."""
+        """Apply a state change from the log."""
         if isinstance(event, Drop):
             self.queues.clear()
             self._batches.clear()
@@ -151,7 +156,7 @@ class GroupState:
         self.queues[place].apply(event)
 
     def row(self, place: Place, receipt: Receipt, now: int) -> int | None:
-        """Return the row of a delivery; None if it is invalid, -1 if its message has ended."""
+        """Return the row of a delivery; None if the receipt is invalid, -1 if it has ended."""
         state = self.queues.get(place)
         if state is None or receipt.offset >= state.next:
             return None

@@ -51,11 +51,11 @@ _log = logging.getLogger(__name__)
 
 
 class Pop:
-    """Hands out the messages of one store to consumer groups; safe to share between threads.
+    """Delivers the messages of one store to consumer groups. Safe to share between threads.
 
-    What a method changes is put in the append queue, and the future `stored` of its result is done
-    when that is durable (with asyncio: `wrap_future`). The state is changed at once, so a message
-    is never handed out twice meanwhile; but a message is acked when its ack was appended. Only
+    A method adds its changes to the append queue; the future `stored` of its result completes when
+    they are durable (with asyncio: `wrap_future`). The state changes at once, so a message is not
+    delivered twice in the meantime; but a message is acked only when its ack was appended. Only
     `sweep`, `snapshot` and `close` wait for the disk. All times are those of the store's clock.
     """
 
@@ -113,11 +113,11 @@ class Pop:
             return self._receiver.receive(state, config, wanted)
 
     def ack(self, group: str, topic: str, handles: Sequence[str]) -> Acked:
-        """Ack messages. A handle is invalid once its message is acked, or visible again.
+        """Ack messages. A handle becomes invalid when its message is acked or visible again.
 
-        It stays valid in a FIFO group, and while the ack may not be durable. If the ack cannot be
-        stored, the message is received again after a minute. Raises BrokerBusyError; nothing is
-        changed then.
+        The handle of an acked message remains valid in a FIFO group, and while the ack may not be
+        durable. If the ack cannot be stored, the message is received again after a minute. Raises
+        BrokerBusyError, and then changes nothing.
         """
 
         def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
@@ -160,8 +160,8 @@ class Pop:
     def forward_to_dlq(self, group: str, topic: str, handle: str) -> Acked:
         """Move a message to the group's dead-letter topic. Raises BrokerBusyError.
 
-        As with `ack`, the handle of a message that is dead already may be valid. The first dead
-        letter of a group creates the topic, which waits for the write lock.
+        As with `ack`, the handle of a dead letter may remain valid. The first dead letter of a
+        group creates the topic, and waits for the write lock.
         """
         if self._receipts.parse(group, topic, handle) is None or not self._states.has(group):
             return Acked((False,), nothing_to_store())
@@ -319,10 +319,10 @@ class Pop:
     def _find(
         self, state: GroupState, topic: str, handle: str, *, ends: bool = False, moved: bool = False
     ) -> tuple[Place, Receipt] | None:
-        """Return the queue and receipt of a valid handle.
+        """Return the queue and receipt of a valid handle; None if it is invalid.
 
-        ends, moved: of an ack, or of a dead letter, which may be repetitions. In a FIFO group, a
-        message that is not in flight has been acked: it was not moved to the retry topic.
+        ends, moved: The handle is for an ack, or for a dead letter, which may be repeated. In a
+        FIFO group, a message that is not in flight was acked, because retries stay in their queue.
         """
         receipt = self._receipts.parse(state.name, topic, handle)
         if receipt is None:

@@ -14,7 +14,7 @@ _LOST_ATTEMPTS = 1
 
 
 class QueueState:
-    """What a group has received from one queue. Changed by `apply`, `hide` and `remove`.
+    """The messages that a group has received from one queue.
 
     Every message before `next` is acked unless it is in `flight`.
     """
@@ -50,7 +50,7 @@ class QueueState:
                 self._repeat(event)
 
     def hide(self, offsets: Sequence[int], until: int) -> dict[int, int]:
-        """Keep messages invisible at least until then; return the last pop of those in flight."""
+        """Keep messages invisible at least until a time; return the pops of those in flight."""
         flight, pops = self.flight, dict[int, int]()
         for row in filter(lambda row: row >= 0, map(flight.find, offsets)):
             flight.show(row, max(int(flight.visible[row]), until))
@@ -58,7 +58,7 @@ class QueueState:
         return pops
 
     def remove(self, pops: Mapping[int, int]) -> None:
-        """Ack messages, unless they were delivered again since they had these pops."""
+        """Ack messages, except those that have been delivered again with another pop."""
         flight = self.flight
         for offset, pop in pops.items():
             row = flight.find(offset)

@@ -48,9 +48,8 @@ def recover(storage: Consumption) -> Recovered:
 
 
 def save(storage: Consumption, key: bytes, groups: Callable[[], Sequence[GroupState]]) -> None:
-    """Save the state of all groups, if it has changed."""
-    # Of the changes in the log, some acks may not be applied yet; others were applied before they
-    # are appended.
+    """Save the state of all groups if it has changed."""
+    # Some acks in the log may not be applied yet, and some applied changes may not be in the log.
     known = storage.changes()
     if known.maximum == storage.saved_next:
         return

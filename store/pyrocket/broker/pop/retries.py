@@ -44,7 +44,7 @@ from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TO
 _V6_BYTES = 16
 _OLD_DELAYS = (TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, TIMER_OUT_MS, CRC32)
 _OPTIONAL = (ORIGIN_MESSAGE_ID, TRACE_CONTEXT)
-"""Properties that a copy does without, in this order, if it has no room for them."""
+"""Properties that a copy omits, in this order, if its properties would be too long."""
 
 
 def retry_topic(group: str) -> str:
@@ -78,10 +78,12 @@ def origin_of(record: Record, properties: Mapping[str, str], group: str) -> str:
 def retry_copy(
     record: Record, group: str, *, queues: int, attempts: int, delay_ms: int, levels: Sequence[int]
 ) -> EncodedBatch:
-    """Return a copy for the retry topic, due after the first level that is as long as `delay_ms`.
+    """Return a copy for the retry topic, with the first delay level of at least `delay_ms`.
 
-    attempts: how often the message was delivered. levels: the delay of each level, in ms. Raises
-    MessageError if the properties become too long.
+    attempts: The number of deliveries.
+    levels: The delay of each level in ms.
+
+    Raises MessageError if the properties are too long.
     """
     topic, queue_id = retry_topic(group), random.randrange(max(queues, 1))
     if delay_ms <= 0:
@@ -95,7 +97,7 @@ def retry_copy(
 def dead_letter(record: Record, group: str, *, attempts: int) -> EncodedBatch:
     """Return a copy for the dead-letter topic.
 
-    If its properties became too long, it has only those of the message.
+    If its properties would be too long, it has only those of the message.
     """
     properties = decode_properties(record.properties)
     own = {
@@ -113,7 +115,7 @@ def dead_letter(record: Record, group: str, *, attempts: int) -> EncodedBatch:
 
 
 def _changed(properties: bytes, changes: Mapping[str, str]) -> bytes:
-    """Return the properties of a copy; without optional ones if they would be too long."""
+    """Return the properties of a copy, without optional ones if they would be too long."""
     for count in range(len(_OPTIONAL) + 1):
         without = _OPTIONAL[:count]
         kept = {name: value for name, value in changes.items() if name not in without}

@@ -1,7 +1,7 @@
-"""Moves messages that were delivered too often to the retry or dead-letter topic of their group.
+"""Moves messages with too many attempts to the retry or dead-letter topic of their group.
 
-A copy and the ack of the original are one append: a crash leaves both or neither. If it fails, they
-are moved later.
+A copy and the ack of the original are appended together: after a crash there are both or neither.
+If the append fails, a later sweep moves the messages.
 """
 
 import logging
@@ -29,7 +29,7 @@ from pyrocket.services.consumption import Consumption
 _MAX_MOVED = 256
 _MAX_BYTES = 4 << 20
 _LATER_MS = 60_000
-"""A message that cannot be copied is tried again after so long."""
+"""Time after which the copy of a message is retried if it failed."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ Put = Callable[[GroupState, Sequence[Event], Sequence[EncodedBatch]], Stored]
 
 @dataclass
 class _Moves:
-    """Copies of messages, and the offsets of these."""
+    """Copies of messages, and the offsets of the originals."""
 
     copies: list[EncodedBatch] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
@@ -54,7 +54,7 @@ class _Moves:
 
 
 class _Overdue:
-    """A message that was delivered too often."""
+    """A message with too many attempts."""
 
     def __init__(self, state: GroupState, place: Place, row: int) -> None:
         flight = state.queues[place].flight
@@ -117,14 +117,14 @@ class Mover:
     def _move(
         self, state: GroupState, config: GroupConfig, place: Place, rows: Ints, now: int
     ) -> tuple[int, int, Stored]:
-        """Put copies and the acks of their messages; return how many are retries, and dead."""
+        """Append copies and acks; return the numbers of retries and of dead letters."""
         moves, failed = _Moves(), list[int]()
         for row in rows.tolist():
             message = _Overdue(state, place, row)
             try:
                 self._copy(message, config, now, moves)
-            except Exception:  # It must not stop the others.
-                _log.exception("message %s is moved later", message)
+            except Exception:  # One message must not stop the others.
+                _log.exception("moving message %s failed and will be retried", message)
                 failed.append(message.offset)
             if moves.bytes > _MAX_BYTES:
                 break
@@ -136,7 +136,7 @@ class Mover:
         return len(moves.offsets) - moves.dead, moves.dead, stored
 
     def _copy(self, message: "_Overdue", config: GroupConfig, now: int, moves: "_Moves") -> None:
-        """Add the copy of a message to `moves`; one that cannot be read has none."""
+        """Add a message and its copy to `moves`; an unreadable message has no copy."""
         is_dead, copy = message.attempts >= config.max_attempts, None
         record = self._storage.read(*message.place, message.offset)
         if record is not None:
@@ -163,7 +163,9 @@ class Mover:
             )
             self._storage.check_fits(copy)
         except MessageError as error:
-            _log.warning("message %s cannot be retried, and is a dead letter: %s", message, error)
+            _log.warning(
+                "message %s cannot be retried and becomes a dead letter: %s", message, error
+            )
             return None
         return copy
 
@@ -176,4 +178,4 @@ class Mover:
 
 def _log_failure(group: str, error: BaseException | None) -> None:
     if error is not None:
-        _log.warning("messages of group %s are moved later: %s", group, error)
+        _log.warning("moving messages of group %s failed and will be retried: %s", group, error)

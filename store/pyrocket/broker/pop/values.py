@@ -93,9 +93,9 @@ class Changed:
 
 @dataclass(frozen=True)
 class News:
-    """Messages may have become available to a group in a topic: wake its long polls.
+    """A group and a topic in which messages may have become available.
 
-    stored: When it is done.
+    stored: When it completes, the group's long polls must be woken.
     """
 
     group: str
@@ -105,11 +105,12 @@ class News:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep did.
+    """The result of a sweep.
 
-    news: where messages have become visible again. moved, dead: messages whose copies for retry and
-    dead-letter topics are being appended. next_ms: when the next message becomes visible, epoch ms;
-    None if none is in flight.
+    news: Groups and topics with messages that are visible again.
+    moved, dead: Numbers of messages whose copies are being appended to retry and to dead-letter
+        topics.
+    next_ms: Time at which the next message becomes visible, epoch ms; None if none is invisible.
     """
 
     news: tuple[News, ...] = ()

@@ -38,7 +38,7 @@ class Receipts:
         return PendingReply(acked.stored, lambda stored: _acked(request, acked, stored.status))
 
     def forward_message_to_dead_letter_queue(self, request: Any, caller: Caller) -> PendingReply:
-        """Move a message to the dead-letter topic of its group; may be repeated in FIFO groups."""
+        """Move a message to the dead-letter topic of its group."""
         topic, group = _place(request, caller, "ForwardMessageToDeadLetterQueue")
         handle = request.receipt_handle
         acked = self._broker.pop.forward_to_dlq(group, topic, handle)

@@ -223,12 +223,12 @@ class MessagingService:
             check_stored((await asyncio.wrap_future(received.stored)).status)
             for reply in await run(lambda: self._receiving.replies(asked, received)):
                 await self._serving.send(context, reply)
-        except BaseException:  # Cancelled, too: the client is gone.
+        except BaseException:  # Also if the call was cancelled.
             self._release(asked, received)
             raise
 
     async def _take(self, asked: Receive) -> Received:
-        """Hand out messages. They are released if the call is cancelled meanwhile."""
+        """Receive messages, and release them if the call is cancelled in the meantime."""
         taking = asyncio.ensure_future(
             self._serving.run(lambda: self._receiving.receive(asked), Work.RECEIVE)
         )
@@ -250,7 +250,7 @@ class MessagingService:
         return parse(caller), self._sessions.seen(caller.key)
 
     async def _telemetry_stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        """Serve the stream of one client until it ends, its client stops, or the broker does."""
+        """Serve the stream of one client until the client closes it or the broker stops."""
         try:
             caller = await self._serving.run(lambda: self._caller(context))
         except Exception as error:
@@ -278,7 +278,7 @@ class MessagingService:
     async def _read(
         self, requests: AsyncIterator[bytes], caller: Caller, session: Session, stream: Stream
     ) -> None:
-        """Answer the commands of a client until it closes its side of the stream."""
+        """Reply to the commands of a client until it closes its side of the stream."""
         try:
             async for request in requests:
                 reply = await self._serving.run(
@@ -306,9 +306,9 @@ class MessagingService:
 
 
 def _refused(name: str, request: bytes, refusal: RefusedError) -> Any:
-    """Return the reply of a call that is refused.
+    """Return the reply to a rejected call.
 
-    That of ChangeInvisibleDuration has the old handle: some clients replace theirs in any case.
+    For ChangeInvisibleDuration it has the old handle, because some clients always replace theirs.
     """
     reply = new(f"{name}Response", status=status(refusal.code, refusal.text))
     if name == "ChangeInvisibleDuration":

@@ -287,7 +287,7 @@ def test_a_sweep_survives_a_full_disk(store, monkeypatch, clock, caplog):
     pop._append = full
     monkeypatch.setattr(pop._mover, "_put", lambda *given: full(given))
     assert pop.sweep().dead == 0
-    assert "are moved later" in caplog.text
+    assert "moving messages of group" in caplog.text
     monkeypatch.undo()
     pop._append = works
     assert pop.sweep().dead == 1

@@ -134,7 +134,7 @@ def test_a_message_that_cannot_be_copied_does_not_stop_the_others(
     assert pop.sweep().moved == 2
     assert pop.sweep().moved == 0
     (logged,) = [one for one in caplog.records if one.exc_info]
-    assert logged.getMessage() == "message 1 of queue 0 of t is moved later"
+    assert logged.getMessage() == "moving message 1 of queue 0 of t failed and will be retried"
     refused.clear()
     clock.now += 60_000
     assert pop.sweep().moved == 1
