@@ -44,14 +44,6 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """The maximum length of a body as stored; RocketMQ's default of maxMessageSize."""
 
-MAX_PROPERTIES_BYTES = 32767
-"""The properties block has a signed 16-bit length."""
-
-COMPRESS_BODY_FROM_BYTES = 4096
-"""Bodies of at least this many bytes are deflated, as RocketMQ's clients do."""
-
-COMPRESS_LEVEL = 5
-
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """RocketMQ's messageDelayLevel: the delays of level 1, 2, …; higher levels have the last one."""
 

@@ -21,19 +21,16 @@ import pyarrow.compute as pc
 
 from pyrocket.arguments import check_message_kinds
 from pyrocket.clock import Clock
-from pyrocket.config import (
-    COMPRESS_BODY_FROM_BYTES,
-    MAX_PROPERTIES_BYTES,
-    StoreConfig,
-)
+from pyrocket.config import StoreConfig
 from pyrocket.engine.delayed_routing import DelayRouter, Destination, QueueIds, RoutedRows
 from pyrocket.errors import MessageError, TopicNameError, TopicNotFoundError
-from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
+from pyrocket.formats.compression import COMPRESS_BODY_FROM_BYTES, COMPRESSED_FLAGS, deflate
 from pyrocket.formats.hashes import queue_for_key, queues_for_keys
 from pyrocket.formats.message_id import hex_column
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import (
     KEYS,
+    MAX_PROPERTIES_BYTES,
     SHARDING_KEY,
     TAGS,
     UNIQ_KEY,

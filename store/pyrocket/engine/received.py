@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyrocket.clock import Clock
-from pyrocket.config import MAX_PROPERTIES_BYTES, StoreConfig
+from pyrocket.config import StoreConfig
 from pyrocket.errors import MessageError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.compression import COMPRESSED_FLAGS
@@ -19,6 +19,7 @@ from pyrocket.formats.message_keys import keys_of_batch
 from pyrocket.formats.properties import (
     DELAY,
     KEYS,
+    MAX_PROPERTIES_BYTES,
     REAL_QID,
     REAL_TOPIC,
     RESERVED_PROPERTIES,

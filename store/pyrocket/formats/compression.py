@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyrocket.config import COMPRESS_LEVEL
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.record import (
     SYS_COMPRESSED,
@@ -27,6 +26,10 @@ except ImportError:
     # Missing in a checkout or zip: zlib is slower and returns the same bytes.
     _inflater = zlib
 
+COMPRESS_BODY_FROM_BYTES = 4096
+"""Bodies of at least this many bytes are deflated, as RocketMQ's clients do."""
+
+_LEVEL = 5
 MAX_INFLATED_BYTES = 128 * 1024 * 1024
 """Brokers can be configured for bodies over 4 MiB, but a corrupt body must not fill the memory."""
 
@@ -39,7 +42,7 @@ _CODECS = {SYS_LZ4: "lz4", SYS_ZSTD: "zstd"}
 
 def deflate(body: bytes) -> bytes:
     """Compress a body as a client does."""
-    return zlib.compress(body, COMPRESS_LEVEL)
+    return zlib.compress(body, _LEVEL)
 
 
 def inflate(body: bytes, sys_flag: int) -> bytes:

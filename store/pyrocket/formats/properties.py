@@ -16,6 +16,9 @@ NAME_END = 1
 VALUE_END = 2
 """The byte between two properties."""
 
+MAX_PROPERTIES_BYTES = 32767
+"""The block has a signed 16-bit length."""
+
 TAGS = "TAGS"
 KEYS = "KEYS"
 UNIQ_KEY = "UNIQ_KEY"

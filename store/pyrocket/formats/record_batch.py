@@ -16,13 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.config import COMPRESS_BODY_FROM_BYTES, MAX_PROPERTIES_BYTES
 from pyrocket.errors import MessageError
 from pyrocket.formats.arrow_buffers import Ints, crc32_of_values, run_offsets
-from pyrocket.formats.compression import COMPRESSED_FLAGS, deflate
+from pyrocket.formats.compression import COMPRESS_BODY_FROM_BYTES, COMPRESSED_FLAGS, deflate
 from pyrocket.formats.hashes import java_hash, java_hash_column
 from pyrocket.formats.message_keys import MessageKeys, keys_of_batch
-from pyrocket.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
+from pyrocket.formats.properties import KEYS, MAX_PROPERTIES_BYTES, SHARDING_KEY, TAGS, UNIQ_KEY
 from pyrocket.formats.record import (
     BLANK_BYTES,
     CRC_MASK,

@@ -15,10 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.config import MAX_PROPERTIES_BYTES
 from pyrocket.formats.arrow_buffers import Ints, begin_with, crc32_of_runs, gather
 from pyrocket.formats.checksum import crc32
-from pyrocket.formats.properties import CRC32, NAME_END, VALUE_END
+from pyrocket.formats.properties import CRC32, MAX_PROPERTIES_BYTES, NAME_END, VALUE_END
 from pyrocket.formats.record import BLANK_BYTES, CRC_MASK, STORE_HOST
 from pyrocket.formats.record_fields import Bools, RecordFields
 

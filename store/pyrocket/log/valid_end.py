@@ -19,10 +19,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pyrocket.config import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES
+from pyrocket.config import MAX_BODY_BYTES
 from pyrocket.disk import io
 from pyrocket.errors import KEEP_WHAT_FOLLOWS, StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint
+from pyrocket.formats.properties import MAX_PROPERTIES_BYTES
 from pyrocket.formats.record import (
     BLANK_BYTES,
     HEADER_BYTES,

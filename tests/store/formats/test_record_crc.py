@@ -5,9 +5,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.config import MAX_PROPERTIES_BYTES
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.properties import decode_properties, encode_properties
+from pyrocket.formats.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
 from pyrocket.formats.record import HEADER_BYTES, encode_record
 from pyrocket.formats.record_batch import EncodedBatch, with_crc_room
 from pyrocket.formats.record_crc import CRC_BYTES, check_crcs, crc_tails, without_crc

@@ -10,7 +10,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pyrocket.config import MAX_PROPERTIES_BYTES
 from pyrocket.engine.delayed_routing import Destination
 from pyrocket.errors import MessageError
 from pyrocket.formats.half_message import change_properties
@@ -22,6 +21,7 @@ from pyrocket.formats.properties import (
     DLQ_ORIGIN_MESSAGE_ID,
     DLQ_ORIGIN_TOPIC,
     KEYS,
+    MAX_PROPERTIES_BYTES,
     ORIGIN_MESSAGE_ID,
     REAL_QID,
     REAL_TOPIC,

@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.config import MAX_PROPERTIES_BYTES
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.properties import TIMER_ROLL_TIMES
+from pyrocket.formats.properties import MAX_PROPERTIES_BYTES, TIMER_ROLL_TIMES
 from pyrocket.formats.property_columns import PropertyColumns, real_places
 from pyrocket.formats.record import BLANK_BYTES
 from pyrocket.formats.record_batch import EncodedBatch

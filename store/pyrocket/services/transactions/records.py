@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyrocket.config import MAX_PROPERTIES_BYTES
 from pyrocket.engine.delayed_routing import DelayRouter, Destination
 from pyrocket.engine.reader import Reader, read_undamaged
 from pyrocket.errors import TransactionError
@@ -27,6 +26,7 @@ from pyrocket.formats.properties import (
     CRC32,
     DELAY,
     KEYS,
+    MAX_PROPERTIES_BYTES,
     REAL_QID,
     REAL_TOPIC,
     TAGS,
