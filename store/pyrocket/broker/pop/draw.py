@@ -195,17 +195,18 @@ class QueueDraw:
         if record is None:  # Deleted, or unreadable.
             self._acked.append(offset)
             return
-        properties = decode_properties(record.properties)
-        if self._is_mixed and self._origin(record, properties) != self._request.topic:
+        properties, attempts = decode_properties(record.properties), int(flight.attempt[row])
+        key = self._key(record, properties) if self._is_mixed else int(flight.key[row])
+        if self._is_mixed and key != self._wanted:  # The record of its delivery was lost.
+            self._rows.add(offset, attempts, delivered=False, key=key)
             return
         if self._is_foreign(properties) or not (
             self._is_retry or self._request.where.matches(properties)
         ):
             self._acked.append(offset)
             return
-        attempt, key = int(flight.attempt[row]) + 1, int(flight.key[row])
-        self._rows.add(offset, attempt, delivered=True, key=key)
-        self._hand_out(record, attempt)
+        self._rows.add(offset, attempts + 1, delivered=True, key=key)
+        self._hand_out(record, attempts + 1)
 
     def _hand_out(self, record: Record, attempt: int) -> None:
         self.drawn.append(Drawn(record, attempt))
@@ -220,8 +221,8 @@ class QueueDraw:
             return False
         return properties.get(RETRY_TOPIC, self._request.topic) != self._request.topic
 
-    def _origin(self, record: Record, properties: dict[str, str]) -> str:
-        return origin_of(record, properties, self._request.group)
+    def _key(self, record: Record, properties: dict[str, str]) -> int:
+        return key_of(origin_of(record, properties, self._request.group))
 
     def _read(self, offsets: list[int]) -> Iterator[tuple[int, Record | None]]:
         """Yield each offset with its message, or None if the message cannot be read."""
@@ -264,7 +265,7 @@ class QueueDraw:
             return
         attempts, key = record.reconsume_times if self._is_retry else 0, 0
         if self._is_mixed:
-            key = key_of(self._origin(record, properties))
+            key = self._key(record, properties)
         elif self._request.fifo and SHARDING_KEY in properties:
             key = key_of(properties[SHARDING_KEY])
         is_wanted = key == self._wanted or not self._is_mixed

@@ -131,6 +131,8 @@ class QueueState:
                 row = self.flight.add(offset, attempt=attempt, key=key)
             else:
                 row = self.flight.find(offset)  # -1: acked by a later change in the snapshot.
+                if row >= 0 and key:
+                    self.flight.key[row] = key
             if row >= 0 and delivered:
                 self.flight.deliver(
                     row, attempt=attempt, visible=event.visible, pop=event.pop, since=event.now

@@ -206,6 +206,28 @@ def test_retries_of_a_topic_that_is_not_consumed_do_not_stop_the_others(store, c
     assert pop.in_flight("g") == 3
 
 
+def test_retries_whose_topic_is_not_known_any_more_do_not_hide_the_others(store, clock):
+    """As after a loss of the record of their delivery."""
+    for topic in ("u", "v"):
+        store.topics.create(topic, read_queues=1, write_queues=1)
+    pop = popped(store, first_attempts=1)
+    sent(store, 6, topic="u")
+    sent(store, 2, first=10)
+    for topic in ("u", "t"):
+        pop.receive("g", topic, invisible_ms=1000)
+        clock.now += 1000
+        pop.sweep()
+        clock.now += 7_200_000
+        store.deliver_due()
+    assert bodies(pop.receive("g", "v")) == []
+    retries = pop._states.known("g").queues[RETRY, 0]
+    assert len(retries.flight) == 8
+    retries.flight.key[:] = 0
+    found = [pop.receive("g", "t", max_messages=2) for _ in range(4)]
+    assert [bodies(each) for each in found] == [[], [], [], [b"10", b"11"]]
+    assert all(each.has_more for each in found[:-1])
+
+
 def retried_by_another_group(store, clock, topic):
     """Group g_t, whose retry topic has the name of g's retries of topic t, retries a message."""
     store.groups.create("g_t")
