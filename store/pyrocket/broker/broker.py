@@ -128,6 +128,12 @@ class Broker:
         if self._polls is not None:
             self._polls.pop.drop(group)
 
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and what groups have received from it; a missing one is ignored."""
+        self.admin.delete_topic(name)
+        if self._polls is not None:
+            self._polls.pop.drop_topic(name)
+
     @property
     def store(self) -> Store:
         """The store."""

@@ -32,6 +32,9 @@ _WINDOW = 65_536
 MAX_VALUES = 200_000
 """Maximum number of topics, queues, ranges and other values in one request."""
 
+_WRITING = ("commit", "reset_group", "delete_group", "delete_topic")
+"""Calls of the service or the source that may wait for the write lock or the disk."""
+
 _MALFORMED = (DecodeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
 
 
@@ -134,6 +137,10 @@ class BulkService:
         """Delete a group, its offsets, and what it has in flight."""
         self._broker.delete_group(group)
 
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, its queues, and what groups have received from it."""
+        self._broker.delete_topic(name)
+
     def retention(self) -> Retention | None:
         """Return how long messages are kept; None means forever."""
         return self._broker.admin.retention
@@ -201,7 +208,7 @@ class BulkService:
             reply=None if reply == BYTES else message_class(reply),
             streams=method.server_streaming,
             takes_blocks=method.client_streaming,
-            writes=owner in owners[2:] or name in ("commit", "reset_group", "delete_group"),
+            writes=owner in owners[2:] or name in _WRITING,
             answer=answer,
             hints=hints,
         )

@@ -89,11 +89,11 @@ class OffsetKeeper:
     def _apply(self, table: Table, moves: Sequence[_Move], written: list[_Move]) -> bool:
         """Commit the offsets that no other program has changed since they were read.
 
-        Offsets of a group that was deleted since then are not created again.
+        Offsets of a group or topic that was deleted since then are not created again.
         """
         for one in moves:
-            is_new = one.before == _NONE
-            if is_new and self._storage.group(one.group) is None:
+            exists = self._storage.group(one.group) and self._storage.topic(one.place[0])
+            if one.before == _NONE and not exists:
                 continue
             if _found(table, one.group, one.place) == one.before:
                 topic, queue_id = one.place
@@ -119,7 +119,8 @@ class OffsetKeeper:
         events: list[Event] = []
         for place, queue in [*state.queues.items()]:
             found = _found(table, state.name, place)
-            if found not in queue.saved:
+            is_gone = self._storage.topic(place[0]) is None
+            if is_gone or found not in queue.saved:
                 events += self._events(state.name, place, queue.committed, found)
             elif found == queue.saved[-1] != queue.saved[0]:  # The record of that is missing.
                 events.append(Saved(state.name, *place, found, found))

@@ -245,6 +245,10 @@ class Pop:
         """Remove the state of a deleted group. Raises BrokerBusyError."""
         self._states.drop(group)
 
+    def drop_topic(self, topic: str) -> None:
+        """Forget what groups have received from a deleted topic. Raises BrokerBusyError."""
+        self._states.drop_topic(topic)
+
     def close(self) -> None:
         """Save a snapshot for the next start. The append queue must still be open."""
         self.snapshot()

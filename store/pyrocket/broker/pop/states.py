@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from pyrocket.broker.pop.events import Drop, Event
+from pyrocket.broker.pop.events import Drop, Event, Forget
 from pyrocket.broker.pop.group import GroupState
 from pyrocket.broker.pop.values import Stored
 from pyrocket.services.consumption import Consumption
@@ -57,6 +57,14 @@ class GroupStates:
             self._put(state, [Drop(group)])
             with self._lock:
                 del self._groups[group]
+
+    def drop_topic(self, topic: str) -> None:
+        """Forget what groups have received from a deleted topic. Raises BrokerBusyError."""
+        for state in self.all():
+            with state.lock:
+                places = [place for place in state.queues if place[0] == topic]
+                if places:
+                    self._put(state, [Forget(state.name, *place) for place in places])
 
     def drop_deleted(self) -> None:
         """Remove the groups that are no longer in RocketMQ's files. Raises BrokerBusyError."""

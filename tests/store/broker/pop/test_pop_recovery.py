@@ -367,6 +367,20 @@ def test_a_deleted_topic_takes_its_state_along(store):
     assert bodies(popped(store).receive("g", "t")) == []
 
 
+@pytest.mark.parametrize("by", ["sweep", "drop_topic"])
+def test_a_topic_that_was_deleted_before_its_offsets_were_saved_starts_anew(store, by):
+    pop = popped(store)
+    sent(store, 3)
+    pop.receive("g", "t")
+    store.topics.delete("t")
+    {"sweep": pop.sweep, "drop_topic": lambda: pop.drop_topic("t")}[by]()
+    assert not saved_offsets(store)
+    store.topics.create("t", read_queues=1, write_queues=1)
+    sent(store, 1, first=7)
+    assert attempts(pop.receive("g", "t")) == {b"7": 1}
+    assert popped(store).in_flight("g") == 1
+
+
 def test_messages_that_were_deleted_are_passed_over(open_store, clock):
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)

@@ -503,6 +503,16 @@ def test_a_group_that_is_deleted_through_the_broker_starts_anew_at_once(store, s
     assert code_of(old) == "INVALID_RECEIPT_HANDLE"
 
 
+def test_a_topic_that_is_deleted_through_the_broker_starts_anew_at_once(stub, serving):
+    stub.send(b"1", b"2", topic="remade")
+    assert len(receive(stub, "remade")[1]) == 2
+    with closing(Client(Connection(serving[1]))) as client:
+        RemoteAdmin(client).delete_topic("remade")
+    stub.send(b"3", topic="remade")
+    _, (again,) = receive(stub, "remade", wait_s=5)
+    assert (again.body, again.system_properties.delivery_attempt) == (b"3", 1)
+
+
 def test_one_poll_looks_at_all_messages_for_those_that_it_wants(store, stub):
     store.topics.create("far", read_queues=1, write_queues=1)
     rows = pa.RecordBatch.from_pydict({"body": [b"x"] * 25_000, "tags": ["no"] * 25_000})
