@@ -27,11 +27,7 @@ from pyrocket.broker.pop.values import (
     nothing_to_store,
 )
 from pyrocket.engine.received import ReceivedRecords
-from pyrocket.errors import (
-    GroupNotFoundError,
-    PyrocketError,
-    StorePermissionError,
-)
+from pyrocket.errors import PyrocketError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
 from pyrocket.formats.record_batch import EncodedBatch
@@ -108,7 +104,7 @@ class Pop:
             where=where or _EVERYTHING,
             attempt_id=attempt_id,
         )
-        config = self._config(group)
+        config = self._states.config(group)
         with self._states.opened(group) as state:
             return self._receiver.receive(state, config, wanted)
 
@@ -229,7 +225,7 @@ class Pop:
 
     def lag(self, group: str, topic: str) -> Lags:
         """Return the lag of a group in each queue of a topic and of its retry topics."""
-        self._config(group)
+        self._states.config(group)
         state = self._states.known(group)
         with state.lock:
             places = self._receiver.places(state, topic, None)
@@ -279,20 +275,6 @@ class Pop:
                 self._keeper.commit(self._states.all())
         except (PyrocketError, OSError) as error:
             _log.warning("saving the offsets of groups failed and will be retried: %s", error)
-
-    def _config(self, group: str) -> GroupConfig:
-        config = self._storage.group(group)
-        if config is None:
-            raise GroupNotFoundError(
-                f"there is no consumer group {group!r}.",
-                remedy="Create it, or set auto_create_groups.",
-            )
-        if not config.consume_enabled:
-            raise StorePermissionError(
-                f"the consumer group {group!r} may not consume.",
-                remedy="Set consumeEnable of the group to true.",
-            )
-        return config
 
     def _change(
         self,

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pyrocket.broker.pop.events import Drop, Event, Forget
 from pyrocket.broker.pop.group import GroupState
 from pyrocket.broker.pop.values import Stored
+from pyrocket.errors import GroupNotFoundError, StorePermissionError
+from pyrocket.metadata.groups import GroupConfig
 from pyrocket.services.consumption import Consumption
 
 Put = Callable[[GroupState, Sequence[Event]], Stored]
@@ -23,6 +25,23 @@ class GroupStates:
         """Return the states of all groups."""
         with self._lock:
             return [*self._groups.values()]
+
+    def config(self, group: str) -> GroupConfig:
+        """Return the settings of a group. Raises GroupNotFoundError, or StorePermissionError if it
+        may not consume.
+        """
+        config = self._storage.group(group)
+        if config is None:
+            raise GroupNotFoundError(
+                f"there is no consumer group {group!r}.",
+                remedy="Create it, or set auto_create_groups.",
+            )
+        if not config.consume_enabled:
+            raise StorePermissionError(
+                f"the consumer group {group!r} may not consume.",
+                remedy="Set consumeEnable of the group to true.",
+            )
+        return config
 
     def has(self, group: str) -> bool:
         """Whether a group has a state."""
