@@ -158,6 +158,11 @@ class Broker:
         reasons = [self.running().trouble, *(text for text, runs in ended.items() if not runs)]
         return ", ".join(filter(None, reasons))
 
+    @property
+    def damaged(self) -> int:
+        """How often a group could not receive a message because it is damaged."""
+        return 0 if self._polls is None else self._polls.pop.damaged
+
     def log_bytes(self) -> int:
         """Return the size of the log in bytes."""
         names = [each.name for each in listed(Layout(self._store.path).commit_log)]

@@ -5,13 +5,14 @@ Source: `DefaultReceiptHandleManager`, `RenewStrategyPolicy` of RocketMQ's proxy
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyrocket.broker.pop.pop import Pop
 
 FIRST_MS = 60_000
 _STEPS_MS = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
+_MAX_TOGETHER = 1000
 _AHEAD_S, _LONGEST_S = 10, 3 * 3600
 RELEASED_MS = 1000
 """Time after which a message becomes visible if its client has disconnected."""
@@ -67,28 +68,44 @@ class Renewals:
         """Make the messages of a disconnected client visible soon."""
         with self._lock:
             found = [one for one in self._by_handle.values() if one.client == client]
-        self._release(found)
+        self._extend(found, RELEASED_MS)
+        self.remove(one.handle for one in found)
 
     def renew(self) -> None:
-        """Renew the messages that are due. After a BrokerBusyError the next call continues."""
+        """Renew the messages that are due, by one change for those of a group, topic and time.
+
+        After a BrokerBusyError the next call continues.
+        """
         now = time.monotonic()
         with self._lock:
             due = [one for one in self._by_handle.values() if one.until - now < _AHEAD_S]
+        by_ms: dict[int, list[Renewal]] = {}
         for one in due:
-            if now - one.began >= _LONGEST_S or not self._lives(one.client):
-                self._release([one])
-                continue
-            step = _STEPS_MS[min(one.renewed, len(_STEPS_MS) - 1)]
-            if self._extend(one, step):
-                one.until, one.renewed = now + step / 1000, one.renewed + 1
+            ended = now - one.began >= _LONGEST_S or not self._lives(one.client)
+            ms = RELEASED_MS if ended else _STEPS_MS[min(one.renewed, len(_STEPS_MS) - 1)]
+            by_ms.setdefault(ms, []).append(one)
+        for ms, renewals in by_ms.items():
+            for one in self._extend(renewals, ms):
+                one.until, one.renewed = now + ms / 1000, one.renewed + 1
+        self.remove(one.handle for one in by_ms.get(RELEASED_MS, ()))
 
-    def _release(self, renewals: Iterable[Renewal]) -> None:
+    def _extend(self, renewals: Iterable[Renewal], ms: int) -> list[Renewal]:
+        """Change when messages become visible; forget those whose handles are invalid."""
+        by_topic: dict[tuple[str, str], list[Renewal]] = {}
         for one in renewals:
-            self._extend(one, RELEASED_MS)
-            self.remove([one.handle])
+            by_topic.setdefault((one.group, one.topic), []).append(one)
+        kept: list[Renewal] = []
+        for place, several in by_topic.items():
+            for start in range(0, len(several), _MAX_TOGETHER):
+                kept += self._extend_some(place, several[start : start + _MAX_TOGETHER], ms)
+        return kept
 
-    def _extend(self, one: Renewal, ms: int) -> bool:
-        (valid,) = self._pop.extend(one.group, one.topic, [one.handle], ms).valid
-        if not valid:
-            self.remove([one.handle])
-        return valid
+    def _extend_some(
+        self, place: tuple[str, str], renewals: Sequence[Renewal], ms: int
+    ) -> Iterator[Renewal]:
+        valid = self._pop.extend(*place, [one.handle for one in renewals], ms).valid
+        for one, is_valid in zip(renewals, valid, strict=True):
+            if is_valid:
+                yield one
+            else:
+                self.remove([one.handle])

@@ -45,6 +45,12 @@ class Metrics:
     def _observe(self, call: str, status: str, seconds: float) -> None:
         self._latency.labels(*self._node, call, status).observe(seconds)
 
+    @property
+    def notice(self) -> str:
+        """What an operator should know of a broker that is ready."""
+        count = self._broker.damaged
+        return f", but groups could not receive {count} damaged messages" if count else ""
+
     def collect(self) -> Iterator[Metric]:
         """Yield the current values, for the registry."""
         state, server = self._broker.running(), self._server
@@ -68,6 +74,9 @@ class Metrics:
         yield self._counter("pyrocket_event_loop_held",
                             "Callbacks that blocked the event loop for more than 20 ms.",
                             self._watch.count)  # fmt: skip
+        yield self._counter("pyrocket_damaged_messages",
+                            "Damaged messages that a consumer group could not receive.",
+                            self._broker.damaged)  # fmt: skip
         yield self._messages()
 
     def _messages(self) -> Metric:
@@ -122,7 +131,8 @@ def _handler(metrics: Metrics, trouble: Callable[[], str]) -> type[BaseHTTPReque
                 self._reply(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
             elif self.path == "/health":
                 reason = _reason(trouble)
-                self._reply(503 if reason else 200, (reason or "ready").encode() + b"\n")
+                text = reason or f"ready{metrics.notice}"
+                self._reply(503 if reason else 200, f"{text}\n".encode())
             else:
                 self._reply(404, b"Not found. Use /metrics or /health.\n")
 

@@ -6,7 +6,8 @@ snapshot includes them.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -48,10 +49,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Fetched:
-    """Records of one queue, ascending. No other message before `reached` was selected."""
+    """Records of one queue, ascending. No other message before `reached` was selected.
+
+    damaged: The offsets of the messages that could not be read.
+    """
 
     records: list[Record]
     reached: int
+    damaged: Sequence[int] = ()
 
 
 @translating_methods
@@ -59,7 +64,7 @@ class Consumption:
     """Stores the state of consumer groups. Safe to share between threads.
 
     saved_next: The first change that the snapshot lacks; None if unknown, LACKS_ALL without a valid
-    snapshot.
+    snapshot. damaged: How often a damaged message was skipped.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -70,6 +75,7 @@ class Consumption:
         self._topics: tuple[int, dict[str, TopicConfig]] = (-1, {})
         self._committed: tuple[object, dict[tuple[str, str], Offsets]] = (None, {})
         self.saved_next: int | None = None
+        self.damaged, self._counting = 0, threading.Lock()
 
     def now(self) -> int:
         """Return the time of the store's clock, epoch ms."""
@@ -138,8 +144,7 @@ class Consumption:
     ) -> Fetched:
         """Return the first messages of [start, end) that `where` selects, at most `limit`.
 
-        Stops when their bodies have `max_bytes`. Messages that cannot be read are skipped and
-        logged.
+        Stops when their bodies have `max_bytes`. Damaged messages are skipped, counted and logged.
         """
         known = self.bounds(topic, queue_id)
         start, end = max(start, known.minimum), min(end, known.maximum)
@@ -155,8 +160,10 @@ class Consumption:
                 if stop - start > 1:
                     step = (stop - start) // 2
                     continue
-                _log.error("message %d of queue %d of %s: %s", start, queue_id, topic, error)
-                found = Fetched([], stop)
+                # A message that is out of range has expired meanwhile.
+                is_damaged = isinstance(error, StoreDamagedError)
+                found = Fetched([], stop, [start] if is_damaged else [])
+            self._note_damaged(topic, queue_id, found.damaged)
             records += found.records
             max_bytes -= sum(len(one.body) for one in found.records)
             start, step = found.reached, most
@@ -178,17 +185,24 @@ class Consumption:
     ) -> Fetched:
         topic, queue_id = place
         config = TopicConfig(topic, queue_id + 1, queue_id + 1)
-        found: list[Record] = []
+        found, damaged = list[Record](), list[int]()
         size = 0
         for piece in self._reader.slices(config, queue_id, start, end, where=where):
             for record in _records(piece):
                 if record.sys_flag & SYS_DAMAGED:
+                    damaged.append(record.queue_offset)
                     continue
                 found.append(record)
                 size += len(record.body)
                 if len(found) == limit or size >= max_bytes:
-                    return Fetched(found, record.queue_offset + 1)
-        return Fetched(found, end)
+                    return Fetched(found, record.queue_offset + 1, damaged)
+        return Fetched(found, end, damaged)
+
+    def _note_damaged(self, topic: str, queue_id: int, offsets: Sequence[int]) -> None:
+        for offset in offsets:
+            _log.error("message %d of queue %d of %s is damaged", offset, queue_id, topic)
+        with self._counting:
+            self.damaged += len(offsets)
 
     def flush(self) -> None:
         """Flush everything appended before the call."""

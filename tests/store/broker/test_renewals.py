@@ -11,10 +11,11 @@ class Popped:
     """Records what is extended; `lost` handles are invalid."""
 
     def __init__(self):
-        self.extended, self.lost = [], set()
+        self.extended, self.lost, self.changes = [], set(), 0
 
     def extend(self, group, topic, handles, ms):
-        self.extended.append((*handles, ms))
+        self.changes += 1
+        self.extended += [(handle, ms) for handle in handles]
         return SimpleNamespace(valid=tuple(one not in self.lost for one in handles))
 
 
@@ -65,3 +66,18 @@ def test_what_is_acked_or_visible_is_not_renewed(clock, pop):
     kept.renew()
     assert pop.extended == [("visible", 60_000)]
     assert kept.attempt("visible") == 0
+
+
+def test_renewals_of_one_time_are_one_change(clock, pop):
+    kept = Renewals(pop, lambda client: client == "here")
+    kept.add("g", "t", "here", [(f"here{n}", 1) for n in range(1500)])
+    kept.add("g", "t", "gone", [(f"gone{n}", 1) for n in range(500)])
+    kept.add("g", "u", "here", [("other", 1)])
+    clock.s += 55
+    kept.renew()
+    assert len(pop.extended) == 2001
+    assert pop.changes == 4
+    clock.s += 60
+    kept.renew()
+    assert pop.extended[-1] == ("other", 180_000)
+    assert pop.changes == 7

@@ -237,6 +237,11 @@ class Pop:
         with state.lock:
             return state.in_flight
 
+    @property
+    def damaged(self) -> int:
+        """How often a group could not receive a message because it is damaged."""
+        return self._storage.damaged
+
     def drop(self, group: str) -> None:
         """Remove the state of a deleted group. Raises BrokerBusyError."""
         self._states.drop(group)

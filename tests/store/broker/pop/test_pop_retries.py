@@ -11,7 +11,7 @@ from pyrocket.formats.properties import TRACE_CONTEXT
 from pyrocket.metadata.groups import Backoff
 from pyrocket.store import consumption_of
 from support.pops import acked, attempts, bodies, handles, popped, sent
-from support.stores import SMALL, message
+from support.stores import SMALL, log_files, message, overwrite
 
 RETRY, DLQ = "%RETRY%g", "%DLQ%g"
 
@@ -113,6 +113,31 @@ def test_a_copy_that_fits_into_no_log_file_does_not_stop_the_others(store, clock
     assert pop.sweep().moved == 2
     assert "does not fit" in caplog.text
     assert pop.in_flight("g") == 1
+
+
+def damage(store, offset):
+    """Damage a message in the log."""
+    (found,) = store.read("t", 0, offset, 1)
+    (file,) = log_files(store.path)
+    overwrite(file, b"\xff" * 8, found.physical_offset - int(file.name))
+
+
+@pytest.mark.parametrize("when", ["before", "in flight"])
+def test_a_damaged_message_is_counted_once_and_an_expired_one_is_not(roomy, clock, when):
+    store, pop = roomy, popped(roomy, first_attempts=1)
+    sent(store, 3, tags="a")
+    if when == "before":
+        damage(store, 1)
+    received = len(pop.receive("g", "t", invisible_ms=10_000).messages)
+    if when == "in flight":
+        damage(store, 1)
+    clock.now += 10_000
+    assert received == (2 if when == "before" else 3)
+    assert pop.sweep().moved == received
+    assert pop.sweep().moved == 0
+    assert pop.damaged == 1
+    assert pop._storage.read("t", 0, 99) is None
+    assert pop.damaged == 1
 
 
 def test_a_message_that_cannot_be_copied_does_not_stop_the_others(
