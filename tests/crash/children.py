@@ -14,6 +14,7 @@ from pyrocket.disk import io
 from pyrocket.disk.lock import WriteLock
 from pyrocket.disk.shared_state import SharedState
 from pyrocket.errors import OffsetOutOfRangeError, SinkError
+from support.broker_groups import consume_until_death  # noqa: F401  a task of its own
 from support.halves import send_for_ever  # noqa: F401  a task of its own
 from support.inner import inner
 from support.pops import consume_for_ever  # noqa: F401  a task of its own
