@@ -1,6 +1,7 @@
 """POP consumption: the broker delivers messages, and records which are in flight or acked.
 
 pop         `Pop`: receive, ack, change of invisible times, dead letters, sweep, snapshot
+handles     what consumers do with messages in flight, by their handles
 receive     receives from all queues of a topic; `draw` from one queue
 sweep       moves messages with too many attempts to retry and dead-letter topics
 offsets     committed offsets, in RocketMQ's file

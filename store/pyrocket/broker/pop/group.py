@@ -5,12 +5,13 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pyrocket.broker.pop.events import Ack, Drop, Event, Forget
 from pyrocket.broker.pop.queue import QueueState
 from pyrocket.broker.pop.values import Stored
 from pyrocket.formats.receipt import Receipt
+from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.message import SendStatus
 
@@ -188,3 +189,13 @@ class GroupState:
         for topic, queue_id, content in queues:
             group.queues[topic, queue_id] = QueueState.from_json(content)
         return group
+
+
+class Put(Protocol):
+    """Appends events after batches, all or none, and changes the state; requires its lock."""
+
+    def __call__(
+        self, state: GroupState, events: Sequence[Event], batches: Sequence[EncodedBatch] = ()
+    ) -> Stored:
+        """Return the future of the append. Raises BrokerBusyError, and then changes nothing."""
+        ...

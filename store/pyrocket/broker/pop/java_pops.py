@@ -8,13 +8,12 @@ this module puts those without an ack in flight, and then commits the end of the
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pyrocket.broker.pop.events import Event, Repeat, Saved, Start
-from pyrocket.broker.pop.group import GroupState, Place
-from pyrocket.broker.pop.values import Stored
+from pyrocket.broker.pop.group import GroupState, Place, Put
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.properties import TAGS, decode_properties
 from pyrocket.formats.record_decode import Record
@@ -28,7 +27,6 @@ _READ = 1000
 _EVERYTHING = MessageFilter()
 _log = logging.getLogger(__name__)
 
-Put = Callable[[GroupState, Sequence[Event]], Stored]
 _Pop = tuple[str, str, int, int]
 """Group, topic, queue and time of a pop."""
 

@@ -8,11 +8,11 @@ it is lower, the group restarts there.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyrocket.broker.pop.events import Event, Forget, Saved, SkipTo, Start
-from pyrocket.broker.pop.group import GroupState, Place
+from pyrocket.broker.pop.group import GroupState, Place, Put
 from pyrocket.broker.pop.values import News, Stored
 from pyrocket.metadata.groups import Offsets
 from pyrocket.services.consumption import Consumption
@@ -21,7 +21,6 @@ _WAIT_S = 30.0
 _NONE = -1
 _log = logging.getLogger(__name__)
 
-Put = Callable[[GroupState, Sequence[Event]], Stored]
 Table = dict[tuple[str, str], Offsets]
 
 

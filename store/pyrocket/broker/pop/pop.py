@@ -4,16 +4,15 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 
-from pyrocket.broker.pop.events import Ack, Event, Show, encode_events
-from pyrocket.broker.pop.group import GroupState, Place
+from pyrocket.broker.pop.events import Event, encode_events
+from pyrocket.broker.pop.group import GroupState
+from pyrocket.broker.pop.handles import Handles
 from pyrocket.broker.pop.java_pops import take_over
 from pyrocket.broker.pop.lag import lags_of
 from pyrocket.broker.pop.offsets import OffsetKeeper
 from pyrocket.broker.pop.receive import Receiver, Wanted
 from pyrocket.broker.pop.recovery import recover, save
-from pyrocket.broker.pop.retries import dead_letter, dead_letter_topic, retry_topics
 from pyrocket.broker.pop.states import GroupStates
 from pyrocket.broker.pop.sweep import Mover
 from pyrocket.broker.pop.values import (
@@ -24,12 +23,11 @@ from pyrocket.broker.pop.values import (
     Received,
     Stored,
     Swept,
-    nothing_to_store,
 )
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import PyrocketError
 from pyrocket.filters.message_filter import MessageFilter
-from pyrocket.formats.receipt import Receipt, Receipts, new_pop
+from pyrocket.formats.receipt import Receipts
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import POP_TOPIC
 from pyrocket.message import AppendResult
@@ -38,9 +36,6 @@ from pyrocket.store import Store, consumption_of
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 """`AppendQueue.put`: appends records with the next group append."""
-
-EventOf = Callable[[Place, int, Sequence[Receipt]], Event]
-"""Returns the event for some messages of one queue, given the queue's cursor."""
 
 _EVERYTHING = MessageFilter()
 _log = logging.getLogger(__name__)
@@ -63,9 +58,10 @@ class Pop:
         self._storage.watch_queues()
         recovered = recover(self._storage)
         self._states = GroupStates(self._storage, self._put, recovered.groups)
-        self._key, self._receipts = recovered.key, Receipts(recovered.key)
+        self._key, receipts = recovered.key, Receipts(recovered.key)
         self._saving = threading.Lock()
-        self._receiver = Receiver(self._storage, self._settings, self._receipts, self._put)
+        self._receiver = Receiver(self._storage, self._settings, receipts, self._put)
+        self._handles = Handles(self._storage, self._states, receipts, self._put)
         self._keeper = OffsetKeeper(self._storage, self._put)
         self._mover = Mover(self._storage, self._settings, self._put)
         self._saved_ms = self._storage.now() if recovered.from_snapshot else 0
@@ -109,74 +105,20 @@ class Pop:
             return self._receiver.receive(state, config, wanted)
 
     def ack(self, group: str, topic: str, handles: Sequence[str]) -> Acked:
-        """Ack messages. A handle becomes invalid when its message is acked or visible again.
-
-        The handle of an acked message remains valid in a FIFO group, and while the ack may not be
-        durable. If the ack cannot be stored, the message is received again after a minute. Raises
-        BrokerBusyError, and then changes nothing.
-        """
-
-        def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
-            return Ack(group, *place, cursor, sorted(one.offset for one in receipts))
-
-        return self._change(group, topic, handles, events, ends=True)
+        """Ack messages; see `Handles.ack`."""
+        return self._handles.ack(group, topic, handles)
 
     def change_invisible(self, group: str, topic: str, handle: str, invisible_ms: int) -> Changed:
-        """Make a message visible after `invisible_ms` (0: at once), and return its new handle.
-
-        Raises BrokerBusyError.
-        """
-        state, visible = self._states.known(group), self._storage.now() + max(invisible_ms, 0)
-        with state.lock:
-            found = self._find(state, topic, handle)
-            if found is None:
-                return Changed(None, nothing_to_store())
-            place, receipt = found
-            renewed = replace(receipt, pop=new_pop())
-            cursor = state.queues[place].next
-            show = Show(group, *place, cursor, [receipt.offset], visible, renewed.pop)
-            stored = self._put(state, [show])
-        signed = self._receipts.sign(group, topic, renewed)
-        return Changed(signed, stored, wakes=invisible_ms <= 0)
+        """Make a message visible at another time; see `Handles.change_invisible`."""
+        return self._handles.change_invisible(group, topic, handle, invisible_ms)
 
     def extend(self, group: str, topic: str, handles: Sequence[str], invisible_ms: int) -> Acked:
-        """Make messages visible after `invisible_ms`; their handles remain valid.
-
-        Used to renew messages for clients, and to release the messages of a disconnected client.
-        Raises BrokerBusyError.
-        """
-        visible = self._storage.now() + max(invisible_ms, 0)
-
-        def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
-            offsets = sorted(one.offset for one in receipts)
-            return Show(group, *place, cursor, offsets, visible, 0)
-
-        return self._change(group, topic, handles, events)
+        """Keep messages invisible for longer; see `Handles.extend`."""
+        return self._handles.extend(group, topic, handles, invisible_ms)
 
     def forward_to_dlq(self, group: str, topic: str, handle: str) -> Acked:
-        """Move a message to the group's dead-letter topic. Raises BrokerBusyError.
-
-        As with `ack`, the handle of a dead letter may remain valid. The first dead letter of a
-        group creates the topic, and waits for the write lock.
-        """
-        if self._receipts.parse(group, topic, handle) is None or not self._states.has(group):
-            return Acked((False,), nothing_to_store())
-        self._storage.ensure_topics({dead_letter_topic(group): 1})
-        state = self._states.known(group)
-        with state.lock:
-            found = self._find(state, topic, handle, ends=True, moved=True)
-            if found is None:
-                return Acked((False,), nothing_to_store())
-            place, receipt = found
-            stored = state.append_of_ack(place, receipt.offset) or self._bury(state, place, receipt)
-            return Acked((True,), stored, wakes=self._is_fifo(group))
-
-    def _bury(self, state: GroupState, place: Place, receipt: Receipt) -> Stored:
-        """Move a message to the dead-letter topic, unless it is acked. Requires the lock."""
-        queue, offset = state.queues[place], receipt.offset
-        record = self._storage.read(*place, offset) if queue.flight.find(offset) >= 0 else None
-        letters = [dead_letter(record, state.name, attempts=receipt.attempt)] if record else []
-        return self._put(state, [Ack(state.name, *place, queue.next, [offset])], letters)
+        """Move a message to the group's dead-letter topic; see `Handles.forward_to_dlq`."""
+        return self._handles.forward_to_dlq(group, topic, handle)
 
     def sweep(self) -> Swept:
         """Do the periodic work. Call this about once a second, and at `Swept.next_ms`.
@@ -280,56 +222,6 @@ class Pop:
                 self._keeper.commit(self._states.all())
         except (PyrocketError, OSError) as error:
             _log.warning("saving the offsets of groups failed and will be retried: %s", error)
-
-    def _change(
-        self,
-        group: str,
-        topic: str,
-        handles: Sequence[str],
-        event_of: EventOf,
-        *,
-        ends: bool = False,
-    ) -> Acked:
-        """Change the messages of the valid handles, with one event for each queue."""
-        state = self._states.known(group)
-        with state.lock:
-            valid, by_place = [], dict[Place, list[Receipt]]()
-            for handle in handles:
-                found = self._find(state, topic, handle, ends=ends)
-                valid.append(found is not None)
-                if found:
-                    by_place.setdefault(found[0], []).append(found[1])
-            events = [
-                event_of(place, state.queues[place].next, receipts)
-                for place, receipts in by_place.items()
-            ]
-            # Also for acked messages, because the record of the ack may not be durable yet.
-            stored = self._put(state, events) if events else nothing_to_store()
-            return Acked(tuple(valid), stored, wakes=self._is_fifo(group) and bool(events))
-
-    def _find(
-        self, state: GroupState, topic: str, handle: str, *, ends: bool = False, moved: bool = False
-    ) -> tuple[Place, Receipt] | None:
-        """Return the queue and receipt of a valid handle; None if it is invalid.
-
-        ends, moved: The handle is for an ack, or for a dead letter, which may be repeated. In a
-        FIFO group, a message that is not in flight was acked, because retries stay in their queue.
-        """
-        receipt = self._receipts.parse(state.name, topic, handle)
-        if receipt is None:
-            return None
-        name = (topic, *retry_topics(state.name, topic))[receipt.source]
-        place = name, receipt.queue_id
-        row = state.row(place, receipt, self._storage.now())
-        if row is None:
-            return None
-        if row < 0 and not self._is_fifo(state.name):
-            ends = ends and state.may_end_again(place, receipt.offset, moved=moved)
-        return (place, receipt) if row >= 0 or ends else None
-
-    def _is_fifo(self, group: str) -> bool:
-        config = self._storage.group(group)
-        return config is not None and config.fifo
 
     def _put(
         self, state: GroupState, events: Sequence[Event], batches: Sequence[EncodedBatch] = ()

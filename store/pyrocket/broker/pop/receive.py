@@ -1,18 +1,17 @@
 """`Receiver`: receives messages for a group from the queues of a topic and its retry topics."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pyrocket.broker.pop.draw import Drawn, QueueDraw, Request, Room
 from pyrocket.broker.pop.events import Event, Saved, Start
-from pyrocket.broker.pop.group import Batch, GroupState, Place
+from pyrocket.broker.pop.group import Batch, GroupState, Place, Put
 from pyrocket.broker.pop.queue import QueueState
 from pyrocket.broker.pop.retries import retry_topic, retry_topics
 from pyrocket.broker.pop.values import (
     Delivery,
     PopSettings,
     Received,
-    Stored,
     nothing_to_store,
 )
 from pyrocket.errors import TopicNotFoundError
@@ -22,8 +21,6 @@ from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.services.consumption import Consumption
-
-Put = Callable[[GroupState, Sequence[Event]], Stored]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,17 +1,14 @@
 """`GroupStates`: the states of all groups of one store, by name."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyrocket.broker.pop.events import Drop, Event, Forget
-from pyrocket.broker.pop.group import GroupState
-from pyrocket.broker.pop.values import Stored
+from pyrocket.broker.pop.events import Drop, Forget
+from pyrocket.broker.pop.group import GroupState, Put
 from pyrocket.errors import GroupNotFoundError, StorePermissionError
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.services.consumption import Consumption
-
-Put = Callable[[GroupState, Sequence[Event]], Stored]
 
 
 class GroupStates:

@@ -5,13 +5,12 @@ If the append fails, a later sweep moves the messages.
 """
 
 import logging
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from pyrocket.broker.pop.events import Ack, Event, Show
-from pyrocket.broker.pop.group import GroupState, Place
+from pyrocket.broker.pop.events import Ack, Show
+from pyrocket.broker.pop.group import GroupState, Place, Put
 from pyrocket.broker.pop.retries import (
     dead_letter,
     dead_letter_topic,
@@ -32,8 +31,6 @@ _LATER_MS = 60_000
 """Time after which the copy of a message is retried if it failed."""
 
 _log = logging.getLogger(__name__)
-
-Put = Callable[[GroupState, Sequence[Event], Sequence[EncodedBatch]], Stored]
 
 
 @dataclass
