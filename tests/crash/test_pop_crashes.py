@@ -1,4 +1,4 @@
-"""Consumer groups after power losses and kills: acks hold, and what is not acked is repeated."""
+"""After power losses and kills, acks hold and unacked messages are delivered again."""
 
 import copy
 import os
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.crash
 
 @dataclass
 class Promised:
-    """What had been answered: messages sent, deliveries by body, acks; `tried` may be acked."""
+    """The answered calls: messages sent, deliveries by body, acks; `tried` may be acked."""
 
     sent: set = field(default_factory=set)
     deliveries: dict = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Promised:
 
 
 def consume(recorder, base, seed):
-    """Send, receive, ack and fail messages; return the moments at which something was promised."""
+    """Send, receive, ack and fail messages; return the times at which a call was answered."""
     rng, clock, promised = random.Random(seed), FakeClock(), Promised()
     moments = []
 
@@ -70,7 +70,7 @@ def consume(recorder, base, seed):
 
 
 def check(path, promised):
-    """Open the store as the next broker does, and receive everything that is left."""
+    """Open the store as the next broker does, and receive all remaining messages."""
     clock = FakeClock(1_700_000_000_000 + 24 * 3_600_000)
     with Store.open(path, clock=clock) as store:
         if not promised.sent:
@@ -93,7 +93,7 @@ def check(path, promised):
 
 
 def power_losses(folder, seed, share):
-    """Check the disks that a power loss may leave; return how many there were."""
+    """Check the disk states that a power loss may leave; return their number."""
     base = folder / "live"
     materialise({}, base)
     with Recorder(base) as recorder:
@@ -125,14 +125,14 @@ def folder():
     shutil.rmtree(place)
 
 
-def test_acks_outlive_power_losses(folder):
+def test_acks_survive_power_losses(folder):
     with NoPower():
         assert power_losses(folder, 1, 0.03) > 10
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(2, 12))
-def test_acks_outlive_a_power_loss_at_any_point(folder, seed):
+def test_acks_survive_a_power_loss_at_any_point(folder, seed):
     with NoPower():
         assert power_losses(folder, seed, 0.5) > 300
 
@@ -174,5 +174,5 @@ def test_kills_lose_no_message_and_repeat_no_ack(nursery, tmp_path):
 
 
 @pytest.mark.heavy
-def test_hundred_kills_lose_no_message_and_repeat_no_ack(nursery, tmp_path):
+def test_a_hundred_kills_lose_no_message_and_repeat_no_ack(nursery, tmp_path):
     kill_consumers(nursery, tmp_path, 100)

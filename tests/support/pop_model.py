@@ -16,16 +16,19 @@ SETTINGS = PopSettings(first_attempts=2, max_batch=5, commit_ms=5_000, snapshot_
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The simulated process is killed here."""
 
 
 @dataclass
 class Copy:
-    """What the clients of one group know of one message.
+    """A message as the clients of one group know it.
 
-    attempt: of the last delivery. until: invisible until then. ended: acked or dead for sure.
-    maybe: a reply was lost, so it may be acked or dead. vague: a reply was lost, so it may be
-    visible at another time. twice: the group was reset, so a retry may be delivered beside it.
+    attempt: The attempt of the last delivery.
+    until: The end of its invisible time.
+    ended: Whether it is certainly acked or a dead letter.
+    maybe: Whether it may be acked or a dead letter, because a reply was lost.
+    vague: Whether it may be visible at another time, because a reply was lost.
+    twice: Whether a retry of it may be delivered as well, because the group was reset.
     """
 
     body: bytes
@@ -48,9 +51,9 @@ class Copy:
 
 @dataclass
 class Client:
-    """One group: its copies of all messages, in the order in which they were sent.
+    """One group, with its copies of all messages in send order.
 
-    committed: the offsets that it has had in each queue.
+    committed: All offsets that it has committed in each queue.
     """
 
     name: str
@@ -59,11 +62,11 @@ class Client:
     committed: dict[int, set[int]] = field(default_factory=dict)
 
     def held(self):
-        """The messages that a client could ack."""
+        """Return the messages that a client could ack."""
         return [one for one in self.copies.values() if one.handle and not one.ended]
 
     def reset(self, queue_id, before, offset):
-        """Start again at an offset, or skip the messages before it."""
+        """Restart at an offset, or skip the messages before it."""
         for copy in self.copies.values():
             if copy.place[0] != queue_id or copy.place[1] < min(before, offset):
                 continue
@@ -95,7 +98,7 @@ class Schedule:
         self.pop = Pop(store, self.append, SETTINGS)
 
     def append(self, records):
-        """Append, and die before or after it when the fuse has burnt down."""
+        """Append; at the scheduled append, die before or after it."""
         if self.fuse is not None:
             self.fuse -= 1
         if self.fuse == 0:
@@ -109,7 +112,7 @@ class Schedule:
         return done
 
     def run(self, steps):
-        """Do so many operations, then receive and ack until nothing is left."""
+        """Do a number of operations, then receive and ack all remaining messages."""
         doing = [
             *([self.send] * 3),
             *([self.receive] * 6),
@@ -125,7 +128,7 @@ class Schedule:
         self.drain()
 
     def attempt(self, operation):
-        """Do one operation; if the process dies, start another."""
+        """Do one operation; if the process dies, start the next process."""
         try:
             operation()
         except Killed:
@@ -184,7 +187,7 @@ class Schedule:
         copy.ended = copy.maybe = copy.vague = False
 
     def check_order(self, client, copy, batch):
-        """All earlier messages of the key have ended, or come in the same batch."""
+        """Check that all earlier messages of the key have ended or are in the same batch."""
         for other in client.copies.values():
             if other is copy:
                 return
@@ -259,7 +262,7 @@ class Schedule:
         self.start()
 
     def reset(self):
-        """Reset a group to an offset that it has had before, as a broker does."""
+        """Reset a group to an earlier committed offset, as a broker does."""
         client, queue_id = self.random.choice(self.clients), self.random.randrange(2)
         self.pop.save_offsets(client.name)
         before = self.store.groups.committed(client.name, self.topic).get(queue_id)
@@ -274,7 +277,7 @@ class Schedule:
         assert committed == offset or offset < committed > before, (before, offset, committed)
 
     def drain(self):
-        """Receive and ack until nothing is left; every message was acked, or is a dead letter."""
+        """Receive and ack all remaining messages; check that all are acked or dead letters."""
         for _ in range(40):
             self.clock.now += 2 * INVISIBLE_MS
             self.store.deliver_due()
@@ -299,17 +302,17 @@ class Schedule:
             assert not self.lag(client)
 
     def lag(self, client):
-        """How many messages the group has not acked."""
+        """Return the number of messages that the group has not acked."""
         return sum(one.lag for one in self.pop.lag(client.name, self.topic).values())
 
     def left(self, client):
-        """The messages that were neither acked nor moved to the dead letters."""
+        """Return the messages that are neither acked nor dead letters."""
         left = [one for one in client.copies.values() if not one.ended and not one.maybe]
         dead = self.copies_in("%DLQ%", client) if left else ()
         return [one for one in left if one.body not in dead]
 
     def check_committed(self):
-        """A consumer that starts at the committed offsets gets every message that is not acked."""
+        """Check that a consumer starting at the committed offsets gets all unacked messages."""
         for client in self.clients:
             committed = self.store.groups.committed(client.name, self.topic)
             for queue_id, offset in committed.items():
@@ -325,13 +328,13 @@ class Schedule:
                 assert passed <= moved | self.scheduled(client), "messages would be skipped"
 
     def copies_in(self, prefix, client):
-        """The bodies in a topic of the group."""
+        """Return the bodies in a topic of the group."""
         topic = prefix + client.name
         known = topic in self.store.topics.all()
         return {one.body for one in self.store.messages(topic)} if known else set()
 
     def scheduled(self, client):
-        """The bodies of its retries that are not due, or were."""
+        """Return the bodies of its retries, pending or delivered."""
         if "SCHEDULE_TOPIC_XXXX" not in self.store.topics.all():
             return set()
         return {

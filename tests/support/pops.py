@@ -1,4 +1,4 @@
-"""Consumer groups for tests: a `Pop` over a store, whose appends are done at once."""
+"""Helpers for tests of consumer groups: a `Pop` whose appends complete at once."""
 
 import os
 import random
@@ -15,7 +15,7 @@ POP_CRASHES = PopSettings(first_attempts=2, commit_ms=5_000, snapshot_ms=20_000)
 
 
 def at_once(store):
-    """An append function that does not wait for other requests."""
+    """Return an append function that appends each request at once."""
 
     def append(records):
         done = Future()
@@ -30,7 +30,7 @@ def at_once(store):
 
 
 def popped(store, group="g", **settings):
-    """A `Pop`; the group is created with the topic `t`."""
+    """Return a `Pop`, after creating the group and the topic `t`."""
     store.groups.create(group)
     return Pop(store, at_once(store), PopSettings(**settings))
 
@@ -44,19 +44,19 @@ def sent(store, count, first=0, topic="t", queue_id=0, **more):
 
 
 def bodies(received):
-    """The bodies of what was received, stored."""
+    """Return the bodies of a receive, after its changes were stored."""
     received.stored.result(10)
     return [one.message.body for one in received.messages]
 
 
 def attempts(received):
-    """The attempts of what was received, by body."""
+    """Return the attempts of a receive by body."""
     received.stored.result(10)
     return {one.message.body: one.attempt for one in received.messages}
 
 
 def handles(received):
-    """Its handles."""
+    """Return the handles of a receive."""
     return handles_of(received.messages)
 
 
@@ -65,7 +65,7 @@ def handles_of(deliveries):
 
 
 def acked(pop, received, group="g", topic="t"):
-    """Ack everything that was received; return which handles were valid."""
+    """Ack all messages of a receive; return the validity of each handle."""
     done = pop.ack(group, topic, handles(received))
     done.stored.result(10)
     return done.valid

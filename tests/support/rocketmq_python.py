@@ -1,9 +1,9 @@
-"""Programs with RocketMQ's own Python client, unmodified; each runs in a process of its own.
+"""Programs that use RocketMQ's own Python client, unmodified; each runs as a separate process.
 
     python rocketmq_python.py PROGRAM ENDPOINT [OPTIONS AS JSON]
 
-The client registers `apache.rocketmq.v2` in the default pool of protobuf, so it cannot share a
-process with other users of that name. What a program has seen is printed as one line of JSON.
+The client registers `apache.rocketmq.v2` in protobuf's default pool, so it cannot share a process
+with other users of that name. Each program prints its result as one line of JSON.
 """
 
 import json
@@ -25,14 +25,14 @@ def start(program, endpoint, home, environment=None, **options):
 
 
 def result(process):
-    """Wait for a program, and return what it has seen."""
+    """Wait for a program, and return its result."""
     out, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, errors
     return json.loads(out.splitlines()[-1])
 
 
 class Programs:
-    """What the programs share; made in their process."""
+    """The programs, as methods that share a client configuration."""
 
     def __init__(self, endpoint, options):
         import rocketmq
@@ -64,7 +64,7 @@ class Programs:
         return made
 
     def send(self):
-        """All types of messages; returns what the receipts say."""
+        """Send messages of all types; return the content of the receipts."""
         checked = []
         programs = self
 
@@ -94,12 +94,12 @@ class Programs:
             if name != "check":
                 getattr(transaction, name)()
         self.until(lambda: checked)
-        time.sleep(0.5)  # The answer to the check.
+        time.sleep(0.5)  # For the answer to the check.
         producer.shutdown()
         return {**sent, "checked": checked}
 
     def receive(self):
-        """A simple consumer that receives until it has seen so many; the first twice."""
+        """Receive a number of messages with a simple consumer, the first one twice."""
         consumer, seen, nacked = self.simple("simple"), [], False
 
         def look():
@@ -118,7 +118,7 @@ class Programs:
         return seen
 
     def push(self):
-        """A push consumer of a group; a message `fail` fails as often as the options say."""
+        """Run a push consumer; a message `fail` fails as often as set in the options."""
         programs, seen = self, []
 
         class Listener(self.rocketmq.MessageListener):
@@ -141,7 +141,7 @@ class Programs:
         return seen
 
     def both(self):
-        """Send and receive while the broker may fail: what was sent, and what was received."""
+        """Send and receive while the broker may fail; return the sent and received messages."""
         producer, consumer = self.producer(), self.simple("both")
         sent, seen, errors = [], [], 0
 
@@ -172,7 +172,7 @@ class Programs:
         return {"sent": sent, "seen": seen, "errors": errors}
 
     def exchange(self):
-        """One message there and back."""
+        """Send and receive one message."""
         producer, consumer = self.producer(), self.simple("exchange")
         producer.send(self.message("hello"))
         seen = []
@@ -183,7 +183,7 @@ class Programs:
         return [seen[0].body.decode()]
 
     def refused(self):
-        """The name of the error of a send."""
+        """Return the name of the error of a send."""
         try:
             producer = self.producer()
             producer.send(self.message("hello"))
@@ -204,4 +204,4 @@ if __name__ == "__main__":
     found = getattr(Programs(endpoint, json.loads(options)), program)()
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()
-    os._exit(0)  # Its threads may live on.
+    os._exit(0)  # The client's threads may still be running.

@@ -1,4 +1,4 @@
-"""A plain client of `apache.rocketmq.v2`: each call with a request that was written by hand."""
+"""A plain client of `apache.rocketmq.v2` for handwritten requests."""
 
 from contextlib import contextmanager
 
@@ -39,7 +39,7 @@ class Stub:
 
     @contextmanager
     def telemetry(self, **settings):
-        """Open the stream with these settings; the value is an iterator of commands."""
+        """Open the stream with these settings; return an iterator of commands."""
         sent = iter([new("TelemetryCommand", settings=new("Settings", **settings))])
         stream = Requests(sent)
         replies = self.channel.stream_stream(f"/{SERVICE}/Telemetry")(

@@ -1,4 +1,4 @@
-"""The append thread: requests are appended together, and a full queue answers at once."""
+"""The append thread appends requests in groups, and a full queue rejects requests at once."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from pyrocket.errors import BrokerBusyError, MessageError, StoreFailedError, Sto
 
 
 class Records(ReceivedRecords):
-    """A request of some bytes."""
+    """A request of a given size."""
 
     def __init__(self, size=1):
         super().__init__({}, [])
@@ -23,7 +23,7 @@ class Records(ReceivedRecords):
 
 
 class Slow:
-    """Appends when it is allowed to, and keeps the groups."""
+    """An append function that blocks until `go` is set, and records the groups."""
 
     def __init__(self):
         self.groups, self.go, self.began = [], threading.Event(), threading.Event()
@@ -48,7 +48,7 @@ def busy_with(slow, queue):
     return first
 
 
-def test_what_queues_up_during_an_append_is_appended_together(slow):
+def test_requests_that_arrive_during_an_append_are_appended_together(slow):
     queue = AppendQueue(slow)
     first = busy_with(slow, queue)
     others = [queue.put(Records()) for _ in range(20)]
@@ -83,7 +83,7 @@ def test_a_full_append_queue_rejects_records_at_once(slow, limits):
     queue.close()
 
 
-def test_errors_reach_those_they_concern():
+def test_each_request_gets_its_own_error():
     outcomes = [[MessageError("bad"), "fine"], StoreFailedError("failed"), KeyError(1), ["fine"]]
     slow = threading.Event()
 
@@ -96,7 +96,7 @@ def test_errors_reach_those_they_concern():
 
     queue = AppendQueue(append)
     slow.set()
-    # The first group has both requests or only one: the thread may be quick.
+    # The first group has one request or both, depending on the speed of the thread.
     with queue._changed:
         bad, good = queue.put(Records()), queue.put(Records())
     assert isinstance(bad.exception(10), MessageError)
@@ -107,7 +107,7 @@ def test_errors_reach_those_they_concern():
     queue.close()
 
 
-def test_what_a_client_has_given_up_is_not_appended(slow):
+def test_a_cancelled_request_is_not_appended(slow):
     queue = AppendQueue(slow)
     busy_with(slow, queue)
     given_up, kept = queue.put(Records()), queue.put(Records())
@@ -119,7 +119,7 @@ def test_what_a_client_has_given_up_is_not_appended(slow):
     assert list(map(len, slow.groups)) == [1, 1]
 
 
-def test_what_cannot_be_cancelled_is_appended(slow):
+def test_a_request_that_is_not_cancellable_is_appended(slow):
     queue = AppendQueue(slow)
     busy_with(slow, queue)
     kept = queue.put(Records(), cancellable=False)
@@ -139,8 +139,8 @@ def test_closing_appends_the_pending_records_and_rejects_others(slow):
         queue.put(Records())
 
 
-def test_callers_that_wait_for_each_answer_share_fsyncs():
-    """With 16 of them at least 8 requests share an fsync, and a single one waits for no others."""
+def test_concurrent_synchronous_callers_share_fsyncs():
+    """With 16 callers at least 8 requests share an fsync; a single caller does not wait."""
     groups = []
 
     def append(requests):

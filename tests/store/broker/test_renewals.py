@@ -1,4 +1,4 @@
-"""Messages that the broker keeps invisible for its clients."""
+"""The broker renews the invisible time of messages for its clients."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ from pyrocket.broker.renewals import Renewals
 
 
 class Popped:
-    """Records what is extended; `lost` handles are invalid."""
+    """Records extended invisible times; the handles in `lost` are invalid."""
 
     def __init__(self):
         self.extended, self.lost, self.changes = [], set(), 0
@@ -31,7 +31,7 @@ def pop():
     return Popped()
 
 
-def test_a_message_is_kept_longer_each_time_and_for_three_hours_at_most(clock, pop):
+def test_renewals_get_longer_and_end_after_three_hours(clock, pop):
     kept = Renewals(pop, lambda client: True)
     kept.add("g", "t", "client", [("h", 1)])
     assert kept.attempt("h") == 1
@@ -44,7 +44,7 @@ def test_a_message_is_kept_longer_each_time_and_for_three_hours_at_most(clock, p
     ]
 
 
-def test_a_message_of_a_client_that_is_gone_becomes_visible(clock, pop):
+def test_a_message_of_a_disconnected_client_becomes_visible(clock, pop):
     kept = Renewals(pop, lambda client: client != "gone")
     kept.add("g", "t", "gone", [("a", 1)])
     kept.add("g", "t", "here", [("b", 1)])
@@ -56,7 +56,7 @@ def test_a_message_of_a_client_that_is_gone_becomes_visible(clock, pop):
     assert not len(kept)
 
 
-def test_what_is_acked_or_visible_is_not_renewed(clock, pop):
+def test_acked_or_visible_messages_are_not_renewed(clock, pop):
     kept = Renewals(pop, lambda client: True)
     kept.add("g", "t", "client", [("acked", 1), ("visible", 2)])
     kept.remove(["acked", "unknown"])

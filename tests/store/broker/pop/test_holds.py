@@ -1,4 +1,4 @@
-"""Parked polls are woken by what they wait for, and by nothing else."""
+"""Parked polls are woken only by the events that they wait for."""
 
 import sys
 
@@ -29,7 +29,7 @@ def test_a_retry_wakes_the_polls_of_its_group():
     assert len(table) == 1
 
 
-def test_a_message_that_is_visible_again_wakes_the_polls_of_its_group_on_its_topic():
+def test_a_message_visible_again_wakes_the_polls_of_its_group_on_its_topic():
     mine, other = Hold("g", "t", 3, 1), Hold("g", "u", None, 2)
     table = parked(mine, other)
     assert table.visible("g", "t") == [mine]
@@ -37,7 +37,7 @@ def test_a_message_that_is_visible_again_wakes_the_polls_of_its_group_on_its_top
     assert table.visible("g", "u") == [other]
 
 
-def test_a_retry_that_is_visible_again_wakes_all_polls_of_its_group():
+def test_a_retry_visible_again_wakes_all_polls_of_its_group():
     mine, other = Hold("g", "t", 3, 1), Hold("h", "t", None, 2)
     table = parked(mine, other)
     assert table.visible("g", "%RETRY%g") == [mine]
@@ -53,7 +53,7 @@ def test_a_removed_poll_is_not_woken():
     assert len(table) == 0
 
 
-def test_a_wake_up_does_not_visit_the_holds_on_other_queues():
+def test_a_wake_up_does_not_visit_holds_on_other_queues():
     table = parked(*(Hold(f"g{n}", f"t{n}", None, n) for n in range(20_000)))
     calls = 0
 

@@ -1,4 +1,4 @@
-"""The table of messages in flight: compared with a dictionary, and its size and speed."""
+"""The table of messages in flight agrees with a dictionary, and is small and fast."""
 
 import random
 import time
@@ -13,7 +13,7 @@ LARGE = 100_000
 
 
 def large():
-    """A queue with 10^5 messages in flight, which become visible one after the other."""
+    """A queue with 10^5 messages in flight that become visible one after the other."""
     state = QueueState()
     state.apply(Start("g", "t", 0, 0))
     for first in range(0, LARGE, 1000):

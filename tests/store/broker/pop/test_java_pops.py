@@ -1,7 +1,7 @@
-"""What a RocketMQ 5 broker has handed out to pop consumers is taken over.
+"""The messages in flight of a RocketMQ 5 broker's pop consumers are taken over.
 
-Its records are made here from the source of `PopCheckPoint` and `AckMsg`, as no such broker is at
-hand.
+No such broker is available to these tests, so its records are built from the source of
+`PopCheckPoint` and `AckMsg`.
 """
 
 import json
@@ -28,7 +28,7 @@ def store(open_store):
 
 
 def write(store, topic, queue_id, tag, body, reconsume_times=0):
-    """Append a record as a Java broker does."""
+    """Append a record as a RocketMQ 5 broker does."""
     data = encode_record(
         topic=topic,
         queue_id=queue_id,
@@ -60,7 +60,7 @@ def handed_out(store, clock):
     write(store, REVIVE, 3, "bAck", of_pop(clock, aol=[4]))
 
 
-def test_messages_that_are_not_acked_are_received_again_and_once(store, clock):
+def test_messages_without_an_ack_are_received_again_once(store, clock):
     handed_out(store, clock)
     pop = popped(store)
     first = pop.receive("g", "t")
@@ -75,7 +75,7 @@ def test_messages_that_are_not_acked_are_received_again_and_once(store, clock):
 
 
 def java_consumes(store, clock):
-    """A Java broker hands out 3 to 5, and commits the offset after them; 4 is acked."""
+    """A RocketMQ 5 broker delivers 3 to 5 and commits the offset after them; 4 is acked."""
     sent(store, 8, first=store.max_offset("t", 0))
     store.groups.commit("g", "t", {0: 6})
     write(store, REVIVE, 0, "ck", of_pop(clock, so=3, bm=0, n=3, it=60_000))
@@ -83,7 +83,7 @@ def java_consumes(store, clock):
 
 
 def we_consume(store):
-    """We receive 3, and ack all but the second."""
+    """Receive 3 messages, and ack all except the second."""
     pop = popped(store)
     sent(store, 3)
     received = pop.receive("g", "t", invisible_ms=60_000)
@@ -94,7 +94,9 @@ def we_consume(store):
 
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("restarts", range(3))
-def test_nothing_is_skipped_if_a_java_broker_has_consumed_after_us(store, clock, restarts, closed):
+def test_nothing_is_skipped_if_a_rocketmq_broker_consumed_after_this_broker(
+    store, clock, restarts, closed
+):
     pop = we_consume(store)
     if closed:
         pop.close()
@@ -104,7 +106,7 @@ def test_nothing_is_skipped_if_a_java_broker_has_consumed_after_us(store, clock,
     clock.now += 600_000
     later = popped(store)
     received = later.receive("g", "t", max_messages=20)
-    # Our message 1 is before the offset that the other broker has committed: it was acked there.
+    # Message 1 is before the offset that the other broker has committed, so it was acked there.
     assert bodies(received) == [b"3", b"5", *(b"%d" % n for n in range(6, 11))]
     acked(later, received)
     later.snapshot()
@@ -112,7 +114,7 @@ def test_nothing_is_skipped_if_a_java_broker_has_consumed_after_us(store, clock,
 
 
 @pytest.mark.parametrize("restarts", range(3))
-def test_nothing_is_skipped_if_we_consume_after_a_java_broker(store, clock, restarts):
+def test_nothing_is_skipped_if_this_broker_consumes_after_a_rocketmq_broker(store, clock, restarts):
     handed_out(store, clock)
     pop = popped(store)
     received = pop.receive("g", "t", max_messages=1)
@@ -128,7 +130,7 @@ def test_nothing_is_skipped_if_we_consume_after_a_java_broker(store, clock, rest
     assert attempts(popped(store).receive("g", "t")) == {b"7": 2}
 
 
-def test_a_start_that_is_killed_while_it_takes_over_skips_nothing(store, clock, monkeypatch):
+def test_a_kill_during_the_takeover_skips_nothing(store, clock, monkeypatch):
     we_consume(store).close()
     java_consumes(store, clock)
     real, commits = consumption_of(store).commit, []
@@ -146,7 +148,7 @@ def test_a_start_that_is_killed_while_it_takes_over_skips_nothing(store, clock, 
     assert bodies(popped(store).receive("g", "t", max_messages=2)) == [b"3", b"5"]
 
 
-def test_bits_of_a_check_point_are_acks(store, clock):
+def test_the_bit_map_of_a_check_point_has_acks(store, clock):
     sent(store, 4)
     store.groups.commit("g", "t", {0: 4})
     write(store, REVIVE, 0, "ck", of_pop(clock, so=0, bm=0b0101, n=4, it=10_000))
@@ -155,7 +157,7 @@ def test_bits_of_a_check_point_are_acks(store, clock):
     assert bodies(pop.receive("g", "t")) == [b"1", b"3"]
 
 
-def test_what_cannot_be_read_or_is_gone_is_passed_over(store, clock):
+def test_unreadable_records_and_deleted_topics_are_ignored(store, clock):
     handed_out(store, clock)
     write(store, REVIVE, 1, "ck", b"{")
     write(store, REVIVE, 1, "ck", of_pop(clock, t="gone", n=1, it=1))
@@ -165,7 +167,7 @@ def test_what_cannot_be_read_or_is_gone_is_passed_over(store, clock):
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%g_t", "%RETRY%g+t"])
-def test_retries_of_pop_consumers_are_received_with_their_topic(store, clock, topic):
+def test_retries_of_pop_consumers_have_their_original_topic(store, clock, topic):
     consumption_of(store).ensure_topics({topic: 1})
     write(store, topic, 0, "A", b"again", reconsume_times=1)
     pop = popped(store)

@@ -1,4 +1,4 @@
-"""What groups receive, and what acks, nacks and time do to it."""
+"""Groups receive messages, ack them, and receive them again after their invisible time."""
 
 import pytest
 from pyrocket import StoreConfig
@@ -31,7 +31,7 @@ def committed(store, pop, group="g", topic="t"):
     return store.groups.committed(group, topic)
 
 
-def test_messages_are_handed_out_once_and_acked(store, pop):
+def test_messages_are_delivered_once_and_acked(store, pop):
     sent(store, 5)
     first, second = pop.receive("g", "t", max_messages=3), pop.receive("g", "t")
     assert bodies(first) == [b"0", b"1", b"2"]
@@ -43,7 +43,7 @@ def test_messages_are_handed_out_once_and_acked(store, pop):
     assert committed(store, pop) == {0: 5}
 
 
-def test_groups_do_not_concern_each_other(store, pop):
+def test_groups_are_independent(store, pop):
     store.groups.create("h")
     sent(store, 2)
     mine = pop.receive("g", "t")
@@ -52,7 +52,7 @@ def test_groups_do_not_concern_each_other(store, pop):
     assert acked(pop, mine, group="h") == (False, False)
 
 
-def test_a_message_is_visible_again_when_its_time_has_passed(store, pop, clock):
+def test_a_message_is_visible_again_after_its_invisible_time(store, pop, clock):
     sent(store, 2)
     first = pop.receive("g", "t", invisible_ms=10_000)
     clock.now += 9_999
@@ -65,7 +65,7 @@ def test_a_message_is_visible_again_when_its_time_has_passed(store, pop, clock):
     assert acked(pop, again) == (False, False)
 
 
-def test_a_changed_time_gives_a_new_handle(store, pop, clock):
+def test_changing_the_invisible_time_returns_a_new_handle(store, pop, clock):
     sent(store, 1)
     (one,) = pop.receive("g", "t", invisible_ms=10_000).messages
     changed = pop.change_invisible("g", "t", one.handle, 60_000)
@@ -77,7 +77,7 @@ def test_a_changed_time_gives_a_new_handle(store, pop, clock):
     assert attempts(pop.receive("g", "t")) == {b"0": 2}
 
 
-def test_extended_times_keep_the_handles(store, pop, clock):
+def test_extending_the_invisible_time_keeps_the_handles(store, pop, clock):
     sent(store, 2)
     received = pop.receive("g", "t", invisible_ms=10_000)
     assert pop.extend("g", "t", handles(received), 60_000).valid == (True, True)
@@ -87,14 +87,14 @@ def test_extended_times_keep_the_handles(store, pop, clock):
 
 
 @pytest.mark.parametrize("handle", ["", "x", "ä", "A" * 51, "A" * 2000])
-def test_a_handle_that_was_not_signed_is_invalid(pop, store, handle):
+def test_a_handle_without_a_valid_signature_is_invalid(pop, store, handle):
     sent(store, 1)
     pop.receive("g", "t")
     assert pop.ack("g", "t", [handle]).valid == (False,)
     assert pop.change_invisible("g", "t", handle, 0).handle is None
 
 
-def test_what_is_refused_leaves_no_trace(pop, store):
+def test_rejected_calls_change_nothing(pop, store):
     topics = {*store.topics.all()}
     for group in ("g", "unknown"):
         assert pop.forward_to_dlq(group, "t", "garbage").valid == (False,)
@@ -110,14 +110,14 @@ def test_what_is_refused_leaves_no_trace(pop, store):
     assert not pop._states.all()
 
 
-def test_one_invalid_handle_does_not_spoil_the_others(store, pop):
+def test_an_invalid_handle_does_not_affect_the_others(store, pop):
     sent(store, 2)
     first, second = handles(pop.receive("g", "t"))
     assert pop.ack("g", "t", [first, "no", second]).valid == (True, False, True)
     assert committed(store, pop) == {0: 2}
 
 
-def test_all_queues_are_received_from_in_turns(store, pop):
+def test_receives_start_at_a_different_queue_each_time(store, pop):
     store.topics.update("t", read_queues=3, write_queues=3)
     for queue_id in range(3):
         sent(store, 2, first=10 * queue_id, queue_id=queue_id)
@@ -127,7 +127,7 @@ def test_all_queues_are_received_from_in_turns(store, pop):
     assert bodies(pop.receive("g", "t", queue_id=2)) == [b"21"]
 
 
-def test_messages_that_a_filter_does_not_want_are_acked(store, pop):
+def test_messages_that_a_filter_does_not_select_are_acked(store, pop):
     sent(store, 3, tags="A")
     sent(store, 1, first=3, tags="B")
     wanted = pop.receive("g", "t", where=MessageFilter.parse(tags="B"))
@@ -136,14 +136,14 @@ def test_messages_that_a_filter_does_not_want_are_acked(store, pop):
     assert bodies(pop.receive("g", "t")) == []
 
 
-def test_a_sql_filter_works_alike(store, pop):
+def test_a_sql_filter_selects_messages(store, pop):
     for n in range(4):
         sent(store, 1, first=n, properties={"n": str(n)})
     wanted = pop.receive("g", "t", where=MessageFilter.parse(sql="n > 1"))
     assert bodies(wanted) == [b"2", b"3"]
 
 
-def test_missing_and_disabled_groups_and_missing_topics_are_refused(store, pop):
+def test_missing_and_disabled_groups_and_missing_topics_are_rejected(store, pop):
     with pytest.raises(GroupNotFoundError):
         pop.receive("missing", "t")
     with pytest.raises(TopicNotFoundError):
@@ -155,7 +155,7 @@ def test_missing_and_disabled_groups_and_missing_topics_are_refused(store, pop):
         pop.receive("g", "t")
 
 
-def test_no_more_than_the_limit_are_in_flight(store, clock):
+def test_the_number_of_messages_in_flight_is_limited(store, clock):
     pop = popped(store, max_in_flight=3)
     sent(store, 5)
     assert len(bodies(pop.receive("g", "t", invisible_ms=10_000))) == 3
@@ -164,7 +164,7 @@ def test_no_more_than_the_limit_are_in_flight(store, clock):
     assert attempts(pop.receive("g", "t")) == {b"0": 2, b"1": 2, b"2": 2}
 
 
-def test_a_group_may_start_at_the_end(store):
+def test_a_group_can_start_at_the_end(store):
     sent(store, 3)
     pop = popped(store, start_at_end=True)
     assert bodies(pop.receive("g", "t")) == []
@@ -178,7 +178,7 @@ def test_a_group_starts_at_its_committed_offset(store, pop):
     assert bodies(pop.receive("g", "t")) == [b"3", b"4"]
 
 
-def test_a_sweep_tells_where_messages_are_visible_again_and_when_the_next_are(store, pop, clock):
+def test_a_sweep_returns_visible_messages_and_the_next_time(store, pop, clock):
     sent(store, 2)
     start = clock.now
     pop.receive("g", "t", max_messages=1, invisible_ms=10_000)
@@ -191,7 +191,7 @@ def test_a_sweep_tells_where_messages_are_visible_again_and_when_the_next_are(st
     assert pop.sweep().news == ()
 
 
-def test_lag_counts_what_is_in_flight(store, pop, clock):
+def test_lag_includes_messages_in_flight(store, pop, clock):
     sent(store, 5)
     received = pop.receive("g", "t", max_messages=3)
     pop.ack("g", "t", handles(received)[1:2])
@@ -202,7 +202,7 @@ def test_lag_counts_what_is_in_flight(store, pop, clock):
     assert lag.delay_ms == 7_000
 
 
-def test_arrivals_name_the_queues_with_new_messages(store, pop):
+def test_arrivals_are_the_queues_with_new_messages(store, pop):
     pop.arrivals()
     sent(store, 1)
     assert pop.arrivals() == [("t", 0)]
@@ -211,7 +211,7 @@ def test_arrivals_name_the_queues_with_new_messages(store, pop):
     assert pop.arrivals() == []
 
 
-def test_one_receive_looks_at_so_many_messages_of_all_queues(store):
+def test_one_receive_examines_a_limited_number_of_messages(store):
     store.topics.update("t", read_queues=3, write_queues=3)
     pop = popped(store, max_scan=4)
     for queue_id in range(3):
@@ -231,7 +231,7 @@ def test_one_receive_looks_at_so_many_messages_of_all_queues(store):
 
 
 def add_compressed(store, body):
-    """Append a message as a client that compresses does."""
+    """Append a message with a compressed body, as some clients do."""
     data = encode_record(
         topic="t",
         queue_id=0,
@@ -249,7 +249,7 @@ def add_compressed(store, body):
 
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("again", [False, True])
-def test_the_bodies_of_one_receive_are_bounded(open_store, clock, again, compressed):
+def test_the_bytes_of_one_receive_are_limited(open_store, clock, again, compressed):
     store = open_store(config=StoreConfig())
     store.topics.create("t", read_queues=1, write_queues=1)
     pop = popped(store, max_bytes=2500)
@@ -268,7 +268,7 @@ def test_the_bodies_of_one_receive_are_bounded(open_store, clock, again, compres
     assert found == [[1000, 1000, 1000], [5000], [10, 1000]]
 
 
-def test_a_receive_reads_no_more_bodies_than_it_hands_out(store, monkeypatch):
+def test_a_receive_reads_only_the_bodies_that_it_delivers(store, monkeypatch):
     pop = popped(store, max_bytes=2500)
     for _ in range(10):
         store.append(message(bytes(1000)))

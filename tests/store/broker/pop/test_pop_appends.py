@@ -1,4 +1,4 @@
-"""Appends of changes: with the broker's append thread, refused, and failed."""
+"""Appends of state changes: by the broker's append thread, rejected, and failed."""
 
 import threading
 from concurrent.futures import Future
@@ -51,7 +51,7 @@ def test_threads_share_the_messages(store):
     assert store.groups.committed("g", "t") == {0: 60, 1: 60}
 
 
-def test_a_refused_append_changes_nothing(store):
+def test_a_rejected_append_changes_nothing(store):
     pop = popped(store)
     sent(store, 2)
     first = pop.receive("g", "t", max_messages=1)
@@ -74,7 +74,7 @@ def test_a_refused_append_changes_nothing(store):
     assert attempts(pop.receive("g", "t")) == {b"1": 1}
 
 
-def test_a_failed_append_is_told_and_its_messages_are_received_again(store, clock):
+def test_a_failed_append_is_reported_and_its_messages_are_received_again(store, clock):
     pop = popped(store)
     sent(store, 3)
 
@@ -96,7 +96,7 @@ def test_a_failed_append_is_told_and_its_messages_are_received_again(store, cloc
 
 @pytest.fixture
 def waiting(store):
-    """A Pop whose appends wait, and the function that ends them: with an error, or by an append."""
+    """A Pop with blocked appends, and the function that completes them or makes them fail."""
     pop = popped(store)
     pop._commit = pop._save = lambda: None  # They wait for their appends.
     appends, puts = at_once(store), []
@@ -129,14 +129,14 @@ def received_one(store, pop, end):
 
 
 def committed(store, pop, end):
-    """The committed offset, when the appends that wait are done."""
+    """Return the committed offset after the pending appends have completed."""
     pop._append, puts = at_once(store), pop._append
     pop.save_offsets("g")
     pop._append = puts
     return store.groups.committed("g", "t")[0]
 
 
-def test_an_ack_holds_only_when_it_is_appended(store, clock, waiting):
+def test_an_ack_takes_effect_when_it_is_appended(store, clock, waiting):
     pop, end = waiting
     received = received_one(store, pop, end)
     pop.ack("g", "t", handles(received))
@@ -165,7 +165,7 @@ def test_a_message_whose_ack_fails_is_received_again(store, clock, waiting):
     assert b"0" in [one.message.body for one in pop.receive("g", "t").messages]
 
 
-def test_a_message_is_not_changed_while_its_ack_waits(store, waiting):
+def test_a_message_is_not_changed_while_its_ack_is_pending(store, waiting):
     pop, end = waiting
     received = received_one(store, pop, end)
     (handle,) = handles(received)
@@ -176,7 +176,7 @@ def test_a_message_is_not_changed_while_its_ack_waits(store, waiting):
     assert pop.in_flight("g") == 0
 
 
-def test_a_late_ack_does_not_end_what_was_reset_meanwhile(store, clock, waiting):
+def test_a_late_ack_has_no_effect_after_a_reset(store, clock, waiting):
     pop, end = waiting
     received = received_one(store, pop, end)
     pop.ack("g", "t", handles(received))
@@ -233,7 +233,7 @@ def test_a_sweep_whose_append_fails_moves_the_messages_later(
     assert committed(store, pop, end) == 2
 
 
-def test_a_snapshot_waits_for_acks_that_are_appended(store, waiting):
+def test_a_snapshot_waits_for_pending_acks(store, waiting):
     pop, end = waiting
     received = received_one(store, pop, end)
     pop.ack("g", "t", handles(received))

@@ -1,4 +1,4 @@
-"""Random schedules of receives, acks, time-outs, restarts and kills, compared with a model."""
+"""Random schedules of receives, acks, timeouts, restarts and kills agree with a model."""
 
 import pytest
 from support.pop_model import Schedule

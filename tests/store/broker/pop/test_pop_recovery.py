@@ -1,4 +1,4 @@
-"""What a start finds: the snapshot, the changes after it, and what others have done meanwhile."""
+"""A start recovers the snapshot and later changes, and takes over external changes."""
 
 import json
 import threading
@@ -24,7 +24,7 @@ def store(open_store):
 
 @pytest.fixture(params=[True, False], ids=["snapshot", "log only"])
 def restarted(request, store):
-    """Starts another `Pop` over the store, after a snapshot or without one."""
+    """Return a function that starts another `Pop`, with or without a preceding snapshot."""
 
     def restart(pop, **settings):
         if request.param:
@@ -52,7 +52,7 @@ def test_everything_survives_a_restart(store, clock, restarted):
     assert store.groups.committed("g", "t") == {0: 4}
 
 
-def test_changes_after_a_snapshot_count(store, clock):
+def test_changes_after_a_snapshot_are_applied(store, clock):
     pop = popped(store)
     sent(store, 4)
     first = pop.receive("g", "t", max_messages=2, invisible_ms=10_000)
@@ -79,7 +79,7 @@ def test_waiting_messages_of_a_fifo_group_survive(store, restarted):
     assert attempts(later.receive("g", "t")) == {b"1": 1}
 
 
-def test_without_its_files_nothing_is_skipped(store, path):
+def test_the_committed_offset_is_the_lowest_unacked_one(store, path):
     pop = popped(store)
     sent(store, 4)
     first = pop.receive("g", "t", max_messages=3)
@@ -90,7 +90,7 @@ def test_without_its_files_nothing_is_skipped(store, path):
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged", "of another log"])
-def test_a_lost_snapshot_costs_nothing_while_the_log_has_all_changes(store, path, damage):
+def test_a_lost_snapshot_is_rebuilt_from_all_changes_in_the_log(store, path, damage):
     pop = popped(store)
     sent(store, 3)
     first = pop.receive("g", "t", max_messages=2)
@@ -110,7 +110,7 @@ def test_a_lost_snapshot_costs_nothing_while_the_log_has_all_changes(store, path
 
 
 @pytest.mark.parametrize(("field", "value"), [("last", 17), ("key", "no"), ("groups", {"g": 1})])
-def test_a_snapshot_that_cannot_be_used_is_replaced_at_the_start(store, path, field, value):
+def test_an_unusable_snapshot_is_replaced_at_the_start(store, path, field, value):
     pop = popped(store)
     sent(store, 3)
     acked(pop, pop.receive("g", "t"))
@@ -126,7 +126,7 @@ def test_a_snapshot_that_cannot_be_used_is_replaced_at_the_start(store, path, fi
 
 @pytest.mark.parametrize(("left", "attempt"), [(2, 1), (3, 2)], ids=["offsets", "acks"])
 def test_a_group_resumes_at_the_committed_offset_if_changes_are_lost(store, path, left, attempt):
-    """As after a copy of the log's last files to another store, with RocketMQ's files only."""
+    """For example after copying the last log files and RocketMQ's files to another store."""
     pop = popped(store)
     sent(store, 6)
     first = pop.receive("g", "t", max_messages=4)
@@ -146,7 +146,7 @@ def test_a_group_resumes_at_the_committed_offset_if_changes_are_lost(store, path
 
 
 @pytest.mark.parametrize("online", [True, False])
-def test_offsets_that_others_commit_count(store, clock, online):
+def test_offsets_committed_by_other_programs_are_taken_over(store, clock, online):
     pop = popped(store)
     sent(store, 6)
     acked(pop, pop.receive("g", "t", max_messages=1))
@@ -162,7 +162,7 @@ def test_offsets_that_others_commit_count(store, clock, online):
 
 
 @pytest.mark.parametrize("online", [True, False])
-def test_a_reset_starts_the_group_again(store, clock, online):
+def test_a_reset_restarts_the_group(store, clock, online):
     pop = popped(store)
     sent(store, 4)
     acked(pop, pop.receive("g", "t"))
@@ -183,7 +183,7 @@ def test_a_reset_starts_the_group_again(store, clock, online):
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("offset", [0, 5], ids=["first", "middle"])
-def test_a_reset_to_the_offset_that_was_saved_before_holds(store, restarts, offset):
+def test_a_reset_to_the_previously_saved_offset_takes_effect(store, restarts, offset):
     pop = popped(store)
     sent(store, 10)
     store.groups.commit("g", "t", {0: 0})
@@ -200,7 +200,7 @@ def test_a_reset_to_the_offset_that_was_saved_before_holds(store, restarts, offs
     assert bodies(pop.receive("g", "t")) == [b"%d" % n for n in range(offset, 10)]
 
 
-def test_a_reset_after_a_kill_between_saving_and_its_record_holds(store, monkeypatch):
+def test_a_reset_after_a_kill_during_saving_takes_effect(store, monkeypatch):
     pop = popped(store)
     sent(store, 4)
     acked(pop, pop.receive("g", "t", max_messages=2))
@@ -224,7 +224,7 @@ def test_a_reset_after_a_kill_between_saving_and_its_record_holds(store, monkeyp
     assert bodies(later.receive("g", "t")) == [b"2", b"3"]
 
 
-def test_an_offset_that_a_kill_left_behind_is_not_a_reset(store, monkeypatch, clock):
+def test_an_offset_left_by_a_kill_is_not_a_reset(store, monkeypatch, clock):
     pop = popped(store)
     sent(store, 4)
     acked(pop, pop.receive("g", "t", max_messages=1))
@@ -246,7 +246,7 @@ def test_an_offset_that_a_kill_left_behind_is_not_a_reset(store, monkeypatch, cl
 
 
 def consumed_and_deleted(store, saves):
-    """A group has acked one message, has one in flight, and is deleted in RocketMQ's files."""
+    """A deleted group that had acked one message and had one in flight."""
     pop = popped(store)
     sent(store, 3)
     first, second = handles(pop.receive("g", "t", max_messages=2))
@@ -263,7 +263,7 @@ def saved_offsets(store):
 
 @pytest.mark.parametrize("saves", [True, False])
 @pytest.mark.parametrize("by", ["drop", "sweep", "snapshot", "start"])
-def test_a_deleted_group_is_forgotten(store, clock, saves, by):
+def test_the_state_of_a_deleted_group_is_removed(store, clock, saves, by):
     pop, handle = consumed_and_deleted(store, saves)
     if by == "start":
         pop = Pop(store, at_once(store))
@@ -282,8 +282,8 @@ def test_a_deleted_group_is_forgotten(store, clock, saves, by):
 
 
 @pytest.mark.parametrize("by", ["sweep", "start"])
-def test_a_group_that_was_deleted_and_created_again_starts_anew(store, by):
-    """Both before a sweep has seen it, as by other processes."""
+def test_a_group_that_was_deleted_and_created_again_restarts(store, by):
+    """Another process does both before a sweep detects the deletion."""
     pop, handle = consumed_and_deleted(store, saves=True)
     store.groups.create("g")
     if by == "sweep":
@@ -296,7 +296,7 @@ def test_a_group_that_was_deleted_and_created_again_starts_anew(store, by):
     assert later.in_flight("g") == 3
 
 
-def test_a_deletion_while_offsets_are_saved_stays(store, monkeypatch):
+def test_offsets_of_a_group_deleted_during_a_save_are_not_created_again(store, monkeypatch):
     pop = popped(store)
     sent(store, 2)
     pop.receive("g", "t")
@@ -314,7 +314,7 @@ def test_a_deletion_while_offsets_are_saved_stays(store, monkeypatch):
     assert "g" not in store.groups.all()
 
 
-def test_a_receive_that_waits_while_its_group_is_deleted_belongs_to_the_next_group(store):
+def test_a_receive_that_waits_for_a_deleted_group_uses_the_new_group(store):
     pop = popped(store)
     sent(store, 2)
     pop.receive("g", "t", max_messages=1)
@@ -337,7 +337,7 @@ def test_a_receive_that_waits_while_its_group_is_deleted_belongs_to_the_next_gro
     assert popped(store).in_flight("g") == 2
 
 
-def test_a_java_brokers_group_without_settings_keeps_what_it_has_in_flight(store):
+def test_a_group_of_a_rocketmq_broker_without_settings_keeps_its_messages_in_flight(store):
     sent(store, 2)
     store.groups.commit("g", "t", {0: 2})
     pop = popped(store)
@@ -353,7 +353,7 @@ def test_a_java_brokers_group_without_settings_keeps_what_it_has_in_flight(store
     assert bodies(pop.receive("g", "t")) == [b"1"]
 
 
-def test_a_deleted_topic_takes_its_state_along(store):
+def test_deleting_a_topic_removes_its_state(store):
     pop = popped(store)
     sent(store, 3)
     pop.receive("g", "t")
@@ -368,7 +368,7 @@ def test_a_deleted_topic_takes_its_state_along(store):
 
 
 @pytest.mark.parametrize("by", ["sweep", "drop_topic"])
-def test_a_topic_that_was_deleted_before_its_offsets_were_saved_starts_anew(store, by):
+def test_a_topic_deleted_before_its_offsets_were_saved_restarts(store, by):
     pop = popped(store)
     sent(store, 3)
     pop.receive("g", "t")
@@ -381,7 +381,7 @@ def test_a_topic_that_was_deleted_before_its_offsets_were_saved_starts_anew(stor
     assert popped(store).in_flight("g") == 1
 
 
-def test_messages_that_were_deleted_are_passed_over(open_store, clock):
+def test_deleted_messages_are_skipped(open_store, clock):
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
     pop = popped(store)
@@ -399,7 +399,7 @@ def test_messages_that_were_deleted_are_passed_over(open_store, clock):
     assert store.groups.committed("g", "t") == {0: first + 1}
 
 
-def test_log_files_with_changes_that_are_needed_are_kept(open_store, clock):
+def test_log_files_with_required_changes_are_kept(open_store, clock):
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
     pop = popped(store)

@@ -24,7 +24,7 @@ def store(open_store):
 
 
 def fail(pop, clock, times, topic="t"):
-    """Let messages be received and time out; return the attempts of each time."""
+    """Receive messages repeatedly until they time out; return the attempts of each receive."""
     seen = []
     for _ in range(times):
         seen.append(attempts(pop.receive("g", topic, invisible_ms=10_000)))
@@ -40,7 +40,7 @@ def test_later_attempts_are_messages_of_the_retry_topic(store, clock):
     pop.snapshot()
     assert store.groups.committed("g", "t") == {0: 1}
     assert bodies(pop.receive("g", "t")) == []
-    # Level 4 (30 s) after the second delivery, of which 10 s have passed: level 4 covers 20 s.
+    # The delay after the second delivery is 30 s, of which 10 s have passed: 20 s need level 4.
     clock.now += 30_000
     store.deliver_due()
     (copy,) = store.read(RETRY, 0, 0)
@@ -66,13 +66,13 @@ def roomy(open_store):
 
 
 def long_properties(size):
-    """Properties with which those of the record have about `size` bytes."""
+    """Return properties that make those of the record about `size` bytes long."""
     return {"p": "x" * (size - 2)}
 
 
 @pytest.mark.parametrize("size", [32_000, 32_600, 32_650, 32_700])
 def test_copies_of_messages_with_long_properties_fit(roomy, clock, size):
-    """Those that are too long for a retry are dead letters; others are moved in any case."""
+    """A message whose properties are too long for a retry becomes a dead letter."""
     store = roomy
     pop = popped(store, first_attempts=1)
     sent(store, 1, properties=long_properties(size))
@@ -92,7 +92,7 @@ def test_copies_of_messages_with_long_properties_fit(roomy, clock, size):
     assert store.groups.committed("g", "t") == {0: 2}
 
 
-def test_a_trace_context_gives_way_to_the_properties_of_a_copy(roomy):
+def test_a_copy_omits_a_trace_context_that_does_not_fit(roomy):
     sent(roomy, 1, properties=long_properties(30_000))
     (record,) = consumption_of(roomy).fetch("t", 0, 0, 1, MessageFilter(), 1).records
     trace = change_properties(record.properties, {TRACE_CONTEXT: "y" * 2_700})
@@ -181,7 +181,7 @@ def test_a_message_with_too_many_attempts_is_a_dead_letter(store, clock):
     assert bodies(pop.receive("g", "t")) == []
 
 
-def test_a_retry_dies_too(store, clock):
+def test_a_retry_becomes_a_dead_letter(store, clock):
     pop = popped(store, first_attempts=1)
     store.groups.update("g", retry_max_times=2, backoff=Backoff((1, 1, 1)))
     sent(store, 1)
@@ -194,7 +194,7 @@ def test_a_retry_dies_too(store, clock):
     assert dead.properties["ORIGIN_MESSAGE_ID"].endswith(f"{first.physical_offset:016X}")
 
 
-def test_retries_are_received_with_the_topic_that_they_come_from(store, clock):
+def test_retries_are_received_with_their_original_topic(store, clock):
     pop = popped(store, first_attempts=1)
     store.groups.update("g", backoff=Backoff((1, 1, 1)))
     store.topics.create("u", read_queues=1, write_queues=1)
@@ -254,7 +254,7 @@ def test_retries_whose_topic_is_not_known_any_more_do_not_hide_the_others(store,
 
 
 def retried_by_another_group(store, clock, topic):
-    """Group g_t, whose retry topic has the name of g's retries of topic t, retries a message."""
+    """Group g_t retries a message; its retry topic has the same name as g's for topic t."""
     store.groups.create("g_t")
     pop = popped(store, first_attempts=1)
     sent(store, 1, first=5, topic=topic)
@@ -282,7 +282,7 @@ def test_retries_of_a_deleted_group_with_a_similar_name_are_not_received(store, 
     assert all(not one.lag for one in pop.lag("g", "t").values())
 
 
-def test_a_message_is_moved_to_the_dead_letters_on_request_and_once(store, clock):
+def test_a_message_is_moved_to_the_dead_letter_topic_on_request_once(store, clock):
     pop = popped(store)
     store.groups.update("g", fifo=True)
     sent(store, 2)
@@ -326,7 +326,7 @@ def test_without_retry_queues_messages_stay_in_their_queue(store, clock):
         (Backoff(initial_ms=100, max_ms=1000, multiplier=3), [100, 300, 900, 1000]),
     ],
 )
-def test_delays_grow_as_rocketmq_lets_them(backoff, delays):
+def test_retry_delays_grow_as_in_rocketmq(backoff, delays):
     assert [backoff.delay_ms(n) for n in (0, 1, 2, 40)] == delays
 
 
@@ -337,7 +337,7 @@ class TestFifo:
         store.groups.update("g", fifo=True)
         return pop
 
-    def test_a_message_blocks_those_of_its_key_and_no_others(self, store, pop):
+    def test_a_message_blocks_only_messages_with_its_key(self, store, pop):
         sent(store, 1, sharding_key="a")
         sent(store, 1, first=1, sharding_key="b")
         sent(store, 1, first=2, sharding_key="a")
@@ -350,12 +350,12 @@ class TestFifo:
         assert done.wakes
         assert attempts(pop.receive("g", "t")) == {b"2": 1}
 
-    def test_a_batch_has_a_key_in_order(self, store, pop):
+    def test_a_batch_has_the_messages_of_a_key_in_order(self, store, pop):
         sent(store, 4, sharding_key="a")
         assert bodies(pop.receive("g", "t", max_messages=3)) == [b"0", b"1", b"2"]
         assert bodies(pop.receive("g", "t")) == []
 
-    def test_what_is_not_acked_comes_again_in_order_before_the_rest(self, store, pop, clock):
+    def test_unacked_messages_are_received_again_in_order_before_others(self, store, pop, clock):
         sent(store, 4, sharding_key="a")
         first = pop.receive("g", "t", max_messages=3, invisible_ms=10_000)
         pop.ack("g", "t", handles(first)[:1])
@@ -370,7 +370,7 @@ class TestFifo:
         pop.ack("g", "t", [second])
         assert attempts(pop.receive("g", "t")) == {b"0": 2}
 
-    def test_a_message_that_dies_unblocks_its_key(self, store, pop, clock):
+    def test_a_dead_letter_unblocks_its_key(self, store, pop, clock):
         store.groups.update("g", retry_max_times=0)
         sent(store, 2, sharding_key="a")
         pop.receive("g", "t", max_messages=1, invisible_ms=10_000)
@@ -387,7 +387,7 @@ class TestFifo:
         sent(store, 1, sharding_key="a")
         assert fail(pop, clock, 3) == [{b"0": 1}, {b"0": 2}, {b"0": 3}]
 
-    def test_the_same_attempt_gets_the_same_messages(self, store, pop, clock):
+    def test_the_same_attempt_receives_the_same_messages(self, store, pop, clock):
         sent(store, 3, sharding_key="a")
         first = pop.receive("g", "t", max_messages=2, attempt_id="x")
         again = pop.receive("g", "t", max_messages=2, attempt_id="x")
@@ -397,7 +397,7 @@ class TestFifo:
         acked(pop, first)
         assert bodies(pop.receive("g", "t", attempt_id="x")) == [b"2"]
 
-    def test_messages_far_behind_a_blocked_key_are_found_in_steps(self, store, pop, monkeypatch):
+    def test_messages_far_after_a_blocked_key_are_found_in_steps(self, store, pop, monkeypatch):
         monkeypatch.setattr(draw, "_MAX_NEW", 4)
         sent(store, 10, sharding_key="a")
         sent(store, 1, first=10, sharding_key="b")
@@ -406,13 +406,13 @@ class TestFifo:
         assert [bodies(each) for each in found] == [[], [], [b"10"], []]
         assert [each.has_more for each in found] == [True, True, False, False]
 
-    def test_an_ack_may_be_repeated(self, store, pop):
+    def test_an_ack_can_be_repeated(self, store, pop):
         sent(store, 1, sharding_key="a")
         received = pop.receive("g", "t")
         assert acked(pop, received) == (True,)
         assert acked(pop, received) == (True,)
 
-    def test_a_filter_does_not_make_a_key_wait_for_what_it_does_not_want(self, store, pop):
+    def test_unselected_messages_do_not_block_their_key(self, store, pop):
         from pyrocket.filters.message_filter import MessageFilter
 
         sent(store, 1, sharding_key="a", tags="A")

@@ -1,4 +1,4 @@
-"""Requests that no client sends: each gets one of RocketMQ's codes, and the broker lives."""
+"""Malformed requests are answered with RocketMQ's codes, and the broker keeps running."""
 
 import random
 
@@ -76,7 +76,7 @@ def channel(tmp_path_factory):
 
 
 def changed(data, rng):
-    """The bytes of a request, some of which are changed, cut or added."""
+    """Return the bytes of a request with some changed, removed or inserted."""
     data = bytearray(data)
     for _ in range(rng.randrange(4)):
         at = rng.randrange(len(data) + 1)
@@ -85,7 +85,7 @@ def changed(data, rng):
 
 
 def codes(channel, method, data):
-    """The codes of all replies."""
+    """Return the codes of all replies."""
     path, options = f"/{SERVICE}/{method.name}", {"metadata": [("x-mq-client-id", "x")]}
     kind = message_class(method.output_type.full_name)
     if method.client_streaming:
@@ -109,6 +109,6 @@ def test_a_malformed_request_gets_a_code(channel, method, count):
             assert code != "INTERNAL_SERVER_ERROR", data
 
 
-def test_every_call_is_tried():
+def test_every_call_is_tested():
     assert {method.name for method in CALLS} == set(VALID)
     assert PACKAGE in SERVICE

@@ -1,4 +1,4 @@
-"""RocketMQ's own Node.js client, unmodified, against the broker as a process."""
+"""RocketMQ's own Node.js client, unmodified, with a broker process."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ pytestmark = [
 
 
 def test_producers_and_consumers(tmp_path):
-    """Two topics, since the client may miss its settings then: the broker sends them again."""
+    """With two topics the client may miss its settings, and the broker sends them again."""
     install = ["npm", "install", "--prefix", tmp_path, "--no-audit", "--no-fund", PACKAGE]
     subprocess.run(install, check=True, capture_output=True, timeout=300)
     path = tmp_path / "store"

@@ -1,4 +1,4 @@
-"""RocketMQ's own Python client, unmodified, against the broker as a process."""
+"""RocketMQ's own Python client, unmodified, with a broker process."""
 
 import importlib.util
 import os
@@ -108,7 +108,7 @@ def test_tls_and_credentials(path, tmp_path):
         assert result(programs[1])
 
 
-def test_the_example_of_the_page(path, tmp_path):
+def test_the_documented_example(path, tmp_path):
     page = Path(__file__).parents[4] / "store" / "BROKER.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     (example,) = (
@@ -124,8 +124,8 @@ def test_the_example_of_the_page(path, tmp_path):
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.heavy)])
-def test_a_broker_that_is_killed_loses_nothing(path, tmp_path, kills):
-    """Sends and receives go on by themselves after each kill; what was acknowledged is received."""
+def test_a_killed_broker_loses_no_messages_of_clients(path, tmp_path, kills):
+    """Clients resume by themselves after each kill, and receive all acknowledged messages."""
     process = broker_process.start(path, "--listen", "127.0.0.1:0")
     found = broker_process.wait_until_it_serves(process, path)
     (endpoint,) = found.listen

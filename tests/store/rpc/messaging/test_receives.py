@@ -1,4 +1,4 @@
-"""What consumers of RocketMQ's protocol do: assignments, receives, acks, retries, dead letters."""
+"""The calls of consumers in RocketMQ's protocol: assignments, receives, acks, dead letters."""
 
 import threading
 import time
@@ -40,7 +40,7 @@ def stub(serving):
 
 
 def receive(stub, topic, group="g", wait_s=0, **fields):
-    """Receive; return the status, the messages and whether the time came last."""
+    """Receive; return the status, the messages, and whether the last reply is the time."""
     if not fields.get("auto_renew"):
         fields.setdefault("invisible_duration", {"seconds": 60})
     head, *messages, tail = stub.call(
@@ -75,7 +75,7 @@ def change(stub, topic, handle, seconds=0, group="g"):
 
 @contextmanager
 def parked(*arguments, **more):
-    """Receive in a thread; the value is a function that returns the result and its seconds."""
+    """Receive in a thread; return a function that returns the result and the elapsed seconds."""
     found, began = [], time.monotonic()
 
     def run():
@@ -110,7 +110,7 @@ def test_a_message_is_received_and_acked(store, stub):
     assert receive(stub, "acked") == ("MESSAGE_NOT_FOUND", [])
 
 
-def test_an_ack_with_wrong_handles_names_them(stub):
+def test_an_ack_reports_its_invalid_handles(stub):
     stub.send(b"1", topic="mixed")
     _, (message,) = receive(stub, "mixed")
     reply = ack(stub, "mixed", "wrong")
@@ -141,14 +141,14 @@ def test_a_poll_is_answered_when_a_delayed_message_is_delivered(store, stub):
     assert seconds < 5
 
 
-def test_a_poll_ends_when_it_has_waited(store, stub):
+def test_a_poll_ends_after_its_timeout(store, stub):
     store.topics.create("silent")
     began = time.monotonic()
     assert receive(stub, "silent", wait_s=0.5) == ("MESSAGE_NOT_FOUND", [])
     assert 0.5 <= time.monotonic() - began < 5
 
 
-def test_a_poll_ends_with_its_client(store, stub):
+def test_a_poll_ends_when_its_client_disconnects(store, stub):
     store.topics.create("left")
     with parked(stub, "left", wait_s=15) as result:
         assert stub.code("NotifyClientTermination", group=GROUP) == "OK"
@@ -157,7 +157,7 @@ def test_a_poll_ends_with_its_client(store, stub):
     assert seconds < 5
 
 
-def test_a_cancelled_poll_takes_no_message_with_it(store, stub):
+def test_a_cancelled_poll_receives_no_message(store, stub):
     store.topics.create("cancelled")
     calls = [
         stub.channel.unary_stream("/apache.rocketmq.v2.MessagingService/ReceiveMessage")(
@@ -172,7 +172,7 @@ def test_a_cancelled_poll_takes_no_message_with_it(store, stub):
         assert result()[0] == "OK"
 
 
-def test_a_nacked_message_comes_back_with_its_next_attempt(store, stub):
+def test_a_nacked_message_is_received_again_with_its_next_attempt(store, stub):
     stub.send(b"1", topic="nacked")
     _, (message,) = receive(stub, "nacked")
     with parked(stub, "nacked", wait_s=10) as result:
@@ -186,7 +186,7 @@ def test_a_nacked_message_comes_back_with_its_next_attempt(store, stub):
     assert code_of(ack(stub, "nacked", handle(again))) == "OK"
 
 
-def test_a_message_comes_back_when_its_new_time_has_passed(store, stub):
+def test_a_message_is_received_again_after_its_new_invisible_time(store, stub):
     stub.send(b"1", topic="later")
     _, (message,) = receive(stub, "later")
     began = time.monotonic()
@@ -198,7 +198,7 @@ def test_a_message_comes_back_when_its_new_time_has_passed(store, stub):
 
 @pytest.mark.parametrize(("seconds", "code"), [(-1, "ILLEGAL_INVISIBLE_TIME"),
                                                (43_201, "ILLEGAL_INVISIBLE_TIME")])  # fmt: skip
-def test_a_refused_change_has_the_old_handle(stub, seconds, code):
+def test_a_rejected_change_has_the_old_handle(stub, seconds, code):
     stub.send(b"1", topic="changed")
     _, messages = receive(stub, "changed")
     reply = change(stub, "changed", handle(messages[-1]), seconds)
@@ -267,7 +267,7 @@ def test_filters_of_tags_and_sql(stub):
         assert found == bodies
 
 
-def test_a_fifo_group_waits_for_the_ack_of_the_message_before(store, stub):
+def test_a_fifo_group_waits_for_the_ack_of_the_previous_message(store, stub):
     store.groups.create("fifo")
     store.groups.update("fifo", fifo=True)
     for body in (b"1", b"2"):
@@ -369,12 +369,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_call_is_refused_with_its_code(stub, case):
+def test_a_call_is_rejected_with_its_code(stub, case):
     code, call, fields = REFUSED[case]
     assert stub.code(call, **fields) == code
 
 
-def test_what_is_refused_creates_neither_topics_nor_groups(store, stub):
+def test_rejected_calls_create_neither_topics_nor_groups(store, stub):
     receive(stub, "t")
     before = {*store.topics.all()}, {*store.groups.all()}
     stub.code("ReceiveMessage", group=resource("new1"), message_queue=queue("missing"))
@@ -387,7 +387,7 @@ def test_what_is_refused_creates_neither_topics_nor_groups(store, stub):
     assert ({*store.topics.all()}, {*store.groups.all()}) == before
 
 
-def test_a_deadline_that_is_too_soon_for_its_poll_is_refused(stub):
+def test_a_deadline_before_the_end_of_the_poll_is_rejected(stub):
     from pyrocket.rpc.messaging.interface import new
 
     request = new(
@@ -406,7 +406,7 @@ def test_a_deadline_that_is_too_soon_for_its_poll_is_refused(stub):
     call.cancel()
 
 
-def test_a_group_is_not_created_if_that_is_off(tmp_path):
+def test_a_group_is_not_created_without_auto_create_groups(tmp_path):
     store = Store.open(tmp_path, create=True)
     store.topics.create("t")
     with served(store, auto_create_groups=False) as address:
@@ -437,7 +437,7 @@ def test_the_settings_of_a_consumer_are_completed(store, stub, language, strateg
     assert reply.backoff_policy.WhichOneof("strategy") == strategy
 
 
-def test_messages_of_a_push_consumer_that_ends_come_back_soon(store, stub, serving):
+def test_messages_of_a_stopped_push_consumer_are_received_again_soon(store, stub, serving):
     stub.send(b"1", topic="released")
     assert len(receive(stub, "released", auto_renew=True)[1]) == 1
     assert stub.code("NotifyClientTermination", group=GROUP) == "OK"
@@ -447,7 +447,7 @@ def test_messages_of_a_push_consumer_that_ends_come_back_soon(store, stub, servi
     other.close()
 
 
-def test_a_nack_of_node_in_milliseconds_waits_as_the_group_says(store, stub):
+def test_a_node_nack_in_milliseconds_uses_the_delay_of_the_group(store, stub):
     settings = {
         "user_agent": {"language": number("Language", "NODE_JS")},
         "subscription": {"group": GROUP, "subscriptions": [{"topic": resource("t")}]},
@@ -475,7 +475,7 @@ def test_a_pull_waits_for_a_message_in_its_queue(store, stub):
 
 
 @pytest.mark.parametrize("by", ["UpdateOffset", "ResetGroup"])
-def test_a_reset_holds_even_before_the_acks_are_saved(store, stub, serving, by):
+def test_a_reset_takes_effect_before_the_acks_are_saved(store, stub, serving, by):
     topic = f"reset-{by}"
     store.topics.create(topic, read_queues=1, write_queues=1)
     store.groups.commit("g", topic, {0: 0})
@@ -491,7 +491,7 @@ def test_a_reset_holds_even_before_the_acks_are_saved(store, stub, serving, by):
     assert (again.body, again.system_properties.delivery_attempt) == (b"1", 1)
 
 
-def test_a_group_that_is_deleted_through_the_broker_starts_anew_at_once(store, stub, serving):
+def test_a_group_deleted_through_the_broker_restarts_at_once(store, stub, serving):
     stub.send(b"1", topic="regrouped")
     _, (message,) = receive(stub, "regrouped", group="former")
     with closing(Client(Connection(serving[1]))) as client:
@@ -503,7 +503,7 @@ def test_a_group_that_is_deleted_through_the_broker_starts_anew_at_once(store, s
     assert code_of(old) == "INVALID_RECEIPT_HANDLE"
 
 
-def test_a_topic_that_is_deleted_through_the_broker_starts_anew_at_once(stub, serving):
+def test_a_topic_deleted_through_the_broker_restarts_at_once(stub, serving):
     stub.send(b"1", b"2", topic="remade")
     assert len(receive(stub, "remade")[1]) == 2
     with closing(Client(Connection(serving[1]))) as client:
@@ -513,7 +513,7 @@ def test_a_topic_that_is_deleted_through_the_broker_starts_anew_at_once(stub, se
     assert (again.body, again.system_properties.delivery_attempt) == (b"3", 1)
 
 
-def test_one_poll_looks_at_all_messages_for_those_that_it_wants(store, stub):
+def test_one_poll_examines_all_messages_for_its_filter(store, stub):
     store.topics.create("far", read_queues=1, write_queues=1)
     rows = pa.RecordBatch.from_pydict({"body": [b"x"] * 25_000, "tags": ["no"] * 25_000})
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What is refused, and with which of RocketMQ's codes."""
+"""Invalid requests are rejected with RocketMQ's codes."""
 
 import hashlib
 import time
@@ -141,7 +141,7 @@ def sent(fields):
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_message_is_refused_with_its_code(stub, case):
+def test_a_message_is_rejected_with_its_code(stub, case):
     code, fields = REFUSED[case]
     reply = stub.call("SendMessage", messages=[sent(fields)])
     assert reply.status.code == number("Code", code), reply
@@ -155,7 +155,7 @@ def test_a_message_at_a_limit_is_accepted(stub, case):
     assert reply.status.code == number("Code", "OK"), reply
 
 
-def test_one_refused_message_refuses_all_of_its_request(stub):
+def test_one_rejected_message_rejects_its_request(stub):
     good, bad = message(b"good", topic="NORMAL"), message(b"", topic="NORMAL")
     assert stub.code("SendMessage", messages=[good, bad]) == "MESSAGE_BODY_EMPTY"
     (end,) = [stub.call("QueryOffset", message_queue=queue("NORMAL"), query_offset_policy=1)]
@@ -274,7 +274,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("case", CALLS)
-def test_a_call_is_refused_with_its_code(stub, case):
+def test_a_call_is_rejected_with_its_code(stub, case):
     code, call, fields = CALLS[case]
     assert stub.code(call, **fields) == code
 

@@ -1,4 +1,4 @@
-"""Every call of RocketMQ's protocol, with no, bad, foreign and good credentials."""
+"""Every call of RocketMQ's protocol with wrong credentials, and with and without the right."""
 
 from contextlib import closing
 
@@ -110,7 +110,7 @@ def test_a_call_is_answered_only_if_its_user_has_the_right(address, call, caller
 
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("settings", [PRODUCER, CONSUMER])
-def test_a_stream_is_opened_only_for_those_who_have_the_right(address, settings, caller):
+def test_opening_a_stream_requires_the_right(address, settings, caller):
     stub = Stub(address, metadata=CALLERS[caller])
     with stub.telemetry(**settings) as commands:
         refused = next(commands).status.code == number("Code", "UNAUTHORIZED")
@@ -118,7 +118,7 @@ def test_a_stream_is_opened_only_for_those_who_have_the_right(address, settings,
     stub.close()
 
 
-def test_a_send_creates_a_topic_only_for_an_administrator(address):
+def test_creating_a_topic_by_a_send_requires_admin(address):
     key = Credentials(access_key="publisher", secret_key="the publisher's secret")
     stub = Stub(address, metadata=key.metadata())
     assert code_of(stub.send(b"1", topic="orders")) == "OK"
@@ -131,7 +131,7 @@ def test_a_send_creates_a_topic_only_for_an_administrator(address):
 
 
 def test_a_subscriber_creates_its_group_by_receiving_from_it(address):
-    """As a first commit does, in RocketMQ and here; CreateGroup is for administrators."""
+    """A first commit also creates the group, as in RocketMQ; CreateGroup requires admin."""
     key = Credentials(access_key="owner", secret_key="the owner's secret")
     with closing(Client(Connection(address, credentials=key))) as client:
         with pytest.raises(StorePermissionError):
@@ -143,7 +143,7 @@ def test_a_subscriber_creates_its_group_by_receiving_from_it(address):
         stub.close()
 
 
-def test_a_user_does_not_end_a_client_of_another(address):
+def test_a_user_cannot_end_a_client_of_another_user(address):
     mine = Stub(address, "same id", CALLERS["the owner"])
     theirs = Stub(address, "same id", CALLERS["a foreign user"])
     with mine.telemetry(**PRODUCER) as commands:

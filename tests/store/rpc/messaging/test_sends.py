@@ -1,4 +1,4 @@
-"""What producers of RocketMQ's protocol do: routes, sends, delays, transactions, telemetry."""
+"""The calls of producers in RocketMQ's protocol: routes, sends, transactions, telemetry."""
 
 import gzip
 import time
@@ -47,7 +47,7 @@ def until(condition, seconds=10):
     return found
 
 
-def test_a_route_names_each_queue_at_the_address_of_the_request(store, stub):
+def test_a_route_has_each_queue_with_the_address_of_the_request(store, stub):
     store.topics.create("routes", read_queues=3, write_queues=2)
     store.topics.set_message_type("routes", "FIFO")
     reply = stub.call("QueryRoute", topic=resource("routes"), endpoints=ENDPOINTS)
@@ -59,13 +59,13 @@ def test_a_route_names_each_queue_at_the_address_of_the_request(store, stub):
         assert [*one.accept_message_types] == [number("MessageType", "FIFO")]
 
 
-def test_a_topic_without_a_type_takes_all_types(store, stub):
+def test_a_topic_without_a_type_accepts_all_types(store, stub):
     store.topics.create("untyped")
     reply = stub.call("QueryRoute", topic=resource("untyped"), endpoints=ENDPOINTS)
     assert [*reply.message_queues[0].accept_message_types] == [1, 2, 3, 4]
 
 
-def test_a_send_creates_a_topic_and_its_route_does_not(store, stub):
+def test_a_send_creates_a_topic_but_a_route_does_not(store, stub):
     route = stub.call("QueryRoute", topic=resource("made"), endpoints=ENDPOINTS)
     assert len(route.message_queues) == 4
     assert "made" not in store.topics.all()
@@ -73,7 +73,7 @@ def test_a_send_creates_a_topic_and_its_route_does_not(store, stub):
     assert "made" in store.topics.all()
 
 
-def test_nothing_creates_a_topic_if_that_is_off(tmp_path):
+def test_no_call_creates_a_topic_without_auto_create_topics(tmp_path):
     from pyrocket import StoreConfig
 
     config = StoreConfig(auto_create_topics=False)
@@ -113,7 +113,7 @@ def test_a_message_is_stored_as_it_was_sent(store, stub):
     assert store.lookup.query("sent", entry.message_id) == [found]
 
 
-def test_the_host_of_a_message_is_that_of_its_connection(store, stub):
+def test_a_message_has_the_host_of_its_connection(store, stub):
     stub.send(b"1", topic="hosts")
     stub.send(b"2", topic="hosts", born_host="[2001:db8::1]:80")
     hosts = {one.body: one.born_host for one in stored(store, "hosts")}
@@ -197,7 +197,7 @@ def test_a_committed_message_becomes_visible(store, stub):
     assert message_.system_properties.message_type == TRANSACTION
 
 
-def test_a_decision_may_be_repeated_and_not_changed(store, stub):
+def test_a_decision_can_be_repeated_but_not_changed(store, stub):
     committed, rolled = half(stub, "repeated"), half(stub, "repeated")
     for _ in range(3):
         assert end(stub, "repeated", committed, COMMIT) == "OK"
@@ -247,13 +247,13 @@ def test_a_client_of_node_gets_its_settings_again(stub):
         ({"subscription": {"group": {"name": "a b"}}}, "ILLEGAL_CONSUMER_GROUP"),
     ],
 )
-def test_wrong_settings_end_the_stream_with_a_status(stub, settings, code):
+def test_invalid_settings_end_the_stream_with_a_status(stub, settings, code):
     with stub.telemetry(**settings) as commands:
         (reply,) = commands
     assert code_of(reply) == code
 
 
-def test_an_orphan_is_asked_of_a_producer_of_its_topic(store, stub, serving):
+def test_a_half_message_is_checked_with_a_producer_of_its_topic(store, stub, serving):
     other = Stub(serving[1], "other@1@0@y")
     with other.telemetry(**producing("elsewhere")), stub.telemetry(**producing("orphans")) as asked:
         next(asked)
@@ -272,7 +272,7 @@ def test_an_orphan_is_asked_of_a_producer_of_its_topic(store, stub, serving):
     other.close()
 
 
-def test_a_producer_that_only_sends_to_a_topic_is_asked_too(stub):
+def test_a_producer_without_settings_for_a_topic_is_checked_after_a_send(stub):
     with stub.telemetry(**producing()) as asked:
         next(asked)
         transaction_id = half(stub, "unlisted")
@@ -281,7 +281,7 @@ def test_a_producer_that_only_sends_to_a_topic_is_asked_too(stub):
         end(stub, "unlisted", transaction_id, ROLLBACK)
 
 
-def test_an_orphan_waits_for_a_producer(store, stub):
+def test_a_half_message_is_checked_when_a_producer_connects(store, stub):
     transaction_id = half(stub, "waiting")
     time.sleep(0.6)
     with stub.telemetry(**producing("waiting")) as asked:
@@ -290,7 +290,7 @@ def test_an_orphan_waits_for_a_producer(store, stub):
         end(stub, "waiting", transaction_id, ROLLBACK)
 
 
-def test_an_orphan_is_not_asked_before_its_recovery_time(store, stub):
+def test_a_half_message_is_not_checked_before_its_recovery_time(store, stub):
     with stub.telemetry(**producing("patient")) as asked:
         next(asked)
         began = time.monotonic()
@@ -300,7 +300,7 @@ def test_an_orphan_is_not_asked_before_its_recovery_time(store, stub):
         end(stub, "patient", transaction_id, ROLLBACK)
 
 
-def test_a_client_that_ends_is_forgotten_and_its_stream_closed(stub):
+def test_a_terminated_client_is_removed_and_its_stream_is_closed(stub):
     with stub.telemetry(**producing("ended")) as commands:
         next(commands)
         assert stub.code("NotifyClientTermination") == "OK"
@@ -311,7 +311,7 @@ def test_a_heartbeat_of_an_unknown_client_is_accepted(stub):
     assert stub.code("Heartbeat", client_type=3, group=resource("g")) == "OK"
 
 
-def test_calls_that_are_not_served_are_unimplemented(stub):
+def test_unsupported_calls_are_unimplemented(stub):
     import grpc
 
     with pytest.raises(grpc.RpcError) as caught:
@@ -319,7 +319,7 @@ def test_calls_that_are_not_served_are_unimplemented(stub):
     assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_pulled_messages_are_those_that_were_sent(store, stub):
+def test_pulled_messages_equal_the_sent_ones(store, stub):
     store.topics.create("pulled", read_queues=1, write_queues=1)
     for number_ in range(5):
         stub.send(b"%d" % number_, topic="pulled", tag="even" if number_ % 2 == 0 else "odd",
@@ -345,7 +345,9 @@ def test_pulled_messages_are_those_that_were_sent(store, stub):
         ({"type": 2, "expression": "n > 0"}, [b"1", b"2"]),
     ],
 )
-def test_a_pull_counts_what_its_filter_leaves_out(store, stub, filter_expression, bodies):
+def test_the_next_offset_of_a_pull_is_after_unselected_messages(
+    store, stub, filter_expression, bodies
+):
     if "filtered" not in store.topics.all():
         store.topics.create("filtered", read_queues=1, write_queues=1)
         for number_ in range(3):
@@ -403,7 +405,7 @@ def test_a_namespace_is_part_of_the_names(store, serving):
     plain.close()
 
 
-def test_a_send_that_is_not_durable_in_time_says_so(tmp_path, monkeypatch):
+def test_a_send_whose_flush_times_out_has_a_status(tmp_path, monkeypatch):
     from pyrocket.engine.sender import Sender
     from pyrocket.message import SendStatus
 

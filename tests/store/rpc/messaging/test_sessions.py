@@ -1,4 +1,4 @@
-"""What the broker remembers of its clients is bounded."""
+"""The state of clients in the broker is limited."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from support.rocketmq_stub import Stub, code_of, resource
 
 
 def with_streams(sessions, count):
-    """Connect clients that never call again."""
+    """Connect clients that make no further calls."""
 
     async def connect():
         return [sessions.connect(("", f"silent{n}"), Stream()) for n in range(count)]
@@ -21,7 +21,7 @@ def with_streams(sessions, count):
     return asyncio.run(connect())
 
 
-def test_clients_without_a_stream_are_bounded(monkeypatch):
+def test_the_number_of_clients_without_a_stream_is_limited(monkeypatch):
     monkeypatch.setattr(sessions, "MAX_CLIENTS", 100)
     known = Sessions()
     connected = with_streams(known, 50)
@@ -32,7 +32,7 @@ def test_clients_without_a_stream_are_bounded(monkeypatch):
     assert known.find(("", "c999")) is not None
 
 
-def test_clients_that_call_no_more_are_forgotten(monkeypatch):
+def test_inactive_clients_are_removed(monkeypatch):
     known = Sessions()
     with_streams(known, 3)
     monkeypatch.setattr(sessions, "_IDLE_S", -1)
@@ -41,7 +41,7 @@ def test_clients_that_call_no_more_are_forgotten(monkeypatch):
     assert len(known) < 10
 
 
-def test_the_topics_of_a_client_are_those_it_has_sent_to_last():
+def test_the_most_recent_topics_of_a_client_are_kept():
     known = Sessions()
     (session,) = with_streams(known, 1)
     known.publishes(session, [f"set{n}" for n in range(2 * MAX_TOPICS)])
@@ -55,7 +55,7 @@ def test_the_topics_of_a_client_are_those_it_has_sent_to_last():
 
 
 @pytest.mark.parametrize(("size", "code"), [(MAX_SETTINGS_BYTES, "BAD_REQUEST"), (1000, "OK")])
-def test_settings_are_bounded(tmp_path, size, code):
+def test_the_size_of_settings_is_limited(tmp_path, size, code):
     topics = [resource("t" * 100)] * (size // 100)
     with served(Store.open(tmp_path / "store", create=True)) as address:
         stub = Stub(address)

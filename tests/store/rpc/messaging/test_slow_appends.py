@@ -1,4 +1,4 @@
-"""Calls that are cancelled while their appends wait, and appends whose flush times out."""
+"""Calls that are cancelled while their appends are pending, and appends whose flush times out."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ from support.rocketmq_stub import Stub, code_of, message, resource
 
 
 class Held:
-    """An append function that can be held."""
+    """An append function that can be blocked."""
 
     def __init__(self, append):
         self.append, self.free, self.began = append, threading.Event(), threading.Event()
@@ -61,7 +61,7 @@ def forward(stub, topic, handle, group="fifo"):
 
 
 def call_in_vain(stub, name, **fields):
-    """Call, and give up after a moment."""
+    """Make a call, and cancel it after a moment."""
     request = new(f"{name}Request", **fields).SerializeToString()
     call = stub.channel.unary_unary(f"/{SERVICE}/{name}")
     with pytest.raises(grpc.RpcError) as caught:
@@ -105,7 +105,7 @@ def test_a_send_whose_call_is_cancelled_logs_no_error(serving, stub, caplog):
 
 @pytest.fixture
 def late(monkeypatch):
-    """Call it: from then on every flush times out, until it is called with False."""
+    """Return a function that makes every flush time out until it is called with False."""
     real = Sender.flush
 
     def set_late(is_late=True):
