@@ -171,11 +171,11 @@ class Store:
 
     @property
     def retention(self) -> Retention | None:
-        """The retention saved in the directory; None if messages are kept for ever."""
+        """The retention saved in the directory; None if messages are kept forever."""
         return RetentionFile(self._engine.layout).read()
 
     def set_retention(self, retention: Retention | None) -> None:
-        """Save the retention that all writers apply from now on; None keeps messages for ever.
+        """Save the retention that all writers apply from now on; None keeps messages forever.
 
         The change is durable. Writers that have the store open apply it within ten seconds, unless
         they were opened with a retention of their own. Raises StoreReadOnlyError, StoreLockedError.

@@ -363,7 +363,7 @@ class MessageSink(Protocol):
 
     @property
     def retention(self) -> Retention | None:
-        """How long messages are kept, known since the sink was opened; None: for ever."""
+        """How long messages are kept, as of opening the sink; None means forever."""
         ...
 
     def within(self, seconds: float) -> "MessageSink":

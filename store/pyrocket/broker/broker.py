@@ -1,4 +1,4 @@
-"""`Broker`: one store, served."""
+"""`Broker`: serves one store."""
 
 import threading
 from collections.abc import Callable, Hashable
@@ -93,7 +93,7 @@ class Broker:
         return POP_TOPIC not in self._store.topics.all()
 
     def _consume(self) -> Polls:
-        # A client that ends its call must not cancel a change of its group: the state relies on it.
+        # A cancelled call must not cancel a change of its group, on which the state relies.
         pop = Pop(self._store, partial(self.sink.appends.put, cancellable=False))
         polls = Polls(pop, self._store.now, lambda client: self.lives(client))
         self.sink.appends.after_append = polls.appended
@@ -118,12 +118,12 @@ class Broker:
             self._polls.renewals.release(client)
 
     def save_offsets(self, group: str) -> None:
-        """Save what a group has consumed, before its offsets are reset: see `Pop.save_offsets`."""
+        """Save the offsets of a group before they are reset; see `Pop.save_offsets`."""
         if self._polls is not None:
             self._polls.pop.save_offsets(group)
 
     def delete_group(self, group: str) -> None:
-        """Delete a group, its offsets, and what it has in flight; a missing one is ignored."""
+        """Delete a group, its offsets and its messages in flight; a missing group is ignored."""
         self.admin.delete_group(group)
         if self._polls is not None:
             self._polls.pop.drop(group)
@@ -150,7 +150,7 @@ class Broker:
 
     @property
     def trouble(self) -> str:
-        """Why the broker is not ready; empty if it is."""
+        """The reason why the broker is not ready; empty if it is ready."""
         ended = {
             "the thread of long polls has ended": self._polls is None or self._polls.is_running,
             "the thread of transactions has ended": self.transactions.is_running,

@@ -282,7 +282,7 @@ class Server:
             self.observe(call, status, time.monotonic() - began)
 
     def run(self, work: Callable[[], _Value], kind: Work = Work.READ) -> Awaitable[_Value]:
-        """Do work in a thread of its kind."""
+        """Run work in a thread for its kind."""
         return self._threads.run(work, kind)
 
     async def _watch(self, request: bytes, context: _Context) -> None:

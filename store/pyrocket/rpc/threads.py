@@ -1,7 +1,7 @@
-"""The threads that do the work of calls.
+"""The threads that run the work of calls.
 
-Each kind of work has its own, so that none waits for another: a receive may scan the messages of a
-queue, acks of its group wait for that, and sends wait for neither.
+Each kind of work has its own threads, so that kinds do not wait for each other. For example, a
+receive may scan many messages of a queue. The acks of its group wait for it, but sends do not.
 """
 
 import asyncio
@@ -16,10 +16,12 @@ _Value = TypeVar("_Value")
 
 
 class Work(Enum):
-    """What a call does in a thread.
+    """The kind of work of a call.
 
-    READ: reads. WRITE: may wait for the write lock or the disk. RECEIVE: hands out messages to a
-    group. CHANGE: changes the state of a group or of a client; may wait for a receive of the group.
+    READ: Reads.
+    WRITE: May wait for the write lock or the disk.
+    RECEIVE: Delivers messages to a group.
+    CHANGE: Changes the state of a group or a client; may wait for a receive of the group.
     """
 
     READ = "read"
@@ -29,7 +31,7 @@ class Work(Enum):
 
 
 class Threads:
-    """So many threads for each kind of work. Used by one event loop."""
+    """A thread pool for each kind of work. Used by one event loop."""
 
     def __init__(self, read_threads: int) -> None:
         counts = dict.fromkeys(Work, _THREADS) | {Work.READ: read_threads}
@@ -39,7 +41,7 @@ class Threads:
         }
 
     def run(self, work: Callable[[], _Value], kind: Work) -> Awaitable[_Value]:
-        """Do work in a thread of its kind."""
+        """Run work in a thread for its kind."""
         return asyncio.get_running_loop().run_in_executor(self._pools[kind], work)
 
     def shutdown(self) -> None:

@@ -115,7 +115,7 @@ class GroupState:
                 self._remove(one, one.stored.result().status)
 
     def _remove(self, one: _Leaving, status: SendStatus) -> None:
-        if self.queues.get(one.place) is one.queue:  # Else it was forgotten meanwhile.
+        if self.queues.get(one.place) is one.queue:  # The state was not removed.
             one.queue.remove(one.pops)
         for offset in one.offsets:
             moved = self._unsure.pop((one.place, offset), one.moved)

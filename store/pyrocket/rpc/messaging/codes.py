@@ -63,13 +63,13 @@ def status(code: str, text: str = "") -> Any:
 
 
 def stored_status(stored: SendStatus) -> Any:
-    """Return the status of what was appended: OK if it is as durable as the store promises."""
+    """Return the status for a SendStatus: OK if the append is as durable as configured."""
     code = _STORED_CODES[stored]
     return status(code, "" if code == "OK" else "it is stored, but may not be durable yet.")
 
 
 def check_stored(stored: SendStatus) -> None:
-    """Raise RefusedError if what was appended is not as durable as the store promises."""
+    """Raise RefusedError unless an append is as durable as configured."""
     found = stored_status(stored)
     if stored is not SendStatus.SEND_OK:
         raise RefusedError(_STORED_CODES[stored], found.message)

@@ -1,7 +1,7 @@
-"""The clients that are connected: what each publishes, and the stream on which it can be asked.
+"""The connected clients: the topics that each publishes to, and the stream for check requests.
 
-A client is known from its first call on; its stream may open later, or be lost for minutes while
-the client goes on sending.
+A session starts with the first call of a client. Its stream may open later, or be lost for minutes
+while the client continues to send.
 """
 
 import asyncio
