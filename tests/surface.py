@@ -136,7 +136,8 @@ def returned(places):
 
 def line(node):
     if not isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return ast.unparse(node) if node else ""
+        # Python 3.10 puts a space between `lambda` and its colon.
+        return ast.unparse(node).replace("lambda :", "lambda:") if node else ""
     marks = "".join(
         f"@{mark} " for mark in map(ast.unparse, node.decorator_list) if MARK.match(mark)
     )

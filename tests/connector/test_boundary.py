@@ -8,6 +8,7 @@ import subprocess
 import sys
 import traceback
 from types import FunctionType
+from typing import get_origin
 
 import pytest
 from pyrocket.errors import OptionError, TopicNotFoundError
@@ -178,5 +179,6 @@ def test_every_class_that_spark_calls_has_the_boundary():
 
 
 def is_ours(kind, bases):
-    is_class = isinstance(kind, type) and issubclass(kind, bases)
+    # In Python 3.10 an alias such as `dict[str, Any]` is an instance of `type`.
+    is_class = isinstance(kind, type) and not get_origin(kind) and issubclass(kind, bases)
     return is_class and kind.__module__.startswith("pyspark_pyrocket")

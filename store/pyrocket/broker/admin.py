@@ -8,7 +8,7 @@ from pyrocket.config import Retention
 from pyrocket.engine.group_admin import Place
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.errors import GroupNotFoundError, TopicNotFoundError
-from pyrocket.metadata.groups import GroupConfig
+from pyrocket.metadata.groups import Backoff, GroupConfig
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.store import Store
 
@@ -63,6 +63,25 @@ class StoreAdmin:
     def create_group(self, group: str) -> GroupConfig:
         """Create a group; an existing one is returned unchanged. Raises GroupNameError."""
         return self._store.groups.create(group)
+
+    def update_group(
+        self,
+        group: str,
+        consume_enabled: bool | None,
+        retry_queues: int | None,
+        retry_max_times: int | None,
+        fifo: bool | None,
+        backoff: Backoff | None,
+    ) -> GroupConfig:
+        """Change the given settings of a group. Raises GroupNotFoundError."""
+        return self._store.groups.update(
+            group,
+            consume_enabled=consume_enabled,
+            retry_queues=retry_queues,
+            retry_max_times=retry_max_times,
+            fifo=fifo,
+            backoff=backoff,
+        )
 
     def reset_group(self, group: str, topic: str, to: Place) -> dict[int, int]:
         """Reset a group's offsets in a topic, and return them; see `Groups.reset`."""

@@ -9,7 +9,7 @@ RocketMQ's defaults; settings that only RocketMQ uses are preserved. Source:
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyrocket.clock import Clock
@@ -148,6 +148,8 @@ _DELAYS_MS = (
     *(1_000, 5_000, 10_000, 30_000, *(n * _MINUTE for n in range(1, 11))),
     *(20 * _MINUTE, 30 * _MINUTE, 60 * _MINUTE, 120 * _MINUTE),
 )
+_FIRST_DELAY = 2
+"""RocketMQ uses the first two delays only for orderly consumption."""
 
 
 @dataclass(frozen=True)
@@ -164,12 +166,22 @@ class Backoff:
     max_ms: int = 0
     multiplier: int = 2
 
+    @classmethod
+    def of_delays(cls, delays_ms: Sequence[int]) -> "Backoff":
+        """Return a list of delays whose first one follows the first delivery."""
+        return cls((*_DELAYS_MS[:_FIRST_DELAY], *delays_ms))
+
+    @property
+    def retry_delays_ms(self) -> tuple[int, ...]:
+        """The delays after delivery 1, 2, …; empty for a delay that is multiplied."""
+        return () if self.initial_ms else self.delays_ms[_FIRST_DELAY:] or self.delays_ms[-1:]
+
     def delay_ms(self, failed_before: int) -> int:
         """Return the delay after a delivery that so many failed deliveries precede."""
         if self.initial_ms:
             steps = min(max(failed_before, 0), 32)
             return min(self.max_ms, self.initial_ms * self.multiplier**steps)
-        return self.delays_ms[min(max(failed_before, 0) + 2, len(self.delays_ms) - 1)]
+        return self.delays_ms[min(max(failed_before, 0) + _FIRST_DELAY, len(self.delays_ms) - 1)]
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Groups": (),
     "Group": (("any", GROUP, "group"),),
     "CreateGroup": ((ADMIN, GROUP, "group"),),
+    "UpdateGroup": ((ADMIN, GROUP, "group"),),
     "ResetGroup": ((ADMIN, GROUP, "group"),),
     "DeleteGroup": ((ADMIN, GROUP, "group"),),
     "Retention": (),

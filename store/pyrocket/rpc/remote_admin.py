@@ -7,7 +7,7 @@ from pyrocket.config import DEFAULT_QUEUES, Retention
 from pyrocket.engine.group_admin import AtTime, Place
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.errors import InvalidInputError
-from pyrocket.metadata.groups import GroupConfig
+from pyrocket.metadata.groups import Backoff, GroupConfig
 from pyrocket.metadata.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.messages import values_of
@@ -87,6 +87,28 @@ class RemoteAdmin:
     def create_group(self, group: str) -> GroupConfig:
         """Create a group; an existing one is returned unchanged. Raises GroupNameError."""
         return self._value("CreateGroup", GroupConfig, group=group)
+
+    def update_group(
+        self,
+        group: str,
+        *,
+        consume_enabled: bool | None = None,
+        retry_queues: int | None = None,
+        retry_max_times: int | None = None,
+        fifo: bool | None = None,
+        backoff: Backoff | None = None,
+    ) -> GroupConfig:
+        """Change the given settings. Raises GroupNotFoundError."""
+        return self._value(
+            "UpdateGroup",
+            GroupConfig,
+            group=group,
+            consume_enabled=consume_enabled,
+            retry_queues=retry_queues,
+            retry_max_times=retry_max_times,
+            fifo=fifo,
+            backoff=backoff,
+        )
 
     def reset_group(self, group: str, topic: str, to: Place) -> dict[int, int]:
         """Reset a group's offsets in a topic, and return them; see `Groups.reset`."""

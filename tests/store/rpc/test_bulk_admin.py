@@ -13,6 +13,7 @@ from pyrocket.errors import (
     TopicNameError,
     TopicNotFoundError,
 )
+from pyrocket.metadata.groups import Backoff
 from pyrocket.rpc.client import Client, Connection
 from pyrocket.rpc.remote_admin import RemoteAdmin
 from support.broker import served
@@ -56,6 +57,9 @@ def test_groups(place):
     store, admin = place
     store.append_batch(pa.record_batch({"body": [b"x"] * 8}), topic="orders", first_queue=0)
     assert admin.create_group("readers") == store.groups.get("readers")
+    changed = admin.update_group("readers", fifo=True, backoff=Backoff(initial_ms=5, max_ms=9))
+    assert changed == store.groups.get("readers") == admin.group("readers")
+    assert (changed.fifo, changed.retry_max_times, changed.backoff.max_ms) == (True, 16, 9)
     assert admin.groups() == store.groups.all()
     ends = dict.fromkeys(range(4), 2)
     assert admin.reset_group("readers", "orders", "latest") == ends

@@ -114,6 +114,7 @@ ARGUMENTS = {
     "Groups": {},
     "Group": {"group": "etl"},
     "CreateGroup": {"group": "etl"},
+    "UpdateGroup": {"group": "etl"},
     "ResetGroup": {"group": "etl", "topic": "orders", "rule": "latest"},
     "DeleteGroup": {"group": "etl"},
     "Retention": {},
@@ -136,7 +137,7 @@ FOR_ALL = {
 }
 FOR_ADMINISTRATORS = {
     *("PlanView", "ReadView", "CreateTopic", "UpdateTopic", "DeleteTopic"),
-    *("CreateGroup", "ResetGroup", "DeleteGroup", "SetRetention", "Clean"),
+    *("CreateGroup", "UpdateGroup", "ResetGroup", "DeleteGroup", "SetRetention", "Clean"),
 }
 NAMES = [method.name for method in service("pyrocket.v1.Broker").methods]
 ROCKETMQ = [method.name for method in service("apache.rocketmq.v2.MessagingService").methods]

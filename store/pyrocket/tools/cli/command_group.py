@@ -34,7 +34,7 @@ ALIASES = {
     "topicList": "topic list",
     "topicRoute": "topic show",
     "topicStatus": "topic show",
-    "updateSubGroup": "group create",
+    "updateSubGroup": "group alter --create-missing",
     "updateTopic": "topic alter --create-missing",
     "updateTopicPerm": "topic alter",
     "message consume": "message show",

@@ -20,12 +20,12 @@ from pyrocket.tools.cli.show import show_rows, show_table, time_ms
 from pyrocket.tools.summaries import QueueLag, TopicLag, sum_by_topic
 
 if TYPE_CHECKING:
-    from pyrocket.metadata.groups import GroupConfig
+    from pyrocket.metadata.groups import Backoff, GroupConfig
 
 
 @click.group(cls=CommandGroup)
 def group() -> None:
-    """List, show, create, reset and delete consumer groups, and show their lag."""
+    """List, show, create, alter, reset and delete consumer groups, and show their lag."""
 
 
 @group.command("list")
@@ -89,8 +89,7 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
         topics = [_sum_document(one) for one in sum_by_topic(lags)]
         show_json({**_settings_document(found), "topics": topics})
         return OK
-    for label, value in _settings_document(found).items():
-        click.echo(f"{label:<16} {value}")
+    _show_settings(found)
     click.echo()
     show_table(group_table("", [], lags))
     return OK
@@ -108,6 +107,68 @@ def create(name: str, place: GivenPlace, as_json: bool) -> int:
         show_json({"group": name, "created": created})
     else:
         click.echo(f"Group {name} {'was created' if created else 'exists; nothing was changed'}.")
+    return OK
+
+
+def _backoff(_context: object, _option: object, text: str | None) -> "Backoff | None":
+    from pyrocket.config import parse_delay_levels
+    from pyrocket.errors import OptionError
+    from pyrocket.metadata.groups import Backoff
+
+    if text is None:
+        return None
+    try:
+        return Backoff() if text == "default" else Backoff.of_delays(parse_delay_levels(text))
+    except OptionError:
+        raise click.BadParameter(
+            f"{text!r} is not a list of delays in whole s, m, h or d, such as '10s 30s 1m'."
+        ) from None
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@place_options
+@click.option("--consume/--no-consume", default=None, help="Whether the group may consume.")
+@click.option(
+    "--fifo/--no-fifo",
+    default=None,
+    help="Whether messages with the same message group are received one after the other.",
+)
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    help="Retries of a message before it is moved to the dead-letter topic.",
+)
+@click.option(
+    "--retry-delays",
+    "backoff",
+    callback=_backoff,
+    metavar="DELAYS",
+    help="The delays of retry 1, 2, …, such as '10s 30s 1m', or default. The last one is repeated.",
+)
+@click.option("--create-missing", is_flag=True, help="Create the group if it is missing.")
+@as_json
+@exits
+def alter(
+    name: str,
+    place: GivenPlace,
+    consume: bool | None,
+    fifo: bool | None,
+    retries: int | None,
+    backoff: "Backoff | None",
+    create_missing: bool,
+    as_json: bool,
+) -> int:
+    """Change the settings of GROUP; the others stay unchanged."""
+    if {consume, fifo, retries, backoff} == {None} and not create_missing:
+        raise click.UsageError("Use --consume, --fifo, --retries or --retry-delays.")
+    target = place.target()
+    created = create_missing and target.create_group(name)
+    found = target.update_group(name, consume=consume, retries=retries, fifo=fifo, backoff=backoff)
+    if as_json:
+        show_json({**_settings_document(found), "created": created})
+    else:
+        _show_settings(found)
     return OK
 
 
@@ -242,7 +303,25 @@ def _settings_document(one: "GroupConfig") -> dict[str, Any]:
         "consumeEnabled": one.consume_enabled,
         "retryQueues": one.retry_queues,
         "retryMaxTimes": one.retry_max_times,
+        "fifo": one.fifo,
+        **_delays_document(one.backoff),
     }
+
+
+def _delays_document(one: "Backoff") -> dict[str, Any]:
+    if not one.initial_ms:
+        return {"retryDelaysMs": [*one.retry_delays_ms]}
+    return {
+        "retryInitialMs": one.initial_ms,
+        "retryMaxMs": one.max_ms,
+        "retryMultiplier": one.multiplier,
+    }
+
+
+def _show_settings(one: "GroupConfig") -> None:
+    for label, value in _settings_document(one).items():
+        shown = " ".join(map(str, value)) if isinstance(value, list) else value
+        click.echo(f"{label:<16} {shown}")
 
 
 def _offset_document(one: QueueLag) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pyrocket.tools.summaries import QueueLag, TopicInfo, lags_of, topic_of, top
 if TYPE_CHECKING:
     from pyrocket.engine.group_admin import Place as Reset
     from pyrocket.engine.retention_rules import CleanReport
-    from pyrocket.metadata.groups import GroupConfig
+    from pyrocket.metadata.groups import Backoff, GroupConfig
 
 Sending = Generator[SendResult, None, None]
 
@@ -224,6 +224,26 @@ class Target:
             is_new = name not in store.admin.groups()
             store.admin.create_group(name)
             return is_new
+
+    def update_group(
+        self,
+        name: str,
+        *,
+        consume: bool | None = None,
+        retries: int | None = None,
+        fifo: bool | None = None,
+        backoff: "Backoff | None" = None,
+    ) -> "GroupConfig":
+        """Change the given settings of a group; return them all. Raises GroupNotFoundError."""
+        with self._open(write=True) as store:
+            return store.admin.update_group(
+                name,
+                consume_enabled=consume,
+                retry_queues=None,
+                retry_max_times=retries,
+                fifo=fifo,
+                backoff=backoff,
+            )
 
     def delete_group(self, name: str) -> None:
         """Delete a group and its offsets. Raises GroupNotFoundError with the most similar name."""

@@ -247,10 +247,30 @@ def test_a_group_is_created_shown_reset_and_deleted(cli, document):
     assert cli("group", "delete", "etl", "--yes").stdout == "Group etl was deleted.\n"
 
 
+def test_the_settings_of_a_group_are_changed_and_shown(cli, document):
+    first = document("group", "alter", "etl", "--create-missing", "--fifo", "--retries", "3")
+    assert (first["created"], first["fifo"], first["retryMaxTimes"]) == (True, True, 3)
+    assert first["retryDelaysMs"][:2] == [10_000, 30_000]
+    again = document("group", "alter", "etl", "--no-consume", "--retry-delays", "1s 2m")
+    assert (again["fifo"], again["consumeEnabled"], again["created"]) == (True, False, False)
+    assert again["retryDelaysMs"] == [1000, 120_000]
+    shown = document("group", "show", "etl")
+    assert {name: shown[name] for name in again if name != "created"} == {
+        name: value for name, value in again.items() if name != "created"
+    }
+    assert "1000 120000" in cli("group", "show", "etl").stdout
+    assert document("group", "alter", "etl", "--retry-delays", "default")["retryDelaysMs"][2] == (
+        60_000
+    )
+
+
 @pytest.mark.parametrize(
     ("command", "code"),
     [
         ("group show bilin", "GROUP_NOT_FOUND"),
+        ("group alter bilin --fifo", "GROUP_NOT_FOUND"),
+        ("group alter billing", "USAGE"),
+        ("group alter billing --retry-delays soon", "USAGE"),
         ("group delete bilin --yes", "GROUP_NOT_FOUND"),
         ("group create a/b", "GROUP_ILLEGAL"),
         ("offset show bilin", "GROUP_NOT_FOUND"),
