@@ -37,8 +37,8 @@ def test_one_invalid_value_among_valid_base64_is_rejected(text):
     texts = pa.array(["eHg=", text, "eA==", None])
     try:
         plain = b64decode(text, validate=True)
-        if text and not plain:
-            raise ValueError  # Python 3.10 decodes a single `=`.
+        if len(text) != (len(plain) + 2) // 3 * 4:
+            raise ValueError  # The standard library accepts superfluous `=` signs.
     except ValueError:
         with pytest.raises(pa.ArrowInvalid, match="not base64"):
             decode_column(texts)
