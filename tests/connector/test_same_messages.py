@@ -1,5 +1,5 @@
-"""Messages that clients of RocketMQ's protocol have sent, received, failed and killed are the same
-for Spark, the command line and the notebook, over the broker and in its directory.
+"""Spark, the command line and the notebook show the same messages as clients of RocketMQ's
+protocol, over the broker and in its directory.
 """
 
 import json
@@ -25,9 +25,9 @@ GROUP, TOPIC = "g", "t"
 
 @dataclass
 class Shop:
-    """A store whose group g has acked message 0, failed 1, killed 2, and has 3 in flight.
+    """A store whose group g has acked message 0, nacked 1, dead-lettered 2, and has 3 in flight.
 
-    Message 4 was not received. Topic `later` has a delayed message, `halves` an undecided one.
+    Message 4 was never received. Topic `later` has a delayed message, `halves` an undecided one.
     """
 
     path: str
@@ -185,7 +185,7 @@ def test_the_notebook_shows_the_group(opened):
 def test_streams_start_where_a_consumer_has_acked_and_commit_for_the_next(
     shop, spark, tmp_path, kind
 ):
-    """While a broker has the directory, only streams over `endpoint` can commit."""
+    """While a broker serves the directory, only streams over `endpoint` can commit."""
     commits = {"commitToGroup": "spark"} if kind == "endpoint" else {}
     source = spark.readStream.format("pyrocket").options(**shop.target(kind), **commits)
     query = (

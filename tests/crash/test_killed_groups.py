@@ -1,4 +1,4 @@
-"""A broker is killed while consumers receive, ack, fail and bury: each message has one fate."""
+"""A broker is killed while consumers receive, ack, nack and forward messages: none is lost."""
 
 import random
 import signal
@@ -22,7 +22,7 @@ DLQ = "%DLQ%g"
 
 @dataclass
 class Known:
-    """What the clients know of the messages."""
+    """The messages as the clients know them."""
 
     sent: set = field(default_factory=set)
     attempts: Counter = field(default_factory=Counter)
@@ -31,10 +31,10 @@ class Known:
     tried: dict = field(default_factory=lambda: {b"try-ack": set(), b"try-bury": set()})
 
     def read(self, diary):
-        """Follow the diary of one process."""
+        """Read the diary of one process."""
         if not diary.exists():
             return
-        # In one process, a thread may note late what it has received.
+        # Within one process, a thread may record a receive late.
         ended, attempts = self.acked | self.buried, Counter(self.attempts)
         for line in diary.read_bytes().split(b"\n")[:-1]:
             kind, body, *attempt = line.split(b" ")
@@ -56,7 +56,7 @@ def make(path):
 
 
 def drain(path):
-    """Return the attempts of what is left by body, and the attempts of dead letters by body."""
+    """Return the attempts of the remaining messages and of the dead letters, by body."""
     left, quiet = {}, 0
     with closing(Broker(Store.open(path, config=CONFIG))) as broker:
         while quiet < 10:

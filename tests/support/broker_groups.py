@@ -1,4 +1,4 @@
-"""Clients of one group in a broker's process, which dies at some disk operation."""
+"""Clients of one group in the process of a broker, which is killed at a disk operation."""
 
 import itertools
 import os
@@ -27,7 +27,7 @@ _LONGEST_S = 20
 
 
 def die_at(step, half):
-    """Kill this process at operation number `step` of any thread; `half` of a write is done."""
+    """Kill this process at disk operation `step`; with `half` after half of a write."""
     numbers = itertools.count(1)
 
     def dying(name, real):
@@ -46,13 +46,13 @@ def die_at(step, half):
 
 
 class Clients:
-    """A producer and consumers; each step is in the diary before or after it is certain."""
+    """A producer and consumers that record each step in a diary."""
 
     def __init__(self, broker, diary, seed):
         self.broker, self.pop, self.seed = broker, broker.pop, seed
         self.diary = os.open(diary, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 
-    def note(self, *words):
+    def record(self, *words):
         os.write(self.diary, b" ".join(words) + b"\n")
 
     def send(self):
@@ -61,7 +61,7 @@ class Clients:
             origin = Origin(unique_id=body.decode(), born_timestamp=int(time.time() * 1000))
             message = Message(topic="t", body=body, queue_id=number % 2)
             self.broker.sends.send([Sent(message, origin)]).result(10)
-            self.note(b"sent", body)
+            self.record(b"sent", body)
             time.sleep(0.002)
 
     def consume(self, number):
@@ -71,13 +71,13 @@ class Clients:
                 received = self.pop.receive("g", "t", max_messages=4, invisible_ms=INVISIBLE_MS)
                 received.stored.result(10)
                 for one in received.messages:
-                    self.note(b"got", one.message.body, b"%d" % one.attempt)
+                    self.record(b"got", one.message.body, b"%d" % one.attempt)
                 for one in received.messages:
                     self.end(rng.random(), one.message.body, one.handle)
                 time.sleep(0.001 if received.messages else 0.005)
 
     def end(self, chance, body, handle):
-        """Ack a message, fail, bury it, or let it become visible again."""
+        """Ack a message, forward it to the dead-letter topic, nack it, or let its time pass."""
         if chance < 0.5:
             self.try_to(b"ack", body, lambda: self.pop.ack("g", "t", [handle]))
         elif chance < 0.6:
@@ -86,10 +86,10 @@ class Clients:
             self.pop.change_invisible("g", "t", handle, 0).stored.result(10)
 
     def try_to(self, name, body, do):
-        self.note(b"try-" + name, body)
+        self.record(b"try-" + name, body)
         done = do()
         done.stored.result(10)
-        self.note(name if done.valid[0] else b"no-" + name, body)
+        self.record(name if done.valid[0] else b"no-" + name, body)
 
     def save(self):
         while True:
@@ -99,8 +99,8 @@ class Clients:
 
 
 def consume_until_death(path, diary, seed, step, half):
-    """Send, receive, ack, fail and bury messages until the process dies; report each step."""
-    # A snapshot may have a message that was hidden for its ack; the test does not wait so long.
+    """Send, receive, ack, nack and forward messages until the process dies."""
+    # A snapshot may include a message hidden for its ack; shorten the time until it is visible.
     group._LEAVING_MS = 500
     die_at(step, half)
     broker = Broker(Store.open(path, config=CONFIG))

@@ -1,4 +1,4 @@
-"""The thread of long polls survives any error, and says when it has ended."""
+"""The thread of long polls survives all errors; its end is reported."""
 
 import time
 from dataclasses import replace
