@@ -129,7 +129,7 @@ class Broker:
             self._polls.pop.drop(group)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, and what groups have received from it; a missing one is ignored."""
+        """Delete a topic and the state of groups in it; a missing topic is ignored."""
         self.admin.delete_topic(name)
         if self._polls is not None:
             self._polls.pop.drop_topic(name)
@@ -160,7 +160,7 @@ class Broker:
 
     @property
     def damaged(self) -> int:
-        """How often a group could not receive a message because it is damaged."""
+        """The number of damaged messages that groups could not receive."""
         return 0 if self._polls is None else self._polls.pop.damaged
 
     def log_bytes(self) -> int:

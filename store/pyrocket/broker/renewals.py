@@ -72,7 +72,7 @@ class Renewals:
         self.remove(one.handle for one in found)
 
     def renew(self) -> None:
-        """Renew the messages that are due, by one change for those of a group, topic and time.
+        """Renew the messages that are due, with one change for each group, topic and time.
 
         After a BrokerBusyError the next call continues.
         """
@@ -90,7 +90,7 @@ class Renewals:
         self.remove(one.handle for one in by_ms.get(RELEASED_MS, ()))
 
     def _extend(self, renewals: Iterable[Renewal], ms: int) -> list[Renewal]:
-        """Change when messages become visible; forget those whose handles are invalid."""
+        """Set the time at which messages become visible; remove those with invalid handles."""
         by_topic: dict[tuple[str, str], list[Renewal]] = {}
         for one in renewals:
             by_topic.setdefault((one.group, one.topic), []).append(one)

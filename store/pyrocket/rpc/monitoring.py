@@ -47,7 +47,7 @@ class Metrics:
 
     @property
     def notice(self) -> str:
-        """What an operator should know of a broker that is ready."""
+        """A notice for operators, appended to the reply of /health; empty if there is none."""
         count = self._broker.damaged
         return f", but groups could not receive {count} damaged messages" if count else ""
 

@@ -138,7 +138,7 @@ class BulkService:
         self._broker.delete_group(group)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, its queues, and what groups have received from it."""
+        """Delete a topic, its queues, and the state of groups in it."""
         self._broker.delete_topic(name)
 
     def retention(self) -> Retention | None:

@@ -160,7 +160,7 @@ class Consumption:
                 if stop - start > 1:
                     step = (stop - start) // 2
                     continue
-                # A message that is out of range has expired meanwhile.
+                # A message that is out of range has expired.
                 is_damaged = isinstance(error, StoreDamagedError)
                 found = Fetched([], stop, [start] if is_damaged else [])
             self._note_damaged(topic, queue_id, found.damaged)

@@ -192,7 +192,7 @@ class GroupState:
 
 
 class Put(Protocol):
-    """Appends events after batches, all or none, and changes the state; requires its lock."""
+    """Appends batches and events, all or none, and applies the events. Requires `state.lock`."""
 
     def __call__(
         self, state: GroupState, events: Sequence[Event], batches: Sequence[EncodedBatch] = ()

@@ -1,4 +1,4 @@
-"""What consumers do with messages in flight, by their receipt handles."""
+"""`Handles`: acks and other changes of messages in flight, by their receipt handles."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from pyrocket.formats.receipt import Receipt, Receipts, new_pop
 from pyrocket.services.consumption import Consumption
 
 EventOf = Callable[[Place, int, Sequence[Receipt]], Event]
-"""Returns the event for some messages of one queue, given its cursor."""
+"""Returns the event for some messages of one queue, given the queue's cursor."""
 
 
 class Handles:

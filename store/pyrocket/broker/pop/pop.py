@@ -109,11 +109,11 @@ class Pop:
         return self._handles.ack(group, topic, handles)
 
     def change_invisible(self, group: str, topic: str, handle: str, invisible_ms: int) -> Changed:
-        """Make a message visible at another time; see `Handles.change_invisible`."""
+        """Change the invisible time of a message; see `Handles.change_invisible`."""
         return self._handles.change_invisible(group, topic, handle, invisible_ms)
 
     def extend(self, group: str, topic: str, handles: Sequence[str], invisible_ms: int) -> Acked:
-        """Keep messages invisible for longer; see `Handles.extend`."""
+        """Change the invisible time of messages; see `Handles.extend`."""
         return self._handles.extend(group, topic, handles, invisible_ms)
 
     def forward_to_dlq(self, group: str, topic: str, handle: str) -> Acked:
@@ -181,7 +181,7 @@ class Pop:
 
     @property
     def damaged(self) -> int:
-        """How often a group could not receive a message because it is damaged."""
+        """The number of damaged messages that groups could not receive."""
         return self._storage.damaged
 
     def drop(self, group: str) -> None:
@@ -189,7 +189,7 @@ class Pop:
         self._states.drop(group)
 
     def drop_topic(self, topic: str) -> None:
-        """Forget what groups have received from a deleted topic. Raises BrokerBusyError."""
+        """Remove the state of groups in a deleted topic. Raises BrokerBusyError."""
         self._states.drop_topic(topic)
 
     def close(self) -> None:

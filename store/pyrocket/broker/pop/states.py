@@ -75,7 +75,7 @@ class GroupStates:
                 del self._groups[group]
 
     def drop_topic(self, topic: str) -> None:
-        """Forget what groups have received from a deleted topic. Raises BrokerBusyError."""
+        """Remove the state of groups in a deleted topic. Raises BrokerBusyError."""
         for state in self.all():
             with state.lock:
                 places = [place for place in state.queues if place[0] == topic]
