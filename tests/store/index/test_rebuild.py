@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from pyrocket import Store
+from pyrocket.disk.shared_state import CHECKPOINTED
 from pyrocket.engine import recovery, writer
 from pyrocket.errors import StoreDamagedError
 from support.inner import inner
@@ -19,6 +20,7 @@ from support.stores import (
     overwrite,
     queue_files,
     reboot,
+    words,
 )
 
 COUNT = 150
@@ -237,6 +239,19 @@ def test_a_queue_lost_long_after_the_last_checkpoint_is_rebuilt(path, monkeypatc
     shutil.rmtree(path / "consumequeue")
     with Store.open(path, config=SMALL) as store:
         assert bodies(store)[0] == numbered(COUNT + 20)
+
+
+def test_a_recovery_with_complete_queues_begins_at_the_checkpoint(path, clock):
+    store = filled(path, count=100, clock=clock)
+    clock.now += 60_000
+    store.append(message(b"after the checkpoint"))
+    store.flush()
+    store.close(clean=False)
+    reboot(path)
+    with Store.open(path, config=SMALL, clock=clock):
+        page = words(path)
+        assert page[CHECKPOINTED] > int(log_files(path)[0].name)
+        page.close()
 
 
 def test_deleted_and_empty_topics_are_not_lost_queues(path, monkeypatch):

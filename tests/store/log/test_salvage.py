@@ -270,6 +270,15 @@ def test_only_the_newest_ten_tails_are_kept(path, clock, step):
     assert all(len([*cut_messages(each)]) == 1 for each in kept)
 
 
+def test_messages_around_an_invalid_size_and_before_a_torn_end_are_read(path):
+    start, places = int(log_files(path)[0].name), [place_of(path, at) for at in range(4)]
+    data = bytearray(log_files(path)[0].read_bytes()[: places[3] + 60 - start])
+    data[places[1] - start : places[1] - start + 4] = bytes(4)
+    kept = path / "pyrocket" / f"cut-1700000000000-{start}.tail"
+    kept.write_bytes(data)
+    assert [each.body for each in cut_messages(kept)] == [numbered(3)[0], numbered(3)[2]]
+
+
 def test_a_repair_that_truncates_reports_and_saves_complete_messages(path):
     damage(path, 10, 20)
     reboot(path)

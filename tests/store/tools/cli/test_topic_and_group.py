@@ -54,12 +54,13 @@ def test_queues_without_messages_are_shown_too(path):
         store.topics.create("new", read_queues=2, write_queues=2)
     shown = {
         topic: [
-            (one["queueId"], one["maxOffset"])
+            (one["queueId"], one["maxOffset"], one["bytes"] > 0)
             for one in document_on(path, "topic", "show", topic)["queues"]
         ]
         for topic in ("t", "new")
     }
-    assert shown == {"t": [(0, 40), (1, 5), (2, 0), (3, 1)], "new": [(0, 0), (1, 0)]}
+    assert shown["t"] == [(0, 40, True), (1, 5, True), (2, 0, False), (3, 1, True)]
+    assert shown["new"] == [(0, 0, False), (1, 0, False)]
 
 
 def test_the_error_for_a_missing_topic_suggests_the_most_similar_name(path):
