@@ -7,6 +7,10 @@ from concurrent.futures import Future
 from pyrocket import Store
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import PopSettings
+from pyrocket.engine.received import ReceivedRecords
+from pyrocket.formats.message_keys import keys_of_message
+from pyrocket.formats.record import SYS_COMPRESSED, encode_record
+from pyrocket.formats.record_batch import batch_of_records
 
 from support.stores import SMALL, FakeClock, message
 
@@ -41,6 +45,23 @@ def sent(store, count, first=0, topic="t", queue_id=0, **more):
     for body in bodies:
         store.append(message(body, topic=topic, queue_id=queue_id, **more))
     return bodies
+
+
+def append_compressed(store, compressed, topic="t"):
+    """Append a message with a compressed body, as some clients do."""
+    data = encode_record(
+        topic=topic,
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=0,
+        body=compressed,
+        properties=b"",
+        born_timestamp=0,
+        store_timestamp=0,
+        sys_flag=SYS_COMPRESSED,
+    )
+    batch = batch_of_records(topic, 0, [data], "", keys_of_message(topic, "", []))
+    at_once(store)(ReceivedRecords({}, [batch])).result(0)
 
 
 def bodies(received):

@@ -31,7 +31,7 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.system_topics import POP_TOPIC
-from pyrocket.message import QueueOffsets
+from pyrocket.message import QueueOffsets, StoredMessage
 from pyrocket.metadata.groups import GroupConfig, GroupOffsets, Offsets, Subscriptions
 from pyrocket.metadata.topics import TopicConfig, lacking_topics
 
@@ -197,6 +197,14 @@ class Consumption:
                 if len(found) == limit or size >= max_bytes:
                     return Fetched(found, record.queue_offset + 1, damaged)
         return Fetched(found, end, damaged)
+
+    def message_of(self, record: Record) -> StoredMessage | None:
+        """Return a record as a message; None, counted and logged, if its body does not inflate."""
+        try:
+            return record.to_message()
+        except StoreDamagedError:
+            self._note_damaged(record.topic, record.queue_id, [record.queue_offset])
+            return None
 
     def _note_damaged(self, topic: str, queue_id: int, offsets: Sequence[int]) -> None:
         for offset in offsets:

@@ -1,7 +1,6 @@
 """Selects the messages of one `receive` from one queue. Returns events, and changes no state."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -10,12 +9,11 @@ import numpy as np
 from pyrocket.broker.pop.events import Ack, Deliver, Event
 from pyrocket.broker.pop.queue import QueueState
 from pyrocket.broker.pop.retries import origin_of, retry_topic
-from pyrocket.errors import StoreDamagedError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.compression import inflate
 from pyrocket.formats.properties import RETRY_TOPIC, SHARDING_KEY, decode_properties
 from pyrocket.formats.record_decode import Record
+from pyrocket.message import StoredMessage
 from pyrocket.services.consumption import Consumption, Fetched
 
 _MAX_NEW = 1024
@@ -72,13 +70,10 @@ class Room:
     bytes: int
     scan: int
 
-    def take(self, record: Record) -> None:
+    def take(self, message: StoredMessage) -> None:
         """Subtract one message from the limits."""
         self.messages -= 1
-        body = record.body
-        with suppress(StoreDamagedError):
-            body = inflate(body, record.sys_flag)
-        self.bytes -= len(body)
+        self.bytes -= len(message.body)
 
     @property
     def is_full(self) -> bool:
@@ -90,7 +85,7 @@ class Room:
 class Drawn:
     """A delivered message, and the number of its attempt."""
 
-    record: Record
+    message: StoredMessage
     attempt: int
 
 
@@ -200,17 +195,18 @@ class QueueDraw:
         if self._is_mixed and key != self._wanted:  # The record of its delivery was lost.
             self._rows.add(offset, attempts, delivered=False, key=key)
             return
-        if self._is_foreign(properties) or not (
-            self._is_retry or self._request.where.matches(properties)
-        ):
+        is_wanted = self._is_retry or self._request.where.matches(properties)
+        is_wanted = is_wanted and not self._is_foreign(properties)
+        message = self._storage.message_of(record) if is_wanted else None
+        if message is None:
             self._acked.append(offset)
             return
         self._rows.add(offset, attempts + 1, delivered=True, key=key)
-        self._hand_out(record, attempts + 1)
+        self._hand_out(message, attempts + 1)
 
-    def _hand_out(self, record: Record, attempt: int) -> None:
-        self.drawn.append(Drawn(record, attempt))
-        self._room.take(record)
+    def _hand_out(self, message: StoredMessage, attempt: int) -> None:
+        self.drawn.append(Drawn(message, attempt))
+        self._room.take(message)
 
     def _is_foreign(self, properties: dict[str, str]) -> bool:
         """Whether a message in a retry topic of version 1 belongs to a group with a similar name.
@@ -271,9 +267,12 @@ class QueueDraw:
         is_wanted = key == self._wanted or not self._is_mixed
         is_alive = attempts < self._request.max_attempts
         delivered = is_wanted and is_alive and key not in self._blocked
+        message = self._storage.message_of(record) if delivered else None
+        if delivered and message is None:
+            return
         self._rows.add(record.queue_offset, attempts + delivered, delivered=delivered, key=key)
-        if delivered:
-            self._hand_out(record, attempts + 1)
+        if message is not None:
+            self._hand_out(message, attempts + 1)
 
 
 def key_of(text: str) -> int:

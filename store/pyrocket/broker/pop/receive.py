@@ -17,8 +17,8 @@ from pyrocket.broker.pop.values import (
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
-from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import RETRY_PREFIX
+from pyrocket.message import StoredMessage
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.services.consumption import Consumption
 
@@ -130,7 +130,7 @@ class Receiver:
         stored = self._put(state, events) if events else nothing_to_store()
         receipts = [(place, _receipt(place, one, request)) for place, one in found]
         messages = tuple(
-            self._delivery(one.record, request.topic, receipt, request.group, request.visible)
+            self._delivery(one.message, request.topic, receipt, request.group, request.visible)
             for (_, one), (_, receipt) in zip(found, receipts, strict=True)
         )
         return Received(messages, stored, has_more=more and bool(events)), receipts
@@ -169,13 +169,14 @@ class Receiver:
             )
             if row is not None and record is not None:
                 visible = int(state.queues[place].flight.visible[row])
-                found.append(self._delivery(record, topic, receipt, state.name, visible))
+                found.append(
+                    self._delivery(record.to_message(), topic, receipt, state.name, visible)
+                )
         return Received(tuple(found), batch.stored) if found else None
 
     def _delivery(
-        self, record: Record, origin: str, receipt: Receipt, group: str, visible: int
+        self, message: StoredMessage, origin: str, receipt: Receipt, group: str, visible: int
     ) -> Delivery:
-        message = record.to_message()
         if origin != message.topic:
             message = replace(message, topic=origin)
         handle = self._receipts.sign(group, origin, receipt)
@@ -187,5 +188,5 @@ class Receiver:
 def _receipt(place: Place, drawn: Drawn, request: Request) -> Receipt:
     names = (request.topic, *retry_topics(request.group, request.topic))
     return Receipt(
-        names.index(place[0]), place[1], drawn.record.queue_offset, drawn.attempt, request.pop
+        names.index(place[0]), place[1], drawn.message.queue_offset, drawn.attempt, request.pop
     )

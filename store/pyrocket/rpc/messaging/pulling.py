@@ -76,13 +76,16 @@ class Pulling:
         if not minimum <= start <= maximum:
             raise out_of_range(asked.topic, asked.queue_id, start, minimum, maximum)
         end = min(maximum, start + MAX_SCAN)
-        found = consumption_of(store).fetch(
+        consumption = consumption_of(store)
+        found = consumption.fetch(
             asked.topic, asked.queue_id, start, end, asked.where, asked.max_messages
         )
         messages, next_offset, size = list[StoredMessage](), found.reached, 0
         for record in found.records:
-            messages.append(record.to_message())
-            size += len(messages[-1].body)
+            if (message := consumption.message_of(record)) is None:
+                continue
+            messages.append(message)
+            size += len(message.body)
             if size >= MAX_BODY_BYTES:
                 next_offset = record.queue_offset + 1
                 break

@@ -2,15 +2,11 @@
 
 import pytest
 from pyrocket import StoreConfig
-from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import GroupNotFoundError, StorePermissionError, TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.compression import deflate
-from pyrocket.formats.message_keys import keys_of_message
-from pyrocket.formats.record import SYS_COMPRESSED, encode_record
-from pyrocket.formats.record_batch import batch_of_records
 from pyrocket.services import consumption
-from support.pops import acked, at_once, attempts, bodies, handles, popped, sent
+from support.pops import acked, append_compressed, attempts, bodies, handles, popped, sent
 from support.stores import message
 
 
@@ -230,23 +226,6 @@ def test_one_receive_examines_a_limited_number_of_messages(store):
     assert pop.lag("g", "t")["t", 2].ready == 0
 
 
-def add_compressed(store, body):
-    """Append a message with a compressed body, as some clients do."""
-    data = encode_record(
-        topic="t",
-        queue_id=0,
-        queue_offset=0,
-        physical_offset=0,
-        body=deflate(body),
-        properties=b"",
-        born_timestamp=0,
-        store_timestamp=0,
-        sys_flag=SYS_COMPRESSED,
-    )
-    batch = batch_of_records("t", 0, [data], "", keys_of_message("t", "", []))
-    at_once(store)(ReceivedRecords({}, [batch])).result(0)
-
-
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("again", [False, True])
 def test_the_bytes_of_one_receive_are_limited(open_store, clock, again, compressed):
@@ -255,7 +234,7 @@ def test_the_bytes_of_one_receive_are_limited(open_store, clock, again, compress
     pop = popped(store, max_bytes=2500)
     for size in (1000, 1000, 1000, 5000, 10, 1000):
         if compressed:
-            add_compressed(store, bytes(size))
+            append_compressed(store, deflate(bytes(size)))
         else:
             store.append(message(bytes(size)))
     if again:
@@ -281,3 +260,18 @@ def test_a_receive_reads_only_the_bodies_that_it_delivers(store, monkeypatch):
     monkeypatch.setattr(consumption, "decode_record", counted)
     assert len(pop.receive("g", "t").messages) == 3
     assert len(read) == 3
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_a_body_that_does_not_inflate_stops_no_other_message(store, clock, fifo, caplog):
+    pop = popped(store)
+    store.groups.update("g", fifo=fifo)
+    sent(store, 1)
+    append_compressed(store, b"no zlib")
+    sent(store, 1, first=1)
+    received = pop.receive("g", "t")
+    assert bodies(received) == [b"0", b"1"]
+    assert "message 1 of queue 0 of t is damaged" in caplog.text
+    assert pop.damaged == 1
+    acked(pop, received)
+    assert committed(store, pop) == {0: 3}

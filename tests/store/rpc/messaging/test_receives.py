@@ -12,6 +12,7 @@ from pyrocket.rpc.client import Client, Connection
 from pyrocket.rpc.messaging.interface import ms_of, number
 from pyrocket.rpc.remote_admin import RemoteAdmin
 from support.broker import served
+from support.pops import append_compressed
 from support.rocketmq_stub import ENDPOINTS, Stub, code_of, queue, resource
 
 OK = number("Code", "OK")
@@ -511,6 +512,14 @@ def test_a_topic_deleted_through_the_broker_restarts_at_once(stub, serving):
     stub.send(b"3", topic="remade")
     _, (again,) = receive(stub, "remade", wait_s=5)
     assert (again.body, again.system_properties.delivery_attempt) == (b"3", 1)
+
+
+def test_a_pull_passes_over_a_body_that_does_not_inflate(store, stub):
+    store.topics.create("torn", read_queues=1, write_queues=1)
+    append_compressed(store, b"no zlib", topic="torn")
+    stub.send(b"good", topic="torn")
+    _, message, tail = stub.call("PullMessage", message_queue=queue("torn"), batch_size=32)
+    assert (message.message.body, tail.next_offset) == (b"good", 2)
 
 
 def test_one_poll_examines_all_messages_for_its_filter(store, stub):
