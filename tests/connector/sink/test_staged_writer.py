@@ -34,6 +34,8 @@ def in_task(monkeypatch):
     """Set the properties that Spark passes to a task of a micro-batch."""
 
     def enter(batch=0, run=RUN, query=QUERY):
+        # The constructor sets it for good, and no session can be created in a task.
+        monkeypatch.setattr(TaskContext, "_taskContext", None)
         context = TaskContext()
         context._partitionId, context._attemptNumber = 0, 0
         context._localProperties = {
