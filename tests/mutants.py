@@ -5,20 +5,25 @@
     python tests/mutants.py run FOLDER [--count 300] [--seed 1] [--workers 2]
 
 cosmic-ray's operators make the changes, one at a time, in a copy of the checkout for each worker.
-For each change, the tests that execute the changed lines run, fastest first, for at most SECONDS;
-lines that only Spark's processes execute are tested by the connector's tests of the same room. An
-undetected change is printed as a diff: it needs a test, or a reason why it changes nothing. FOLDER
-keeps the map and the results, so that a later run can continue.
+For each change, the fastest tests that execute the changed lines run, for at most SECONDS.
+Lines that run at import, such as constants, are tested by the tests that execute their users, and
+lines that only Spark's processes execute by the connector's tests of the same room. An undetected
+change is printed as a diff: it needs a test, or a reason why it changes nothing. FOLDER keeps the
+map and the results, so that a later run can continue.
 """
 
 import argparse
+import ast
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, zip_longest
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -28,49 +33,25 @@ OPERATORS = [
     *("AddNot", "ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr"),
     *("ReplaceOrWithAnd", "ReplaceBreakWithContinue", "ReplaceContinueWithBreak"),
     *("ExceptionReplacer", "NumberReplacer", "ZeroIterationForLoop"),
-    *("ReplaceUnaryOperator_Delete_Not", "ReplaceUnaryOperator_Delete_USub"),
+    *(f"ReplaceUnaryOperator_Delete_{sign}" for sign in ("Not", "USub")),
     *(f"ReplaceComparisonOperator_{pair}" for pair in ("Eq_NotEq", "NotEq_Eq", "Is_IsNot")),
     *(f"ReplaceComparisonOperator_{pair}" for pair in ("IsNot_Is", "Lt_LtE", "LtE_Lt")),
     *(f"ReplaceComparisonOperator_{pair}" for pair in ("Gt_GtE", "GtE_Gt", "Lt_Gt", "Gt_Lt")),
     *(f"ReplaceBinaryOperator_{pair}" for pair in ("Add_Sub", "Sub_Add", "Mul_FloorDiv")),
-    *(f"ReplaceBinaryOperator_{pair}" for pair in ("FloorDiv_Mul", "Mod_FloorDiv")),
+    *(f"ReplaceBinaryOperator_{pair}" for pair in ("FloorDiv_Mul", "Mod_FloorDiv", "Div_Mul")),
     *(f"ReplaceBinaryOperator_{pair}" for pair in ("RShift_LShift", "LShift_RShift")),
-    *(f"ReplaceBinaryOperator_{pair}" for pair in ("BitAnd_BitOr", "Div_Mul")),
+    *("ReplaceBinaryOperator_BitAnd_BitOr",),
 ]
 SECONDS, TESTS, TIMEOUT_S = 40, 150, 240
 """Limits for one change: seconds of its tests without it, number of tests; then its timeout."""
-RECORDER = """
-import json, os, time, warnings
-import coverage, pytest
-worker, folder = os.environ.get("PYTEST_XDIST_WORKER", "main"), os.environ["MUTANTS"]
-recorder = coverage.Coverage(
-    data_file=f"{folder}/lines.{worker}", source=["pyrocket", "pyspark_pyrocket"], config_file=False
-)
-recorder.start()
-seconds = {}
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_protocol(item):
-    recorder.switch_context(item.nodeid)
-    started = time.monotonic()
-    yield
-    seconds[item.nodeid] = time.monotonic() - started
-def pytest_sessionfinish():
-    with open(f"{folder}/seconds.{worker}.json", "w") as file:
-        json.dump(seconds, file)
-    with warnings.catch_warnings(action="ignore"):
-        recorder.stop()
-        recorder.save()
-"""
 
 
 def record(folder: Path) -> None:
-    """Run the default tests once, and record the lines of the product that each of them
-    executes."""
+    """Run the default tests once, and record the product's lines that each of them executes."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "mutants_recorder.py").write_text(RECORDER)
-    paths = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "MUTANTS": str(folder)}
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "mutants_recorder"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "support.line_recorder"]
     subprocess.run(command, cwd=ROOT, env=environment, check=False)
 
 
@@ -92,35 +73,67 @@ def recorded(folder: Path) -> tuple[dict, dict]:
     return lines, seconds
 
 
+def product() -> list[str]:
+    found = sorted(path for top in PRODUCT for path in (ROOT / top).rglob("*.py"))
+    return [str(path.relative_to(ROOT)) for path in found]
+
+
 def changes(seed: int, count: int) -> list[tuple[str, str, int, int, int]]:
     """Return `count` changes: file, operator, its occurrence in the file, first and last line."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator
 
     found = []
-    for path in sorted(path for top in PRODUCT for path in (ROOT / top).rglob("*.py")):
-        tree = get_ast(path.read_text())
+    for path in product():
+        tree = get_ast((ROOT / path).read_text())
         for name in OPERATORS:
             operator = get_operator(f"core/{name}")()
             spots = [spot for node in ast_nodes(tree) for spot in operator.mutation_positions(node)]
             for occurrence, ((first, _), (last, _)) in enumerate(spots):
-                found.append((str(path.relative_to(ROOT)), name, occurrence, first, last))
+                found.append((path, name, occurrence, first, last))
     return random.Random(seed).sample(found, count)
 
 
+def users_of(file: str, first: int, last: int) -> list[tuple[str, int]]:
+    """Return the lines to test: a change's own, or those of its function or assigned names."""
+    nodes = [*ast.walk(ast.parse((ROOT / file).read_text()))]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    if any(node.body[0].lineno <= first <= node.end_lineno for node in functions):
+        return [(file, at) for at in range(first, last + 1)]
+    for node in functions:
+        if min(one.lineno for one in (node, *node.decorator_list)) <= first <= node.end_lineno:
+            return [(file, at) for at in range(node.body[0].lineno, node.end_lineno + 1)]
+    statements = (node for node in nodes if isinstance(node, ast.Assign | ast.AnnAssign))
+    texts = [ast.unparse(one) for one in statements if one.lineno <= first <= one.end_lineno]
+    names = [name for text in texts for name in re.findall(r"\w+", re.split("[:=]", text)[0])]
+    word = re.compile(rf"\b({'|'.join(names)})\b" if names else "(?!)")
+    users = [file] if all(name.startswith("_") for name in names) else product()
+    found = ((path, enumerate((ROOT / path).read_text().split("\n"), 1)) for path in users)
+    return [(path, at) for path, numbered in found for at, text in numbered if word.search(text)]
+
+
+def in_turn(groups: Iterable[Iterable[str]]) -> list[str]:
+    """Return each test once: the first one of each group, then the second ones, and so on."""
+    return list(dict.fromkeys(filter(None, chain.from_iterable(zip_longest(*groups)))))
+
+
 def tests_of(change: tuple, lines: dict, seconds: dict) -> list[str]:
-    """Return the tests that execute a change's lines, or any line of its file, fastest first."""
+    """Return the tests of a change, or of its file: the fastest of each line and test file."""
     file, _, _, first, last = change
-    known = lines.get(str(ROOT / file), {})
-    chosen = set().union(*(known.get(line, ()) for line in range(first, last + 1)))
-    chosen = chosen or set().union(*known.values())
-    ordered, spent = [], 0.0
-    for test in sorted(chosen, key=lambda test: seconds.get(test, 1)):
-        spent += seconds.get(test, 1)
-        if ordered and (spent > SECONDS or len(ordered) == TESTS):
-            break
-        ordered.append(test)
-    return ordered or [f"tests/{'connector' if file.startswith('connector') else 'store'}"]
+    known = {path: lines.get(str(ROOT / path), {}) for path in product()}
+    lists = [known[path].get(at, ()) for path, at in users_of(file, first, last)]
+    lists = lists if any(lists) else [set().union(*known[file].values())]
+    groups: list[dict] = [{} for _ in lists]
+    for group, tests in zip(groups, lists, strict=True):
+        for test in sorted(tests, key=lambda test: (seconds.get(test, 1), test)):
+            group.setdefault(test.split("::")[0], []).append(test)
+    chosen, spent = [], 0.0
+    for test in in_turn(in_turn(group.values()) for group in groups):
+        if not chosen or (spent + seconds.get(test, 1) <= SECONDS and len(chosen) < TESTS):
+            chosen.append(test)
+            spent += seconds.get(test, 1)
+    # In the order of the suite, because tests of one file share fixtures.
+    return sorted(chosen) or [f"tests/{'connector' if file.startswith('connector') else 'store'}"]
 
 
 def outcome(change: tuple, tests: list[str], copy: Path) -> tuple[str, str]:
@@ -133,9 +146,8 @@ def outcome(change: tuple, tests: list[str], copy: Path) -> tuple[str, str]:
     after = mutate_code(before, get_operator(f"core/{name}")(), occurrence)
     (copy / file).write_text(after)
     try:
-        diff = subprocess.run(
-            ["diff", "-U1", ROOT / file, copy / file], capture_output=True, text=True
-        ).stdout
+        compare = ["diff", "-U1", ROOT / file, copy / file]
+        diff = subprocess.run(compare, capture_output=True, text=True).stdout
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
         done = subprocess.run(command, cwd=copy, capture_output=True, timeout=TIMEOUT_S)
         return ("killed" if done.returncode else "survived"), diff
@@ -164,12 +176,10 @@ def main() -> None:
     lines, seconds = recorded(folder)
     results = folder / f"results.{given.seed}.json"
     done = json.loads(results.read_text()) if results.exists() else {}
-    copies: SimpleQueue = SimpleQueue()
+    copies, ignored = SimpleQueue(), shutil.ignore_patterns(".git", ".venv", "build", "*.egg-info")
     for number in range(given.workers):
-        copy = folder / f"copy{number}"
-        ignored = shutil.ignore_patterns(".git", ".venv", "build", "*.egg-info")
-        shutil.copytree(ROOT, copy, dirs_exist_ok=True, ignore=ignored, symlinks=True)
-        copies.put(copy)
+        options = {"dirs_exist_ok": True, "ignore": ignored, "symlinks": True}
+        copies.put(shutil.copytree(ROOT, folder / f"copy{number}", **options))
 
     def test(change: tuple) -> None:
         key = " ".join(map(str, change))
