@@ -212,6 +212,11 @@ class Consumption:
         with self._counting:
             self.damaged += len(offsets)
 
+    def dispatch(self) -> None:
+        """Add everything published to the queues: a killed process may have left a rest."""
+        with self._engine.writer.exclusive():
+            pass
+
     def flush(self) -> None:
         """Flush everything appended before the call."""
         self._engine.writer.flush()

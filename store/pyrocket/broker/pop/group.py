@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -39,6 +39,7 @@ class _Leaving:
     """Messages of a queue that are acked when `stored` completes.
 
     moved: Whether they have copies in another topic.
+    held: Those that were invisible, so that their handles were valid.
     pops: The pops of those in flight, by offset.
     """
 
@@ -47,6 +48,7 @@ class _Leaving:
     place: Place
     queue: QueueState
     offsets: Sequence[int]
+    held: Set[int]
     pops: Mapping[int, int]
 
 
@@ -103,8 +105,9 @@ class GroupState:
             return
         place, offsets = (event.topic, event.queue_id), event.offsets
         queue = self.queues[place]
+        held = queue.invisible(offsets, now)
         pops = queue.hide(offsets, now + _LEAVING_MS)
-        self._leaving.append(_Leaving(stored, moved, place, queue, offsets, pops))
+        self._leaving.append(_Leaving(stored, moved, place, queue, offsets, held, pops))
         self._settle()
 
     def _settle(self) -> None:
@@ -118,8 +121,8 @@ class GroupState:
         if self.queues.get(one.place) is one.queue:  # The state was not removed.
             one.queue.remove(one.pops)
         for offset in one.offsets:
-            moved = self._unsure.pop((one.place, offset), one.moved)
-            if status is not SendStatus.SEND_OK:
+            moved = self._unsure.pop((one.place, offset), one.moved if offset in one.held else None)
+            if status is not SendStatus.SEND_OK and moved is not None:
                 self._unsure[one.place, offset] = moved
         while len(self._unsure) > _MAX_UNSURE:
             self._unsure.popitem(last=False)
@@ -137,7 +140,7 @@ class GroupState:
     def may_end_again(self, place: Place, offset: int, *, moved: bool) -> bool:
         """Whether a message was acked or moved, but perhaps not durably, so it may be repeated."""
         waiting = any(
-            one.place == place and offset in one.pops and one.moved == moved
+            one.place == place and offset in one.held and one.moved == moved
             for one in self._leaving
         )
         return waiting or self._unsure.get((place, offset)) is moved

@@ -49,6 +49,11 @@ class QueueState:
             case Repeat():
                 self._repeat(event)
 
+    def invisible(self, offsets: Sequence[int], now: int) -> set[int]:
+        """Return those of the messages that are in flight and invisible."""
+        rows = {offset: self.flight.find(offset) for offset in offsets}
+        return {one for one, row in rows.items() if row >= 0 and self.flight.visible[row] > now}
+
     def hide(self, offsets: Sequence[int], until: int) -> dict[int, int]:
         """Keep messages invisible at least until a time; return the pops of those in flight."""
         flight, pops = self.flight, dict[int, int]()

@@ -35,6 +35,7 @@ class Recovered:
 
 def recover(storage: Consumption) -> Recovered:
     """Return the recovered state."""
+    storage.dispatch()
     key, start, saved = _restore(storage, storage.load())
     if saved is None:
         storage.saved_next = LACKS_ALL

@@ -233,6 +233,19 @@ def test_a_sweep_whose_append_fails_moves_the_messages_later(
     assert committed(store, pop, end) == 2
 
 
+def test_a_handle_that_has_expired_is_invalid_while_a_sweep_waits(store, clock, waiting):
+    pop, end = waiting
+    store.groups.update("g", retry_max_times=0)
+    received = received_one(store, pop, end)
+    (handle,) = handles(received)
+    clock.now += MINUTE
+    assert pop.sweep().dead == 1
+    for _ in range(2):
+        assert pop.ack("g", "t", [handle]).valid == (False,)
+        assert pop.forward_to_dlq("g", "t", handle).valid == (False,)
+        end(status=SendStatus.FLUSH_DISK_TIMEOUT)
+
+
 def test_a_snapshot_waits_for_pending_acks(store, waiting):
     pop, end = waiting
     received = received_one(store, pop, end)

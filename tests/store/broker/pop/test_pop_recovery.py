@@ -2,8 +2,10 @@
 
 import json
 import threading
+from contextlib import suppress
 
 import pytest
+from pyrocket import Store
 from pyrocket.broker.pop.events import Repeat, Saved, Start
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import News
@@ -12,7 +14,10 @@ from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.system_topics import POP_TOPIC
 from pyrocket.metadata.groups import Subscriptions
 from pyrocket.store import consumption_of
+from support.dying import DeathError, DyingAt
+from support.inner import inner
 from support.pops import acked, at_once, attempts, bodies, handles, popped, sent
+from support.stores import SMALL, FakeClock
 
 
 @pytest.fixture
@@ -424,3 +429,24 @@ def test_the_changes_are_a_system_topic(store):
         ["start", "saved", "deliver"],
         ["ack"],
     ]
+
+
+def test_a_change_that_a_dying_process_has_published_is_applied(tmp_path, monkeypatch):
+    """Its record may not be in the queue of changes yet."""
+    ends = set()
+    for step in range(20):
+        path = tmp_path / str(step)
+        store = Store.open(path, create=True, config=SMALL, clock=FakeClock())
+        store.topics.create("t", read_queues=1, write_queues=1)
+        pop = popped(store)
+        sent(store, 1)
+        received = pop.receive("g", "t")
+        with monkeypatch.context() as patch, suppress(DeathError):
+            DyingAt(patch, step, half=False)
+            pop.ack("g", "t", handles(received))
+        inner(store).crash()
+        with Store.open(path, clock=FakeClock()) as reopened:
+            found = Pop(reopened, at_once(reopened)).in_flight("g")
+            ends.add(found)
+            assert Pop(reopened, at_once(reopened)).in_flight("g") == found, step
+    assert ends == {0, 1}
