@@ -5,14 +5,14 @@
     FOLDER/_export/complete.json    written when those rows are durable: topic, group and offsets
     FOLDER/date=…/*.parquet         the export; readers skip names that begin with an underscore
 
-A complete plan is always carried out: its files are moved, then the group's offsets move to its
-ends, durably, and then the plan is deleted. A run that finds a plan of an earlier run finishes it.
-That repeats nothing: a file is moved or not, and a group does not move backwards. Rows without a
-plan are deleted, because no reader has seen them. If the driver of a run was killed, its executors
-may still write, but into the folder of that run.
+A complete plan is always carried out: its files are moved, then its end offsets are committed
+durably for the group, and then the plan is deleted. A run that finds a plan of an earlier run
+finishes it. This exports nothing twice: a moved file is not moved again, and the offsets never
+decrease. Rows without a plan are deleted, because no reader has seen them. If the driver of a run
+was killed, its executors may still write, but into the folder of that run.
 
-If the topic loses a queue before the group has moved, the group keeps its old offset there. Should
-the topic get the queue back, its messages of that plan are exported again.
+If the topic loses a queue before the offsets are committed, the group keeps its old offset there.
+Should the topic get the queue back, its messages of that plan are exported again.
 """
 
 import fcntl
@@ -127,7 +127,7 @@ class Export:
         return plan
 
     def finish(self, plan: Plan) -> None:
-        """Move the files, then the group, durably; safe to repeat."""
+        """Move the files and commit the group's offsets, both durably. Idempotent."""
         rows = self._folder / plan.rows
         for file in sorted(rows.glob("date=*/*.parquet")):
             day = self._output / file.parent.name
@@ -141,7 +141,7 @@ class Export:
         shutil.rmtree(rows, ignore_errors=True)
 
     def _move_group(self, plan: Plan) -> None:
-        """Commit the plan's ends, limited to what the topic has, which a commit may not exceed."""
+        """Commit the plan's end offsets, or a queue's maximum offset if that is lower."""
         has = self._store.offsets(self._topic)
         ends = {
             # A power failure may have truncated the queue; its offsets are then reused.

@@ -34,8 +34,8 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     if not 1 <= len(found) <= MAX_DELAY_LEVELS or None in found:
         raise OptionError(
             f"delay_levels is {text!r}.",
-            remedy=f"Use 1 to {MAX_DELAY_LEVELS} delays in whole s, m, h or d, as in"
-            " '1s 5s 10s 30s 1m'.",
+            remedy=f"Use 1 to {MAX_DELAY_LEVELS} delays, each a whole number and s, m, h or d, such"
+            " as '1s 5s 10s 30s 1m'.",
             code="DELAY_LEVELS",
         )
     return tuple(int(level[1]) * _MS[level[2]] for level in found if level)
@@ -45,7 +45,7 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 """The maximum length of a body as stored; RocketMQ's default of maxMessageSize."""
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""RocketMQ's messageDelayLevel: the delays of level 1, 2, …; higher levels have the last one."""
+"""RocketMQ's messageDelayLevel: the delays of level 1, 2, …; higher levels use the last one."""
 
 MAX_QUEUES = 1024
 """The maximum number of queues of a topic: RocketMQ sets no limit, but file systems do."""

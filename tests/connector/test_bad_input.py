@@ -223,7 +223,7 @@ def test_a_write_without_create_if_missing_creates_nothing(spark, box, jobs, exi
     assert os.path.exists(box.path) == exists
 
 
-def test_a_directory_of_something_else_does_not_become_a_store(spark, tmp_path, box):
+def test_a_directory_with_other_files_does_not_become_a_store(spark, tmp_path, box):
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "thesis.tex").touch()
     frame = spark.createDataFrame([("x",)], "body STRING")

@@ -41,7 +41,7 @@ class Pipe:
     # The jobs
 
     def start(self, mode, pauses=None):
-        """Start a job; `pauses` pauses its processes."""
+        """Start a job; its processes can be paused with `pauses`."""
         command = [sys.executable, HERE / "pipe_job.py", self.store, self.checkpoint, mode]
         environment = dict(os.environ)
         if pauses is not None:
@@ -54,7 +54,7 @@ class Pipe:
         return job
 
     def batches(self):
-        """Return the number of micro-batches in Spark's offset log."""
+        """Return the number of micro-batches in Spark's commit log."""
         folder = self.checkpoint / "commits"
         names = folder.glob("*") if folder.exists() else ()
         return sum(path.name.isdigit() for path in names)
@@ -149,7 +149,7 @@ class Job:
         self._process.wait()
 
     def workers(self):
-        """Return the Python processes of Spark: planners and workers."""
+        """Return the process ids of Spark's planners and workers."""
         try:
             children = psutil.Process(self._process.pid).children(recursive=True)
             return [child.pid for child in children if child.name().startswith("python")]
@@ -172,14 +172,14 @@ class Pauses:
         draft.rename(self.folder / "plan")
 
     def hit(self, seconds):
-        """Wait until a process is paused; return its id, or None and cancel the plan."""
+        """Wait until a process is paused; return its id. After `seconds`, cancel the plan."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if (self.folder / "hit").exists():
                 return int((self.folder / "hit").read_text())
             time.sleep(0.01)
         (self.folder / "plan").unlink(missing_ok=True)
-        # Paused at the last moment: release it.
+        # A process may have been paused at the last moment.
         self.go()
         return None
 

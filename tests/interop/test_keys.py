@@ -66,7 +66,7 @@ def check_lookups(store, found, viewed, offset_id):
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "unclean"])
 @pytest.mark.parametrize("zone", [FAR_WEST, FAR_EAST])
-def test_keys_that_we_indexed_are_found_by_java(java, store_path, clean, zone):
+def test_keys_that_pyrocket_indexed_are_found_by_rocketmq(java, store_path, clean, zone):
     store = written(store_path)
     keys = {"orders": ["key0", "key60", "tens3", "packed"], "events": ["key2"], "wide": ["wide79"]}
     found = {(topic, key): ours(store, topic, key) for topic in keys for key in keys[topic]}
@@ -97,9 +97,9 @@ def test_keys_that_we_indexed_are_found_by_java(java, store_path, clean, zone):
             assert java_s(broker, topic, key) == expected, key
 
 
-def test_we_find_our_keys_even_if_java_has_indexed_only_the_newest(java, store_path):
+def test_pyrocket_finds_all_keys_after_rocketmq_has_indexed_only_the_newest(java, store_path):
     """After an unclean shutdown Java deletes index files that are not full and indexes the messages
-    after the checkpoint. It no longer finds older keys, but we must.
+    after the checkpoint. RocketMQ no longer finds older keys; pyrocket must.
     """
     store = written(store_path)
     store.flush()

@@ -82,7 +82,7 @@ def test_a_store_with_a_test_clock_logs_a_warning(path, file_clock, caplog, read
     assert str(NOON) in record.getMessage()
 
 
-def test_reading_a_store_with_a_clock_leaves_no_trace(path, file_clock):
+def test_reading_a_store_with_a_clock_changes_no_files(path, file_clock):
     Store.open(path, create=True).close()
     before = snapshot(path)
     with Store.open(path, read_only=True) as store:
@@ -155,6 +155,6 @@ def _move(clock, low, high, done):
         clock.set(low)
 
 
-def test_the_clock_is_not_loaded_with_a_store():
+def test_importing_the_store_does_not_import_the_test_clock():
     code = "import sys, pyrocket.store; sys.exit('pyrocket.testing' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

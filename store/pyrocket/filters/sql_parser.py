@@ -60,8 +60,8 @@ _TOKEN = re.compile(
 )
 
 _HINTS = {
-    '"': "Write texts in single quotes.",
-    "'": "The quoted text is not closed; write a quote inside a text twice.",
+    '"': "Write string literals in single quotes.",
+    "'": "The string literal is not closed. Write a single quote inside it twice.",
     "!": "Write <> for not equal, and NOT (...) for the opposite.",
     "`": "Write names of properties without quotes.",
 }
@@ -128,7 +128,9 @@ class _Parser:
         hint = ""
         if token.text.upper() in ("LIKE", "REGEXP", "RLIKE"):
             hint = "RocketMQ has CONTAINS, STARTSWITH and ENDSWITH instead."
-        raise self._error(token, f"the expression was expected to end, not {_shown(token)}", hint)
+        raise self._error(
+            token, f"the end of the expression was expected, not {_shown(token)}", hint
+        )
 
     @property
     def _next(self) -> Token:
@@ -212,7 +214,7 @@ class _Parser:
             if side == Truth(None):
                 raise self._error(sign, "NULL cannot be compared", "Write IS NULL or IS NOT NULL.")
         if isinstance(left, Truth) and is_constant(right) and not isinstance(right, Truth):
-            raise self._error(sign, "a truth value cannot be compared with this")
+            raise self._error(sign, "a Boolean constant cannot be compared with this")
         equal = Equal(left, right)
         return Not(equal) if sign.text == "<>" else equal
 
@@ -306,7 +308,7 @@ class _Parser:
     def _text(self) -> str:
         token = self._take()
         if token.kind != "text":
-            raise self._error(token, f"a text in single quotes was expected, not {_shown(token)}")
+            raise self._error(token, f"a string in single quotes was expected, not {_shown(token)}")
         return _unquoted(token)
 
     def _whole_number(self, token: Token) -> Node:
@@ -324,8 +326,8 @@ class _Parser:
             raise self._error(
                 token,
                 "RocketMQ rejects zero with a decimal point",
-                "Write a number just above zero, such as 1E-9; with 0, texts are parsed as"
-                " integers.",
+                "Write a number slightly greater than zero, such as 1E-9. With 0, property values"
+                " are parsed as integers.",
             )
         return Number(value, "double")
 

@@ -16,14 +16,14 @@ Ints = npt.NDArray[np.integer[Any]]
 _BINARY, _BINARY_VIEW, _TEXT = pa.binary(), pa.binary_view(), pa.string()
 
 _VIEW = np.dtype([("length", "i4"), ("prefix", "i4"), ("buffer", "i4"), ("offset", "i4")])
-"""An element of Arrow's binary view: https://arrow.apache.org/docs/format/Columnar.html. Casts
-ignore the prefix."""
+"""An element of Arrow's binary view: https://arrow.apache.org/docs/format/Columnar.html. The
+prefix may be 0, because casts to binary ignore it."""
 
 _INLINE_BYTES = 12
 """Values of up to this many bytes are stored in the view itself."""
 
 _EVENS = 1 << 15
-"""Minimum number of cached indices: slices of a scan have fewer rows."""
+"""Minimum number of cached indices, more than a slice of a scan has rows."""
 
 
 def gather(data: npt.NDArray[np.uint8], positions: Ints, kind: str) -> npt.NDArray[np.generic]:
@@ -42,7 +42,7 @@ def runs_equal(data: npt.NDArray[np.uint8], starts: Ints, word: bytes) -> npt.ND
 
 
 def begin_with(runs: npt.NDArray[np.generic], word: bytes) -> npt.NDArray[np.bool_]:
-    """Return a mask: whether each run begins with `word`; runs are gathered with one length."""
+    """Return a mask: whether each run begins with `word`. All runs have the same length."""
     if not word:
         return np.ones(len(runs), bool)
     width = next((width for width in (8, 4, 2) if len(word) >= width), 1)
@@ -68,7 +68,7 @@ def binary_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:
     The runs must be inside the buffer, ascending and not overlapping. Arrow aborts the process if
     offsets decrease, so callers must first check data from disk.
 
-    Long runs are copied from an array of views, for which Arrow allocates exactly their bytes. A
+    Long runs are copied by casting a binary view array; Arrow then allocates exactly their bytes. A
     view of up to 12 bytes contains the bytes itself, so if one run is that short, all runs are
     copied as in `text_runs`.
     """
@@ -95,8 +95,8 @@ def text_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.StringArray:
 def _every_second(buffer: pa.Buffer, starts: Ints, ends: Ints, kind: pa.DataType) -> pa.Array:
     """Return the runs as every second element of an array in which runs and gaps alternate.
 
-    This array is created without a copy. Arrow allocates the mean length of runs and gaps for each
-    run, and doubles that if it is not enough.
+    This array is created without a copy. Arrow allocates the number of runs times the mean length
+    of all elements, and doubles that if it is not enough.
     """
     count = len(starts)
     if count == 0:

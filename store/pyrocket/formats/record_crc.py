@@ -47,7 +47,8 @@ def crc_tails(crcs: Ints) -> Bytes:
 def write_crcs(data: Bytes, bounds: Ints) -> None:
     """Write the checksums of the records that have room for one.
 
-    The records must be complete otherwise. `bounds` (n + 1) are their positions in `data`.
+    Apart from the checksum, the records must be complete. `bounds` (n + 1) are their positions in
+    `data`.
     """
     every = np.ndarray((len(data) - CRC_BYTES + 1,), f"V{CRC_BYTES}", data, strides=(1,))
     tails = bounds[1:] - CRC_BYTES
@@ -60,14 +61,16 @@ def check_crcs(run: RecordFields) -> None:
     """Check the checksums of bodies, and those of whole records if present.
 
     The structure must have been checked before. In the ranges of `run.sealed`, each record with
-    room for a checksum must have a correct one. In other ranges, checksums are only checked if the
-    store host is ours: a broker that does not write checksums may move a message to another queue
-    with the checksum of the original. Raises StoreDamagedError.
+    room for a checksum must have a correct one. In other ranges, a checksum is only checked if the
+    store host shows that pyrocket wrote the record: a broker that does not write checksums may copy
+    a message to another queue together with the checksum of the original. Raises StoreDamagedError.
     """
     start = run.body_start
     bodies = _crcs(run.buffer, start, start + run.body_length)
     run.demand(bodies == run.field("crc"), "checksum mismatch of its body")
-    run.demand(_whole_hold(run) & _sealed_hold(run), "checksum mismatch of the whole record")
+    run.demand(
+        _whole_hold(run) & _sealed_hold(run), "checksum mismatch of the whole record"
+    )
 
 
 def _sealed_hold(run: RecordFields) -> Bools:
@@ -104,7 +107,7 @@ def has_room(sizes: Ints, properties_lengths: Ints, file_bytes: int) -> Bools:
 
 
 def _whole_hold(run: RecordFields) -> Bools:
-    """Return a mask: False for records that do not match their own checksum, written by us."""
+    """Return a mask: False for records of pyrocket that do not match their checksum."""
     ends = run.starts + run.sizes
     tails = gather(run.data, ends - CRC_BYTES, f"V{CRC_BYTES}")
     found = tails.view(np.uint8).reshape(-1, CRC_BYTES)

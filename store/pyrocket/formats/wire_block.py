@@ -46,7 +46,7 @@ HEADER = np.dtype(
     ]
 )
 """range: index of the requested range. rows, bytes: number and size of the records. entries,
-records: counts of `ScanTally` since the previous block, up to this block's records."""
+records: counts of `ScanTally` from the end of the previous block to the end of this one."""
 
 _MAGIC = 0x31425250  # "PRB1"
 _IN_ORDER, _SEALED = 1, 2
@@ -81,7 +81,9 @@ def encode_block(
 
 
 def pieces(part: RecordSlice) -> Iterator[RecordSlice]:
-    """Yield a slice in pieces of about BLOCK_BYTES; a piece is either sealed or not."""
+    """Yield a slice in pieces of about BLOCK_BYTES; no piece has both sealed and
+    unsealed records.
+    """
     if part.order is not None:
         yield part
         return
@@ -102,9 +104,9 @@ def encode_records(records: memoryview, sizes: Ints) -> bytes:
 
 
 def decode_records(data: bytes) -> tuple[pa.Buffer, Ints]:
-    """Return the records of a block that a client has sent, which use its memory, and their sizes.
+    """Return the records of a client's block and their sizes. The records use the memory of `data`.
 
-    The sizes are positive and add up. Raises ValueError for bytes that are no such block.
+    The sizes are positive and add up. Raises ValueError if the bytes are not such a block.
     """
     header = np.frombuffer(data, HEADER, 1)[0]
     rows, size = int(header["rows"]), int(header["bytes"])
@@ -118,9 +120,9 @@ def decode_records(data: bytes) -> tuple[pa.Buffer, Ints]:
 
 
 def decode_block(data: bytes, queues: list[MessageQueue], log_file_bytes: int) -> Block:
-    """Decode a block, whose records share the memory of `data`; `queues` are those of the ranges.
+    """Decode a block, whose records share the memory of `data`; `queues` has those of the ranges.
 
-    Raises UnsupportedError if the bytes are not a block, RecordDamagedError.
+    Raises RecordDamagedError, and UnsupportedError if the bytes are not a block.
     """
     if len(data) < HEADER.itemsize:
         raise _not_a_block("it is too short")
@@ -174,7 +176,7 @@ def _is_sealed(part: RecordSlice) -> bool:
 
 def _not_a_block(reason: str) -> UnsupportedError:
     return UnsupportedError(
-        f"the broker has sent bytes that are no block of records: {reason}.",
+        f"the broker sent bytes that are not a block of records: {reason}.",
         remedy="Use the same release of pyrocket on both sides.",
         code="PROTOCOL_BROKEN",
     )

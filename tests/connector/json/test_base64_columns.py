@@ -17,7 +17,7 @@ def encoded(value):
 
 
 @given(VALUES, st.integers(0, 3))
-def test_values_of_a_column_encode_as_single_values_do(values, skip):
+def test_values_of_a_column_are_encoded_like_single_values(values, skip):
     column = pa.array([*[b"x"] * skip, *values], pa.binary()).slice(skip)
     texts = encode_column(column)
     assert texts.to_pylist() == [encoded(value) for value in values]

@@ -90,7 +90,7 @@ def test_headers_become_properties():
     assert sent["properties"] == [[("a", "1"), ("b", "é")], [], [], [("c", "3")]]
 
 
-def test_the_key_column_is_indexed_and_routes():
+def test_the_key_column_is_indexed_and_selects_the_queue():
     sent = send(key=pa.array([b"k1", None, "é".encode()], BYTES))
     assert sent["keys"] == ["k1", None, "é"]
     assert sent["shardingKey"] == ["k1", None, "é"]
@@ -107,7 +107,7 @@ def test_a_key_routes_only_rows_without_a_sharding_key():
     assert sent["shardingKey"] == ["a", "s"]
 
 
-def test_the_column_keys_does_not_route():
+def test_the_keys_column_does_not_select_the_queue():
     assert "shardingKey" not in send(keys=pa.array([["a"]]))
 
 

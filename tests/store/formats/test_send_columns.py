@@ -36,7 +36,7 @@ def refusal(batch):
 
 
 def malformed(values, kind=TEXTS):
-    """Text of any bytes, as Spark may provide it."""
+    """Return strings of any bytes: those of Spark may be invalid UTF-8."""
     plain = pa.array(values, pa.binary())
     return pa.Array.from_buffers(kind, len(plain), plain.buffers(), plain.null_count)
 
@@ -191,7 +191,7 @@ def test_the_error_for_a_key_after_a_null_has_the_row_of_the_key():
 
 
 @given(sent_rows(), SIZES, SIZES)
-def test_legal_rows_have_one_type_per_column_in_any_slice(rows, before, after):
+def test_valid_rows_are_converted_in_any_slice(rows, before, after):
     columns = check_send_batch(sent_batch(rows, before=before, after=after))
     assert len(columns) == len(rows)
     assert columns.body.to_pylist() == [row["body"] for row in rows]

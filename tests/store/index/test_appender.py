@@ -37,7 +37,7 @@ def count_writes(monkeypatch, action):
 
 
 def fail_write(patch, number, half):
-    """Make the write with this number fail after half of its bytes."""
+    """Make the write with this number fail; with `half`, after half of its bytes."""
     real, calls = io.write_at, []
 
     def write(descriptor, data, offset):
@@ -121,7 +121,7 @@ def test_reserved_bytes_of_a_dead_writer_are_erased(store, path):
 
 @pytest.mark.parametrize("kept", range(21))
 def test_a_torn_queue_entry_is_rewritten(store, path, kept):
-    """A writer killed within an entry may have written its size, but not its tags code."""
+    """A writer that is killed may have written the size in an entry, but not the tags code."""
     for n in range(3):
         store.append(message(b"%d" % n, tags="TagA"))
     whole = queue_files(path)[0].read_bytes()
@@ -161,14 +161,14 @@ def test_a_batch_of_several_topics_becomes_visible_atomically(open_store, path, 
 
     monkeypatch.setattr(io, "write_at", write)
     store.append_batch(batch(ROWS, 0, topic=list("ab" * 6)))
-    # The last writes are those of the key index, when all is done.
+    # The last three writes are those of the key index, when the batch is visible.
     assert set(seen[:-3]) == {(0, 0)}
     assert set(seen[-3:]) == {(6, 6)}
     assert reader.max_offset("a", 0) == reader.max_offset("b", 0) == 6
 
 
 def test_a_failed_append_does_not_reappear_after_a_reboot(path, monkeypatch):
-    """Its first records were complete on disk, in a file before the one without room."""
+    """Its first records were complete in one log file; the next file did not fit on the disk."""
     store = filled(path, count=5)
     real, files = io.write_at, set()
 

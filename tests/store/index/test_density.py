@@ -67,8 +67,8 @@ def test_a_record_that_continues_its_queue_is_kept(log):
 
 
 @pytest.mark.parametrize("beside", [-1, 1, 1000])
-def test_a_record_that_does_not_continue_its_queue_ends_the_log(log, beside):
-    """The same offset again, or a gap: a record from before the log was truncated."""
+def test_the_log_is_truncated_at_a_record_whose_queue_offset_is_not_the_next(log, beside):
+    """The offset is repeated or there is a gap: the record is older than a truncation."""
     good = log.end
     log.write(log.count + beside)
     log.write(log.count)
@@ -78,7 +78,7 @@ def test_a_record_that_does_not_continue_its_queue_ends_the_log(log, beside):
         assert store.append(message(b"next")).physical_offset == good
 
 
-def test_records_before_it_in_other_queues_are_kept(log):
+def test_records_of_other_queues_before_an_invalid_record_are_kept(log):
     log.write(0, topic="other")
     log.write(log.count)
     log.write(5, topic="other")
@@ -136,7 +136,7 @@ def test_a_topic_that_rocketmq_created_again_restarts_at_0(log, clean, queues):
 
 @pytest.mark.parametrize("lost", range(1, 9))
 def test_a_deleted_topic_may_lack_messages(path, open_store, lost):
-    """Its end is durable before its last messages; the new topic continues from there."""
+    """Its end offsets may be durable before its last messages; a new topic starts at them."""
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
     sent = [store.append(message(b"%d" % number)) for number in range(9)]

@@ -27,7 +27,7 @@ def worker_python() -> str:
 
 
 def planner_python() -> str:
-    """Return the interpreter with which Spark's JVM looks up data sources and plans."""
+    """Return the interpreter that Spark's JVM starts to look up data sources and to plan."""
     return os.environ.get("PYSPARK_DRIVER_PYTHON") or worker_python()
 
 
@@ -75,7 +75,7 @@ def check_pyspark() -> Check:
 
 
 def check_java() -> Check:
-    """Check that there is a Java for Spark, and report it."""
+    """Check that a Java installation that Spark supports is found, and report it."""
     try:
         return ok("java", find_java().describe())
     except JavaNotFoundError as error:
@@ -116,14 +116,14 @@ REFUSE_WRITES_PERCENT = 90
 
 
 def check_space(store: str | None) -> Check:
-    """Check how full the file system of the store is; it need not exist yet."""
+    """Check the disk usage of the store's file system; the store need not exist yet."""
     if not store:
         return ok("space", "no store given: add a PATH, or set PYROCKET_STORE")
     place = _nearest_existing(Path(store.removeprefix("file:")))
     try:
         blocks = os.statvfs(place)
     except OSError as error:
-        return fail("space", f"{place}: {error.strerror}", "Name a directory that can be read.")
+        return fail("space", f"{place}: {error.strerror}", "Specify a readable directory.")
     # As in df and RocketMQ: blocks reserved for root are neither used nor free.
     taken = blocks.f_blocks - blocks.f_bfree
     used = 100 * taken / ((taken + blocks.f_bavail) or 1)
@@ -133,23 +133,23 @@ def check_space(store: str | None) -> Check:
 
 
 def judge_space(used_percent: float, found: str) -> Check:
-    """Return the verdict by RocketMQ's thresholds."""
-    remedy = "Free some space, or shorten how long messages are kept."
+    """Return the result of the check according to RocketMQ's thresholds."""
+    remedy = "Free some space, or shorten the retention time."
     if used_percent >= REFUSE_WRITES_PERCENT:
         return fail(
-            "space", found, f"From {REFUSE_WRITES_PERCENT} % on, appends are rejected. {remedy}"
+            "space", found, f"At {REFUSE_WRITES_PERCENT} % or more, appends are rejected. {remedy}"
         )
     if used_percent >= CLEAN_OLDEST_PERCENT:
         limit = CLEAN_OLDEST_PERCENT
         return warn(
             "space",
             found,
-            f"From {limit} % on, the oldest files are deleted before they expire. {remedy}",
+            f"At {limit} % or more, the oldest files are deleted before they expire. {remedy}",
         )
     if used_percent >= CLEAN_EXPIRED_PERCENT:
         limit = CLEAN_EXPIRED_PERCENT
         return warn(
-            "space", found, f"From {limit} % on, expired files are deleted at any hour. {remedy}"
+            "space", found, f"At {limit} % or more, expired files are deleted at any hour. {remedy}"
         )
     return ok("space", found)
 

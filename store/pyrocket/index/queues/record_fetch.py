@@ -24,7 +24,7 @@ WINDOW_BYTES = 64 * 1024 * 1024
 """Maximum number of bytes of the log that are mapped at a time; no record is longer."""
 
 _SPARSE_BYTES = 32 * 1024
-"""From this many bytes of log per record on, one read per record is cheaper than mapping."""
+"""With more bytes of log per record than this, one read per record is cheaper than mapping."""
 
 _DENSE_SHARE = 4
 """If the records fill more than a quarter of their log range, the range is mapped."""
@@ -54,8 +54,8 @@ def read_sparse(log: CommitLog, offsets: Ints, sizes: Ints) -> RecordFields:
     data = read_ranges(log.run, list(zip(starts.tolist(), lengths.tolist(), strict=True)))
     if len(data) < lengths.sum():
         raise StoreDamagedError(
-            f"a log file from log offset {int(offsets[0])} on ends before a record that queue"
-            " entries point to.",
+            "queue entries point to a record beyond the end of its log file, at or after log"
+            f" offset {int(offsets[0])}.",
             remedy="Restore it from a backup: log files never change their length.",
         )
     piece = np.cumsum(firsts) - 1
@@ -102,7 +102,7 @@ def _read(
 
 @dataclass(frozen=True)
 class Scattered:
-    """Whole records as they are in the log; `at` has their rows among the positions."""
+    """Complete records, as in the log; `at` has the row of each in the requested positions."""
 
     raw: pa.BinaryArray
     at: Rows
@@ -129,9 +129,9 @@ def read_scattered(log: CommitLog, offsets: Ints, sizes: Ints) -> Scattered:
 
 
 def sizes_at(log: CommitLog, offsets: Ints, bound: int) -> Rows:
-    """Return the size of the record at each of the ascending offsets that ends by `bound`.
+    """Return the size of the record at each of these ascending offsets.
 
-    0 if no record begins there, or one longer than a window.
+    The size is 0 if no record begins there, or if it is longer than a window or ends after `bound`.
     """
     sizes = np.zeros(len(offsets), np.int64)
     first = int(np.searchsorted(offsets, 0))
@@ -149,7 +149,7 @@ def sizes_at(log: CommitLog, offsets: Ints, bound: int) -> Rows:
 
 
 def _sizes_in(log: CommitLog, offsets: Ints) -> Rows:
-    """Return the same for offsets in one window."""
+    """Return the sizes as `sizes_at` does, for offsets in one window."""
     start, end = int(offsets[0]), int(offsets[-1]) + HEADER_BYTES
     try:
         buffer, base = log.filled_window(start, end - start)

@@ -43,7 +43,7 @@ class _History:
     """The batches of a query in this store.
 
     last: the newest batch, with or without rows; -1 for none. time_ms: when it was recorded.
-        complete: whether batches without rows were recorded, so that a gap after `last` is a loss.
+    complete: whether batches without rows were recorded too, so that a gap after `last` is a loss.
     """
 
     last: int
@@ -52,7 +52,9 @@ class _History:
 
 
 class Decisions:
-    """Decides for one store; `store` is its uuid. A decision is final under the write lock."""
+    """Decides for one store; `store` is its uuid. A decision is final while
+    the write lock is held.
+    """
 
     def __init__(self, root: Path, store: str, ledger: SinkLedger, empty: EmptyBatches) -> None:
         self._root, self._store, self._ledger, self._empty = root, store, ledger, empty
@@ -98,12 +100,14 @@ class Decisions:
             error = self._gap(record, history.last)
             if self._empty.ended_uncleanly_since(history.time_ms):
                 lost = (
-                    "The machine crashed since then: markers of batches without rows may be lost."
+                    "The machine has crashed since then, so markers of empty batches may be lost."
                 )
                 return Decision(False, known, f"{error.message} {lost}")
         if policy.on_gap != ACCEPT:
             raise error
-        return Decision(False, known, f"{error.message} This is accepted.")
+        return Decision(
+            False, known, f"{error.message} It is published because of onBatchGap=accept."
+        )
 
     def _history(self, identity: str) -> _History:
         """Return the history of a query with all its targets."""
@@ -118,7 +122,7 @@ class Decisions:
         return SinkError(
             f"{record.name} publishes batch {record.batch}, and the store {self._store} at"
             f" {self._root} has no earlier batch of it: the query wrote to another store before.",
-            remedy="Mount or restore that store. To continue in this one set the option"
+            remedy="Mount or restore that store. To continue in this store, set the option"
             " onBatchGap=accept; to publish everything again give the query a new checkpoint"
             " location.",
             code="SINK_STORE_CHANGED",
@@ -129,7 +133,7 @@ class Decisions:
             f"{record.name} publishes batch {record.batch}, and its last batch in the store"
             f" {self._store} at {self._root} is {last}: {_missing(last + 1, record.batch - 1)}"
             " here. This is an older copy of the store that the query wrote to.",
-            remedy="Restore the newest copy of the store. To continue without these batches set"
+            remedy="Restore the newest copy of the store. To continue without these batches, set"
             " the option onBatchGap=accept.",
             code="SINK_BATCH_GAP",
         )
@@ -154,9 +158,9 @@ def check_run(known: LedgerEntry, record: SinkRecord) -> None:
 
 def _behind(known: LedgerEntry, record: SinkRecord) -> SinkError:
     return SinkError(
-        f"{record.name} publishes batch {record.batch}, but has published batch {known.batch}"
-        " before: its checkpoint was deleted or is outdated.",
-        remedy="Restore the checkpoint. To publish everything again, and so twice, give the"
+        f"{record.name} publishes batch {record.batch}, but has already published batch"
+        f" {known.batch}: its checkpoint was deleted or is outdated.",
+        remedy="Restore the checkpoint. To publish everything a second time, give the"
         " sink another identity: a new checkpoint location, or another txnAppId.",
         code="SINK_BATCH_BEHIND",
     )

@@ -54,10 +54,10 @@ def repair(
     """Fix what can be fixed, if `agree` returns True. Idempotent.
 
     Placeholders are written over damaged ranges of the log, so all other messages are kept; with
-    `cut` the log is truncated at the first damaged range instead. `config` gives the slots and
-    items of index files that nothing else describes; they are saved. Raises StoreLockedError if
-    another process has the store open, StoreNotFoundError, and StoreUnavailableError if the disk
-    is full or read-only, or permissions are missing.
+    `cut` the log is truncated at the first damaged range instead. `config` has the slots and items
+    of index files, if the store does not determine them; they are then saved. Raises
+    StoreLockedError if another process has the store open, StoreNotFoundError, and
+    StoreUnavailableError if the disk is full or read-only, or permissions are missing.
     """
     layout = layout_of(path)
     check_directory(layout, create=False)
@@ -93,7 +93,7 @@ def _exclusively(layout: Layout) -> Iterator[None]:
             if not session.try_lock():
                 raise StoreLockedError(
                     f"{layout.root} is open in another process.",
-                    remedy="Close it everywhere first; `pyrocket verify` works at any time.",
+                    remedy="Close it in all other processes; `pyrocket verify` needs no lock.",
                 )
             yield
     finally:

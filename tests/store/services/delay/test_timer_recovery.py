@@ -190,7 +190,7 @@ def json_of(timing):
     return decode_own(path, path.read_bytes()) if path.exists() else {}
 
 
-def test_torn_entries_are_ignored_and_delay_no_others(timing, path, clock):
+def test_torn_entries_are_ignored_and_do_not_delay_other_timers(timing, path, clock):
     numbered(timing, [1000, 2000])
     timing.run()
     (file,) = (path / "pyrocket" / "timers").glob("0*")

@@ -45,7 +45,7 @@ def test_rows_of_a_queue_keep_the_order_of_tasks_and_batches(store):
     assert bodies(store) == {0: [], 1: expected}
 
 
-def test_one_sharding_key_stays_in_order_across_tasks(store):
+def test_rows_with_the_same_sharding_key_stay_in_order_across_tasks(store):
     keys = pa.array(["k"] * 20)
     one = numbered(0)
     staged = [stage(store, one, ROWS[at : at + 20], at, shardingKey=keys) for at in (0, 20)]
@@ -60,7 +60,7 @@ def test_a_batch_across_several_files_is_complete(store, reader):
     assert len(list((store.path / "commitlog").iterdir())) > 10
 
 
-def test_topics_of_a_column_are_created_on_publication(path, store):
+def test_topics_named_in_the_topic_column_are_created_on_publication(path, store):
     one = numbered(0, target="")
     names = ["new", "t", "newer", "new"]
     with Store.open(path, read_only=True, config=StoreConfig(default_queues=3)) as reader:
@@ -81,7 +81,7 @@ def test_task_rejects_topic_that_may_not_be_created(path):
     assert staged_files(path) == []
 
 
-def test_an_invalid_row_is_named_and_leaves_no_file(path, reader):
+def test_the_error_of_an_invalid_row_has_its_number_and_no_file_is_left(path, reader):
     with pytest.raises(MessageError, match="row 1 names queue 7"):
         stage(reader, numbered(0), ROWS[:2], queue_id=[0, 7])
     with reader.sink.stage(numbered(0), partition=0, attempt=0) as stager:
@@ -115,7 +115,7 @@ def test_publishing_needs_a_writer(reader):
         reader.sink.publish(one, [stage(reader, one, ROWS)])
 
 
-def test_anonymous_batch_is_published_whole_and_not_remembered(store, reader):
+def test_anonymous_batch_is_published_completely_and_not_recorded(store, reader):
     one = numbered(0)
     for _ in range(2):
         told = store.sink.publish_anonymous(stage_tasks(reader, one, ROWS))
@@ -180,7 +180,7 @@ def test_leftovers_are_deleted_at_most_once_an_hour(path, store, reader, clock):
     assert staged_files(path) == []
 
 
-def test_store_with_batches_and_staged_rows_verifies(path, store, reader):
+def test_verify_accepts_a_store_with_batches_and_staged_rows(path, store, reader):
     publish(store, 0, ROWS)
     publish(store, 0, ROWS, "run-2")
     stage(reader, numbered(1), ROWS)

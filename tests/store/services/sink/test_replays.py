@@ -213,7 +213,7 @@ def test_gap_after_crash_of_the_machine_is_logged(path, store, clock, caplog):
         assert strictly(again, 3, [b"next"]).rows == 1
         (logged,) = errors(caplog)
         assert "batch 2 is missing" in logged
-        assert "machine crashed" in logged
+        assert "machine has crashed" in logged
         clock.now += 1000
         assert refused(again, 6).code == "SINK_BATCH_GAP", "no marker has been lost since then"
 

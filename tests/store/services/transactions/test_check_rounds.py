@@ -55,7 +55,7 @@ def test_the_cursors_move_with_the_checks(path, store, one, listener, clock):
     one.send(message(b"last"))
     rounds(one, clock)
     assert page[HALF_CURSOR] == len(halves(store))
-    assert page[OP_CURSOR] >= len(ops(store)) - 1, "at most one move late"
+    assert page[OP_CURSOR] >= len(ops(store)) - 1, "at most one message behind"
     page.close()
 
 
@@ -73,7 +73,7 @@ def test_message_is_not_checked_again_before_the_first_answer(store, one, listen
 
 
 def test_thread_runs_checks(store):
-    """Uses the real clock."""
+    """The thread waits in real time."""
     held = Held(store, timeout_ms=0, interval_ms=0)
     inner(store).engine.clock.now += 1
     listener = Listener(UNKNOWN)
@@ -104,7 +104,7 @@ def test_closing_the_store_stops_the_thread(open_store):
 
 
 def test_cursors_are_saved_for_rocketmq_after_each_round(store, one, clock):
-    """A broker started after a kill must not see both originals and copies as undecided."""
+    """After a kill, a broker must not treat a half message and its copy as two pending ones."""
     one.send(message())
     rounds(one, clock)
     assert store.groups.committed("CID_RMQ_SYS_TRANS", HALF_TOPIC) == {0: 1}
