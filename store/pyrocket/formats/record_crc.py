@@ -68,9 +68,7 @@ def check_crcs(run: RecordFields) -> None:
     start = run.body_start
     bodies = _crcs(run.buffer, start, start + run.body_length)
     run.demand(bodies == run.field("crc"), "checksum mismatch of its body")
-    run.demand(
-        _whole_hold(run) & _sealed_hold(run), "checksum mismatch of the whole record"
-    )
+    run.demand(_whole_hold(run) & _sealed_hold(run), "checksum mismatch of the whole record")
 
 
 def _sealed_hold(run: RecordFields) -> Bools:
