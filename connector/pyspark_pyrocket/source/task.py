@@ -214,12 +214,12 @@ def read_locations(
             ahead = now[slice(tally.entries, len(now))]
             queue, has = _bounds_now(source, ahead)
             rest = ahead.within(has[queue].minimum, _NO_END)
-            gone = len(ahead) - len(rest)
-            if not gone:
+            lost = len(ahead) - len(rest)
+            if not lost:
                 raise
             log_to_stderr()
             outcome = f"reads the remaining {len(rest)} of the messages found"
-            Losses(loss).report(queue, gone, outcome, error)
+            Losses(loss).report(queue, lost, outcome, error)
             left = [rest, *left] if len(rest) else left
         except RecordDamagedError as error:
             ahead = now[slice(tally.entries, len(now))]
@@ -267,12 +267,12 @@ def _continue(
         has = source.queue_bounds([each.queue])[each.queue]
         end = min(each.end, max(at, has.maximum))
         begin = min(max(at, has.minimum), end)
-        gone = begin - at + each.end - end
-        if not gone:
+        lost = begin - at + each.end - end
+        if not lost:
             raise
         log_to_stderr()
         outcome = f"reads the rest of [{at}, {each.end}): [{begin}, {end})"
-        losses.report(each.queue, gone, outcome, _as_loss(error))
+        losses.report(each.queue, lost, outcome, _as_loss(error))
         return [replace(each, start=begin, end=end)] if begin < end else []
     except RecordDamagedError as error:
         at = each.start + tally.entries - before

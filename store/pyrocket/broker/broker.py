@@ -84,7 +84,7 @@ class Broker:
         self.source, self.sink, self.admin = StoreSource(store), StoreSink(store), StoreAdmin(store)
         self.sends = Sends(store, self.sink.appends.put)
         self.transactions = BrokerTransactions(store, checks or CheckPolicy())
-        self.lives: Callable[[Hashable], bool] = lambda client: True
+        self.is_connected: Callable[[Hashable], bool] = lambda client: True
         self._consuming, self._polls = threading.Lock(), None if self._is_new else self._consume()
         self._services = store.run_services()
 
@@ -95,7 +95,7 @@ class Broker:
     def _consume(self) -> Polls:
         # A cancelled call must not cancel a change of its group, on which the state relies.
         pop = Pop(self._store, partial(self.sink.appends.put, cancellable=False))
-        polls = Polls(pop, self._store.now, lambda client: self.lives(client))
+        polls = Polls(pop, self._store.now, lambda client: self.is_connected(client))
         self.sink.appends.after_append = polls.appended
         return polls
 

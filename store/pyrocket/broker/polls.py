@@ -29,12 +29,12 @@ class Polls:
     """The parked polls of a broker. Safe to share between threads."""
 
     def __init__(
-        self, pop: Pop, now_ms: Callable[[], int], lives: Callable[[Hashable], bool]
+        self, pop: Pop, now_ms: Callable[[], int], is_connected: Callable[[Hashable], bool]
     ) -> None:
-        """`lives` returns whether a client is still connected."""
+        """`is_connected` returns whether a client is still connected."""
         self.pop, self._now_ms = pop, now_ms
         self.holds: Holds[Wake] = Holds()
-        self.renewals = Renewals(pop, lives)
+        self.renewals = Renewals(pop, is_connected)
         self._changed, self._closed = threading.Event(), False
         self._lock, self._sweep_at = threading.Lock(), 0.0
         self._thread = threading.Thread(target=self._run, name="pyrocket-polls", daemon=True)

@@ -35,8 +35,8 @@ class Renewal:
 class Renewals:
     """The messages with automatic renewal. Safe to share between threads."""
 
-    def __init__(self, pop: Pop, lives: Callable[[Hashable], bool]) -> None:
-        self._pop, self._lives = pop, lives
+    def __init__(self, pop: Pop, is_connected: Callable[[Hashable], bool]) -> None:
+        self._pop, self._is_connected = pop, is_connected
         self._lock = threading.Lock()
         self._by_handle: dict[str, Renewal] = {}
 
@@ -81,7 +81,7 @@ class Renewals:
             due = [one for one in self._by_handle.values() if one.until - now < _AHEAD_S]
         by_ms: dict[int, list[Renewal]] = {}
         for one in due:
-            ended = now - one.began >= _LONGEST_S or not self._lives(one.client)
+            ended = now - one.began >= _LONGEST_S or not self._is_connected(one.client)
             ms = RELEASED_MS if ended else _STEPS_MS[min(one.renewed, len(_STEPS_MS) - 1)]
             by_ms.setdefault(ms, []).append(one)
         for ms, renewals in by_ms.items():

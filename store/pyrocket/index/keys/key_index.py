@@ -223,8 +223,8 @@ class KeyIndex:
 
     def keep_only(self, names: Sequence[str]) -> int:
         """Delete all files except these, newest first; return the number of deleted files."""
-        gone = [name for name in self.names() if name not in names]
-        return self._remove(gone[::-1])
+        others = [name for name in self.names() if name not in names]
+        return self._remove(others[::-1])
 
     def valid_prefix(self, log_end: int, *, strict: bool = False) -> list[IndexFileInfo]:
         """Return the longest prefix of the files that is valid for a log ending at `log_end`.

@@ -131,10 +131,10 @@ class ConsumeQueue:
 
     def remove_below(self, log_start: int) -> int:
         """Delete the files returned by `files_below`; return their number."""
-        gone = self.files_below(log_start)
-        for start in gone:
+        expired = self.files_below(log_start)
+        for start in expired:
             self.run.remove(start)
-        return len(gone)
+        return len(expired)
 
     def files_below(self, log_start: int, *, grows: bool = False) -> list[int]:
         """Return the files whose records all precede `log_start`.

@@ -133,10 +133,10 @@ def _store_timestamp(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
     where = f"offset {offset} of queue {queue.queue_id} of {queue.topic!r}"
     entries = queue.entries(offset, offset + 1)
     if not len(entries):
-        gone = no_entry(queue, offset)
-        if gone is None:
+        error = no_entry(queue, offset)
+        if error is None:
             raise OffsetOutOfRangeError(f"there is no message at {where}.")
-        return _deleted(gone)
+        return _deleted(error)
     position = int(entries[0]["physical_offset"])
     try:
         return log.stored_at(position)

@@ -90,7 +90,7 @@ class MessagingService:
         self._pulling = Pulling(broker)
         self._receiving = Receiving(broker, creates_groups=creates_groups)
         self._long_polls = LongPolls(broker)
-        broker.lives = self._sessions.lives
+        broker.is_connected = self._sessions.is_connected
         receipts = Receipts(broker, self._sessions)
         offsets, transactions = Offsets(broker), EndTransaction(broker)
         self._answers: dict[str, Answer] = {

@@ -159,7 +159,7 @@ class Sessions:
         if session is not None:
             session.end()
 
-    def lives(self, key: Hashable) -> bool:
+    def is_connected(self, key: Hashable) -> bool:
         """Whether a client is connected or has made a call recently."""
         session = self._sessions.get(key)  # type: ignore[call-overload]
         if session is None:

@@ -108,10 +108,12 @@ def _copy(
     return copy_records(run, rows, topic, queue_ids[rows].astype(np.int32), changes)
 
 
-def _log_dropped(run: RecordFields, rows: npt.NDArray[np.int64], gone: set[str]) -> None:
+def _log_dropped(run: RecordFields, rows: npt.NDArray[np.int64], missing: set[str]) -> None:
     _log.warning(
         "%d delayed messages are dropped, the first at log offset %d: %s.",
         len(rows),
         int(run.physical_offset[rows[0]]),
-        f"nothing can be delivered to topic {min(gone)!r}" if gone else "they name no valid queue",
+        f"nothing can be delivered to topic {min(missing)!r}"
+        if missing
+        else "they name no valid queue",
     )
