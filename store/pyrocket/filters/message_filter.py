@@ -121,6 +121,10 @@ class MessageFilter:
         return wanted
 
 
+EVERYTHING = MessageFilter()
+"""Selects all messages."""
+
+
 @dataclass
 class ScanTally:
     """Counts of a scan: queue entries examined, records read for them, messages selected.

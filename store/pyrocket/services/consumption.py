@@ -23,7 +23,7 @@ from pyrocket.engine.hooks import EVERYTHING_MAY_GO, Hooks
 from pyrocket.engine.reader import read_undamaged
 from pyrocket.engine.topic_admin import ensure_topics
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
-from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 from pyrocket.formats.record import SYS_DAMAGED
@@ -43,7 +43,6 @@ MAX_SCAN = 16_384
 
 LACKS_ALL = -1
 _SCAN_ROWS = 1024
-_EVERYTHING = MessageFilter()
 _log = logging.getLogger(__name__)
 
 
@@ -171,7 +170,7 @@ class Consumption:
 
     def read(self, topic: str, queue_id: int, offset: int) -> Record | None:
         """Return one message; None if it cannot be read."""
-        found = self.fetch(topic, queue_id, offset, offset + 1, _EVERYTHING, 1).records
+        found = self.fetch(topic, queue_id, offset, offset + 1, EVERYTHING, 1).records
         return found[0] if found else None
 
     def _read(

@@ -9,8 +9,8 @@ import numpy as np
 from pyrocket.broker.pop.events import Ack, Deliver, Event
 from pyrocket.broker.pop.queue import QueueState
 from pyrocket.broker.pop.retries import origin_of, retry_topic
-from pyrocket.filters.message_filter import MessageFilter
-from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.broker.pop.values import AttemptLimits
+from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
 from pyrocket.formats.properties import RETRY_TOPIC, SHARDING_KEY, decode_properties
 from pyrocket.formats.record_decode import Record
 from pyrocket.message import StoredMessage
@@ -19,36 +19,19 @@ from pyrocket.services.consumption import Consumption, Fetched
 _MAX_NEW = 1024
 """Maximum messages of a queue that one receive puts in flight, including undelivered ones."""
 
-_EVERYTHING = MessageFilter()
-
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The parameters of one `receive`.
-
-    max_attempts: Deliveries after which a message is a dead letter.
-    first_attempts: See `PopSettings`.
-    stays: Whether all deliveries are from the message's own queue.
-    """
+    """The parameters of one `receive`."""
 
     group: str
     topic: str
     where: MessageFilter
     fifo: bool
-    stays: bool
-    first_attempts: int
-    max_attempts: int
+    limits: AttemptLimits
     now: int
     visible: int
     pop: int
-
-    def may_deliver(
-        self, attempts: Ints, since: Ints
-    ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-        """Return a mask of the messages that may be delivered; a sweep moves the others."""
-        first = attempts < self.first_attempts
-        again = True if self.stays else first | (since == 0)
-        return np.asarray((attempts < self.max_attempts) & again)
 
 
 @dataclass
@@ -164,7 +147,7 @@ class QueueDraw:
         if request.fifo and not self._is_retry:
             every = flight.rows()
             hidden = flight.visible[every] > request.now
-            dead = flight.attempt[every] >= request.max_attempts
+            dead = flight.attempt[every] >= request.limits.max_attempts
             self._blocked = {*np.unique(flight.key[every[hidden | dead]]).tolist()} - {0}
         rows = flight.visible_rows(request.now)
         if not len(rows):
@@ -172,7 +155,7 @@ class QueueDraw:
         deleted = flight.offset[rows] < self._storage.bounds(self._topic, self._queue_id).minimum
         self._acked += flight.offset[rows[deleted]].tolist()
         rows = rows[~deleted]
-        rows = rows[request.may_deliver(flight.attempt[rows], flight.since[rows])]
+        rows = rows[request.limits.may_deliver(flight.attempt[rows], flight.since[rows])]
         if self._blocked:
             rows = rows[~np.isin(flight.key[rows], [*self._blocked])]
         if self._is_mixed:
@@ -225,7 +208,7 @@ class QueueDraw:
         for first, last in _runs(offsets):
             while first <= last:
                 count = last - first + 1
-                found = self._fetch(first, last + 1, _EVERYTHING, count)
+                found = self._fetch(first, last + 1, EVERYTHING, count)
                 records = {one.queue_offset: one for one in found.records}
                 for offset in range(first, min(found.reached, last + 1)):
                     yield offset, records.get(offset)
@@ -239,7 +222,7 @@ class QueueDraw:
         known, room = self._storage.bounds(self._topic, self._queue_id), self._room
         begin = max(self._next, known.minimum)
         end = min(known.maximum, begin + room.scan)
-        where = _EVERYTHING if self._is_retry else self._request.where
+        where = EVERYTHING if self._is_retry else self._request.where
         added, most = 0, min(self._new_room(), max(_MAX_NEW, room.messages))
         while self._next < end and not room.is_full and added < most:
             limit = min(room.messages, most - added)
@@ -265,7 +248,7 @@ class QueueDraw:
         elif self._request.fifo and SHARDING_KEY in properties:
             key = key_of(properties[SHARDING_KEY])
         is_wanted = key == self._wanted or not self._is_mixed
-        is_alive = attempts < self._request.max_attempts
+        is_alive = attempts < self._request.limits.max_attempts
         delivered = is_wanted and is_alive and key not in self._blocked
         message = self._storage.message_of(record) if delivered else None
         if delivered and message is None:

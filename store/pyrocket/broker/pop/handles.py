@@ -53,7 +53,7 @@ class Handles:
             show = Show(group, *place, cursor, [receipt.offset], visible, renewed.pop)
             stored = self._put(state, [show])
         signed = self._receipts.sign(group, topic, renewed)
-        return Changed(signed, stored, wakes=invisible_ms <= 0)
+        return Changed(signed, stored)
 
     def extend(self, group: str, topic: str, handles: Sequence[str], invisible_ms: int) -> Acked:
         """Make messages visible after `invisible_ms`; their handles remain valid.

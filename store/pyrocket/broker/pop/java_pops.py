@@ -14,7 +14,7 @@ from typing import Any
 
 from pyrocket.broker.pop.events import Event, Repeat, Saved, Start
 from pyrocket.broker.pop.group import GroupState, Place, Put
-from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.filters.message_filter import EVERYTHING
 from pyrocket.formats.properties import TAGS, decode_properties
 from pyrocket.formats.record_decode import Record
 from pyrocket.metadata.groups import Offsets
@@ -24,7 +24,6 @@ REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 _CHECK_POINT, _ACK, _ACKS = "ck", "ack", "bAck"
 _READ = 1000
-_EVERYTHING = MessageFilter()
 _log = logging.getLogger(__name__)
 
 _Pop = tuple[str, str, int, int]
@@ -88,7 +87,7 @@ def take_over(storage: Consumption, state_of: Callable[[str], GroupState], put: 
 
 def _read(storage: Consumption, place: Place, start: int, end: int, popped: _Popped) -> None:
     while start < end:
-        found = storage.fetch(*place, start, min(start + _READ, end), _EVERYTHING, _READ)
+        found = storage.fetch(*place, start, min(start + _READ, end), EVERYTHING, _READ)
         for record in found.records:
             popped.add_record(record)
         start = max(found.reached, start + 1)

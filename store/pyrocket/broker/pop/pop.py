@@ -26,7 +26,7 @@ from pyrocket.broker.pop.values import (
 )
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import PyrocketError
-from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
 from pyrocket.formats.receipt import Receipts
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import POP_TOPIC
@@ -37,7 +37,6 @@ from pyrocket.store import Store, consumption_of
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 """`AppendQueue.put`: appends records with the next group append."""
 
-_EVERYTHING = MessageFilter()
 _log = logging.getLogger(__name__)
 
 
@@ -97,7 +96,7 @@ class Pop:
             queue_id=queue_id,
             max_messages=max_messages,
             invisible_ms=invisible_ms,
-            where=where or _EVERYTHING,
+            where=where or EVERYTHING,
             attempt_id=attempt_id,
         )
         config = self._states.config(group)

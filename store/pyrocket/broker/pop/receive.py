@@ -9,6 +9,7 @@ from pyrocket.broker.pop.group import Batch, GroupState, Place, Put
 from pyrocket.broker.pop.queue import QueueState
 from pyrocket.broker.pop.retries import retry_topic, retry_topics
 from pyrocket.broker.pop.values import (
+    AttemptLimits,
     Delivery,
     PopSettings,
     Received,
@@ -55,9 +56,7 @@ class Receiver:
                 topic=wanted.topic,
                 where=wanted.where,
                 fifo=config.fifo,
-                stays=config.fifo or config.retry_queues <= 0,
-                first_attempts=self._settings.first_attempts,
-                max_attempts=config.max_attempts,
+                limits=AttemptLimits.of(config, self._settings),
                 now=now,
                 visible=now + wanted.invisible_ms,
                 pop=new_pop(),

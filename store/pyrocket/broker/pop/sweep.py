@@ -7,8 +7,6 @@ If the append fails, a later sweep moves the messages.
 import logging
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from pyrocket.broker.pop.events import Ack, Show
 from pyrocket.broker.pop.group import GroupState, Place, Put
 from pyrocket.broker.pop.retries import (
@@ -17,7 +15,7 @@ from pyrocket.broker.pop.retries import (
     retry_copy,
     retry_topic,
 )
-from pyrocket.broker.pop.values import News, PopSettings, Stored, Swept
+from pyrocket.broker.pop.values import AttemptLimits, News, PopSettings, Stored, Swept
 from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_batch import EncodedBatch
@@ -87,7 +85,8 @@ class Mover:
         self, state: GroupState, config: GroupConfig, place: Place, rows: Ints, since: int, now: int
     ) -> Swept:
         flight = state.queues[place].flight
-        overdue = rows[self._is_overdue(config, flight.attempt[rows], flight.since[rows])]
+        limits = AttemptLimits.of(config, self._settings)
+        overdue = rows[~limits.may_deliver(flight.attempt[rows], flight.since[rows])]
         shown = flight.visible[rows]
         is_news = len(overdue) < len(rows) and bool((shown > since).any())
         news = (News(state.name, place[0]),) if is_news else ()
@@ -102,14 +101,6 @@ class Mover:
         if config.fifo:  # The messages after a dead letter can be delivered now.
             news = (News(state.name, place[0], stored),)
         return Swept(news, moved, dead, now if len(overdue) > moved + dead else None)
-
-    def _is_overdue(
-        self, config: GroupConfig, attempts: Ints, since: Ints
-    ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-        dead = attempts >= config.max_attempts
-        if config.fifo or config.retry_queues <= 0:
-            return np.asarray(dead)
-        return np.asarray(dead | ((attempts >= self._settings.first_attempts) & (since > 0)))
 
     def _move(
         self, state: GroupState, config: GroupConfig, place: Place, rows: Ints, now: int

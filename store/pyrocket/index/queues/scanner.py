@@ -18,7 +18,7 @@ from pyrocket.errors import (
     RecordDamagedError,
     StoreDamagedError,
 )
-from pyrocket.filters.message_filter import MessageFilter, ScanTally
+from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.queue_entry import Entries
@@ -36,8 +36,6 @@ SLICE_BYTES = 8 * 1024 * 1024
 SLICE_ROWS = 16_384
 _SELECTIVE_FACTOR = 8
 """Factor for the number of entries per read if a filter selects by tags codes."""
-
-_EVERYTHING = MessageFilter()
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class Scanner:
         OffsetOutOfRangeError if entries or records were deleted, and StoreDamagedError.
         """
         place = MessageQueue(queue.topic, self._broker_name, queue.queue_id)
-        where, tally = where or _EVERYTHING, tally or ScanTally()
+        where, tally = where or EVERYTHING, tally or ScanTally()
         while start < end:
             found = self._positions(queue, start, end, where)
             after = start + found.entries

@@ -8,13 +8,14 @@ import asyncio
 from typing import Any
 
 from pyrocket.broker.broker import Broker
+from pyrocket.broker.pop.values import PopSettings
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.interface import name_of, new, number, put_ms
 from pyrocket.rpc.messaging.sessions import Session, Sessions
 
-MAX_BATCH = 32
+MAX_BATCH = PopSettings.max_batch
 MAX_SETTINGS_BYTES = 256 << 10
 LONG_POLL_MS = 20_000
 _RESEND_S = 1.0
