@@ -287,3 +287,36 @@ def test_the_documented_move_between_path_and_endpoint(box, tmp_path):
     box.other("orders").send("e")
     run(["path", box.path])
     assert box.other("shipments").bodies() == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_the_planner_of_a_stopped_query_ends(served, stream, broker):
+    """The process in which Spark plans the micro-batches, with its connection to the broker."""
+    served.send("x")
+    stream.options = {**served.options, "startingOffsets": "earliest"}
+    for _ in range(3):
+        query = stream.start()
+        try:
+            query.processAllAvailable()
+            assert planners(stream.spark)
+        finally:
+            query.stop()
+    wait_until(lambda: not planners(stream.spark), seconds=20)
+
+
+def planners(spark):
+    """Return the lines of `ps` of the planners that this Spark session has started."""
+    jvm = spark.sparkContext._gateway.proc.pid
+    command = ["ps", "-A", "-ww", "-o", "pid=,ppid=,args="]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    parents = {line.split()[0]: line.split()[1] for line in lines}
+
+    def is_started_by_the_jvm(pid):
+        while pid in parents and pid != str(jvm):
+            pid = parents[pid]
+        return pid == str(jvm)
+
+    return [
+        line
+        for line in lines
+        if "python_streaming_source_runner" in line and is_started_by_the_jvm(line.split()[0])
+    ]

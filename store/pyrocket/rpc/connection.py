@@ -1,11 +1,13 @@
 """The channel to a broker: addresses, TLS, credentials, and the first call."""
 
+import atexit
 import logging
 import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import grpc
 
@@ -39,6 +41,38 @@ _OPTIONS = [
 _log = logging.getLogger(__name__)
 
 
+class _OpenChannels:
+    """The channels of this process, which are closed for good when the interpreter exits.
+
+    grpcio waits for the calls of a channel that is collected. At the end of the interpreter the
+    daemon threads that end them do not run any more, so a call that is open then may block the
+    process for ever. A thread that reconnects must not open another channel after that.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pids: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._exiting_pid = 0
+        atexit.register(self.close)
+
+    def open(self, credentials: "Credentials", address: str) -> Any:
+        """Return a new channel. Raises ValueError, as a closed channel does, at the exit."""
+        with self._lock:
+            if self._exiting_pid == os.getpid():
+                raise ValueError("The interpreter exits.")
+            channel = credentials.open(address)
+            self._pids[channel] = os.getpid()
+            return channel
+
+    def close(self) -> None:
+        """Close all channels, and wait for their calls to end."""
+        with self._lock:
+            self._exiting_pid = os.getpid()
+            channels = [one for one, pid in self._pids.items() if pid == os.getpid()]
+        for channel in channels:
+            channel.close()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Credentials:
     """The user of a client, and the certificates that it trusts.
@@ -65,6 +99,9 @@ class Credentials:
     def metadata(self) -> Metadata:
         """Return the metadata that authenticates a call made now."""
         return sign(self.access_key, self.secret_key) if self.access_key else ()
+
+
+_channels = _OpenChannels()
 
 
 class Connection:
@@ -95,7 +132,7 @@ class Connection:
         """The channel, which connects when it is first used."""
         with self._lock:
             if self._channel is None or self._pid != os.getpid():
-                self._channel = self._credentials.open(self.address)
+                self._channel = _channels.open(self._credentials, self.address)
                 self._pid, self._greeted = os.getpid(), False
             return self._channel
 
