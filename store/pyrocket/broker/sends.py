@@ -30,7 +30,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Stored:
+class SendOutcome:
     """The location of a stored message; `queue_offset` is 0 for half and delayed messages."""
 
     queue_id: int
@@ -51,7 +51,7 @@ class Sends:
     def __init__(self, store: Store, append: Append) -> None:
         self._store, self._append = store, append
 
-    def send(self, messages: Sequence[Sent]) -> "Future[list[Stored]]":
+    def send(self, messages: Sequence[Sent]) -> "Future[list[SendOutcome]]":
         """Append the messages of one request, all or none; return their results in order.
 
         Missing topics are created if the store's `auto_create_topics` is set. Raises MessageError,
@@ -61,7 +61,7 @@ class Sends:
         encoded = [self._encoded(one, routes) for one in messages]
         queues = {route.topic: route.queues for route in routes.values()}
         stored = self._append(ReceivedRecords(queues, [one.record for one in encoded]))
-        results: Future[list[Stored]] = Future()
+        results: Future[list[SendOutcome]] = Future()
         results.set_running_or_notify_cancel()  # They are stored even if the client gives up.
         stored.add_done_callback(lambda done: _resolve(results, encoded, done))
         return results
@@ -79,7 +79,7 @@ class Sends:
 
 
 def _resolve(
-    results: "Future[list[Stored]]", encoded: Sequence[_Encoded], done: "Future[AppendResult]"
+    results: "Future[list[SendOutcome]]", encoded: Sequence[_Encoded], done: "Future[AppendResult]"
 ) -> None:
     error = done.exception()
     if error is not None:
@@ -88,7 +88,7 @@ def _resolve(
     stored = cast("StoredRecords", done.result())
     results.set_result(
         [
-            Stored(one.queue_id, _visible_offset(one, at), stored.status)
+            SendOutcome(one.queue_id, _visible_offset(one, at), stored.status)
             for one, at in zip(encoded, stored.appended, strict=True)
         ]
     )

@@ -29,7 +29,7 @@ class Receipts:
 
     def ack_message(self, request: Any, caller: Caller) -> PendingReply:
         """Ack messages, and return a status for each."""
-        topic, group = _place(request, caller, "AckMessage")
+        topic, group = _topic_and_group(request, caller, "AckMessage")
         handles = [entry.receipt_handle for entry in request.entries]
         if not handles:
             raise RefusedError("BAD_REQUEST", "the request has no entries.")
@@ -39,7 +39,7 @@ class Receipts:
 
     def forward_message_to_dead_letter_queue(self, request: Any, caller: Caller) -> PendingReply:
         """Move a message to the dead-letter topic of its group."""
-        topic, group = _place(request, caller, "ForwardMessageToDeadLetterQueue")
+        topic, group = _topic_and_group(request, caller, "ForwardMessageToDeadLetterQueue")
         handle = request.receipt_handle
         acked = self._broker.pop.forward_to_dlq(group, topic, handle)
         if not acked.valid[0]:
@@ -52,7 +52,7 @@ class Receipts:
 
     def change_invisible_duration(self, request: Any, caller: Caller) -> PendingReply:
         """Set the time at which a message becomes visible, and return its new handle."""
-        topic, group = _place(request, caller, "ChangeInvisibleDuration")
+        topic, group = _topic_and_group(request, caller, "ChangeInvisibleDuration")
         handle, ms = request.receipt_handle, ms_of(request.invisible_duration)
         check_invisible(ms)
         ms = self._delay(group, handle, ms, caller)
@@ -101,7 +101,7 @@ def _acked(request: Any, acked: Acked, stored: SendStatus) -> Any:
     return new("AckMessageResponse", status=common, entries=entries)
 
 
-def _place(request: Any, caller: Caller, call: str) -> tuple[str, str]:
+def _topic_and_group(request: Any, caller: Caller, call: str) -> tuple[str, str]:
     topic, group = caller.topic(request.topic), caller.group(request.group)
     caller.admit(call, [topic], [group])
     return topic, group
