@@ -41,11 +41,24 @@ class StoreAdmin:
         read_queues: int | None,
         write_queues: int | None,
         perm: int | None,
+        message_type: str | None = None,
     ) -> TopicConfig:
-        """Change the given attributes of a topic. Raises TopicNotFoundError."""
+        """Change the given attributes of a topic; see `TopicAdmin.set_message_type`.
+
+        Raises TopicNotFoundError, InvalidInputError.
+        """
+        if message_type is not None:
+            self._store.topics.set_message_type(name, message_type)
         return self._store.topics.update(
             name, read_queues=read_queues, write_queues=write_queues, perm=perm
         )
+
+    def message_type(self, name: str) -> str:
+        """Return the type of a topic's messages; empty if it takes all.
+
+        Raises TopicNotFoundError.
+        """
+        return self._store.topics.message_type(self._store.topics.get(name).name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its queues and all groups' offsets in it."""

@@ -117,8 +117,9 @@ class TopicAdmin:
     def set_message_type(self, name: str, message_type: str) -> None:
         """Set which messages RocketMQ's clients may send to a topic: see `MESSAGE_TYPES`.
 
-        Raises TopicNotFoundError, InvalidInputError (MESSAGE_TYPE).
+        Raises TopicNotFoundError, TopicNameError, InvalidInputError (MESSAGE_TYPE).
         """
+        check_not_system(name)
         with self._engine.writer.exclusive():
             self._topics.put(self._topics.get(name))  # The table may lack it: see `Topics`.
             self._types.set(name, message_type)

@@ -75,6 +75,7 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Discard": ((PUBLISH, TOPIC, "staged"),),
     "CreateTopic": ((ADMIN, TOPIC, "name"),),
     "UpdateTopic": ((ADMIN, TOPIC, "name"),),
+    "MessageType": (("any", TOPIC, "name"),),
     "DeleteTopic": ((ADMIN, TOPIC, "name"),),
     "Groups": (),
     "Group": (("any", GROUP, "group"),),

@@ -60,8 +60,12 @@ class RemoteAdmin:
         read_queues: int | None = None,
         write_queues: int | None = None,
         perm: int | None = None,
+        message_type: str | None = None,
     ) -> TopicConfig:
-        """Change the given attributes. Raises TopicNotFoundError."""
+        """Change the given attributes; see `TopicAdmin.set_message_type`.
+
+        Raises TopicNotFoundError, InvalidInputError.
+        """
         return self._value(
             "UpdateTopic",
             TopicConfig,
@@ -69,7 +73,15 @@ class RemoteAdmin:
             read_queues=read_queues,
             write_queues=write_queues,
             perm=perm,
+            message_type=message_type,
         )
+
+    def message_type(self, name: str) -> str:
+        """Return the type of a topic's messages; empty if it takes all.
+
+        Raises TopicNotFoundError.
+        """
+        return self._value("MessageType", str, name=name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its queues and all groups' offsets in it. Raises TopicNotFoundError."""

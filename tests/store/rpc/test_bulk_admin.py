@@ -39,12 +39,18 @@ def test_topics(place):
     assert admin.update_topic("orders", write_queues=2).write_queues == 2
     assert admin.update_topic("orders", perm=4) == store.topics.get("orders")
     assert admin.topics() == dict(store.topics.all())
+    assert admin.message_type("orders") == ""
+    assert admin.update_topic("orders", message_type="FIFO") == store.topics.get("orders")
+    assert admin.message_type("orders") == store.topics.message_type("orders") == "FIFO"
     admin.delete_topic("orders")
     assert "orders" not in store.topics.all()
     for wrong, error in (
         (lambda: admin.create_topic("rmq_sys_x"), TopicNameError),
         (lambda: admin.create_topic("a", read_queues=-1), InvalidInputError),
         (lambda: admin.update_topic("orders", perm=6), TopicNotFoundError),
+        (lambda: admin.update_topic("orders", message_type="FIFO"), TopicNotFoundError),
+        (lambda: admin.update_topic("SCHEDULE_TOPIC_XXXX", message_type="FIFO"), TopicNameError),
+        (lambda: admin.message_type("orders"), TopicNotFoundError),
         (lambda: admin.delete_topic("orders"), TopicNotFoundError),
     ):
         with pytest.raises(error):

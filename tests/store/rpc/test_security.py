@@ -110,6 +110,7 @@ ARGUMENTS = {
     "Discard": {"staged": [STAGED]},
     "CreateTopic": {"name": "orders"},
     "UpdateTopic": {"name": "orders"},
+    "MessageType": {"name": "orders"},
     "DeleteTopic": {"name": "orders"},
     "Groups": {},
     "Group": {"group": "etl"},

@@ -110,6 +110,7 @@ class Target:
         *,
         create_store: bool = False,
         perm: int = READ_WRITE,
+        message_type: str | None = None,
     ) -> None:
         """Create a topic, and with `create_store` also a missing store.
 
@@ -119,16 +120,35 @@ class Target:
             store.admin.create_topic(
                 name, read_queues=queues, write_queues=queues, perm=perm, exist_ok=False
             )
+            if message_type is not None:
+                store.admin.update_topic(
+                    name, read_queues=None, write_queues=None, perm=None, message_type=message_type
+                )
 
     def update_topic(
-        self, name: str, *, read_queues: int | None, write_queues: int | None, perm: int | None
+        self,
+        name: str,
+        *,
+        read_queues: int | None,
+        write_queues: int | None,
+        perm: int | None,
+        message_type: str | None = None,
     ) -> None:
         """Change the given attributes of a topic. Raises TopicNotFoundError."""
         with self._open(write=True) as store:
             store.source.topic(name)
             store.admin.update_topic(
-                name, read_queues=read_queues, write_queues=write_queues, perm=perm
+                name,
+                read_queues=read_queues,
+                write_queues=write_queues,
+                perm=perm,
+                message_type=message_type,
             )
+
+    def message_type(self, name: str) -> str:
+        """Return the type of a topic's messages; empty if it takes all."""
+        with self._open() as store:
+            return store.admin.message_type(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its queues. Raises TopicNotFoundError with the most similar name."""

@@ -7,6 +7,7 @@ import click
 
 from pyrocket.config import DEFAULT_QUEUES, MAX_QUEUES
 from pyrocket.errors import InvalidInputError
+from pyrocket.metadata.topic_types import MESSAGE_TYPES
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FOUND,
@@ -22,6 +23,13 @@ from pyrocket.tools.cli.message import tail
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import iso, show_rows, show_table
 from pyrocket.tools.summaries import QueueInfo, TopicInfo
+
+_type = click.option(
+    "--type",
+    "message_type",
+    type=click.Choice([*MESSAGE_TYPES]),
+    help="Which messages RocketMQ's clients may send to the topic; without a type, all.",
+)
 
 
 @click.group(cls=CommandGroup)
@@ -53,11 +61,16 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
     """Show the topic NAME and its queues; times are in UTC."""
     from pyrocket.tools.notebook.tables import queue_table
 
-    found = place.target().topic(name)
+    target = place.target()
+    found = target.topic(name)
+    message_type = target.message_type(name)
     if as_json:
-        show_json({**_document(found), "queues": [_queue_document(one) for one in found.queues]})
+        queues = [_queue_document(one) for one in found.queues]
+        show_json({**_document(found), "messageType": message_type, "queues": queues})
         return OK
     _show_topics([found], with_kind=True)
+    if message_type:
+        click.echo(f"\nThe topic takes messages of the type {message_type}.")
     if found.queues:
         click.echo()
         show_table(queue_table("", found))
@@ -74,12 +87,19 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
     show_default=True,
     help="The number of queues.",
 )
+@_type
 @click.option("--create-store", is_flag=True, help="Also create the store if it is missing.")
 @click.option("--if-missing", is_flag=True, help="Do nothing if the topic exists.")
 @as_json
 @exits
 def create(
-    name: str, place: GivenPlace, queues: int, create_store: bool, if_missing: bool, as_json: bool
+    name: str,
+    place: GivenPlace,
+    queues: int,
+    message_type: str | None,
+    create_store: bool,
+    if_missing: bool,
+    as_json: bool,
 ) -> int:
     """Create the topic NAME."""
     remedies = {
@@ -88,7 +108,9 @@ def create(
     }
     try:
         with advising(remedies):
-            place.target().create_topic(name, queues, create_store=create_store)
+            place.target().create_topic(
+                name, queues, create_store=create_store, message_type=message_type
+            )
     except InvalidInputError as error:
         if error.code != "TOPIC_EXISTS" or not if_missing:
             raise
@@ -114,6 +136,7 @@ _queue_count = click.IntRange(0, MAX_QUEUES)
 @click.option(
     "--perm", type=click.Choice([*_PERMISSIONS]), help="RocketMQ's permission: read, write or both."
 )
+@_type
 @click.option("--create-missing", is_flag=True, help="Create the topic if it is missing.")
 @as_json
 @exits
@@ -123,25 +146,30 @@ def alter(
     read_queues: int | None,
     write_queues: int | None,
     perm: str | None,
+    message_type: str | None,
     create_missing: bool,
     as_json: bool,
 ) -> int:
-    """Change the queues or the permission of the topic NAME.
+    """Change the queues, the permission or the type of the topic NAME.
 
     Messages in queues that are no longer read queues stay in the log, but consumers do not receive
     them.
     """
-    target, changes = place.target(), (read_queues, write_queues, perm)
-    if changes == (None, None, None) and not create_missing:
-        raise click.UsageError("Use --read-queues, --write-queues or --perm.")
+    target = place.target()
+    changes: dict[str, Any] = {
+        "read_queues": read_queues,
+        "write_queues": write_queues,
+        "perm": None if perm is None else _PERMISSIONS[perm],
+        "message_type": message_type,
+    }
+    is_changed = any(value is not None for value in changes.values())
+    if not is_changed and not create_missing:
+        raise click.UsageError("Use --read-queues, --write-queues, --perm or --type.")
     created = create_missing and all(one.name != name for one in target.topics())
     if created:
         target.create_topic(name, write_queues or read_queues or DEFAULT_QUEUES)
-    if changes != (None, None, None):
-        permission = None if perm is None else _PERMISSIONS[perm]
-        target.update_topic(
-            name, read_queues=read_queues, write_queues=write_queues, perm=permission
-        )
+    if is_changed:
+        target.update_topic(name, **changes)
     found = target.topic(name)
     if as_json:
         show_json({**_document(found), "created": created})

@@ -222,6 +222,15 @@ def test_messages_are_shown_from_the_first_from_an_offset_or_from_a_time(cli, do
     assert beyond["code"] == "OFFSET_OUT_OF_RANGE"
 
 
+def test_the_type_of_a_topic(cli, document):
+    document("topic", "create", "typed", "--type", "FIFO")
+    assert document("topic", "show", "typed")["messageType"] == "FIFO"
+    document("topic", "alter", "typed", "--type", "MIXED")
+    assert "the type MIXED" in cli("topic", "show", "typed").stdout
+    assert document("topic", "show", "t")["messageType"] == ""
+    cli("topic", "delete", "typed", "--yes")
+
+
 def test_a_group_is_created_shown_reset_and_deleted(cli, document):
     assert document("group", "create", "etl") == {"group": "etl", "created": True}
     assert cli("group", "create", "etl").stdout == "Group etl exists; nothing was changed.\n"
