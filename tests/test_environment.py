@@ -141,18 +141,18 @@ open(sys.argv[1]).read()
 def test_a_long_step_shows_that_it_runs_and_its_output(checkout, monkeypatch, terminal):
     """The step waits at a pipe until the test has seen its output."""
     os.mkfifo(checkout / "end")
-    told = []
+    shown = []
 
     def seen(text):
-        if "Downloading" in text and not told:
-            told.append(text)
+        if "Downloading" in text and not shown:
+            shown.append(text)
             (checkout / "end").write_text("")
 
     monkeypatch.setattr(environment, "_ALIVE_SECONDS", {True: 0.05, False: 0.05})
     console = SimpleNamespace(isatty=lambda: terminal, write=seen, flush=lambda: None)
     monkeypatch.setattr(sys, "stderr", console)
     environment._run([sys.executable, "-c", SLOW_STEP, str(checkout / "end")], "")
-    (alive,) = told
+    (alive,) = shown
     assert " s  Downloading pyspark (434 MB)" in alive
     assert alive.startswith("\r") == terminal
     assert alive.endswith("\n") != terminal

@@ -138,7 +138,7 @@ def test_equal_flights_have_no_differences():
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "expected"),
     [
         (
             SOURCE.slice(1),
@@ -150,10 +150,10 @@ def test_equal_flights_have_no_differences():
         (SOURCE.set_column(2, "distance", [[10, 20, 31]]), ["AA: "]),
     ],
 )
-def test_lost_repeated_and_changed_flights_are_detected(found, told):
+def test_lost_repeated_and_changed_flights_are_detected(found, expected):
     lines = differences(SOURCE, found)
-    assert len(lines) == len(told)
-    for line, start in zip(lines, told, strict=True):
+    assert len(lines) == len(expected)
+    for line, start in zip(lines, expected, strict=True):
         assert line.startswith(start)
 
 

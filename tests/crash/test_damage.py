@@ -27,10 +27,12 @@ def run_rounds(first, count):
         text=True,
         timeout=count * LONGEST_ROUND,
     )
-    told = run.stdout.splitlines()[-1:] or ["none began"]
-    failed = f"{repeat}\nstatus {run.returncode}, last reported: {told[0]}\n{run.stderr[-20_000:]}"
+    reported = run.stdout.splitlines()[-1:] or ["none began"]
+    failed = (
+        f"{repeat}\nstatus {run.returncode}, last reported: {reported[0]}\n{run.stderr[-20_000:]}"
+    )
     assert run.returncode == 0, failed
-    sys.stdout.write(f"seeds {first} to {first + count - 1}: {told[0]}\n")
+    sys.stdout.write(f"seeds {first} to {first + count - 1}: {reported[0]}\n")
 
 
 def test_every_file_of_a_store_has_a_kind(tmp_path):

@@ -82,9 +82,9 @@ def test_readers_of_deleted_files_get_an_error(nursery, path, tmp_path):
     assert nursery.wait(cleaner) == 0
     (Layout(path).own / "done").touch()
     assert [nursery.wait(process) for process in readers] == [0, 0]
-    told = [(tmp_path / f"read{number}").read_text().split() for number in range(2)]
-    assert all(int(rows) > 0 for rows, _ in told)
-    assert sum(int(losses) for _, losses in told) > 0
+    counts = [(tmp_path / f"read{number}").read_text().split() for number in range(2)]
+    assert all(int(rows) > 0 for rows, _ in counts)
+    assert sum(int(losses) for _, losses in counts) > 0
     assert len(log_files(path)) <= 4
     (Layout(path).own / "done").unlink()
     report = verify(path)

@@ -35,8 +35,8 @@ def test_crash_at_any_step_of_a_publication(nursery, path, tmp_path, half):
         batch = [row.encode() for row in rows]
         check_readers(path, known, batch if published else [])
         with Store.open(path, config=SMALL) as store:
-            told = publish(store, step, batch, f"run-{step + 1}b", queue_id=0)
-            assert told.dropped == published
+            published_again = publish(store, step, batch, f"run-{step + 1}b", queue_id=0)
+            assert published_again.dropped == published
             assert [body for _, body in scan(store, "t", 0, known)] == batch
             known += len(batch)
             assert store.sink.last(QUERY, "t") == step
@@ -84,9 +84,9 @@ def test_concurrent_publishers_publish_each_batch_once(nursery, path, tmp_path):
                 of_key = [row for row in mine if int(row.split(":")[2]) % 3 == key]
                 numbers = [tuple(map(int, row.split(":")[1:])) for row in of_key]
                 assert numbers == sorted(numbers), "a key's rows are in order"
-            told = (tmp_path / f"{identity}run-1").read_text().split(",")
-            told += (tmp_path / f"{identity}run-2").read_text().split(",")
-            assert set(told) <= {"", "SINK_FENCED", "SINK_BATCH_BEHIND"}
+            codes = (tmp_path / f"{identity}run-1").read_text().split(",")
+            codes += (tmp_path / f"{identity}run-2").read_text().split(",")
+            assert set(codes) <= {"", "SINK_FENCED", "SINK_BATCH_BEHIND"}
 
 
 def test_rows_of_a_crashed_task_are_never_published(path):

@@ -68,8 +68,8 @@ class SinkMachine(StoreMachine):
             self.writers[which].sink.publish(self.batch_of(sink, self.counted(sink) + 1), [])
             self.empty[sink] = self.empty.get(sink, 0) + 1
         one = self.batch_of(sink, self.counted(sink) + 1)
-        told = self.writers[which].sink.publish(one, self.staged(one, topic, rows))
-        assert (told.rows, told.dropped) == (len(rows), False)
+        result = self.writers[which].sink.publish(one, self.staged(one, topic, rows))
+        assert (result.rows, result.dropped) == (len(rows), False)
         self.is_published(sink, one.batch)
         self.moved(sink)
         self.add(topic, rows)
@@ -153,8 +153,8 @@ class SinkMachine(StoreMachine):
             except StoreUnavailableError as error:
                 failed = error.code
         assert failed in (None, "WRITE_FAILED", "QUEUES_NOT_WRITTEN")
-        told = self.writers[1].sink.publish(one, self.staged(one, topic, rows))
-        assert told.dropped == (failed != "WRITE_FAILED")
+        result = self.writers[1].sink.publish(one, self.staged(one, topic, rows))
+        assert result.dropped == (failed != "WRITE_FAILED")
         self.is_published(sink, one.batch)
         self.moved(sink)
         self.add(topic, rows)

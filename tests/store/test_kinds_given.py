@@ -42,10 +42,10 @@ def store(path):
         yield opened
 
 
-@pytest.mark.parametrize(("fields", "told"), FIELDS, ids=[told for _, told in FIELDS])
-def test_a_message_with_a_field_of_wrong_type_is_rejected(store, fields, told):
+@pytest.mark.parametrize(("fields", "expected"), FIELDS, ids=[expected for _, expected in FIELDS])
+def test_a_message_with_a_field_of_wrong_type_is_rejected(store, fields, expected):
     message = Message(**{"topic": "t", "body": b"x", **fields})
-    with pytest.raises(MessageError, match=told) as caught:
+    with pytest.raises(MessageError, match=expected) as caught:
         store.append(message)
     assert caught.value.remedy.startswith("Use ")
     assert store.max_offset("t", 0) == 3
@@ -107,10 +107,10 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("told", READS)
-def test_a_number_or_text_of_wrong_type_is_rejected(store, told):
-    with pytest.raises(InvalidInputError, match=told) as caught:
-        READS[told](store)
+@pytest.mark.parametrize("expected", READS)
+def test_a_number_or_text_of_wrong_type_is_rejected(store, expected):
+    with pytest.raises(InvalidInputError, match=expected) as caught:
+        READS[expected](store)
     assert caught.value.remedy.startswith("Use ")
     assert not store.groups.committed("g", "t")
 

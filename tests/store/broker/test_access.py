@@ -102,7 +102,7 @@ def test_repr_hides_the_secrets(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("", "no table of users"),
         ("[user.a]\nsecret = 'long enough'", "'users'|users?"),
@@ -117,11 +117,11 @@ def test_repr_hides_the_secrets(write):
         (USERS.replace('deny = ["subscribe"]', "", 1), "is incomplete"),
     ],
 )
-def test_a_typo_is_rejected_with_an_error_that_names_it(write, text, says):
+def test_a_typo_is_rejected_with_an_error_that_names_it(write, text, expected):
     with pytest.raises(OptionError) as caught:
         read_access(write(text))
     assert caught.value.code == "BROKER_USERS"
-    assert any(each in str(caught.value) for each in says.split("|"))
+    assert any(each in str(caught.value) for each in expected.split("|"))
 
 
 def test_a_users_file_that_others_can_read_is_rejected(write):

@@ -136,16 +136,16 @@ def test_two_users_of_a_group_share_a_store(place):
     os.chown(store, ANN, GROUP)
     store.chmod(0o2770)
     for turn, user in enumerate([ANN, BEN, ANN, BEN]):
-        code, told = run_as(user, WRITE, store, 40 * turn, groups=[GROUP], umask=0o077)
-        assert code == 0, told
+        code, output = run_as(user, WRITE, store, 40 * turn, groups=[GROUP], umask=0o077)
+        assert code == 0, output
         if turn == 1:
             # As after a power loss: the other user recovers.
             run_as(BEN, "reboot(path)", store, groups=[GROUP])
     assert {entry.stat().st_gid for entry in store.rglob("*")} == {GROUP}
     assert {entry.stat().st_uid for entry in store.rglob("*")} == {ANN, BEN}
-    code, told = run_as(STRANGER, READ, store)
+    code, output = run_as(STRANGER, READ, store)
     assert code == 1
-    assert f"[PERMISSION_DENIED] user {STRANGER} may not use {store}: it belongs to" in told
+    assert f"[PERMISSION_DENIED] user {STRANGER} may not use {store}: it belongs to" in output
 
 
 @as_root
@@ -168,11 +168,11 @@ def test_a_permission_error_contains_the_owner_of_the_store(place, action):
             "stage(reading, batch_of_query(1), [b'x'], queue_id=0)"
         ),
     }[action]
-    code, told = run_as(STRANGER, script, place / "store")
+    code, output = run_as(STRANGER, script, place / "store")
     assert code == 1
-    assert "StorePermissionError: [PERMISSION_DENIED] user 60003 may not use" in told, told
-    assert "it belongs to root:root" in told
-    assert "chmod -R g+rwX" in told
+    assert "StorePermissionError: [PERMISSION_DENIED] user 60003 may not use" in output, output
+    assert "it belongs to root:root" in output
+    assert "chmod -R g+rwX" in output
 
 
 def deny(monkeypatch, part):
@@ -232,11 +232,13 @@ def test_a_check_without_permission_is_reported_with_the_file(place, folder, com
     with filled(place / "store") as store:
         store.append(Message(topic="t", body=b"x", keys="k"))
     (place / "store" / folder).chmod(0o700)
-    code, told = run_as(STRANGER, f"{command}(path)", place / "store")
+    code, output = run_as(STRANGER, f"{command}(path)", place / "store")
     assert code == 1
-    assert f"StorePermissionError: [PERMISSION_DENIED] user {STRANGER} may not use" in told, told
-    assert f"{place / 'store'}" in told
-    assert "Run as the store's owner" in told
+    assert f"StorePermissionError: [PERMISSION_DENIED] user {STRANGER} may not use" in output, (
+        output
+    )
+    assert f"{place / 'store'}" in output
+    assert "Run as the store's owner" in output
 
 
 def test_permission_lost_while_writing_is_reported_and_loses_no_message(tmp_path, monkeypatch):

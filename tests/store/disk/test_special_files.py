@@ -75,7 +75,7 @@ MAKERS = [
 @pytest.mark.parametrize(("make", "kind"), MAKERS)
 def test_special_files_never_block(full, tmp_path, make, kind):
     files = [name for name in names_of(full) if (full / name).is_file()]
-    told = set()
+    reported = set()
     for number, name in enumerate(files):
         path = tmp_path / f"store-{number}"
         shutil.copytree(full, path)
@@ -96,8 +96,8 @@ def test_special_files_never_block(full, tmp_path, make, kind):
             ]
         assert descriptors() == before, name
         if any(f"{path / name} is a {kind}" in error for error in errors):
-            told.add(name)
-    assert {*READ_BY_WRITERS} <= told
+            reported.add(name)
+    assert {*READ_BY_WRITERS} <= reported
 
 
 @pytest.mark.parametrize(

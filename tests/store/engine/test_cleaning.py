@@ -126,7 +126,7 @@ def test_a_dry_run_changes_nothing_and_reports_the_same(aged, path, clock, more,
     aged.close()
     before = snapshot(path)
     with Store.open(path, read_only=True, clock=clock) as reader:
-        told = reader.clean(**limits, dry_run=True)
+        planned = reader.clean(**limits, dry_run=True)
         assert snapshot(path) == before
         with pytest.raises(StoreReadOnlyError):
             reader.clean(**limits)
@@ -136,8 +136,8 @@ def test_a_dry_run_changes_nothing_and_reports_the_same(aged, path, clock, more,
         gone = [len(before - after) for before, after in zip(files, files_in(path), strict=True)]
         assert gone == [len(done.removals), done.queue_files, done.index_files]
         assert done.removals
-    assert told.dry_run
-    assert replace(told, dry_run=False) == done
+    assert planned.dry_run
+    assert replace(planned, dry_run=False) == done
 
 
 def test_a_store_is_cleaned_down_to_a_size(aged, path):

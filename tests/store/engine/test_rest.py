@@ -236,9 +236,9 @@ def test_a_reader_warns_of_a_queue_that_has_become_shorter(tmp_path, boot, caplo
     with Store.open(path, read_only=True) as store:
         for _ in range(3):
             assert store.offsets("t")[0].maximum < ends[0]
-    (told,) = warnings(caplog)
-    assert f"queue 0 of 't' ends at offset {(ends[0] - 1) // 10 * 10}" in told
-    assert f"ended at {ends[0]}" in told
+    (warning,) = warnings(caplog)
+    assert f"queue 0 of 't' ends at offset {(ends[0] - 1) // 10 * 10}" in warning
+    assert f"ended at {ends[0]}" in warning
 
 
 def test_messages_appended_after_a_reader_mapped_the_state_are_not_missed(tmp_path, caplog):

@@ -99,7 +99,7 @@ def test_failing_service_does_not_delay_others_and_is_retried(open_store, clock,
     clock.now += RETRY_MS
     runner.run_due(writer)
     assert bad.asked == 2
-    assert caplog.text.count("its files are corrupt") == 1, "the same is not told twice"
+    assert caplog.text.count("its files are corrupt") == 1, "the same error is logged once"
     bad.error = None
     clock.now += RETRY_MS
     assert runner.run_due(writer) == 1

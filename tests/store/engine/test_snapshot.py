@@ -72,12 +72,12 @@ def test_progress_reports_add_up_to_the_total(source, target, monkeypatch, links
 
     if not links:
         monkeypatch.setattr(io, "link", refuse)
-    told = []
-    source.snapshot(target, lambda done, total, file: told.append((done, total, file)))
-    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
-    assert told[-1][0] == told[-1][1]
-    assert told[0][1] > 0.8 * told[-1][1]  # The first report has an estimate.
-    shown = {file for _, _, file in told}
+    reports = []
+    source.snapshot(target, lambda done, total, file: reports.append((done, total, file)))
+    assert [done for done, _, _ in reports] == sorted(done for done, _, _ in reports)
+    assert reports[-1][0] == reports[-1][1]
+    assert reports[0][1] > 0.8 * reports[-1][1]  # The first report has an estimate.
+    shown = {file for _, _, file in reports}
     copied = {*target.glob("commitlog/*"), *target.glob("consumequeue/*/*/*")}
     assert shown >= {str(file.relative_to(target)) for file in copied}
 

@@ -89,8 +89,14 @@ def test_copies_in_a_store_without_checksums_have_none(store, open_store, clock)
 
 def test_the_last_setting_applies_to_all_processes(store, open_store, path):
     store.close()
-    for said, expected in [(None, True), (False, False), (None, False), (True, True), (None, True)]:
-        with open_store(config=replace(CONFIG, property_crc=said)) as one:
+    for given, expected in [
+        (None, True),
+        (False, False),
+        (None, False),
+        (True, True),
+        (None, True),
+    ]:
+        with open_store(config=replace(CONFIG, property_crc=given)) as one:
             one.append(message())
         assert is_sealed(log_records(path)[-1]) == expected
 
@@ -166,8 +172,8 @@ def test_the_checksum_is_only_among_the_system_properties(store):
 
 
 def test_results_contain_the_size_in_the_log(store):
-    told = store.append_batch(batch(numbered(3, 50), 0), topic="t")
+    result = store.append_batch(batch(numbered(3, 50), 0), topic="t")
     (file,) = log_files(store.path)
     records = log_records(store.path)
-    assert told.bytes == sum(record.size for record in records)
+    assert result.bytes == sum(record.size for record in records)
     assert decode_record(file.read_bytes()).size == records[0].size

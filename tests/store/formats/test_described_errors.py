@@ -20,7 +20,7 @@ def test_the_error_for_a_short_record_contains_its_length(size):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"[]", "it is JSON, but"),
         (b"7", "it is JSON, but"),
@@ -31,10 +31,10 @@ def test_the_error_for_a_short_record_contains_its_length(size):
     ],
 )
 @pytest.mark.parametrize("name", ["config/topics.json", "pyrocket/topics.json"])
-def test_the_error_for_an_invalid_table_describes_it(path, name, content, told):
+def test_the_error_for_an_invalid_table_describes_it(path, name, content, expected):
     filled(path).close()
     for suffix in ("", ".bak"):
         (path / f"{name}{suffix}").write_bytes(content)
     found = [each.what for each in verify(path).findings]
     assert not any(python in what for what in found for python in PYTHONS)
-    assert name != "config/topics.json" or any(told in what for what in found)
+    assert name != "config/topics.json" or any(expected in what for what in found)

@@ -221,14 +221,14 @@ def test_a_flush_without_a_filled_file_keeps_the_checkpoint(path, clock):
     store.topics.create("t", read_queues=1, write_queues=1)
     fill(store, 60)
     store.close()
-    said = checkpoint(store).index_timestamp
-    assert said > 0
+    saved = checkpoint(store).index_timestamp
+    assert saved > 0
     clock.now += 100_000
     with Store.open(path, clock=clock) as store:
         store.append(message())
         store.flush()
         assert checkpoint(store).log_timestamp == clock.now
-        assert checkpoint(store).index_timestamp == said
+        assert checkpoint(store).index_timestamp == saved
 
 
 def test_a_failed_fsync_of_an_index_file_fails_the_store(store, monkeypatch, path):

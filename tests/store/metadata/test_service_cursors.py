@@ -57,14 +57,14 @@ def _system_topics_may_be_written(monkeypatch):
 def test_delay_offsets_are_saved_for_rocketmq_every_ten_seconds(tmp_path, clock):
     """After our crash, a broker repeats no more deliveries than after its own crash."""
     store = with_delayed(tmp_path, clock=clock, config=BY_HAND)
-    told = []
+    saved = []
     for after_ms, delivered in ((0, 1), (9_999, 2), (1, 3), (5_000, 4), (5_000, 5)):
         clock.now += after_ms
         move(store, {LEVEL_2: delivered})
         store.append(message())
         store.flush()
-        told.append(DelayOffsets(Layout(tmp_path)).read().get(2))
-    assert told == [1, 1, 3, 3, 5]
+        saved.append(DelayOffsets(Layout(tmp_path)).read().get(2))
+    assert saved == [1, 1, 3, 3, 5]
     store.close(clean=False)
 
 

@@ -326,12 +326,12 @@ def test_a_receive_that_waits_for_a_deleted_group_uses_the_new_group(store):
     found, started = [], threading.Event()
     real = pop._states.made
 
-    def noticed(group):
+    def recorded(group):
         state = real(group)
         started.set()
         return state
 
-    pop._states.made = noticed
+    pop._states.made = recorded
     receiving = threading.Thread(target=lambda: found.append(pop.receive("g", "t")))
     with pop._states.known("g").lock:
         receiving.start()

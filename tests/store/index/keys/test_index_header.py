@@ -67,8 +67,8 @@ def missed_by_reader(path, step=STEP):
         try:
             return missed(reader, step)
         except StoreDamagedError as error:
-            told = error.code == "KEY_INDEX_DAMAGED" and "pyrocket repair" in error.remedy
-            return [] if told else [str(error)]
+            reported = error.code == "KEY_INDEX_DAMAGED" and "pyrocket repair" in error.remedy
+            return [] if reported else [str(error)]
 
 
 @pytest.mark.parametrize("file", [1, 2])
@@ -94,8 +94,8 @@ def test_flipped_bit_of_a_header_never_hides_a_key_and_is_reported(
     for byte, bit in product(range(40), bits):
         name = flip(path, file, byte, bit)
         assert not missed_by_reader(path, step), (byte, bit)
-        told = {one.file for one in verify(path).findings}
-        assert told == {name} or (not told and byte in SLOT_COUNT), (byte, bit)
+        reported = {one.file for one in verify(path).findings}
+        assert reported == {name} or (not reported and byte in SLOT_COUNT), (byte, bit)
         flip(path, file, byte, bit)
     assert not verify(path).findings
 

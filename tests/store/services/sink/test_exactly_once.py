@@ -28,8 +28,8 @@ def refused(store, number, run="run-1", rows=ROWS):
 def test_the_same_batch_is_dropped(store):
     publish(store, 5, ROWS)
     end = store.position()
-    told = publish(store, 5, ROWS)
-    assert (told.rows, told.bytes, told.dropped) == (0, 0, True)
+    result = publish(store, 5, ROWS)
+    assert (result.rows, result.bytes, result.dropped) == (0, 0, True)
     assert store.position() == end
     assert all_bodies(store) == ROWS
 

@@ -32,10 +32,10 @@ def test_staged_rows_are_invisible(store, reader):
 
 def test_published_rows_are_complete_and_durable(store, reader):
     one = numbered(0)
-    told = store.sink.publish(one, stage_tasks(reader, one, ROWS))
-    assert told == Published(40, told.bytes, False, store.position().published)
+    result = store.sink.publish(one, stage_tasks(reader, one, ROWS))
+    assert result == Published(40, result.bytes, False, store.position().published)
     assert all_bodies(reader) == ROWS
-    assert told.bytes >= sum(map(len, ROWS))
+    assert result.bytes >= sum(map(len, ROWS))
 
 
 def test_rows_of_a_queue_keep_the_order_of_tasks_and_batches(store):
@@ -118,8 +118,8 @@ def test_publishing_needs_a_writer(reader):
 def test_anonymous_batch_is_published_completely_and_not_recorded(store, reader):
     one = numbered(0)
     for _ in range(2):
-        told = store.sink.publish_anonymous(stage_tasks(reader, one, ROWS))
-        assert (told.rows, told.dropped) == (40, False)
+        result = store.sink.publish_anonymous(stage_tasks(reader, one, ROWS))
+        assert (result.rows, result.dropped) == (40, False)
     assert all_bodies(store) == sorted(ROWS * 2)
     assert store.sink.last(one.identity, one.target) is None
     assert not (store.path / "pyrocket" / "staging" / one.key).exists()

@@ -143,7 +143,7 @@ def test_an_invalid_certificate_or_users_file_is_rejected_before_the_store_is_cr
     users = tmp_path / "users.toml"
     users.touch(0o600)
     users.write_text("[users.a]\nsecert = 'long enough'")
-    for given, says in (
+    for given, expected in (
         (["--tls-certificate", pem], "a certificate and its key"),
         (["--tls-certificate", pem, "--tls-key", other], "are not a certificate and its key"),
         (["--tls-certificate", pem, "--tls-key", key], f"chmod 600 {key}"),
@@ -152,7 +152,7 @@ def test_an_invalid_certificate_or_users_file_is_rejected_before_the_store_is_cr
         done = run("broker", tmp_path / "store", "--listen", "127.0.0.1:0", *given)
         assert done.exit_code == 2
         assert done.stderr.startswith("Error [BROKER_CERTIFICATE]")
-        assert says in done.stderr
+        assert expected in done.stderr
     done = run("broker", tmp_path / "store", "--users", users)
     assert done.stderr.startswith("Error [BROKER_USERS]")
     assert "Did you mean secret?" in done.stderr

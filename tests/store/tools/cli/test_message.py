@@ -189,6 +189,6 @@ def test_characters_that_the_output_cannot_encode_are_escaped(path):
     run_on(path, "message", "produce", "t", "東ä")
     settings = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     with start(path, "tail", "t", env=settings) as showing:
-        shown, said = showing.stdout.read(), showing.stderr.read()
-    assert (showing.returncode, said) == (0, b"")
+        shown, errors = showing.stdout.read(), showing.stderr.read()
+    assert (showing.returncode, errors) == (0, b"")
     assert shown.endswith(b"  \\u6771\xe4\n")

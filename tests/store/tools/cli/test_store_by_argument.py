@@ -136,15 +136,15 @@ def test_a_cleaning_names_the_files_it_keeps_and_why(sound, dry_run):
         store.append_batch(batch(numbered(60), 0), topic="t")
     before = log_files(sound)
     limit = ["--total-bytes", 0, *dry_run]
-    told = document("clean", sound, *limit)
+    output = document("clean", sound, *limit)
     stays = [each.name for each in before if int(each.name) >= held][:-1]
-    assert [one["name"] for one in told["keptFiles"]] == stays
-    assert {one["heldBy"] for one in told["keptFiles"]} == {
+    assert [one["name"] for one in output["keptFiles"]] == stays
+    assert {one["heldBy"] for one in output["keptFiles"]} == {
         "delayed messages that are still to be delivered"
     }
-    assert told["keptBytes"] == 4096 * len(stays)
-    assert len(told["logFiles"]) == len([each for each in before if int(each.name) < held])
-    assert told["logStart"] == held
+    assert output["keptBytes"] == 4096 * len(stays)
+    assert len(output["logFiles"]) == len([each for each in before if int(each.name) < held])
+    assert output["logStart"] == held
     there = [each.name for each in log_files(sound)]
     assert there == ([each.name for each in before] if dry_run else [*stays, there[-1]])
     text = run("clean", sound, *limit).output

@@ -180,11 +180,11 @@ def test_verify_finds_nothing_in_a_store_with_all_kinds_of_messages(path, clock)
 
 def test_progress_reaches_the_total(path, clock):
     filled(path, count=60, clock=clock).close()
-    told = []
-    verify(path, lambda done, total, file: told.append((done, total, file)))
-    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
-    assert told[-1][0] == told[-1][1]
-    assert all(file.startswith("commitlog/") for _, _, file in told)
+    reports = []
+    verify(path, lambda done, total, file: reports.append((done, total, file)))
+    assert [done for done, _, _ in reports] == sorted(done for done, _, _ in reports)
+    assert reports[-1][0] == reports[-1][1]
+    assert all(file.startswith("commitlog/") for _, _, file in reports)
 
 
 def test_a_writer_that_opens_the_store_during_a_check_is_not_damage(path):
