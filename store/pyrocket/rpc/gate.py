@@ -4,7 +4,9 @@
     append, stage, publish                   publish on each topic
     offsets of a group                       subscribe on the group
     create, alter, delete, reset             admin
-    views of the whole log, system topics    admin on the whole store
+    sizes of topics, lag of groups           any right on each
+    dead letters of a group                  subscribe on the group
+    other views, system topics               admin on the whole store
 
 A call that is missing from the table needs `admin` on the whole store.
 """
@@ -40,6 +42,7 @@ from pyrocket.index.queues.message_locations import MessageLocations
 from pyrocket.message import Message, MessageQueue, QueueRange
 from pyrocket.rpc.signature import parse
 from pyrocket.services.sink.batch import Staged
+from pyrocket.views.parts import RetryPart, TablePart
 
 WHOLE_STORE = Need(ADMIN, STORE)
 
@@ -62,8 +65,8 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Slices": ((SUBSCRIBE, TOPIC, "ranges"),),
     "JoinedSlice": ((SUBSCRIBE, TOPIC, "ranges"),),
     "SlicesAt": ((SUBSCRIBE, TOPIC, "locations"),),
-    "PlanView": ((ADMIN, STORE, ""),),
-    "ReadView": ((ADMIN, STORE, ""),),
+    "PlanView": (("view", STORE, ""),),
+    "ReadView": (("view", STORE, ""),),
     "Committed": ((SUBSCRIBE, GROUP, "group"),),
     "Commit": ((SUBSCRIBE, GROUP, "group"),),
     "Prepare": ((PUBLISH, TOPIC, "topic"), ("create", TOPIC, "topic")),
@@ -113,9 +116,10 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
 }
 """Call → the rights that it needs: right, kind, and the argument with the names.
 
-`any` is satisfied by any right. `create` is `admin`, but is not needed if the topic exists or the
-call does not create topics. FinishStaging needs no right: only the writer knows the name of the
-staged file, and the rights were checked for each of its blocks.
+`any` is satisfied by any right; `view` is what `_needs_of_view` returns. `create` is `admin`, but
+is not needed if the topic exists or the call does not create topics. FinishStaging needs no right:
+only the writer knows the name of the staged file, and the rights were checked for each of its
+blocks.
 """
 
 
@@ -159,9 +163,8 @@ class Gate:
         if self._access is None:
             return lambda reply: reply
         access = self._access()
-        for right, kind, argument in NEEDS.get(call, ((ADMIN, STORE, ""),)):
-            for name in {*_names(arguments.get(argument))} if kind != STORE else [""]:
-                self._check(access, user, right, kind, name, arguments)
+        for right, kind, name in _needs(call, arguments):
+            self._check(access, user, right, kind, name, arguments)
         if call == "Locate" and not arguments["request"].topics:
             access.check(user, WHOLE_STORE)
         if call == "Publish":  # A batch without rows names no topic.
@@ -192,6 +195,31 @@ class Gate:
                 )
             return
         access.check(user, WHOLE_STORE if kind == STORE else _need(right, kind, name))
+
+
+def _needs(call: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield right, kind and name for a call."""
+    for right, kind, argument in NEEDS.get(call, ((ADMIN, STORE, ""),)):
+        if right == "view":
+            yield from _needs_of_view(arguments)
+        elif kind == STORE:
+            yield right, kind, ""
+        else:
+            yield from ((right, kind, name) for name in {*_names(arguments.get(argument))})
+
+
+def _needs_of_view(arguments: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return right, kind and name for planning a view, or for reading one part of it."""
+    part = arguments.get("part")
+    if isinstance(part, RetryPart) and part.topic == DLQ_PREFIX + part.group:
+        return [(SUBSCRIBE, GROUP, part.group)]
+    asked = vars(part) if isinstance(part, TablePart) else {} if part else arguments
+    view, topics, group = asked.get("view"), asked.get("topics"), asked.get("group")
+    if view == "topics" and topics:
+        return [("any", TOPIC, name) for name in topics]
+    if view in ("groups", "dlq") and group:
+        return [(SUBSCRIBE if view == "dlq" else "any", GROUP, group)]
+    return [(ADMIN, STORE, "")]
 
 
 def _need(right: str, kind: str, name: str) -> Need:

@@ -11,6 +11,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyrocket.errors import StorePermissionError
+
 if TYPE_CHECKING:
     from pyrocket.tools.session import Session
 
@@ -84,11 +86,20 @@ class QueueLag(TopicLag):
 
 
 def topics_of(session: "Session", name: str = "") -> Iterator[TopicInfo]:
-    """Yield all topics, ordered by name, or only the named one if it exists."""
+    """Yield all topics, ordered by name, or only the named one if it exists.
+
+    A user without rights on the whole store gets the topics on which it has any right.
+    """
     from pyrocket.metadata.topics import is_system_topic
 
     names = session.source.topics()
-    for row in _rows(session, "topics", topics=[name] if name else []):
+    try:
+        rows = [*_rows(session, "topics", topics=[name] if name else [])]
+    except StorePermissionError:
+        if name or not names:
+            raise
+        rows = [*_rows(session, "topics", topics=[*names])]
+    for row in rows:
         kind = row["kind"]
         if kind == "user" and is_system_topic(row["topic"], session.hello.broker, names):
             kind = "system"
@@ -123,9 +134,17 @@ def topic_of(session: "Session", name: str) -> TopicInfo:
 def lags_of(session: "Session", group: str = "") -> list[QueueLag]:
     """Return the lag of a group, or of all groups, in each queue of its topics.
 
-    A group without committed offsets has no lag. Raises GroupNotFoundError.
+    A group without committed offsets has no lag. A user without rights on the whole store gets the
+    groups on which it has any right. Raises GroupNotFoundError.
     """
-    rows, now_ms = _rows(session, "groups", group=group), session.source.now_ms()
+    now_ms = session.source.now_ms()
+    try:
+        rows = [*_rows(session, "groups", group=group)]
+    except StorePermissionError:
+        if group:
+            raise
+        groups = session.admin.groups()
+        rows = [row for one in groups for row in _rows(session, "groups", group=one)]
     return [_lag(row, now_ms) for row in rows if row["topic"] is not None]
 
 

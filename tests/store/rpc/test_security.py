@@ -25,10 +25,11 @@ from pyrocket.rpc.connection import Connection, Credentials, method_of
 from pyrocket.rpc.descriptors import service
 from pyrocket.rpc.gate import NEEDS, Gate
 from pyrocket.rpc.messages import fill
+from pyrocket.rpc.remote_source import RemoteSource
 from pyrocket.rpc.signature import parse, sign
 from pyrocket.rpc.tls import Certificate
 from pyrocket.services.sink.batch import SinkBatch, Staged
-from pyrocket.views.parts import LogPart
+from pyrocket.views.parts import LogPart, RetryPart, TablePart
 from support.broker import served
 from support.certificates import write_certificate
 
@@ -252,6 +253,47 @@ def test_a_batch_without_rows_requires_the_right_to_publish(address):
     with pytest.raises(StorePermissionError):
         Client(Connection(address, reader)).call("Publish", **asked)
     Client(Connection(address, CALLERS["a user with the right"])).call("Publish", **asked)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"view": "topics"},
+        {"view": "topics", "topics": ["orders", "others"]},
+        {"view": "groups"},
+        {"view": "groups", "group": "of others"},
+        {"view": "dlq"},
+        {"view": "dlq", "group": "of others"},
+        {"view": "retry", "group": "etl"},
+        {"view": "commitlog", "topics": ["orders"], "group": "etl"},
+        {"part": TablePart("topics")},
+        {"part": TablePart("topics", topics=("orders", "others"))},
+        {"part": TablePart("groups", topics=("orders",))},
+        {"part": TablePart("groups", group="of others")},
+        {"part": RetryPart("others", "etl", 0, 0, 1, 0, 0), "topics": ["orders"]},
+        {"part": RetryPart("%DLQ%of others", "of others", 0, 0, 1, 0, 0)},
+        {"part": LogPart(0, 1, False, ("orders",), False), "topics": ["orders"]},
+    ],
+)
+def test_views_that_are_not_narrowed_to_the_own_topics_and_groups_are_refused(address, asked):
+    owner = Client(Connection(address, CALLERS["a user with the right"]))
+    with pytest.raises(StorePermissionError):
+        [*owner.stream("ReadView", **asked)] if "part" in asked else owner.call("PlanView", **asked)
+    owner.close()
+
+
+def test_views_of_the_own_topics_and_groups_need_no_admin(address):
+    owner = Client(Connection(address, CALLERS["a user with the right"]))
+    source = RemoteSource(owner)
+    owner.call("Commit", group="etl", offsets={QUEUE: 0})
+    for view, narrowed in (
+        ("topics", {"topics": ["orders"]}),
+        ("groups", {"group": "etl"}),
+        ("dlq", {"group": "etl"}),
+    ):
+        for part in source.plan_view(view, **narrowed):
+            assert [*source.read_view(part, ["topic"], verify_crc=False)]
+    owner.close()
 
 
 def test_a_call_with_wrong_credentials_is_not_repeated(address):

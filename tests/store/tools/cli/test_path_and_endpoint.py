@@ -397,6 +397,7 @@ allow = ["admin", "publish", "subscribe"]
 [[rules]]
 users = ["reader"]
 topics = ["t"]
+groups = ["billing"]
 allow = ["subscribe"]
 """
 
@@ -445,6 +446,13 @@ def test_missing_rights_and_wrong_secrets_are_errors(secured):
     options = ["--endpoint", address, "--tls", "--ca", certificate, "--json"]
     reader = {"PYROCKET_ACCESS_KEY": "reader", "PYROCKET_SECRET_KEY": "the reader's secret"}
     assert run("topic", "tail", "t", *options, **reader).exit_code == 0
+    listed = run("topic", "list", *options, **reader)
+    assert [one["topic"] for one in json.loads(listed.stdout)["topics"]] == ["t"]
+    assert run("topic", "show", "t", *options, **reader).exit_code == 0
+    lag = run("group", "lag", *options, **reader)
+    assert {one["group"] for one in json.loads(lag.stdout)["lag"]} == {"billing"}
+    assert run("group", "show", "billing", *options, **reader).exit_code == 0
+    assert run("store", "info", *options, **reader).exit_code == 2
     refused = run("topic", "delete", "t", "--yes", *options, **reader)
     assert (refused.exit_code, "reader" in refused.stdout) == (2, True)
     wrong = run("topic", "list", *options, **{**reader, "PYROCKET_SECRET_KEY": "x"})
