@@ -102,7 +102,8 @@ async def _serve(
     listens = [_listen(server, address, certificate) for address in settings.listen]
     with _monitoring(broker, server, watch, settings.metrics) as metrics:
         await server.start()
-        broker_file.write(RunningBroker(os.getpid(), listens, metrics))
+        # In a thread, since it waits for the disk.
+        await asyncio.to_thread(broker_file.write, RunningBroker(os.getpid(), listens, metrics))
         try:
             _log.info("serving %s at %s", broker.path, ", ".join(listens))
             if not settings.users:
@@ -111,7 +112,7 @@ async def _serve(
             _log.info("stopping: running calls have %g s to complete", settings.drain)
         finally:
             await server.stop(settings.drain)
-            broker_file.delete()
+            await asyncio.to_thread(broker_file.delete)
 
 
 @contextmanager

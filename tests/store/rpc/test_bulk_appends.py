@@ -284,7 +284,7 @@ def test_a_stalled_sender_is_disconnected_and_too_many_bytes_are_rejected(tmp_pa
     opened = Store.open(tmp_path / "store", create=True)
     opened.topics.create("orders")
     with opened as store, served(store, stream_stalled=0.2, connection_bytes=10_000) as address:
-        sink = RemoteSink(Client(Connection(address), Timeouts(total=0.5)))
+        sink = RemoteSink(Client(Connection(address), Timeouts(total=3)))
         large = block_of(record(body=b"x" * 6000))
         with pytest.raises(BrokerBusyError):
             sink._client.call("Append", topics={"orders": 4}, records=[large, large])
