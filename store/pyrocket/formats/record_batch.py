@@ -205,13 +205,14 @@ def encode_batch(
     dues: Ints | None = None,
     max_bytes: int = ENCODE_BYTES,
 ) -> Iterator[EncodedBatch]:
-    """Encode the rows as batches of about `max_bytes`. Raises MessageError.
+    """Encode the rows as batches of at most `max_bytes`, or of one row. Raises MessageError.
 
     `delays` and `dues` have one element per row: see `EncodedBatch`.
     """
     properties = _join_properties(columns, unique_ids)
     lengths = pc.binary_length(columns.body).to_numpy().astype(np.int64)
-    totals = np.cumsum(lengths + pc.binary_length(properties).to_numpy() + FIXED_BYTES)
+    fixed = FIXED_BYTES + len(topic.encode())
+    totals = np.cumsum(lengths + pc.binary_length(properties).to_numpy() + fixed)
     start = 0
     while start < len(columns):
         before = totals[start - 1] if start else 0
