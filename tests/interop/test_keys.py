@@ -1,5 +1,5 @@
-"""Keys: we find messages that Java indexed, and Java finds those that we indexed, in any time
-zone."""
+"""Key index: pyrocket finds messages that RocketMQ indexed, and RocketMQ finds those that pyrocket
+indexed, in any time zone."""
 
 import time
 
@@ -98,8 +98,9 @@ def test_keys_that_pyrocket_indexed_are_found_by_rocketmq(java, store_path, clea
 
 
 def test_pyrocket_finds_all_keys_after_rocketmq_has_indexed_only_the_newest(java, store_path):
-    """After an unclean shutdown Java deletes index files that are not full and indexes the messages
-    after the checkpoint. RocketMQ no longer finds older keys; pyrocket must.
+    """After an unclean shutdown, RocketMQ deletes index files that are not full and indexes the
+    messages after the checkpoint. RocketMQ no longer finds older keys; pyrocket must still find
+    them.
     """
     store = written(store_path)
     store.flush()
