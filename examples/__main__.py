@@ -1,4 +1,4 @@
-"""`python3 examples [NAME]`: the main job, or the example of that name, with all set-up."""
+"""`python3 examples [NAME]`: sets up the environment and runs the main job, or the example NAME."""
 
 import runpy
 import sys

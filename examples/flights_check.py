@@ -1,4 +1,4 @@
-"""Compares tables of flights: every id occurs once, and the sums of each carrier agree."""
+"""Compares tables of flights: every id must occur once, and the sums of each carrier must agree."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,9 +27,8 @@ def totals(flights: pa.Table) -> dict[str, Totals]:
 
 
 def flights_of(messages: pa.Table) -> pa.Table:
-    """Return id, carrier and distance of messages, each of which contains a flight as JSON.
-
-    Id and carrier are the message's key and tag, not the fields of the JSON.
+    """Return id, carrier and distance of messages that contain flights as JSON. Id and carrier are
+    those in the message's key and tag, not in the JSON.
     """
     lines = "\n".join(messages["body"].to_pylist()).encode()
     parsed = json.read_json(pa.BufferReader(lines))
@@ -49,7 +48,7 @@ def differences(expected: pa.Table, found: pa.Table) -> list[str]:
 
 
 def count_differences(expected: pa.Table, counts: Mapping[str, int]) -> list[str]:
-    """Return one line for each carrier whose flights were not all counted once."""
+    """Return one line for each carrier whose flights were not each counted once."""
     wanted = {carrier: sums.flights for carrier, sums in totals(expected).items()}
     return [
         f"windowed count: {carrier}: counted {counts.get(carrier)} instead of {wanted.get(carrier)}"

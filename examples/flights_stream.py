@@ -1,4 +1,4 @@
-"""Two streaming jobs over the topic of flights, each in several bounded micro-batches."""
+"""Two streaming jobs that read the topic of flights, each in several bounded micro-batches."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ COUNTS = "flights_per_day"
 
 @dataclass(frozen=True)
 class Jobs:
-    """The two jobs; the store and their results are in `folder`."""
+    """The two jobs. `folder` contains the store and the jobs' results."""
 
     spark: SparkSession
     folder: Path
@@ -24,7 +24,7 @@ class Jobs:
     def count_by_day(self) -> StreamingQuery:
         """Count the flights of each carrier in windows of a day of event time.
 
-        Complete mode keeps every window, so every row counts, regardless of the order of rows.
+        Complete mode keeps every window, so every row is counted, regardless of the order of rows.
         """
         day = F.window("time_hour", "1 day").alias("day")
         counts = self._flights().groupBy(day, "carrier").count()
@@ -39,7 +39,7 @@ class Jobs:
         return writer.trigger(availableNow=True).start(str(self.folder / "stream.parquet"))
 
     def _flights(self) -> DataFrame:
-        """Return the topic as a stream of flights, from its first message on."""
+        """Return the topic as a stream of flights, starting at its first message."""
         messages = (
             self.spark.readStream.format("pyrocket")
             .option("subscribe", self.topic)

@@ -8,7 +8,7 @@ from pyrocket import Message, Store, StoredMessage, TransactionProducer
 
 
 class Payments:
-    """The local side of the transactions, here a dictionary instead of a database."""
+    """The local transactions, with a dictionary instead of a database."""
 
     def __init__(self) -> None:
         self.balance, self.paid = {"ann": 50, "eve": 10}, dict[str, bool]()

@@ -1,4 +1,4 @@
-"""The store alone, without Spark: append messages, read them queue by queue."""
+"""Uses the store without Spark: appends messages, and reads them queue by queue."""
 # ruff: noqa: T201
 
 import tempfile
@@ -12,4 +12,4 @@ with tempfile.TemporaryDirectory() as folder, Store.open(folder, create=True) as
         sent = store.append(order)
         print(f"order {number} of {customer}: queue {sent.queue_id}, offset {sent.queue_offset}")
     for message in store.messages("orders"):
-        print(f"queue {message.queue_id} holds {message.body.decode()}")
+        print(f"queue {message.queue_id} contains {message.body.decode()}")

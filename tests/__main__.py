@@ -1,7 +1,8 @@
 """`python3 tests` runs the tests; arguments are passed to pytest (`python3 tests -k offsets`).
 
-Without arguments, the tests run in parallel with their files in memory if possible: most of their
-time they would wait for Spark or for the disk. Tests selected by arguments run in order.
+Without arguments, the tests run in parallel, because they spend much of their time waiting for
+Spark, and with their files in memory if possible. With arguments, the selected tests run one after
+the other.
 """
 
 import os

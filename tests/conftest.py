@@ -12,15 +12,15 @@ import pytest
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """In a session of a few minutes, the JVM would spend half the time on optimising machine code."""
 
-# Also of processes that tests start: compiling all tests takes a worker seven seconds.
+# This also applies to processes that tests start: compiling all tests takes a worker seven seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE_ROOTS = [str(ROOT / "store"), str(ROOT / "connector")]
 
-# The same examples in each run, so that failures repeat; PYROCKET_EXPLORE=1 generates new ones. A
-# slow machine is not a failure.
+# Each run uses the same examples, so that failures can be repeated; PYROCKET_EXPLORE=1 generates
+# new examples. There is no deadline, because a slow machine is not a failure.
 hypothesis.settings.register_profile(
     "base", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -31,10 +31,8 @@ hypothesis.settings.load_profile("explore" if os.environ.get("PYROCKET_EXPLORE")
 
 
 def pytest_collection_modifyitems(items):
-    """Mark tests that use Spark, so that `-m "not spark"` is quick, and run the longest
-    tests first.
-
-    The longest are crash tests: no worker should still run one when all others are done.
+    """Mark tests that use Spark, so that `-m "not spark"` is quick, and run the longest tests
+    first. These are crash tests; no worker should still run one when all other workers are done.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
@@ -43,8 +41,8 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Exclude the collected tests from garbage collection: a full collection took a third of a
-    second.
+    """Exclude the collected tests from garbage collection: a full collection would take a third of
+    a second.
     """
     gc.collect()
     gc.freeze()
@@ -53,8 +51,9 @@ def pytest_collection_finish():
 def spark_home_without_zip(folder):
     """Make a SPARK_HOME of links that lacks `python/lib/pyspark.zip`, and return it.
 
-    Spark puts that archive first on the path of each Python process it starts. It has no compiled
-    files, so every start would compile pyspark: 0.8 s of CPU instead of 0.25 from site-packages.
+    Spark puts that archive first on the path of each Python process that it starts. The archive
+    contains no compiled files, so every process would compile pyspark, which takes 0.8 s of CPU
+    time instead of 0.25 s from site-packages.
     """
     installed = Path(importlib.util.find_spec("pyspark").origin).parent
     for path in installed.iterdir():
@@ -76,22 +75,22 @@ def checkout_in_children(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([*SOURCE_ROOTS, *kept]))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
-        # Spark resolves the host's name at start; here nothing leaves the machine.
+        # Spark resolves the host's name when it starts; the tests use no network.
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         if not any(item.get_closest_marker("bench") for item in request.session.items):
-            # For all tests in this process and its children, except benchmarks.
+            # Applies to all tests in this process and its children, except benchmarks.
             options = os.environ.get("SPARK_SUBMIT_OPTS", ""), QUICK_JAVA
             patch.setenv("SPARK_SUBMIT_OPTS", " ".join(filter(None, options)))
             home = spark_home_without_zip(tmp_path_factory.mktemp("spark-home"))
             patch.setenv("SPARK_HOME", str(home))
-        # A test must not find a store of the developer by accident.
+        # A test must not use a developer's store by accident.
         patch.delenv("PYROCKET_STORE", raising=False)
         yield
 
 
 @pytest.fixture(scope="session")
 def spark(checkout_in_children, tmp_path_factory):
-    """One session of two cores for all tests that need Spark."""
+    """The Spark session, with two cores, of all tests that need one."""
     from pyspark.sql import SparkSession
     from pyspark_pyrocket import configure
 

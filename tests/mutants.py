@@ -1,15 +1,15 @@
 """Makes small seeded changes to the product's code, and reports those that no test detects.
 
     pip install cosmic-ray coverage
-    python tests/mutants.py map FOLDER                     # once: which tests run which lines
+    python tests/mutants.py map FOLDER      # once: records which tests execute which lines
     python tests/mutants.py run FOLDER [--count 300] [--seed 1] [--workers 2]
 
-cosmic-ray's operators make the changes, one at a time, in a copy of the checkout for each worker.
-For each change, the fastest tests that execute the changed lines run, for at most SECONDS.
-Lines that run at import, such as constants, are tested by the tests that execute their users, and
-lines that only Spark's processes execute by the connector's tests of the same room. An undetected
-change is printed as a diff: it needs a test, or a reason why it changes nothing. FOLDER keeps the
-map and the results, so that a later run can continue.
+cosmic-ray's operators make the changes, one at a time, in a copy of the checkout; each worker has
+its own copy. For each change, the fastest tests that execute the changed lines run, for at most
+SECONDS. Changed lines that run at import, such as constants, are tested by the tests that execute
+their users. Lines that only Spark's processes execute are tested by the connector's tests of the
+same package. An undetected change is printed as a diff: it needs a test, or a reason why it changes
+nothing. FOLDER keeps the map and the results, so that a later run can continue.
 """
 
 import argparse
@@ -43,11 +43,12 @@ OPERATORS = [
     *("ReplaceBinaryOperator_BitAnd_BitOr",),
 ]
 SECONDS, TESTS, TIMEOUT_S = 40, 150, 240
-"""Limits for one change: seconds of its tests without it, number of tests; then its timeout."""
+"""Limits for one change: the seconds that its tests take without the change, the number of tests,
+and the timeout."""
 
 
 def record(folder: Path) -> None:
-    """Run the default tests once, and record the product's lines that each of them executes."""
+    """Run the default tests once, and record the product's lines that each test executes."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "MUTANTS": str(folder)}
@@ -79,7 +80,9 @@ def product() -> list[str]:
 
 
 def changes(seed: int, count: int) -> list[tuple[str, str, int, int, int]]:
-    """Return `count` changes: file, operator, its occurrence in the file, first and last line."""
+    """Return `count` changes: file, operator, the operator's occurrence in the file, first and last
+    line.
+    """
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator
 
@@ -95,7 +98,9 @@ def changes(seed: int, count: int) -> list[tuple[str, str, int, int, int]]:
 
 
 def users_of(file: str, first: int, last: int) -> list[tuple[str, int]]:
-    """Return the lines to test: a change's own, or those of its function or assigned names."""
+    """Return the lines to test: the changed lines in a function's body, the body of a changed
+    signature, or the uses of an assigned name.
+    """
     nodes = [*ast.walk(ast.parse((ROOT / file).read_text()))]
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     if any(node.body[0].lineno <= first <= node.end_lineno for node in functions):
@@ -113,12 +118,16 @@ def users_of(file: str, first: int, last: int) -> list[tuple[str, int]]:
 
 
 def in_turn(groups: Iterable[Iterable[str]]) -> list[str]:
-    """Return each test once: the first one of each group, then the second ones, and so on."""
+    """Return each test once: the first test of each group, then the second test of each, and so
+    on.
+    """
     return list(dict.fromkeys(filter(None, chain.from_iterable(zip_longest(*groups)))))
 
 
 def tests_of(change: tuple, lines: dict, seconds: dict) -> list[str]:
-    """Return the tests of a change, or of its file: the fastest of each line and test file."""
+    """Return the tests of the changed lines, or of their file: the fastest test for each line and
+    test file first.
+    """
     file, _, _, first, last = change
     known = {path: lines.get(str(ROOT / path), {}) for path in product()}
     lists = [known[path].get(at, ()) for path, at in users_of(file, first, last)]
@@ -132,7 +141,7 @@ def tests_of(change: tuple, lines: dict, seconds: dict) -> list[str]:
         if not chosen or (spent + seconds.get(test, 1) <= SECONDS and len(chosen) < TESTS):
             chosen.append(test)
             spent += seconds.get(test, 1)
-    # In the order of the suite, because tests of one file share fixtures.
+    # Tests run in the order of the suite, because tests of one file share fixtures.
     return sorted(chosen) or [f"tests/{'connector' if file.startswith('connector') else 'store'}"]
 
 

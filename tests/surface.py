@@ -1,9 +1,10 @@
-"""Lists the public surface from the code: everything that users, their files and scripts rely on.
+"""Lists the public surface, from the code: everything that users, their files and their scripts
+rely on.
 
     python tests/surface.py --write     accepts a change, and settles a merge conflict in the lists
 
-There is one list for each kind in `tests/golden/surface`. It contains only modules that users
-import.
+`tests/golden/surface` contains one list for each kind of name. The list of Python names contains
+only modules that users import.
 """
 
 import ast
@@ -57,7 +58,7 @@ def nodes(kind, *packages):
 
 @cache
 def constants():
-    """Return NAME → the texts that modules assign to it."""
+    """Return NAME → the strings that modules assign to it."""
     found = defaultdict(set)
     for node in nodes(ast.Assign):
         name = ast.unparse(node.targets[0])
@@ -67,7 +68,7 @@ def constants():
 
 
 def texts(node):
-    """Return the possible texts of an expression, with `<*>` for variable parts."""
+    """Return the possible strings of an expression, with `<*>` for variable parts."""
     if isinstance(node, ast.Constant):
         return {node.value} if isinstance(node.value, str) else set()
     if isinstance(node, ast.IfExp):
@@ -81,7 +82,7 @@ def texts(node):
 
 
 def definition(module, name):
-    """Return the module and the node that define a name of a module, following imports."""
+    """Return the module and the node that define a module's name, following imports."""
     for node in trees()[module].body:
         if name in (getattr(node, "name", ""), *map(ast.unparse, getattr(node, "targets", ()))):
             return module, node
@@ -93,7 +94,9 @@ def definition(module, name):
 
 
 def offered(module):
-    """Return the names of `__all__`, or else those defined without an underscore."""
+    """Return the names of `__all__`, or if it is missing, the names defined without a leading
+    underscore.
+    """
     if any(
         "__all__" in map(ast.unparse, getattr(node, "targets", ())) for node in trees()[module].body
     ):
@@ -149,8 +152,8 @@ def line(node):
 
 
 def python():
-    """List the public names of modules, then the classes that functions return; fields in their
-    order.
+    """List the public names of modules, then the classes that functions return; fields are in the
+    order of their definition.
     """
     sections = {each: {n: definition(each, n) for n in offered(each)} for each in PUBLIC}
     found = {name: place for section in sections.values() for name, place in section.items()}
@@ -258,7 +261,7 @@ def given_codes(call, helpers):
 
 
 def error_codes():
-    """Return code → the errors that have it, and "a finding"; helpers may take the code."""
+    """Return code → its error classes, and "a finding"; the code may be passed to a helper."""
     found, helpers = {}, {}
     calls = [
         (function, call)
@@ -323,7 +326,7 @@ def commands():
 
 
 def files():
-    """List the paths of the layout, with `<*>` for variable parts, and names used elsewhere."""
+    """List the paths of the layout, with `<*>` for variable parts, and other file names."""
     from pyrocket.disk.layout import Layout
     from pyrocket.versions import HINTS, VERSIONS
 

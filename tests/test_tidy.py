@@ -184,7 +184,8 @@ def size_faults(label, source):
 
 def name_faults(label, source):
     """Return names that the linter cannot ban alone: its switch for `struct` in formats is for
-    all."""
+    all.
+    """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr == "pack_into":
             yield f"{label}:{node.lineno}: pack_into tears words under readers"
