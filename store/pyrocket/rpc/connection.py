@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import grpc
@@ -22,6 +22,9 @@ from pyrocket.rpc.allocator import keep_blocks
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.signature import Metadata, sign
 from pyrocket.versions import PROTOCOL, RELEASE
+
+if TYPE_CHECKING:
+    from pyrocket.rpc.proto.pyrocket_pb2 import HelloReply
 
 SERVICE = "pyrocket.v1.Broker"
 
@@ -189,7 +192,7 @@ class Connection:
             if error.code() not in _UNANSWERED:
                 raise
             raise unreachable(self.address, "Hello", error, repeat_is_safe=True) from None
-        hello = reply.FromString(data)
+        hello: HelloReply = reply.FromString(data)
         self._check(hello)
         behind = (system_clock() - hello.now_ms) / 1000
         if abs(behind) > _CLOCK_DIFFERENCE_S:
@@ -199,7 +202,7 @@ class Connection:
                 behind,
             )
 
-    def _check(self, hello: Any) -> None:
+    def _check(self, hello: "HelloReply") -> None:
         if hello.protocol != PROTOCOL:
             raise UnsupportedError(
                 f"The broker at {self.address} is pyrocket {hello.release} with protocol"

@@ -7,11 +7,11 @@ runtime from version 5 on.
 
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 
@@ -25,8 +25,11 @@ def _pool() -> DescriptorPool:
 
 
 @cache
-def message_class(name: str) -> type[Message]:
-    """Return the class of a message by its full name, such as `pyrocket.v1.HelloReply`."""
+def message_class(name: str) -> type[Any]:
+    """Return the class of a message by its full name, such as `pyrocket.v1.HelloReply`.
+
+    `pyrocket.rpc.proto.pyrocket_pb2.HelloReply` is its type, in annotations only.
+    """
     return GetMessageClass(_pool().FindMessageTypeByName(name))
 
 

@@ -5,7 +5,7 @@ store in its own process. If the client's release does not have the class, it ra
 general class with the same status.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -19,6 +19,9 @@ from pyrocket.errors import (
 )
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.messages import fill
+
+if TYPE_CHECKING:
+    from pyrocket.rpc.proto.pyrocket_pb2 import Error
 
 METADATA_KEY = "pyrocket-error-bin"
 
@@ -77,7 +80,7 @@ def carried_error(status: grpc.RpcError, address: str) -> PyrocketError | None:
     found = next((value for key, value in metadata if key == METADATA_KEY), None)
     if found is None:
         return None
-    detail: Any = message_class("pyrocket.v1.Error").FromString(found)
+    detail: Error = message_class("pyrocket.v1.Error").FromString(found)
     kind = getattr(errors, detail.kind, None)
     if not (isinstance(kind, type) and issubclass(kind, PyrocketError)):
         kind = next(

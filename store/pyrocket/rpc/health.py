@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.service import SERVICE as BROKER
+
+if TYPE_CHECKING:
+    from pyrocket.rpc.proto.health_pb2 import HealthCheckRequest
 
 SERVICE = "grpc.health.v1.Health"
 _SERVING, _NOT_SERVING, _UNKNOWN = 1, 2, 3
@@ -19,7 +22,7 @@ class Health:
 
     def __init__(self, serves: Callable[[], bool]) -> None:
         self._serves = serves
-        self._request = message_class("grpc.health.v1.HealthCheckRequest")
+        self._request: type[HealthCheckRequest] = message_class("grpc.health.v1.HealthCheckRequest")
         self._reply = message_class("grpc.health.v1.HealthCheckResponse")
 
     def handlers(self) -> grpc.GenericRpcHandler:
@@ -46,7 +49,7 @@ class Health:
             await asyncio.sleep(_SECONDS)
 
     def _status(self, request: bytes) -> int:
-        asked: Any = self._request.FromString(request)
+        asked = self._request.FromString(request)
         if asked.service not in ("", BROKER, SERVICE):
             return _UNKNOWN
         return _SERVING if self._serves() else _NOT_SERVING

@@ -109,13 +109,13 @@ def _value(raw: Any, hint: Any) -> Any:
 def _structure(raw: Message, hint: Any, kind: Any, inner: tuple[Any, ...]) -> Any:
     names = [*raw.DESCRIPTOR.fields_by_name]
     if kind is MessageFilter:
-        return MessageFilter.parse(tags=raw.tags, sql=raw.sql)  # type: ignore[attr-defined]
+        return MessageFilter.parse(**{name: getattr(raw, name) for name in names})
     if kind is tuple:
         return tuple(
             _value(getattr(raw, name), one) for name, one in zip(names, inner, strict=True)
         )
     if names == ["values"]:
-        return _value(raw.values, hint)  # type: ignore[attr-defined]
+        return _value(getattr(raw, *names), hint)
     hints = _hints(kind)
     return kind(**values_of(raw, {name: hints[name] for name in names if name in hints}))
 

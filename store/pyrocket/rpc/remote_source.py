@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import pyarrow as pa
 
@@ -31,6 +31,9 @@ from pyrocket.rpc.version_watch import VersionWatch
 from pyrocket.versions import PROTOCOL, RELEASE
 from pyrocket.views.parts import TablePart
 
+if TYPE_CHECKING:
+    from pyrocket.rpc.proto.pyrocket_pb2 import HelloReply
+
 _NO_END = 2**63 - 1
 
 _Offsets = dict[MessageQueue, int]
@@ -47,7 +50,7 @@ class RemoteSource:
         return values_of(self.client.call(call, **arguments), {"value": kind})["value"]
 
     @cached_property
-    def hello(self) -> Any:
+    def hello(self) -> "HelloReply":
         """The broker's reply to the first call. Raises UnsupportedError."""
         hello = self._say_hello()
         self._asked_at = time.monotonic()
@@ -63,7 +66,7 @@ class RemoteSource:
         self.__dict__.pop("hello", None)
         _ = self.hello
 
-    def _say_hello(self) -> Any:
+    def _say_hello(self) -> "HelloReply":
         return self.client.call("Hello", release=RELEASE, protocol=PROTOCOL)
 
     @property

@@ -2,10 +2,14 @@
 
 import threading
 from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
 from pyrocket.errors import PyrocketError
 from pyrocket.rpc.client import Client, Pauses
 from pyrocket.rpc.descriptors import message_class
+
+if TYPE_CHECKING:
+    from pyrocket.rpc.proto.pyrocket_pb2 import Version
 
 _FOREVER_S = float("inf")
 
@@ -48,7 +52,7 @@ class VersionWatch:
         self._closed = True
 
     def _follow(self) -> None:
-        kind = message_class("pyrocket.v1.Version")
+        kind: type[Version] = message_class("pyrocket.v1.Version")
         pauses = Pauses(_FOREVER_S)
         while not self._closed:
             session = object()

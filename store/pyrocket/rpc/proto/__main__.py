@@ -6,21 +6,26 @@ Needs grpcio-tools. The output is committed; a test checks that it is up to date
 import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).parent
-COMPILED = FOLDER / "descriptors.bin"
+FOLDER = Path(__file__).resolve().parent
+COMPILED = "descriptors.bin"
+STUBBED = ("pyrocket.proto", "health.proto")
+"""The files whose messages have type stubs, `*_pb2.pyi`, although no such module exists."""
 
 
-def compile_protos(target: Path) -> None:
-    """Write all files as one FileDescriptorSet to `target`."""
+def compile_protos(folder: Path) -> None:
+    """Write all files as one FileDescriptorSet, and the type stubs, to a folder."""
     from grpc_tools import protoc
 
     well_known = Path(protoc.__file__).parent / "_proto"
     files = sorted(path.name for path in FOLDER.glob("*.proto"))
-    places = [f"-I{FOLDER}", f"-I{well_known}", f"--descriptor_set_out={target}"]
-    done = protoc.main(["protoc", "--include_imports", *places, *files])
-    if done:
-        sys.exit(done)
+    places = ["protoc", f"-I{FOLDER}", f"-I{well_known}"]
+    for arguments in (
+        ["--include_imports", f"--descriptor_set_out={folder / COMPILED}", *files],
+        [f"--pyi_out={folder}", *STUBBED],
+    ):
+        if done := protoc.main([*places, *arguments]):
+            sys.exit(done)
 
 
 if __name__ == "__main__":
-    compile_protos(COMPILED)
+    compile_protos(FOLDER)
