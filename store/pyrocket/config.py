@@ -88,12 +88,13 @@ class Retention:
 
     Only whole log files are deleted, and never the last one.
 
-    hours: files whose last message is older are deleted, at_hours (local time; RocketMQ's
-    deleteWhen) or while the disk is fuller than clean_ratio. None: no file is deleted because of
-    its age. total_bytes: the oldest files are deleted, at any hour, while the log is larger.
-    force_ratio: while the disk is fuller, the oldest files are deleted regardless of their age.
-    full_ratio: while the disk is fuller, appends are refused with DISK_FULL. files_per_run: the
-    maximum number of files deleted in one run, about every ten seconds.
+    hours: files whose last message is older are expired; None: files never expire. at_hours: the
+    hours of the day (local time; RocketMQ's deleteWhen) when expired files are deleted.
+    clean_ratio: while the disk is fuller, they are deleted at any hour. total_bytes: the oldest
+    files are deleted, at any hour, while the log is larger. force_ratio: while the disk is fuller,
+    the oldest files are deleted regardless of their age. full_ratio: while the disk is fuller,
+    appends are refused with DISK_FULL. files_per_run: the maximum number of files deleted in one
+    run, about every ten seconds.
     """
 
     hours: float | None = 72
@@ -130,11 +131,11 @@ class StoreConfig:
     ConsumeQueue file. index_slots, index_items: of each key index file; RocketMQ's maxHashSlotNum
     and maxIndexNum. key_index: whether this process builds the index. Without the index
     `Store.lookup.query` searches the part of the log that is not indexed: the result is the same,
-    but slow. dir_mode: permissions of a new store's directory, such as 0o2770; None: those that the
-    umask leaves. With the set-group-id bit (0o2000) the directory's group has the same permissions
-    for everything in it, regardless of the creator and the umask. broker_name: saved in the
-    directory, so that offsets stay valid when it moves to another host. property_crc: whether
-    records get a checksum over header, topic and properties too, as with RocketMQ 5's
+    but the query is slow. dir_mode: permissions of a new store's directory, such as 0o2770; None:
+    those that the umask leaves. With the set-group-id bit (0o2000) the directory's group has the
+    same permissions for everything in it, regardless of the creator and the umask. broker_name:
+    saved in the directory, so that offsets stay valid when it moves to another host. property_crc:
+    whether records get a checksum over header, topic and properties too, as with RocketMQ 5's
     enabledAppendPropCRC, which takes 20 bytes and about 0.4 us each. The setting and the log ranges
     written with it are saved in the directory and apply to all its writers. None keeps the saved
     setting, initially False. A record in such a range without a matching checksum is damaged.
@@ -149,7 +150,7 @@ class StoreConfig:
     processes are prevented from opening the store for writing, as for a broker; readers are not
     affected. delay_levels: RocketMQ's messageDelayLevel, fixed when a directory is created: later,
     different levels are rejected. None: the levels saved in the directory, or RocketMQ's 18 levels
-    for a new directory. timer_max_delay_ms: the maximum time from now to a message's own due time.
+    for a new directory. timer_max_delay_ms: the maximum delay of a timer message when it is sent.
     max_message_bytes: RocketMQ's maxMessageSize, the maximum length of a body, at most 4 MiB.
     retention: how long messages are kept. If given when a directory is created, it is saved there
     and applied by every writer (`Store.set_retention` changes it); without a retention no message

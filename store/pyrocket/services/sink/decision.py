@@ -43,7 +43,8 @@ class _History:
     """The batches of a query in this store.
 
     last: the newest batch, with or without rows; -1 for none. time_ms: when it was recorded.
-    complete: whether batches without rows were recorded too, so that a gap after `last` is a loss.
+    complete: whether batches without rows were recorded too; if so, a gap after `last` means that
+    batches are lost.
     """
 
     last: int
@@ -52,8 +53,9 @@ class _History:
 
 
 class Decisions:
-    """Decides for one store; `store` is its uuid. A decision is final while
-    the write lock is held.
+    """Decides for one store; `store` is its uuid.
+
+    A decision is final only if it is made while holding the write lock.
     """
 
     def __init__(self, root: Path, store: str, ledger: SinkLedger, empty: EmptyBatches) -> None:
@@ -142,8 +144,9 @@ class Decisions:
 def check_run(known: LedgerEntry, record: SinkRecord) -> None:
     """Raise SinkError (SINK_FENCED) if a newer run of the query has published.
 
-    A run that has not published yet is newer if its batch began later: a run that repeats a crashed
-    run's batch begins after it, whereas a run that was only slow began before.
+    A run that has not published yet is newer if its batch began later than the last published one.
+    A run that repeats the batch of a crashed run begins later; a run that was only slow began
+    earlier.
     """
     run, began = record.run, BootTime(record.boot, record.began)
     if not run or run == known.run:

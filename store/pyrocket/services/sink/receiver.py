@@ -29,7 +29,7 @@ class Receiver:
     def check(self, routes: Mapping[str, int], block: bytes) -> EncodedBatch:
         """Check the records of a block, all of one topic, and return them.
 
-        `routes` maps their topics to the number of write queues that the sender assumed.
+        `routes` maps the topic to the number of write queues that the sender assumed.
         The records use the memory of `block`. Raises MessageError, TopicNameError.
         """
         return self._check.check(routes, block)

@@ -81,7 +81,7 @@ def test_task_rejects_topic_that_may_not_be_created(path):
     assert staged_files(path) == []
 
 
-def test_the_error_of_an_invalid_row_has_its_number_and_no_file_is_left(path, reader):
+def test_the_error_for_an_invalid_row_has_its_number_and_no_file_is_left(path, reader):
     with pytest.raises(MessageError, match="row 1 names queue 7"):
         stage(reader, numbered(0), ROWS[:2], queue_id=[0, 7])
     with reader.sink.stage(numbered(0), partition=0, attempt=0) as stager:
