@@ -1,22 +1,22 @@
 """RocketMQ's store in Python: topics on disk, without a server and without a jar.
 
-The rooms, from the bottom up; each imports only from those above it in this list:
+The packages, from the bottom up; each imports only from packages above it in this list:
 
 formats    bytes to values and Arrow columns, and back: one module for each format on disk
 disk       files, names, locks, and the state that processes share; knows no format
 filters    tag expressions and SQL conditions
 log        the CommitLog, the only truth: append, flush, find its end
 index      what can be rebuilt from the log: `queues` (ConsumeQueue) and `keys` (IndexFile)
-metadata   topics, groups, identity, epochs, cursors: RocketMQ's `config/*.json` and ours
+metadata   topics, groups, identity, epochs, cursors: RocketMQ's and pyrocket's files
 engine     readers and writers: append, scan, look up, recover, clean up
 services   what RocketMQ offers on top: `delay`, `transactions`, and the exactly-once `sink`
 views      the log, retries, groups, topics and pending messages as Arrow
-broker     a store that serves other machines, whatever the wire
+broker     a store that serves other machines, independent of the protocol
 rpc        the broker over gRPC, and its clients
 tools      verify, repair, notebook, command line and pytest plugin, built on `Store`
 
-Beside them lie `store` (the class `Store`), `message`, `config`, `arguments`, `clock`, `versions`,
-`errors`, and `testing` for tests of programs that use a store.
+The other modules are `store` (the class `Store`), `message`, `config`, `arguments`, `clock`,
+`versions`, `errors`, and `testing` for tests of programs that use a store.
 """
 
 import importlib
@@ -132,7 +132,7 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: `import pyrocket` alone costs nothing."""
+    """Import a public name when it is first used, which keeps `import pyrocket` fast."""
     if name == "__version__":
         return importlib.import_module("pyrocket.versions").RELEASE
     if name not in _HOMES:
@@ -141,5 +141,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names too, imported or not."""
+    """Return all names, including public names that are not imported yet."""
     return sorted({*globals(), *__all__, "__version__"})

@@ -49,7 +49,7 @@ def check_text(**named: Any) -> None:
 
 
 def check_texts(**named: Any) -> None:
-    """Raise InvalidInputError (NOT_A_TEXT) naming the first that is not a collection of str."""
+    """Raise InvalidInputError (NOT_A_TEXT) unless all arguments are collections of str."""
     for name, value in named.items():
         if isinstance(value, str | bytes) or not isinstance(value, Collection):
             raise InvalidInputError(
@@ -185,7 +185,7 @@ def check_whole(name: str, value: Any, least: int = 0, most: int = 2**63 - 1) ->
 
 
 def parse_size(text: str) -> int | None:
-    """Return a size such as `512`, `64k`, `10g` or `1TiB` in bytes; None for an invalid text.
+    """Return a size such as `512`, `64k`, `10g` or `1TiB` in bytes; None if it is invalid.
 
     Units are powers of 1024. The result may be larger than any file system.
     """
@@ -205,7 +205,7 @@ def check_amount(name: str, value: Any) -> None:
     """Raise OptionError unless `value` is a number ≥ 0; infinity is allowed, NaN is not."""
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not (number and value >= 0):
-        raise OptionError(f"{name} is {value!r}.", remedy="Use a number from 0 on.")
+        raise OptionError(f"{name} is {value!r}.", remedy="Use a number of 0 or more.")
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")

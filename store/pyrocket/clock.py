@@ -1,4 +1,4 @@
-"""The wall clock. No other module reads it; they are all given a `Clock`."""
+"""The wall clock. No other module reads it; all other modules are given a `Clock`."""
 
 import time
 from collections.abc import Callable

@@ -21,7 +21,7 @@ MAX_DELAY_LEVELS = 64
 
 
 def parse_duration(text: str) -> int | None:
-    """Return a duration such as `2h30m` in milliseconds; None for an invalid text."""
+    """Return a duration such as `2h30m` in milliseconds; None if it is invalid."""
     found = _DURATION.fullmatch(text)
     if not text or not found:
         return None
@@ -45,7 +45,7 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 """The maximum length of a body as stored; RocketMQ's default of maxMessageSize."""
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""RocketMQ's messageDelayLevel: the delays of level 1, 2, …; higher levels use the last one."""
+"""RocketMQ's messageDelayLevel: the delays of level 1, 2, …; higher levels use the last delay."""
 
 MAX_QUEUES = 1024
 """The maximum number of queues of a topic: RocketMQ sets no limit, but file systems do."""
@@ -72,7 +72,7 @@ _RANGES = {
 def is_log_file_size(size: int) -> bool:
     """Whether `size` is a valid size of log files.
 
-    Windows of the log are mapped at multiples of the page size, and positions in a file are int32.
+    Parts of the log are mapped at multiples of the page size, and positions in a file are int32.
     """
     return 4096 <= size < 2**31 and size % 4096 == 0
 
@@ -90,11 +90,11 @@ class Retention:
 
     hours: files whose last message is older are expired; None: files never expire. at_hours: the
     hours of the day (local time; RocketMQ's deleteWhen) when expired files are deleted.
-    clean_ratio: while the disk is fuller, they are deleted at any hour. total_bytes: the oldest
-    files are deleted, at any hour, while the log is larger. force_ratio: while the disk is fuller,
-    the oldest files are deleted regardless of their age. full_ratio: while the disk is fuller,
-    appends are refused with DISK_FULL. files_per_run: the maximum number of files deleted in one
-    run, about every ten seconds.
+    clean_ratio: while the disk is fuller, expired files are deleted at any hour. total_bytes: the
+    oldest files are deleted, at any hour, while the log is larger. force_ratio: while the disk is
+    fuller, the oldest files are deleted regardless of their age. full_ratio: while the disk is
+    fuller, appends are refused with DISK_FULL. files_per_run: the maximum number of files deleted
+    in one run, about every ten seconds.
     """
 
     hours: float | None = 72
@@ -122,40 +122,41 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreConfig:
-    """Sizes and broker_name are fixed when a directory is created; others may change at each open.
+    """Settings of a store. Sizes and broker_name are fixed when its directory is created.
 
-    Different values for an existing directory are ignored, with a warning unless they are the
-    defaults.
+    Other settings may change at each open. Sizes or a broker_name that differ from those of an
+    existing directory are ignored, with a warning unless they are the defaults.
 
     log_file_bytes: size of each CommitLog file. queue_file_entries: entries of 20 bytes in each
     ConsumeQueue file. index_slots, index_items: of each key index file; RocketMQ's maxHashSlotNum
     and maxIndexNum. key_index: whether this process builds the index. Without the index
     `Store.lookup.query` searches the part of the log that is not indexed: the result is the same,
     but the query is slow. dir_mode: permissions of a new store's directory, such as 0o2770; None:
-    those that the umask leaves. With the set-group-id bit (0o2000) the directory's group has the
-    same permissions for everything in it, regardless of the creator and the umask. broker_name:
-    saved in the directory, so that offsets stay valid when it moves to another host. property_crc:
-    whether records get a checksum over header, topic and properties too, as with RocketMQ 5's
-    enabledAppendPropCRC, which takes 20 bytes and about 0.4 us each. The setting and the log ranges
-    written with it are saved in the directory and apply to all its writers. None keeps the saved
-    setting, initially False. A record in such a range without a matching checksum is damaged.
-    auto_create_topics: whether the first send to an unknown topic creates it. default_queues: the
-    read and write queues of a topic created this way. flush: with "sync" an append returns when it
-    is durable; with "async" a thread flushes it soon after; with "manual" only `Store.flush` and
-    `Store.close` flush. flush_interval_ms: how often the thread checks; it flushes if
-    flush_least_pages (4096 bytes each) are dirty, and any dirty page after
-    flush_thorough_interval_ms. flush_timeout_ms: how long a "sync" append waits for fsyncs by other
-    writers before it returns the status FLUSH_DISK_TIMEOUT: the message is stored but may not be
-    durable. lock_timeout_ms: how long to wait for the write lock. exclusive: whether other
-    processes are prevented from opening the store for writing, as for a broker; readers are not
-    affected. delay_levels: RocketMQ's messageDelayLevel, fixed when a directory is created: later,
-    different levels are rejected. None: the levels saved in the directory, or RocketMQ's 18 levels
-    for a new directory. timer_max_delay_ms: the maximum delay of a timer message when it is sent.
-    max_message_bytes: RocketMQ's maxMessageSize, the maximum length of a body, at most 4 MiB.
-    retention: how long messages are kept. If given when a directory is created, it is saved there
-    and applied by every writer (`Store.set_retention` changes it); without a retention no message
-    is deleted until `Store.clean` is called. If given for an existing directory, it overrides the
-    saved one in this process.
+    the permissions that the umask allows. With the set-group-id bit (0o2000), the directory's group
+    has the same permissions for everything in it, regardless of the creator and the umask.
+    broker_name: saved in the directory, so that offsets stay valid when the directory moves to
+    another host. property_crc: whether records get a second checksum, which also covers header,
+    topic and properties, as with RocketMQ 5's enabledAppendPropCRC. It takes 20 bytes
+    and about 0.4 us per record. The setting and the log ranges written with it are saved in the
+    directory; the setting applies to all writers. None keeps the saved setting, initially False. A record in such
+    a range is damaged if its second checksum is missing or does not match. auto_create_topics:
+    whether the first send to an unknown topic creates it. default_queues: the read and write queues
+    of a topic created this way. flush: with "sync" an append returns when its messages are durable;
+    with "async" a thread flushes it soon after; with "manual" only `Store.flush` and `Store.close`
+    flush. flush_interval_ms: how often the thread checks; it flushes if flush_least_pages (4096
+    bytes each) are dirty, and any dirty page after flush_thorough_interval_ms. flush_timeout_ms:
+    how long a "sync" append waits for fsyncs by other writers before it returns the status
+    FLUSH_DISK_TIMEOUT: the message is stored but may not be durable. lock_timeout_ms: how long to
+    wait for the write lock. exclusive: whether other processes are prevented from opening the store
+    for writing, as for a broker; readers are not affected. delay_levels: RocketMQ's
+    messageDelayLevel, fixed when a directory is created; different levels are rejected later. None:
+    the levels saved in the directory, or RocketMQ's 18 levels for a new directory.
+    timer_max_delay_ms: the maximum delay of a timer message when it is sent. max_message_bytes:
+    RocketMQ's maxMessageSize, the maximum length of a body, at most 4 MiB. retention: how long
+    messages are kept. If given when a directory is created, it is saved there and applied by every
+    writer (`Store.set_retention` changes it); without a retention no message is deleted until
+    `Store.clean` is called. If given for an existing directory, it overrides the saved one in this
+    process.
     """
 
     log_file_bytes: int = 1024 * 1024 * 1024

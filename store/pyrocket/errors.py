@@ -51,7 +51,7 @@ _PUT_STATUS = {
 
 
 class PyrocketError(Exception):
-    """Root of the tree: a code, what happened, and a remedy.
+    """Base of all exceptions: a code, what happened, and a remedy.
 
     `code` is stable and safe to match on; `remedy` tells the user how to solve the problem.
     `put_status` is RocketMQ's PutMessageStatus for an append that failed with this error.
@@ -131,13 +131,13 @@ class GroupNotFoundError(InvalidInputError):
 
 
 class MessageIdError(InvalidInputError):
-    """A text is not a valid message id."""
+    """A string is not a valid message id."""
 
     default_code = "MESSAGE_ID_ILLEGAL"
 
 
 class MessageNotFoundError(InvalidInputError):
-    """The store has no message with this id, or no longer has it."""
+    """The store has no message with this id; it may have been deleted."""
 
     default_code = "MESSAGE_NOT_FOUND"
 
@@ -201,17 +201,17 @@ REBUILD_QUEUES = (
     "To rebuild `consumequeue/` from the log: close the store everywhere and run `pyrocket repair`"
     " on its directory."
 )
-"""The remedy if the log is intact and an index is not."""
+"""The remedy if an index is damaged and the log is intact."""
 
 VERIFY_FIRST = (
     "Run `pyrocket verify` on the store: it shows whether `pyrocket repair` can fix this, as for"
     " a damaged queue, or a log file must be restored from a backup."
 )
-"""The remedy if a reader cannot distinguish the two."""
+"""The remedy if a reader cannot tell whether the log or an index is damaged."""
 
 
 class RecordDamagedError(StoreDamagedError):
-    """One record of the log cannot be read; those after it can."""
+    """One record of the log cannot be read; the records after it can."""
 
 
 KEEP_WHAT_FOLLOWS = (
@@ -225,7 +225,7 @@ RESTORE_DAMAGED = "Restore the log file from a backup made before the damage, or
 """Error and remedy for a message that was damaged and repaired."""
 
 RESTORE_FILE = "Restore it from a backup; nothing has been changed."
-"""The remedy if a file of the log is missing or has another length."""
+"""The remedy if a log file is missing or has the wrong length."""
 
 
 class StoreUnavailableError(PyrocketError):

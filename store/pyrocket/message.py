@@ -14,10 +14,10 @@ class Message:
     `tags`, an empty `sharding_key` and an empty string as `keys` are treated as missing. With a
     `sharding_key` and no `queue_id`, equal keys are sent to the same queue, in order.
 
-    A message with a `delay_level`, from 1 on, is delivered after the delay of that level (of the
-    last level, if there are fewer). A message with `deliver_at_ms` (epoch milliseconds) is
-    delivered at that time or soon after, and at once if it has passed. The two exclude each other.
-    Until the message is delivered, no reader of the topic sees it.
+    A message with a `delay_level` of 1 or more is delivered after the delay of that level, or of
+    the last level if there are fewer levels. A message with `deliver_at_ms` (epoch milliseconds) is
+    delivered at that time or soon after, or at once if the time has passed. A message cannot have
+    both. Until the message is delivered, no reader of the topic sees it.
     """
 
     topic: str
@@ -75,11 +75,12 @@ class SendStatus(str, Enum):
 
 @dataclass(frozen=True)
 class SendResult:
-    """The location of a stored message. `msg_id` is its UNIQ_KEY, `offset_msg_id` the broker's id.
+    """The location of a stored message.
 
-    For a delayed message `topic` and `queue_id` are its destination, but `queue_offset` and
-    `physical_offset` locate the pending message in its system topic. The delivered message has
-    other offsets and the same `msg_id`.
+    `msg_id` is the message's UNIQ_KEY, `offset_msg_id` contains its log offset. For a delayed
+    message, `topic` and `queue_id` are its destination, but `queue_offset` and `physical_offset`
+    locate the pending message in its system topic. The delivered message has other offsets and the
+    same `msg_id`.
 
     With `flush="sync"` a status other than SEND_OK means that the message may not be durable.
     """
@@ -106,12 +107,12 @@ class AppendResult:
 class MessageQueue(NamedTuple):
     """A queue identified as in RocketMQ: queue ids are unique per topic and broker.
 
-    Ordered by topic, broker and id, and hashable.
+    Queues are ordered by topic, broker and id, and are hashable.
 
     Attributes:
         topic: The topic's name.
         broker: The name of the broker that has the queue: `Store.broker_name`.
-        queue_id: From 0 on.
+        queue_id: 0 or more.
     """
 
     topic: str
@@ -165,8 +166,8 @@ class LogMark:
     that was stored before it, unlike an older copy of the log: see `Store.history.holds`.
 
     log_offset: start of the record. store_timestamp: epoch milliseconds. header_crc: CRC-32 of the
-    record's first 88 bytes; it distinguishes logs whose records have equal lengths and thus equal
-    offsets.
+    record's first 88 bytes; the checksum distinguishes logs whose records have equal lengths and
+    thus equal offsets.
     """
 
     log_offset: int
@@ -181,8 +182,8 @@ class SourceIdentity:
     Attributes:
         store: The uuid of the store; empty if only brokers have written to it.
         epoch: The epoch of the log, which increases when a recovery truncates readable messages.
-        mark: The newest message before the offsets, None if there is none. A store that was
-            restored from an older copy does not have it.
+        mark: The newest message before the offsets; None if there is none. A store that was
+            restored from an older copy does not have this message.
     """
 
     store: str
@@ -192,7 +193,7 @@ class SourceIdentity:
 
 @dataclass(frozen=True)
 class Position:
-    """A snapshot of the shared state. Equal positions mean that nothing has changed in between."""
+    """A snapshot of the shared state; two snapshots are equal if nothing has changed in between."""
 
     published: int
     dispatched: int

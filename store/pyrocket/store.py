@@ -1,6 +1,6 @@
 """`Store`: a directory of topics that any number of processes share.
 
-The operations that most programs need are methods of the store. The others are methods of its
+The operations that most programs need are methods of the store. All others are methods of its
 parts, such as `store.topics` and `store.lookup`. Each part is created on first use, so a process
 that only stages rows or scans a queue creates no timers, transactions or delivery.
 """
@@ -74,10 +74,11 @@ class Store:
         config: StoreConfig | None = None,
         clock: Clock | None = None,
     ) -> "Store":
-        """Open the store in the directory `path`; `create` allows a missing or empty directory.
+        """Open the store in the directory `path`.
 
-        A read-only store writes nothing, takes no lock, and can be opened while others write. The
-        default clock is the wall clock or a test's (`pyrocket.testing`). Raises StoreNotFoundError,
+        With `create`, the directory may be missing or empty. A read-only store writes nothing,
+        takes no lock, and can be opened while other processes write. The default clock is the test
+        clock in the directory (`pyrocket.testing`), or the wall clock. Raises StoreNotFoundError,
         StorePermissionError, StoreLockedError, StoreDamagedError, UnsupportedError.
         """
         layout = layout_of(path)
@@ -93,8 +94,9 @@ class Store:
     def close(self, *, clean: bool = True) -> None:
         """Close the store; the last writer to close flushes everything and shuts it down cleanly.
 
-        With `clean=False` a later writer does the clean shutdown; messages that were not flushed
-        may be lost if the machine fails before that. Do not use the store after it is closed.
+        With `clean=False`, the clean shutdown is left to a later writer; messages that were not
+        flushed may be lost if the machine fails before that. Do not use the store after it is
+        closed.
         """
         self._services.close(clean=clean)
 
@@ -136,7 +138,7 @@ class Store:
 
     @property
     def timers(self) -> Timers:
-        """Messages with due times of their own that are pending: count, list, cancel."""
+        """Pending messages that have a due time instead of a delay level: count, list, cancel."""
         return self._services.timers
 
     @property
@@ -151,12 +153,12 @@ class Store:
 
     @property
     def uuid(self) -> str:
-        """The store's id; empty for a directory that only brokers have written."""
+        """The store's id; empty for a directory to which only brokers have written."""
         return self._reader.identity.store_id
 
     @property
     def config(self) -> StoreConfig:
-        """The settings in effect: those saved in the directory, if any, else those given."""
+        """The settings in effect: settings saved in the directory override the given ones."""
         return self._engine.config
 
     @property
@@ -205,15 +207,15 @@ class Store:
     ) -> AppendResult:
         """Append all rows or none; they become visible together. `topic` overrides the column.
 
-        With `whole` the rows are durable when this returns, and a power loss leaves all or none.
-        Columns: `pyrocket.SEND_COLUMNS`. Rows with neither queue id nor sharding key are spread
-        over the write queues, starting at `first_queue`. Raises SchemaError, and MessageError with
-        the row number (from 0).
+        With `whole`, the rows are durable when this returns, and a power loss leaves all rows or
+        none. Columns: `pyrocket.SEND_COLUMNS`. Rows with neither queue id nor sharding key are
+        spread over the write queues, starting at `first_queue`. Raises SchemaError, and
+        MessageError with the row number (from 0).
         """
         return self._services.sender.append_batch(batch, topic, first_queue, whole=whole)
 
     def flush(self) -> None:
-        """Block until everything that any process appended before the call is durable."""
+        """Block until all messages appended before the call, by any process, are durable."""
         self._engine.writer.flush()
 
     def within(self, seconds: float) -> AbstractContextManager[None]:
@@ -231,8 +233,8 @@ class Store:
     def deliver_due(self) -> bool:
         """Deliver due messages for at most half a second; return whether any were due.
 
-        A read-only store opens its directory for writing for this, at most once a second, and does
-        nothing if it cannot.
+        A read-only store opens its directory for writing to do so, at most once a second, and
+        delivers nothing if that fails.
         """
         if not self.read_only:
             return self._services.runner.drain(self._engine.writer) > 0
@@ -248,8 +250,9 @@ class Store:
         """Delete the oldest log files by age or down to a size; the default is `retention`.
 
         Files with pending delayed messages, and all files after them, are kept and listed in the
-        report. Rows that were staged for a sink a week ago and never published are deleted, too.
-        With `dry_run` nothing is deleted, and the store may be read-only. Raises OptionError.
+        report. Rows that were staged for a sink more than a week ago and never published are
+        deleted, too. With `dry_run` nothing is deleted, and the store may be read-only. Raises
+        OptionError.
         """
         return self._services.clean(hours=hours, total_bytes=total_bytes, dry_run=dry_run)
 
@@ -278,8 +281,8 @@ class Store:
     def queue_range(self, topic: str, queue_id: int) -> QueueOffsets:
         """Return the offset range of any queue, even of one that was removed from its topic.
 
-        The remaining messages of such a queue can be scanned. For a queue without messages both
-        offsets are its former end, or 0 if that is unknown.
+        The remaining messages of such a queue can be scanned. For a queue without messages, both
+        offsets are its former end, or 0 if the end is unknown.
         """
         check_place(topic, queue_id)
         return self._reader.system_offsets(topic, queue_id)
@@ -295,9 +298,9 @@ class Store:
         return self._reader.queue_offsets(self._topics.get(topic), queue_id).maximum
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at or after the time, or else the maximum.
+        """Return the offset of the first message stored at or after the time, or the maximum.
 
-        The queue may have been removed from its topic if it still holds messages.
+        The queue may have been removed from its topic if it still has messages.
         """
         check_numbers(queue_id=queue_id, timestamp_ms=timestamp_ms)
         return self._reader.offset_by_time(self._topics.get(topic), queue_id, timestamp_ms)
@@ -324,9 +327,9 @@ class Store:
             for message in store.messages("orders"):
                 print(message.queue_id, message.queue_offset, message.body)
 
-        The end is fixed by the call; by default the range is the whole queue. A few MiB are in
-        memory at a time. Raises TopicNotFoundError, QueueNotFoundError, OffsetOutOfRangeError,
-        also during the iteration if messages are deleted before they are read.
+        The end is fixed by the call; the default range is the whole queue. A few MiB are in memory
+        at a time. Raises TopicNotFoundError, QueueNotFoundError, OffsetOutOfRangeError, also during
+        the iteration if messages are deleted before they are read.
         """
         return iterate_messages(self._reader, self._topics.get(topic), queue_id, start, end)
 
@@ -354,5 +357,5 @@ class Store:
 
 
 def consumption_of(store: Store) -> Consumption:
-    """Return what a broker needs to keep which messages groups have received and acked."""
+    """Return the object with which a broker tracks the messages that groups receive and ack."""
     return store._services.consumption

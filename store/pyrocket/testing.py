@@ -5,7 +5,7 @@
     with Store.open(path, create=True) as store: ...
     clock.advance(72 * 3_600_000)       # … in any process, Spark's workers too, uses this time
 
-Only `FileClock` creates such a clock, and a store that finds one logs a warning.
+Only `FileClock` creates such a clock; opening a store that has one logs a warning.
 """
 
 import sys

@@ -1,11 +1,11 @@
-"""The versions of our own files, under `pyrocket/`, and of our bulk interface.
+"""The versions of pyrocket's own files, under `pyrocket/`, and of its bulk protocol.
 
-`store/README.md` lists the changes of the files.
+`store/README.md` lists the changes between versions of the files.
 
 A file without a version has version 1. Older versions are read. A file with a later version than
-listed below is rejected with an error that names it, or ignored if the store works without it.
-Files that are rebuilt from the log (`keys`, `timers/`) have no version. A new format gets a new
-name: an older release finds no file of the old name and rebuilds it.
+listed below is rejected with an error that names it, or is ignored if the store works without it.
+Files that are rebuilt from the log (`keys`, `timers/`) have no version. A new format of such a file
+gets a new name: an older release finds no file of the old name and rebuilds the file.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ RELEASE = "0.1.0"
 """As in `setup.py`."""
 
 PROTOCOL = 1
-"""The version of the bulk interface; it grows when old clients could misunderstand a reply."""
+"""The version of the bulk protocol, increased when old clients could misunderstand a reply."""
 
 VERSIONS = {
     "store.json": 2,
@@ -42,8 +42,8 @@ HINTS = frozenset({"broker.json", "ends.json", "handed.json", "empty.json", "unc
 def check_version(path: Path, version: object, release: object = "") -> None:
     """Check that this release can read this version of a file, which `release` has written.
 
-    Raises UnsupportedError (STORE_NEWER), or ValueError if the version is invalid, or
-    if it is later and the file is one of `HINTS`.
+    Raises UnsupportedError (STORE_NEWER) if the version is later, or ValueError if the version is
+    invalid or the later file is one of `HINTS`.
     """
     newest = VERSIONS[path.name]
     if not isinstance(version, int) or version < 1:
