@@ -136,9 +136,9 @@ class StoreConfig:
     has the same permissions for everything in it, regardless of the creator and the umask.
     broker_name: saved in the directory, so that offsets stay valid when the directory moves to
     another host. property_crc: whether records get a second checksum, which also covers header,
-    topic and properties, as with RocketMQ 5's enabledAppendPropCRC. It takes 20 bytes
-    and about 0.4 us per record. The setting and the log ranges written with it are saved in the
-    directory; the setting applies to all writers. None keeps the saved setting, initially False. A record in such
+    topic and properties, as with RocketMQ 5's enabledAppendPropCRC. It takes 20 bytes and about 0.4
+    us per record. The setting and the log ranges written with it are saved in the directory; the
+    setting applies to all writers. None keeps the saved setting, initially False. A record in such
     a range is damaged if its second checksum is missing or does not match. auto_create_topics:
     whether the first send to an unknown topic creates it. default_queues: the read and write queues
     of a topic created this way. flush: with "sync" an append returns when its messages are durable;
