@@ -74,12 +74,12 @@ class Store:
         config: StoreConfig | None = None,
         clock: Clock | None = None,
     ) -> "Store":
-        """Open the store in the directory `path`.
+        """Open the store in the directory `path`; with `create`, it may be missing or empty.
 
-        With `create`, the directory may be missing or empty. A read-only store writes nothing,
-        takes no lock, and can be opened while other processes write. The default clock is the test
-        clock in the directory (`pyrocket.testing`), or the wall clock. Raises StoreNotFoundError,
-        StorePermissionError, StoreLockedError, StoreDamagedError, UnsupportedError.
+        A read-only store writes nothing, takes no lock, and can be opened while others write. The
+        default clock is the test clock in the directory (`pyrocket.testing`), or the wall clock.
+        Raises StoreNotFoundError, StorePermissionError, StoreLockedError, StoreDamagedError,
+        UnsupportedError.
         """
         layout = layout_of(path)
         check_directory(layout, create=create and not read_only)
@@ -94,9 +94,8 @@ class Store:
     def close(self, *, clean: bool = True) -> None:
         """Close the store; the last writer to close flushes everything and shuts it down cleanly.
 
-        With `clean=False`, the clean shutdown is left to a later writer; messages that were not
-        flushed may be lost if the machine fails before that. Do not use the store after it is
-        closed.
+        With `clean=False`, a later writer does the clean shutdown; messages that were not flushed
+        may be lost if the machine fails before that. Do not use a closed store.
         """
         self._services.close(clean=clean)
 
@@ -207,10 +206,10 @@ class Store:
     ) -> AppendResult:
         """Append all rows or none; they become visible together. `topic` overrides the column.
 
-        With `whole`, the rows are durable when this returns, and a power loss leaves all rows or
-        none. Columns: `pyrocket.SEND_COLUMNS`. Rows with neither queue id nor sharding key are
-        spread over the write queues, starting at `first_queue`. Raises SchemaError, and
-        MessageError with the row number (from 0).
+        With `whole`, the rows are durable when this returns, and a power loss leaves all or none.
+        Columns: `pyrocket.SEND_COLUMNS`. Rows with neither queue id nor sharding key are spread
+        over the write queues, from `first_queue` on. Raises SchemaError, and MessageError with the
+        row number (from 0).
         """
         return self._services.sender.append_batch(batch, topic, first_queue, whole=whole)
 
@@ -250,9 +249,8 @@ class Store:
         """Delete the oldest log files by age or down to a size; the default is `retention`.
 
         Files with pending delayed messages, and all files after them, are kept and listed in the
-        report. Rows that were staged for a sink more than a week ago and never published are
-        deleted, too. With `dry_run` nothing is deleted, and the store may be read-only. Raises
-        OptionError.
+        report. Staged rows of a sink that were not published within a week are deleted, too. With
+        `dry_run` nothing is deleted, and the store may be read-only. Raises OptionError.
         """
         return self._services.clean(hours=hours, total_bytes=total_bytes, dry_run=dry_run)
 

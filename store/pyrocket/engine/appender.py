@@ -11,7 +11,7 @@
     release the write lock
 
 A writer may be killed at any of these steps: the next holder of the lock rolls forward first. Queue
-offsets are read from the queues, never from memory that another process may have made stale.
+offsets are read from the queues, not from memory, because other processes may have appended.
 """
 
 import itertools
@@ -58,7 +58,7 @@ class Streamed:
 
 
 Preface = Callable[[int, int], EncodedBatch]
-"""Returns the batch to write before a stream at [start, end) of the log; its size is constant."""
+"""Returns the batch, of constant size, to write before a stream at [start, end) of the log."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,10 @@ class Appender:
     ) -> list[Appended]:
         """Append the batches as one: all become visible together.
 
-        The first eight bytes of the first record are written last: until then every scan of the
-        log, a broker's too, ends before them. With `whole` they are written between two fsyncs, so
-        that either all records survive a power loss or none. `moves` (field → value) are set
-        atomically with the publication, even if the process is killed.
+        The first eight bytes of the first record are written last: until then, every scan of the
+        log, also by a broker, ends before the batch. With `whole`, these bytes are written between
+        two fsyncs, so that either all records survive a power loss or none. `moves` (field → value)
+        are set atomically with the publication of the records, even if the process is killed.
         """
         start, store_time = self._state[PUBLISHED], self._store_time()
         placer = self._placer(start)
@@ -134,8 +134,8 @@ class Appender:
     def append_streamed(self, chunks: Iterable[Chunk], preface: Preface | None = None) -> Streamed:
         """Append chunks as one atomic batch, like `append`, without holding them in memory.
 
-        `chunks` is iterated three times and must yield the same each time: to find the end of the
-        batch, to write its records, and to dispatch them.
+        `chunks` is iterated three times, to find the end of the batch, to write its records, and to
+        dispatch them. It must yield the same chunks each time.
         """
         start, store_time = self._state[PUBLISHED], self._store_time()
         end = self._end_of(chunks, start, preface)
@@ -188,7 +188,7 @@ class Appender:
         state[DISPATCHED] = published
 
     def _with_room(self, batch: EncodedBatch) -> EncodedBatch:
-        """Return a batch with room for checksums, which the store's own batches lack."""
+        """Return a batch with room for checksums, which the store's own batches do not have."""
         if not self.property_crc or batch.crc_room:
             return batch
         return with_crc_room(batch, self._log.file_bytes)
@@ -203,7 +203,7 @@ class Appender:
     def _erase_on_failure(self) -> Iterator[None]:
         """Erase the written bytes if the write fails.
 
-        Some records may be complete: after a reboot, recovery would treat them as published.
+        Otherwise, recovery after a reboot would treat the complete records as published.
         """
         try:
             yield

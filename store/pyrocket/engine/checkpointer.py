@@ -1,8 +1,8 @@
-"""Advances the checkpoint after flushes, so that a recovery, a broker's too, reads little.
+"""Advances the checkpoint after flushes, so that recovery, also by a broker, reads little.
 
 A checkpoint may contain a store time T only when every record older than T, and its queue entry, is
 durable: recovery starts at the newest log file whose first record is older than T by three seconds,
-and trusts everything before it. The flusher reads T before it reads the end to flush to, so the
+and does not check earlier files. The flusher reads T before it reads the end to flush to, so the
 records of an append in progress are not older than T.
 
 The checkpoint's third time covers the durable files of the key index: the full files, which never
@@ -27,14 +27,14 @@ from pyrocket.metadata.service_cursors import save_levels
 _log = logging.getLogger(__name__)
 
 INTERVAL_MS = 60_000
-"""RocketMQ's flushConsumeQueueThoroughInterval, after which it flushes the checkpoint too."""
+"""RocketMQ's flushConsumeQueueThoroughInterval, after which the checkpoint is flushed, too."""
 
 LEVELS_INTERVAL_MS = 10_000
 """RocketMQ's flushDelayOffsetInterval."""
 
 
 class Checkpointer:
-    """Advances one store's checkpoint. Requires the flush lock, or the store held exclusively."""
+    """Advances one store's checkpoint. Requires the flush lock or exclusive access."""
 
     def __init__(self, store: StoreParts, clock: Clock) -> None:
         self._store, self._clock, self._levels_ms = store, clock, 0
@@ -44,7 +44,7 @@ class Checkpointer:
     def after_flush(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:
         """Advance to `end` if the log has reached another file, or a minute has passed.
 
-        Postponed while records of a killed writer are not dispatched. Raises SyncError.
+        Does nothing while records of a killed writer are not dispatched. Raises SyncError.
         """
         state = self._state
         if state[DISPATCHED] < end or end <= state[CHECKPOINTED]:

@@ -8,7 +8,7 @@ would leave messages without queue entries, which recovery has to treat as damag
 
 The file with a queue's last entry is never deleted, so that offsets continue when all messages of
 the queue have expired. The end of such a queue is saved with the topics beforehand: a queue that is
-rebuilt from the log continues from there, too.
+rebuilt from the log then continues from the saved end.
 
 A manual cleaning and its preview follow the same rules (`_planned_by_hand`).
 """
@@ -51,7 +51,7 @@ _BUSY_MS = 1000
 _SPARE_FILES = 2
 _FILLING_RATIO = 0.90
 _warned: set[Path] = set()
-"""Stores for which this process has logged that the disk is filling."""
+"""Stores for which this process has logged that the disk is nearly full."""
 
 _FILES_PER_SECTION = 10
 _log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class Cleaner:
         """Raise StoreUnavailableError (DISK_FULL) if `more` bytes of records must not be appended.
 
         With a retention, RocketMQ's disk usage ratios apply, and expired files are deleted first.
-        Without a retention, the disk must have room for two more log files.
+        Without a retention, the disk must have room for two more log files and `more`.
         """
         policy = self._policy
         if policy is None:
@@ -147,7 +147,7 @@ class Cleaner:
             )
 
     def _free_beyond(self, more: int) -> int:
-        """Return the bytes that stay free after two log files and `more`; negative if none."""
+        """Return the bytes that stay free after two log files and `more`; may be negative."""
         return free_bytes(self._layout.commit_log) - _SPARE_FILES * self._log.file_bytes - more
 
     def _warn_if_filling(self) -> None:
@@ -233,7 +233,7 @@ class Cleaner:
     def _is_due(self) -> bool:
         """Whether a check is due; if so, the next one is due INTERVAL_MS later."""
         now, due = self._clock(), self._next_look_ms
-        # A clock that was set back must not postpone it for long.
+        # A clock that was set back must not postpone the check for long.
         if due is not None and due - INTERVAL_MS <= now < due:
             return False
         self._next_look_ms = now + INTERVAL_MS

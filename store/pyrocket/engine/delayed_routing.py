@@ -2,10 +2,10 @@
 
 A message of delay level n is stored in queue n - 1 of the schedule topic, and is due when the
 level's delay has passed since its store time. A message with a due time is stored in queue 0 of the
-timer topic. The properties of both contain the topic and queue to deliver to. A message whose due
-time has passed is not delayed; it only gets a property. Source: `CommitLog.asyncPutMessage` (4.9),
-`HookUtils.handleScheduleMessage` (5.x, whose TIMER_OUT_MS is rounded down to a second where ours is
-exact).
+timer topic. In both cases, properties of the message contain the topic and queue to deliver to. A
+message whose due time has passed is not delayed; only a property is set. Source:
+`CommitLog.asyncPutMessage` (4.9), `HookUtils.handleScheduleMessage` (5.x, which rounds TIMER_OUT_MS
+down to a second; here it is exact).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,9 +56,10 @@ class Destination:
 
 @dataclass(frozen=True)
 class RoutedRows:
-    """The rows of a batch that are stored in one topic; `rows` are their numbers, None means all.
+    """The rows of a batch that are stored in one topic.
 
-    `columns` include the properties of `Destination`; `delays` and `dues` are its times.
+    `rows` contains their numbers, or is None for all rows.
+    `columns` includes the properties of `Destination`; `delays` and `dues` contain its times.
     """
 
     topic: str
@@ -108,7 +109,7 @@ class DelayRouter:
     def split(
         self, columns: SendColumns, topic: str, queue_ids: QueueIds, now: int
     ) -> Iterator[RoutedRows]:
-        """Yield the rows by the topic that stores them. Raises MessageError with the row."""
+        """Yield the rows by the topic that stores them. Raises MessageError with the row number."""
         due_at, level = _due_at(columns, now), columns.delay_level
         if due_at is None and level is None:
             yield RoutedRows(topic, None, columns, queue_ids)
@@ -153,7 +154,7 @@ class DelayRouter:
         )
 
     def rooms(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the numbers of queues of the system topics for delayed messages among `topics`.
+        """Return the queue counts of those of `topics` that are system topics for delayed messages.
 
         RocketMQ gives the schedule topic 18 queues, even if there are fewer levels.
         """
@@ -162,7 +163,7 @@ class DelayRouter:
 
 
 def _due_at(columns: SendColumns, now: int) -> pa.Int64Array | None:
-    """Return the due times of the rows that have one, in epoch ms."""
+    """Return the due times, in epoch ms, of the rows that have a due time."""
     if columns.delay is None:
         return columns.deliver_at
     after = pc.add(columns.delay, now)

@@ -58,7 +58,7 @@ class Engine:
 
     @property
     def config(self) -> StoreConfig:
-        """The settings in effect: those saved in the directory, if any, else those given."""
+        """The settings in effect: settings saved in the directory override the given ones."""
         return self.reader.identity.config
 
     @property

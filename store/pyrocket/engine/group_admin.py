@@ -42,7 +42,7 @@ Place = Mapping[int, int] | Literal["earliest", "latest"] | AtTime
 class Groups:
     """The consumer groups of one store.
 
-    A change is durable when its method returns. On a store that is open for reading, changes raise
+    A change is durable when the method returns. On a store that is open for reading, changes raise
     StoreReadOnlyError.
     """
 
@@ -121,14 +121,14 @@ class Groups:
         return changed
 
     def filters(self) -> dict[tuple[str, str], ConsumerFilter]:
-        """Return the SQL subscriptions by (topic, group), those that have ended included."""
+        """Return the SQL subscriptions by (topic, group), including ended subscriptions."""
         return self._filters.all()
 
     def subscribe(self, group: str, expressions: Mapping[str, str]) -> None:
-        """Save the SQL subscriptions of a group, topic → expression; its others end.
+        """Save the SQL subscriptions of a group, topic → expression; all others of the group end.
 
-        Nothing is written if nothing has changed. Raises InvalidInputError (SQL_INVALID), which
-        names the character, and GroupNameError.
+        Nothing is written if nothing has changed. Raises InvalidInputError (SQL_INVALID) with the
+        position of the error, and GroupNameError.
         """
         check_group_name(group)
         check_type(Mapping, "Use {topic: SQL expression}.", expressions=expressions)
@@ -167,7 +167,7 @@ class Groups:
         """Reset a group's offsets in a topic, backwards or forwards; return them.
 
         `to` is {queue id: offset}, which resets these queues, or "earliest", "latest" or
-        `AtTime(ms)`, which reset all read queues. A missing group is created. Stop its consumers
+        `AtTime(ms)`, which resets all read queues. A missing group is created. Stop its consumers
         first: their later commits override the reset. Raises the errors of `commit`, and
         OffsetOutOfRangeError also for an offset before a queue's minimum.
         """

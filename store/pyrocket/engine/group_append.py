@@ -86,7 +86,7 @@ class GroupAppend:
         except Exception as error:
             _fail(group, error)
         except BaseException:
-            # An interrupt applies to this thread only.
+            # An interrupt affects only this thread.
             _fail(group, _interrupted())
             raise
 

@@ -1,7 +1,8 @@
 """`Store.history`: checks whether saved offsets still refer to the same messages.
 
 A recovery may truncate the log, and a directory may be replaced by an older copy. A caller that
-saves offsets of a store, such as the checkpoint of a stream, must save its epoch and a mark, too.
+saves offsets of a store, such as the checkpoint of a stream, must also save the store's epoch and a
+mark.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ class History:
 
     @property
     def recovery_is_interrupted(self) -> bool:
-        """Whether a writer died during a recovery. Queues then end at the log's durable end."""
+        """Whether a writer died during a recovery. If so, queues end at the log's durable end."""
         return self._reader.bound() == self._reader.interrupted_end() > 0
 
     def cut_since(self, epoch: int, topic: str, queue_id: int) -> int | None:
@@ -39,13 +40,13 @@ class History:
     def mark(self, offsets: Mapping[str, Mapping[int, int]]) -> LogMark | None:
         """Return the mark of the newest message before {topic: {queue id: next offset}}.
 
-        Before a caller uses these offsets again, it passes the mark to `holds`. Returns None if all
+        Before using these offsets again, a caller passes the mark to `holds`. Returns None if all
         messages before the offsets have been deleted. Reads 20 bytes per queue.
         """
         return self._reader.mark(offsets)
 
     def holds(self, mark: LogMark) -> bool | None:
-        """Return whether the marked message, and so the log before it, is unchanged.
+        """Return whether the marked message, and thus the log before it, is unchanged.
 
         False after the store was restored from an older copy; None if the message was deleted with
         its log file. Reads 88 bytes.

@@ -9,7 +9,7 @@ from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 
 EVERYTHING_MAY_GO = 2**63 - 1
-"""The value a `holds` callback returns if its service needs no record."""
+"""The value that a `holds` callback returns if its service needs no record."""
 
 
 class Hold(NamedTuple):
@@ -23,8 +23,8 @@ class Hold(NamedTuple):
 class Recovered:
     """A store whose log and queues have just been recovered.
 
-    `page` is the shared state; it has the last saved cursors of all services. `clean` is whether
-    the last shutdown was clean.
+    `page` is the shared state, which contains the last saved cursors of all services. `clean` is
+    whether the last shutdown was clean.
     """
 
     log: CommitLog
@@ -41,8 +41,7 @@ class RecoveryHooks:
         The argument is the store time in epoch ms.
     after_recovery: called at the end of a recovery, with the store held exclusively. Each service
         makes its own files and cursors consistent with the log. An error fails the recovery.
-    before_cursor_save: called before `cursors.json` is replaced. Flushes the service's own data
-        before the cursors.
+    before_cursor_save: called before `cursors.json` is replaced. Flushes the service's own data.
     """
 
     after_unclean_end: Sequence[Callable[[int], None]] = ()
@@ -56,15 +55,16 @@ class Hooks:
 
     after_section: called after this process has released the write lock. Must not block or raise.
     holds: a map from a description of the needed records to a callback that returns the lowest log
-        offset that must not be deleted. Called with the write lock, or without it by a preview.
+        offset that must not be deleted. Called with the write lock held; a preview calls it without
+        the lock.
     before_removal: called with the write lock before log files are deleted. The argument is the new
-        start of the log. Appends the earlier messages that are still needed again, or raises an
-        error, which cancels the deletion.
-    queues_touched_by_cleanup: called by a preview with the same argument. Returns the queues
+        start of the log. Re-appends the earlier messages that are still needed, or raises an error,
+        which cancels the deletion.
+    queues_touched_by_cleanup: called by a preview, with the same argument. Returns the queues
         (topic, queue id) to which `before_removal` would append.
     before_clean_shutdown: called with the write lock before a clean shutdown, while no other writer
         has the store open.
-    leftovers: called at intervals, with or without the write lock and a retention. Deletes unused
+    leftovers: called at intervals, possibly without the write lock or a retention. Deletes unused
         files. The argument is whether the disk is too full for appends.
     """
 

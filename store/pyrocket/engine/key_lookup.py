@@ -1,10 +1,10 @@
 """`Store.lookup`: finds messages by key or id.
 
-Candidates are read from the key index and from the log after its end. Each is compared with the
-request. The index is a hint: a message is returned only if a complete record starts at the indexed
-offset and has exactly the topic and the key. `query` finds the newest messages with one key that
-are still in the log. `locate` finds the messages of many keys and ids at once, but only those that
-readers of their queues can see, so none of a deleted topic.
+Candidates are read from the key index and from the log after its end. Each candidate is compared
+with the request. The index is a hint: a message is returned only if a complete record starts at the
+indexed offset and has exactly the topic and the key. `query` finds the newest messages with one key
+that are still in the log. `locate` finds the messages of many keys and ids at once, but only
+messages that readers of their queues can see; messages of deleted topics are not found.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -78,7 +78,7 @@ class LookupResult:
     """The locations of the messages found, by topic and queue, and the cost of the lookup.
 
     Attributes:
-        locations: At most one for each queue.
+        locations: At most one item for each queue.
         index_files: The number of key index files that were searched.
         walked_bytes: The number of bytes of the log after the index that were searched.
         candidates: The number of messages that were compared with the request.
@@ -130,7 +130,7 @@ class _Candidates:
     """Ascending log offsets of messages that may have the keys, and the range that was searched.
 
     bound: the end of the log. files: the number of index files searched. walked: the number of
-        bytes of the log after them.
+        bytes of the log after the index that were searched.
     """
 
     offsets: Ints
@@ -163,7 +163,7 @@ class Lookup:
         """Return the newest messages with a key or unique id, oldest first.
 
         Only messages stored in [begin_ms, end_ms] (epoch milliseconds) match. Messages of deleted
-        topics and of RocketMQ's system topics are found while they are in the log.
+        topics and of RocketMQ's system topics are also found while they are in the log.
 
             store.lookup.query("orders", "order-17")
         """
@@ -312,11 +312,12 @@ class Lookup:
     def _files(self, bound: int) -> list[IndexFileInfo]:
         """Return the valid index files. Raises StoreDamagedError."""
         if bound == WHOLE_LOG and self._layout.abort.exists():
-            # This directory needs a recovery, which would delete all but the durable index files.
+            # This directory needs a recovery, which would delete the index files that are not
+            # durable.
             durable = self._index.count_durable(read_checkpoint(self._layout).index_timestamp)
             return self._span.contiguous_prefix(self._index.valid_prefix(WHOLE_LOG)[:durable])
         files = self._index.valid_prefix(WHOLE_LOG, strict=True)
-        end = self._reader.bound()  # Messages appended since may be in the index.
+        end = self._reader.bound()  # Messages appended in the meantime may be in the index.
         return self._span.contiguous_prefix(
             [file for file in files if file.header.end_offset < end]
         )
@@ -330,7 +331,7 @@ class Lookup:
         yield from self._index.search(hashes, begin_ms, end_ms, files)
 
     def _tail_start(self, files: Sequence[IndexFileInfo]) -> int:
-        """Return the log offset at which the indexed part of the log ends."""
+        """Return the log offset up to which the log is indexed."""
         end = files[-1].header.end_offset if files else 0
         return max(end, self._log.first_offset())
 
@@ -339,7 +340,7 @@ class Lookup:
         return None if bound == WHOLE_LOG else self._reader.position().structure
 
     def _record_at(self, offset: int, bound: int) -> Record | None:
-        """Return the record that starts at `offset` and ends at or before `bound`, else None.
+        """Return the record that starts at `offset` and ends at or before `bound`, or None.
 
         Raises StoreDamagedError if it is corrupt.
         """
@@ -396,7 +397,7 @@ def _has_key(fields: RecordFields, wanted: LookupRequest) -> Bools:
 
 
 def is_among(texts: pa.StringArray, wanted: Collection[str]) -> Bools:
-    """Return for each text whether it is in `wanted`; False for a null."""
+    """Return for each string whether it is in `wanted`; False for a null."""
     values = pa.array(list(wanted), pa.string())
     found: Bools = pc.is_in(texts, value_set=values).to_numpy(zero_copy_only=False)
     return found.copy()

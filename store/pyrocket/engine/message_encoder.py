@@ -1,9 +1,9 @@
 """Checks, routes and encodes messages before they are appended; writes nothing.
 
 A batch is split by topic. A row's queue id has priority over its sharding key, which selects a
-queue by RocketMQ's `SelectMessageQueueByHash`. The other rows are spread evenly over the write
-queues, in one run per queue, so that the messages of a queue are adjacent in the log and are read
-sequentially.
+queue as RocketMQ's `SelectMessageQueueByHash` does. Rows with neither are spread evenly over the
+write queues, in one run per queue, so that the messages of a queue are adjacent in the log and are
+read sequentially.
 """
 
 import os
@@ -54,7 +54,7 @@ _MONTH_MS = 31 * 86_400_000
 
 @dataclass(frozen=True)
 class TopicRoute:
-    """A topic, and the number of write queues to which messages may be routed."""
+    """A topic, and the number of its write queues."""
 
     topic: str
     queues: int
@@ -71,7 +71,7 @@ class EncodedMessage:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What a client sets itself in a message that it sends to a broker.
+    """The fields that a client sets itself in a message for a broker.
 
     properties: system properties. born_host: packed address and port. sys_flag: of the body, which
     is stored as it is.
@@ -109,8 +109,8 @@ class MessageEncoder:
     ) -> list[EncodedBatch]:
         """Return the rows of a checked batch as records; `topic` overrides the column.
 
-        Delayed rows become records for the system topics. Raises MessageError with the row, and the
-        errors of `route_to`.
+        Delayed rows become records for the system topics. Raises MessageError with the row number,
+        and the errors of `route_to`.
         """
         return list(self.encode_parts(batch, columns, topic, first_queue, route_to, ENCODE_BYTES))
 
@@ -123,9 +123,9 @@ class MessageEncoder:
         route_to: Callable[[str], TopicRoute],
         max_bytes: int,
     ) -> Iterator[EncodedBatch]:
-        """Return an iterator over the same records, which encodes about `max_bytes` at a time.
+        """Return an iterator over the same records, encoding about `max_bytes` at a time.
 
-        All topics have their routes before it begins.
+        The routes of all topics are determined before the iterator is returned.
         """
         parts = [(route_to(name), rows) for name, rows in _by_topic(batch, topic)]
         return self._encode_parts(columns, parts, first_queue, max_bytes)
@@ -199,8 +199,8 @@ class MessageEncoder:
             return self._record(message, to, origin)
         except UnicodeEncodeError as error:
             raise MessageError(
-                f"the message contains text that is not valid Unicode: {error}.",
-                remedy="Use text that UTF-8 can encode; put binary data into the body.",
+                f"the message contains a string that is not valid Unicode: {error}.",
+                remedy="Use strings that UTF-8 can encode; put binary data into the body.",
             ) from error
 
     def _record(
@@ -250,7 +250,7 @@ class MessageEncoder:
                 raise MessageError(
                     f"the message names queue {message.queue_id}; topic {route_to.topic!r} has the"
                     f" write queues 0 to {route_to.queues - 1}.",
-                    remedy="Use one of these, or no queue id to have one chosen.",
+                    remedy="Use one of these, or omit the queue id to have a queue selected.",
                     code="QUEUE_NOT_FOUND",
                 )
             return message.queue_id
@@ -261,7 +261,7 @@ class MessageEncoder:
 
 
 def _name_row(error: MessageError, rows: pa.Array | None) -> MessageError:
-    """Return the error with the row's number in the batch instead of its number in a part."""
+    """Return the error with the row's number in the batch instead of the number in a part."""
     if rows is None:
         return error
     word, number, *rest = error.message.split(" ")
@@ -311,8 +311,8 @@ def _check_delay(message: Message) -> None:
     level, due = message.delay_level, message.deliver_at_ms
     if not isinstance(level, Integral) or not 0 <= level < 2**31:
         raise MessageError(
-            f"the delay level is {level}; levels count from 1.",
-            remedy="Use a level, or 0 for none.",
+            f"the delay level is {level}; the first level is 1.",
+            remedy="Use a level, or 0 for no delay.",
         )
     if due is not None and not isinstance(due, Integral):
         raise MessageError(f"deliver_at_ms is {due!r}.", remedy="Use whole epoch milliseconds.")
@@ -408,7 +408,7 @@ def _check_ids(ids: npt.NDArray[np.int64], topic: str, queues: int) -> None:
         raise MessageError(
             f"row {row} names queue {ids[row]}; topic {topic!r} has the write queues 0 to"
             f" {queues - 1}.",
-            remedy="Use one of these, or null to have a queue chosen.",
+            remedy="Use one of these, or null to have a queue selected.",
             code="QUEUE_NOT_FOUND",
         )
 
@@ -447,7 +447,7 @@ class UniqueIds:
     def _reserve(self, count: int) -> int:
         with self._lock:
             first = max(self._next, (self._clock() % _MONTH_MS) << 16)
-            # From 2⁴⁸ on, the number would need a seventh byte: restart at 0.
+            # At 2⁴⁸, the number would need a seventh byte: restart at 0.
             self._next = first + count if first + count < 1 << 48 else 0
             return first if first + count < 1 << 48 else 0
 

@@ -53,7 +53,7 @@ class RawReads:
         """Return the messages of a few small ranges (queue, start, end) as one slice.
 
         Takes about as long as reading one range. Returns None if the messages have more than a few
-        MiB or a range cannot be read: read each range separately then.
+        MiB or a range cannot be read; in this case, read each range separately.
         """
         runs = self._reader.runs(self._reader.topics.get(topic).name, ranges)
         if not runs:
@@ -85,7 +85,7 @@ class RawReads:
     def cut_by_bytes(
         self, topic: str, queue_id: int, start: int, end: int, marks: Sequence[int]
     ) -> list[tuple[int, int]]:
-        """Return for each size limit in `marks` the highest offset that keeps within it.
+        """Return, for each size limit in `marks`, the highest offset within the limit.
 
         Each result is (offset in [start, end], bytes of the messages from `start` to it). `marks`
         must be ascending. Reads 20 bytes per message up to the last mark.

@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 class Reader:
     """Reads one directory. Safe to share between threads and across forks.
 
-    If a recovery is in progress, it waits up to `recovery_seconds` and polls every `poll_seconds`.
+    A read waits for a recovery up to `recovery_seconds`, and polls every `poll_seconds`.
     """
 
     recovery_seconds, poll_seconds = 60.0, 0.02
@@ -100,7 +100,7 @@ class Reader:
     def _position_of(self, state: SharedState) -> Position:
         position = state.position()
         if position.structure != self._structure:
-            # Files may have been deleted, and new ones created with the same names.
+            # Files may have been deleted, and new files created with the same names.
             self._queues.close()
             self._structure = position.structure
         return position
@@ -151,7 +151,7 @@ class Reader:
     ) -> Iterator[RecordSlice]:
         """Yield the messages of [start, end) that match `where`.
 
-        The range is checked by the call, before the first slice is read. Raises QueueNotFoundError,
+        The call checks the range, before the first slice is read. Raises QueueNotFoundError,
         OffsetOutOfRangeError, StoreDamagedError.
         """
         self.check_range(topic, queue_id, start, end)
@@ -159,7 +159,7 @@ class Reader:
         return self._scanner.slices(queue, start, end, where=where, tally=tally)
 
     def runs(self, topic: str, ranges: Sequence[tuple[int, int, int]]) -> list[Run] | None:
-        """Return ranges (queue id, start, end) of a topic as runs; None if one is not available."""
+        """Return ranges (queue id, start, end) of a topic as runs; None if any is not available."""
         check_ranges(ranges)
         bound, log_start = self.bound(), self._log.first_offset()
         for queue_id, start, end in ranges:
@@ -180,7 +180,7 @@ class Reader:
         return self._scanner.slices(self._queues.get(topic, queue_id), start, end, in_place=True)
 
     def log_offsets_at(self, topic: str, queue_id: int, offsets: Ints) -> Ints:
-        """Return the log offsets of messages at ascending queue offsets; -1 if one is missing."""
+        """Return the log offsets of messages at ascending queue offsets; -1 for a missing one."""
         return log_offsets_at(self._queues.get(topic, queue_id), offsets)
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
@@ -188,7 +188,7 @@ class Reader:
         return store_time(self._log, self._queues.get(topic, queue_id), offset)
 
     def queues_on_disk(self) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of all queues that have files, even of missing topics."""
+        """Return (topic, queue id) of all queues that have files, including missing topics."""
         return self._queues.on_disk()
 
     def queues_of(self, topic: str) -> list[int]:
@@ -252,7 +252,7 @@ class Reader:
         raise OffsetOutOfRangeError(
             f"queue {queue_id} of {topic.name!r} holds the offsets {known.minimum} to"
             f" {known.maximum} (exclusive), not [{start}, {end}).",
-            remedy="Older messages have expired; later ones were never written to this store.",
+            remedy="Older messages have expired; later messages were never written to this store.",
         )
 
     def _any_offsets(self, topic: TopicConfig, queue_id: int) -> QueueOffsets:
@@ -370,12 +370,12 @@ def _derived_position(queues: QueueTable, layout: Layout) -> Position:
 def iterate_messages(
     reader: Reader, topic: TopicConfig, queue_id: int | None, start: int | None, end: int | None
 ) -> Iterator[StoredMessage]:
-    """Iterate over all queues, or over [start, end) of one; the range is checked by the call."""
+    """Iterate over all queues, or over [start, end) of one queue; the call checks the range."""
     if queue_id is None:
         if start is not None or end is not None:
             raise InvalidInputError(
                 f"start is {start} and end is {end}, but no queue is given.",
-                remedy="Offsets refer to one queue: give its queue_id, too.",
+                remedy="Offsets refer to one queue: pass queue_id, too.",
                 code="QUEUE_MISSING",
             )
         return _messages(reader, topic, reader.offsets(topic))
@@ -424,7 +424,7 @@ def read_undamaged(
 def first_undamaged(
     reader: Reader, topic: str, queue_id: int, start: int, end: int
 ) -> RecordSlice | None:
-    """Return the first messages of [start, end); None if the first one cannot be read."""
+    """Return the first messages of [start, end); None if the first message cannot be read."""
     while start < end:
         with suppress(StoreDamagedError, OffsetOutOfRangeError):
             return next(reader.records(topic, queue_id, start, end))

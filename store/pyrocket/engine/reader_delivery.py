@@ -1,8 +1,8 @@
 """Delivers due messages on behalf of a store that is open for reading.
 
-A stream that reads from a store without a writer would never see delayed messages. It therefore
-opens the store for writing briefly when, by the shared state, a message is due. It never does so if
-no message was ever delayed, or if only a broker has written the store.
+A stream that reads from a store without a writer would never see delayed messages. Therefore it
+briefly opens the store for writing when the shared state shows that a message is due. The stream
+never does so if no message was ever delayed, or if only a broker has written to the store.
 """
 
 import logging
@@ -22,7 +22,7 @@ class Writable(Protocol):
     """A store that is open for writing."""
 
     def deliver_due(self) -> bool:
-        """Deliver due messages; return whether there were any."""
+        """Deliver due messages; return whether any were due."""
         ...
 
     def flush(self) -> None:
@@ -30,7 +30,7 @@ class Writable(Protocol):
         ...
 
     def close(self, *, clean: bool = True) -> None:
-        """Close the store; with `clean`, the last open writer shuts it down cleanly."""
+        """Close the store; with `clean`, the last open writer shuts the store down cleanly."""
         ...
 
 
@@ -47,9 +47,9 @@ class ReaderDelivery:
         self._not_before = 0.0
 
     def deliver_due(self, open_writable: Callable[[], Writable]) -> bool:
-        """Deliver due messages, at most once a second; return whether there were any.
+        """Deliver due messages, at most once a second; return whether any were due.
 
-        While nothing is due, it only reads the shared state. Never raises: if a broker has the
+        While no message is due, this only reads the shared state. Never raises: if a broker has the
         store open, or the directory is not writable, nothing is delivered.
         """
         if time.monotonic() < self._not_before or not self._is_due():

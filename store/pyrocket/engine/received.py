@@ -1,8 +1,7 @@
 """Checks records that another process has encoded, as recovery checks the records of a log.
 
-They have no offsets, store times and whole-record checksums yet; these are set when the records are
-appended. Index entries are derived from the records, so that no client can make an index differ
-from the log.
+The records have no offsets, store times and whole-record checksums yet; an append sets these. Index
+entries are derived from the records, so that no client can make an index differ from the log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,10 +73,10 @@ class RecordCheck:
         self._config, self._clock = config, clock
 
     def check(self, routes: Mapping[str, int], block: bytes) -> EncodedBatch:
-        """Check the records of a block, and return them; they use its memory.
+        """Check the records of a block, and return them; they use the block's memory.
 
-        `routes` maps the topics to which they were sent to the numbers of write queues that the
-        sender knows. Raises MessageError, TopicNameError.
+        `routes` maps each topic to the number of write queues that the sender assumed. Raises
+        MessageError, TopicNameError.
         """
         for topic in routes:
             check_topic_name(topic)
@@ -152,7 +151,7 @@ class _Run:
     def _check(self) -> None:
         fields, demand = self.fields, self.demand
         same = fields.topics().dictionary_encode()
-        demand(same.indices.to_numpy() == 0, "it is of another topic than the first")
+        demand(same.indices.to_numpy() == 0, "its topic differs from the topic of record 0")
         flags = fields.sys_flag
         demand((flags == 0) | (flags == COMPRESSED_FLAGS), f"its sysFlag is not {COMPRESSED_FLAGS}")
         demand(fields.has_store_host(OUR_HOST), "its store host is not ours")
@@ -167,7 +166,7 @@ class _Run:
         self.demand(not reserved, f"it has the reserved properties {sorted(reserved)}")
 
     def demand_homes(self, routes: Mapping[str, int]) -> None:
-        """Check the topics and queues that delayed messages will be delivered to."""
+        """Check the topics and queues to which delayed messages will be delivered."""
         homes = real_places(self.properties)
         queues = np.array([*(routes.get(name, 0) for name in homes.names), 0])[homes.codes]
         self.demand(queues > 0, "its topic is not one of the request", "TOPIC_ILLEGAL")
@@ -190,7 +189,7 @@ class _Run:
 
 
 def _placed(block: bytes) -> RecordFields:
-    """Return the records as if their buffer was the log, with zeros for what an append sets."""
+    """Return the records as if their buffer were the log; fields that an append sets are zero."""
     try:
         buffer, sizes = decode_records(block)
     except ValueError as error:

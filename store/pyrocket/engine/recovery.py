@@ -172,8 +172,8 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
         raise
     page[CHECKPOINT_TIME] = now_ms
     if page[STORE_TIME] > now_ms + _YEAR_MS:
-        # No checksum covers a record's store time: a corrupt one must not raise those of later
-        # records.
+        # No checksum covers a record's store time: a corrupt one must not raise the store times of
+        # later records.
         page[STORE_TIME] = now_ms
 
 
@@ -201,14 +201,14 @@ def queues_agree(store: StoreParts) -> bool:
     """Returns whether the log ends at the shared state's end and the queues seem complete.
 
     The caller must hold the store lock exclusively. Takes about one stat per queue. After a writer
-    was killed, the log since the last checkpoint is checked, too, unless it is long. Raises
+    was killed, the log after the last checkpoint is checked, too, unless that part is long. Raises
     StoreDamagedError if the log's last file is missing, because the queues must not be truncated
     then.
     """
     log, page = store.log, store.page
     log.check_holds(page[PUBLISHED])
     if page[RESERVED] == page[PUBLISHED] and log.continues_at(page[PUBLISHED]):
-        return False  # The state is older than the log: it was restored from a copy.
+        return False  # The state is older than the log: the state was restored from a copy.
     ends, end = QueueEnds(store.layout), page[DISPATCHED]
     saved = ends.read()
     if saved is None:

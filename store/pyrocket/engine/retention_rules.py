@@ -1,4 +1,4 @@
-"""Selects the log files to delete, and decides whether appends are refused, by RocketMQ's rules.
+"""Selects the log files to delete, and decides whether appends are refused, as RocketMQ does.
 
 Whole files are deleted, oldest first, and never the last one:
 
@@ -43,7 +43,7 @@ class Removal:
 
 @dataclass(frozen=True)
 class Kept:
-    """A file that exceeds the limits, and the description of the records that need it."""
+    """A file that exceeds the limits, and a description of the records for which it is kept."""
 
     file: LogFile
     held_by: str
@@ -124,7 +124,7 @@ def hold_back(
     """Split the log's oldest files into those to delete and those to keep.
 
     A file is kept if it contains a record at or after log offset `held_from`; `held_by` describes
-    the records that need it.
+    these records.
     """
     ends = [one.file.start + one.file.bytes for one in removals]
     count = next((at for at, end in enumerate(ends) if end > held_from), len(ends))
@@ -138,7 +138,7 @@ def local_hour(now_ms: int) -> int:
 
 
 def _expired(files: Sequence[LogFile], hours: float | None, now_ms: int) -> int:
-    """Return the number of expired files before the first that has not expired."""
+    """Return the number of expired files before the first file that has not expired."""
     if hours is None:
         return 0
     kept = (at for at, file in enumerate(files) if file.closed_ms + hours * _HOUR_MS > now_ms)

@@ -64,7 +64,7 @@ class Sender:
         *,
         whole: bool = False,
     ) -> AppendResult:
-        """Append all rows or none; with `whole`, even after a power loss."""
+        """Append all rows or none; with `whole`, this also holds after a power loss."""
         writer = self._engine.writer
         columns = check_send_batch(batch, self._outgoing.max_message_bytes)
         if first_queue is not None:
@@ -99,7 +99,7 @@ class Sender:
         ]
 
     def _change_of(self, writer: Writer, routes: Mapping[str, int]) -> Exception | None:
-        """Return the error if a topic no longer has the queues of its route, else None."""
+        """Return an error if a topic no longer has the queues of its route, else None."""
         known = self._known(writer)
         for name, queues in routes.items():
             topic = known.get(name)
@@ -108,7 +108,7 @@ class Sender:
         return None
 
     def _known(self, writer: Writer) -> dict[str, TopicConfig]:
-        """Return the topics; their files are read only if the structure has changed."""
+        """Return the topics; read again only if topics or files were created or deleted."""
         structure = writer.structure
         if self._seen[0] != structure:
             self._seen = structure, self._topics.all()
@@ -152,7 +152,7 @@ class Sender:
         if not topic.writable:
             raise MessageError(
                 f"topic {name!r} is not writable.",
-                remedy="Its permission forbids it: `store.topics.update(name, perm=6)` allows it.",
+                remedy="To make it writable, use `store.topics.update(name, perm=6)`.",
                 code="TOPIC_NOT_WRITABLE",
             )
         return topic

@@ -1,9 +1,10 @@
 """Runs the services when they are due: delayed messages, timers, transaction checks.
 
-An embedded store has no process of its own. Services are run by each writer after it releases the
+An embedded store has no process of its own. Services are run by each writer after releasing the
 write lock (`Hooks.after_section`), by a thread if one is started (`ServiceThread`), and by
 streaming readers (`ReaderDelivery`). All run the same services in bounded steps, and never delay
-other writers: a service only tries to get the write lock, and stops if another process holds it.
+other writers: a service does not wait for the write lock, and stops if another process holds the
+lock.
 
 The shared field `next_due` is the time of the next check, so that earlier checks are cheap. Appends
 lower it; the runner sets it after a check, under the write lock.
@@ -52,7 +53,7 @@ class Service(Protocol):
         ...
 
     def next_due(self, writer: Writer, now_ms: int) -> int:
-        """Return the next due time in epoch ms, or NEVER. Called with the write lock."""
+        """Return the next due time in epoch ms, or NEVER. Called with the write lock held."""
         ...
 
 
@@ -97,7 +98,7 @@ class ServiceRunner:
         return total
 
     def start(self) -> "ServiceThread":
-        """Start a thread that runs due services; `stop` ends it, too."""
+        """Start a thread that runs due services; `stop` also ends the thread."""
         self._threads = [each for each in self._threads if each.is_running]
         self._threads.append(ServiceThread(self, self._engine))
         return self._threads[-1]
@@ -119,7 +120,8 @@ class ServiceRunner:
             self.run_due(self._engine.writer)
 
     def _is_due(self, page: SharedState, now: int) -> bool:
-        # If the clock is before the store time, it was set back, and `next_due` may be too late.
+        # If the clock is before the store time, the clock was set back, and `next_due` may be too
+        # late.
         return not self._pauses(now) and (page[NEXT_DUE] <= now or now < page[STORE_TIME])
 
     def _pauses(self, now: int) -> bool:

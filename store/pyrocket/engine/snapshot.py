@@ -1,8 +1,8 @@
 """Makes a consistent copy of a store in use; only the files that still grow are copied.
 
 Full files never change again and are hard-linked. Only a recovery may have to change such a file,
-and it replaces the file by a copy first (`FileQueue.write`). Files that grow are copied up to one
-log offset, the bound. The bound, the small files and the links are taken in one short exclusive
+and first replaces the file by a copy (`FileQueue.write`). Files that grow are copied up to one log
+offset, the bound. The bound, the small files and the links are taken in one short exclusive
 section. The data that is copied later cannot change unless topics or files are created or deleted;
 then the snapshot is retried.
 
@@ -63,7 +63,7 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class SnapshotReport:
-    """The result of a snapshot. `unlinkable` is why full files were copied, "" if linked."""
+    """The result of a snapshot. `unlinkable` is the reason why full files were copied, or ""."""
 
     path: Path
     log_end: int
@@ -159,8 +159,8 @@ class _Snapshot:
             # Without `telling_apart`, the exclusive section would report an error as a failed write
             # to the source.
             with section(), telling_apart(self._layout.root, self._target):
-                # Read first: the copies that the cursors count as delivered must be before the
-                # bound.
+                # Cursors before the bound: the snapshot must have the copies of all messages before
+                # the cursors.
                 self._cursors = self._reader.cursors()
                 bound = self._reader.bound()
                 structure = self._reader.position().structure
@@ -207,7 +207,7 @@ class _Snapshot:
                 self._copies.link(self._layout.commit_log / name, self._draft.commit_log / name)
         if last in starts:
             return last
-        if last < bound != WHOLE_LOG:  # Deleted since the bound was read.
+        if last < bound != WHOLE_LOG:  # The file was deleted after the bound was read.
             raise SourceChangedError
         return None
 
@@ -225,7 +225,7 @@ class _Snapshot:
     def _is_torn(self, bound: int) -> bool:
         """Whether a broker is running or was killed: the ends of log and queues are unknown.
 
-        Then there may be empty files at the end, which recovery deletes.
+        If so, there may be empty files at the end, which recovery deletes.
         """
         return bound == WHOLE_LOG and self._layout.abort.exists()
 
@@ -270,7 +270,7 @@ class _Snapshot:
         return end
 
     def _finish(self, bound: int, index_timestamp: int, ends: dict[tuple[str, int], int]) -> None:
-        """Write the files of a clean shutdown; without a bound, copy those of the store."""
+        """Write the files of a clean shutdown; without a bound, copy the store's files."""
         draft = self._draft
         if bound == WHOLE_LOG:
             for source in (self._layout.abort, self._layout.checkpoint):
@@ -288,7 +288,7 @@ class _Snapshot:
             io.sync_directory(folder)
 
     def _last_stored(self, bound: int) -> int:
-        """Return the store time up to which the copy is complete, by the last queue entry and file.
+        """Return the store time of the last queue entry, or of the last file's start if later.
 
         The last message may have no queue entry because its topic was deleted. The message of the
         last entry may have expired.

@@ -27,7 +27,7 @@ from pyrocket.metadata.topics import (
 
 @translating_methods
 class TopicAdmin:
-    """The topics of one store. Changes raise StoreReadOnlyError if it is open for reading."""
+    """The topics of one store. Changes raise StoreReadOnlyError if the store is read-only."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._layout, self._topics = engine, engine.layout, engine.reader.topics
@@ -110,7 +110,7 @@ class TopicAdmin:
             return self._save(changed)
 
     def message_type(self, name: str) -> str:
-        """Return the type of a topic's messages, such as FIFO; empty if it takes all."""
+        """Return the type of a topic's messages, such as FIFO; empty if it accepts all types."""
         check_text(name=name)
         return self._types.of(name)
 
@@ -121,7 +121,7 @@ class TopicAdmin:
         """
         check_not_system(name)
         with self._engine.writer.exclusive():
-            self._topics.put(self._topics.get(name))  # The table may lack it: see `Topics`.
+            self._topics.put(self._topics.get(name))  # The table may lack the topic: see `Topics`.
             self._types.set(name, message_type)
 
     def delete(self, name: str) -> None:
@@ -137,7 +137,7 @@ class TopicAdmin:
             ends = {
                 queue_id: self._engine.writer.next_offset(name, queue_id) for queue_id in queue_ids
             }
-            # In this order, a crash leaves a topic that can be deleted again. The messages of a
+            # With this order, a crash leaves a topic that can be deleted again. The messages of a
             # deleted topic never reappear.
             self._topics.save_ends(name, ends)
             drop_topic_offsets(self._layout, name)

@@ -67,7 +67,7 @@ class Writer:
         layout, clock = self._layout, self._clock
         make_folders(layout, config.dir_mode)
         self._write_lock = WriteLock(layout.mutex, layout.turnstile, lambda: last_holder(layout))
-        # Under one write lock: two processes that create a store at once must create only one.
+        # Under one write lock: processes that create a store at once must create only one.
         with self._write_lock.hold(self._timeout_ms):
             self._session = WriterSession(layout)
             self.page = self._session.page
@@ -202,8 +202,8 @@ class Writer:
     ) -> list[Appended]:
         """Append the batches as one; requires the write lock. See `Appender.append`.
 
-        Without `make_room` the disk usage limit is not checked: for records that are re-appended
-        so that their files can be deleted.
+        Without `make_room` the disk usage limit is not checked: this is for records that are
+        re-appended so that their files can be deleted.
         """
         if make_room:
             self._cleaner.make_room(sum(batch.data.size for batch in batches))
@@ -311,7 +311,7 @@ class Writer:
                     self._session.sign()
                     if self._session.claim():
                         self._shut_down()
-                    # Before the write lock is released: the next writer must be able to claim.
+                    # Before the write lock is released, so that the next writer can claim.
                     self._session.leave()
         finally:
             self._release()

@@ -64,7 +64,7 @@ class WriterSession:
     def state_is_valid(
         self, store: bytes, ends_at: Callable[[int], bool], agree: Callable[[], bool]
     ) -> bool:
-        """Returns whether no recovery is needed: valid in this boot, or after a clean shutdown.
+        """Returns whether the state is valid, in this boot or after a clean shutdown.
 
         `ends_at` returns whether the log appears to end at an offset, `agree` whether the queues
         appear to be complete. In the same boot, `agree` is called only if no other writer has the
@@ -124,7 +124,7 @@ def _locked_error(layout: Layout) -> StoreLockedError:
     if broker is None:
         return StoreLockedError(
             f"another process, such as a Java broker, has locked {layout.lock} exclusively.",
-            remedy="Stop it, or open the store read-only: that works at any time.",
+            remedy="Stop it, or open the store read-only, which works at any time.",
         )
     return StoreLockedError(
         f"{layout.root} is held by {broker}.",
@@ -137,7 +137,7 @@ def make_folders(layout: Layout, mode: int | None) -> None:
     """Create the missing directories of a store.
 
     A directory that is not a store yet gets the permissions `mode`. Raises UnsupportedError on a
-    network file system, StoreDamagedError if a link or a device has the name of a store file.
+    network file system, and StoreDamagedError if a link or a device has the name of a store file.
     """
     io.make_directory(layout.root)
     check_fixed_names(layout)
@@ -163,8 +163,8 @@ def last_holder(layout: Layout) -> int:
 def section_beside_broker(layout: Layout) -> Callable[[], AbstractContextManager[None]] | None:
     """Return a function that locks the store of a running broker for a `with` block.
 
-    For a process that only reads. None if no broker is running, or if this process may not take the
-    lock.
+    For a process that only reads. Returns None if no broker is running, or if this process may not
+    take the lock.
     """
     if BrokerFile(layout).read() is None or not os.access(layout.mutex, os.W_OK):
         return None
