@@ -77,9 +77,8 @@ class Store:
         """Open the store in the directory `path`; with `create`, it may be missing or empty.
 
         A read-only store writes nothing, takes no lock, and can be opened while others write. The
-        default clock is the test clock in the directory (`pyrocket.testing`), or the wall clock.
-        Raises StoreNotFoundError, StorePermissionError, StoreLockedError, StoreDamagedError,
-        UnsupportedError.
+        default clock is the directory's test clock or the wall clock. Raises StoreNotFoundError,
+        StorePermissionError, StoreLockedError, StoreDamagedError, UnsupportedError.
         """
         layout = layout_of(path)
         check_directory(layout, create=create and not read_only)

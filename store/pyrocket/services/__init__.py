@@ -1,4 +1,4 @@
 """What RocketMQ offers beyond send and pull: delayed delivery, transactions, exactly-once batches.
 
-Each package is one feature as a whole; they never import each other.
+Each package is one complete feature; the packages never import each other.
 """

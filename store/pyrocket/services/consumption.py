@@ -1,8 +1,8 @@
 """`Store.consumption`: the storage for the state of a broker's consumer groups.
 
-The broker manages the state. It is stored as a snapshot, `pyrocket/pop.json`, and later messages of
-POP_TOPIC, each of which is one change. Log files with such messages are not deleted until a later
-snapshot includes them.
+The broker manages the state. The state is stored as a snapshot, `pyrocket/pop.json`, and as later
+messages of POP_TOPIC, each of which is one change. Log files with such messages are not deleted
+until a later snapshot includes the changes.
 """
 
 import logging
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Fetched:
-    """Records of one queue, ascending. No other message before `reached` was selected.
+    """The selected records of one queue before queue offset `reached`, ascending.
 
     damaged: The offsets of the messages that could not be read.
     """
@@ -63,7 +63,7 @@ class Consumption:
     """Stores the state of consumer groups. Safe to share between threads.
 
     saved_next: The first change that the snapshot lacks; None if unknown, LACKS_ALL without a valid
-    snapshot. damaged: How often a damaged message was skipped.
+    snapshot. damaged: The number of times that a damaged message was skipped.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -82,18 +82,18 @@ class Consumption:
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
-        """The delay of each level, from level 1 on."""
+        """The delay of each level, starting with level 1."""
         return tuple(self._engine.config.delay_levels_ms)
 
     def group(self, name: str) -> GroupConfig | None:
-        """Return a group of `subscriptionGroup.json`; the file is read only if it has changed."""
+        """Return a group from `subscriptionGroup.json`; the file is read only if it has changed."""
         stamp = self._subscriptions.table.stamp()
         if self._groups[0] != stamp:
             self._groups = stamp, self._subscriptions.all()
         return self._groups[1].get(name)
 
     def topic(self, name: str) -> TopicConfig | None:
-        """Return a topic; the table is read only if topics have been created or deleted."""
+        """Return a topic; the topic table is read only if topics have been created or deleted."""
         structure = self._engine.writer.structure
         if self._topics[0] != structure:
             self._topics = structure, self._reader.topics.all()
@@ -143,7 +143,7 @@ class Consumption:
     ) -> Fetched:
         """Return the first messages of [start, end) that `where` selects, at most `limit`.
 
-        Stops when their bodies have `max_bytes`. Damaged messages are skipped, counted and logged.
+        Stops when the bodies have `max_bytes`. Damaged messages are skipped, counted and logged.
         """
         known = self.bounds(topic, queue_id)
         start, end = max(start, known.minimum), min(end, known.maximum)
@@ -198,7 +198,7 @@ class Consumption:
         return Fetched(found, end, damaged)
 
     def message_of(self, record: Record) -> StoredMessage | None:
-        """Return a record as a message; None, counted and logged, if its body does not inflate."""
+        """Return a record as a message; None if its body is invalid; counted and logged."""
         try:
             return record.to_message()
         except StoreDamagedError:
@@ -212,12 +212,12 @@ class Consumption:
             self.damaged += len(offsets)
 
     def dispatch(self) -> None:
-        """Add everything published to the queues: a killed process may have left a rest."""
+        """Dispatch all published records: a killed process may have left some undispatched."""
         with self._engine.writer.exclusive():
             pass
 
     def flush(self) -> None:
-        """Flush everything appended before the call."""
+        """Flush all messages appended before the call."""
         self._engine.writer.flush()
 
     def committed(self) -> dict[tuple[str, str], Offsets]:
@@ -231,7 +231,7 @@ class Consumption:
         return self._committed[1]
 
     def committed_stamp(self) -> object:
-        """Return a value that changes with the committed offsets. Cheap."""
+        """Return a value that changes whenever committed offsets change. Cheap."""
         return self._offsets.table.stamp()
 
     def commit(self, edit: Callable[[dict[tuple[str, str], Offsets]], bool]) -> None:
@@ -248,7 +248,7 @@ class Consumption:
         return int(self._reader.log_offsets_at(POP_TOPIC, 0, np.array([offset]))[0])
 
     def read_changes(self, start: int, end: int) -> Iterator[bytes]:
-        """Yield the bodies of the changes [start, end); an unreadable one is logged and skipped.
+        """Yield the bodies of the changes [start, end); an unreadable change is logged and skipped.
 
         The messages of a skipped change are delivered again.
         """
@@ -278,7 +278,7 @@ class Consumption:
         return content
 
     def save(self, content: dict[str, Any]) -> None:
-        """Replace the snapshot durably. `content["next"]` is the first change that it lacks."""
+        """Replace the snapshot durably. `content["next"]` is the first later change."""
         replace_file(self._layout.pop, encode_own(self._layout.pop, content), self._layout.scratch)
         self.saved_next = int(content["next"])
 

@@ -26,7 +26,7 @@ from pyrocket.services.transactions.transactions import Transactions
 
 
 def recovery_hooks(layout: Layout, clock: Clock) -> RecoveryHooks:
-    """Return the recovery steps of the services; every writer of a store needs them."""
+    """Return the recovery steps of the services, which every writer of a store needs."""
     return RecoveryHooks(
         after_unclean_end=[EmptyBatches(layout, clock).record_unclean_end],
         after_recovery=[partial(recover_timers, layout), skip_delivered],
@@ -77,7 +77,7 @@ class Services:
 
     @lazy_property
     def transactions(self) -> Transactions:
-        """Sends, decides and checks half messages."""
+        """Sends, commits, rolls back and checks half messages."""
         return Transactions(self.engine, self.sender)
 
     @lazy_property

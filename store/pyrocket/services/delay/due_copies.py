@@ -1,8 +1,8 @@
 """Builds copies of due messages for their real topics and queues.
 
 A copy differs from the pending record only in its topic, queue, offsets and store time. As in
-RocketMQ, it keeps the properties DELAY, REAL_TOPIC and REAL_QID. It also keeps the flag of a
-committed transaction. Source: `ScheduleMessageService.messageTimeup`.
+RocketMQ, a copy keeps the properties DELAY, REAL_TOPIC and REAL_QID. A copy also keeps the flag of
+a committed transaction. Source: `ScheduleMessageService.messageTimeup`.
 """
 
 import logging
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Copies:
-    """Copies of the first `taken` messages; `dropped` of them have no copy."""
+    """Copies of the first `taken` messages, except `dropped` messages that have no copy."""
 
     batches: list[EncodedBatch]
     taken: int
@@ -51,8 +51,8 @@ def due_copies(
     last surviving copy as the end of delivery (`skip_delivered`). Therefore a batch ends where the
     topic changes, and `max_batches` may not suffice for all messages.
 
-    A message for a deleted topic, or without a valid topic and queue, is dropped with a warning. If
-    its queue no longer exists, it is delivered to another queue of the topic.
+    A message for a deleted topic, or without a valid topic and queue, is dropped with a warning. A
+    message whose queue no longer exists is delivered to another queue of the topic.
     """
     places = real_places(PropertyColumns(run.properties()))
     known = [_Target.of(topics, name) for name in places.names]
@@ -115,5 +115,5 @@ def _log_dropped(run: RecordFields, rows: npt.NDArray[np.int64], missing: set[st
         int(run.physical_offset[rows[0]]),
         f"nothing can be delivered to topic {min(missing)!r}"
         if missing
-        else "they name no valid queue",
+        else "their properties contain no valid queue",
     )

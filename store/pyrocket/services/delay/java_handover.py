@@ -3,8 +3,8 @@
 The broker builds its timer wheel from `config/timercheck` and `timerlog/`. Usually only the timers
 that are new since the last shutdown are appended. Everything is rewritten if a timer was cancelled,
 or after a day, when RocketMQ has to roll timers that are due far in the future. A crash during the
-rewrite leaves a `timercheck` without timers: a broker then reads the whole queue again. It may
-deliver timers twice, but loses none.
+rewrite leaves a `timercheck` without timers: a broker then reads the whole queue again, and may
+deliver timers twice, but loses no timer.
 """
 
 import os
@@ -47,7 +47,7 @@ class _Handed:
 
     timed, cursor: see `TimerProgress`. at_ms: time of the last rewrite. units: number of units in
         the timer log. late_ms: the last second assigned to a timer whose own second had passed; 0
-        if none.
+        if there is none.
     """
 
     timed: int
@@ -72,7 +72,7 @@ class JavaHandover:
         if handed is not None and handed.at_ms <= now_ms < handed.at_ms + HOLDS_MS:
             if (progress.queue_offset, progress.cursor) == (handed.timed, handed.cursor):
                 return
-            # Timers delivered since are due before this time, pending timers after it.
+            # Timers delivered in the meantime are due before this time, pending timers after it.
             read_ms = min(second + SLOT_MS, slot_start(first_due))
             if read_ms > max(slot_start(progress.cursor[0]), handed.late_ms):
                 more = self._add(handed, progress, second)

@@ -1,4 +1,4 @@
-"""Reads pending timers from the index: all, those of one second, or the next due ones.
+"""Reads pending timers from the index: all timers, those of one second, or the next due timers.
 
 An index entry is pending unless the cursor has passed it, it was cancelled, or a copy replaced it.
 
@@ -51,7 +51,7 @@ class PendingTimers:
     """Timers and cancellations by due time and queue offset.
 
     alive: mask of the entries to deliver. ahead: mask of the entries after the cursor. The entries
-        include all of the cursor's own second, also those before the cursor.
+    include all entries of the cursor's second, even those before the cursor.
     """
 
     def __init__(self, entries: TimerEntries, cursor: Cursor) -> None:
@@ -74,7 +74,7 @@ class TimerProgress:
 
     @staticmethod
     def of(cursors: Mapping[int, int]) -> "TimerProgress":
-        """Return the progress from the cursors of the shared state; missing ones are 0."""
+        """Return the progress from the cursors of the shared state; missing cursors are 0."""
         cursor = cursors.get(TIMER_READ_TIME, 0), cursors.get(TIMER_READ_OFFSET, 0)
         return TimerProgress(cursors.get(TIMER_QUEUE_OFFSET, 0), cursor)
 
@@ -118,7 +118,7 @@ def read_second(index: TimerIndex, progress: TimerProgress, due_ms: int) -> Pend
 def are_live(entries: TimerEntries) -> Bools:
     """Return a mask of the entries that are neither cancelled nor replaced.
 
-    For each second that occurs, all of its entries must be given.
+    All entries of each second that occurs must be passed.
     """
     copies = entries["copies"]
     alive = np.asarray(copies != CANCELS)
@@ -196,7 +196,7 @@ class TimerWindow:
         cursor, window = cursor_of(page), self._window
         timed, structure = self._seen
         if structure != page[STRUCTURE]:
-            window = None  # The cursor may have been set back and entries erased.
+            window = None  # The cursor may have been set back, and entries may have been erased.
         if window is not None and timed != page[TIMER_QUEUE_OFFSET] and not self._read_on(window):
             window = None
         if window is None or self._is_over(window, cursor):

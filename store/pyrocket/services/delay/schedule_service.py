@@ -1,9 +1,9 @@
 """Delivery of the delay levels: RocketMQ's `ScheduleMessageService`.
 
-The messages of level n are in queue n - 1 of SCHEDULE_TOPIC_XXXX. All have the same delay, so they
-become due in the order of the queue; the tags code of a queue entry is the due time. Each level has
-a cursor in the shared state. The append that delivers a message also advances the cursor, so each
-message is delivered once, even after a crash.
+The messages of level n are in queue n - 1 of SCHEDULE_TOPIC_XXXX. All messages of a level have the
+same delay, so they become due in the order of the queue; the tags code of a queue entry is the due
+time. Each level has a cursor in the shared state. The append that delivers a message also advances
+the cursor, so each message is delivered once, even after a crash.
 """
 
 import logging
@@ -71,14 +71,15 @@ class ScheduleService:
         return delivery.messages
 
     def next_due(self, writer: Writer, now_ms: int) -> int:
-        """Return the earliest due time of all levels, NEVER if no message is pending."""
+        """Return the earliest due time of all levels, or NEVER if no message is pending."""
         heads = self._pending(writer.page.cursors())
         return min((self._head_due(level, at, now_ms) for level, at, _ in heads), default=NEVER)
 
     def lowest_pending(self) -> int:
         """Return the lowest log offset of a pending message; later log files are not deleted.
 
-        Messages are not re-appended, because they are pending for at most the delay of their level.
+        Messages are not re-appended, because a message is pending for at most the delay of its
+        level.
         """
         cursors = self._reader.cursors() or saved_cursors(self._layout)
         heads = (self._read(level, at, at + 1) for level, at, _ in self._pending(cursors))
@@ -136,9 +137,9 @@ class ScheduleService:
         """Return the due times of messages.
 
         A message whose due time is further away than its level's delay was usually stored before
-        the clock was set back. It is due at once, as in RocketMQ. Because store times never
-        decrease here, it may also have been sent after the clock was set back; then its delay is
-        counted from its born time.
+        the clock was set back. Such a message is due at once, as in RocketMQ. Because store times
+        never decrease here, the message may also have been sent after the clock was set back; then
+        its delay starts at its born time.
         """
         delay = self._delays_ms[level - 1]
         due = piece.tags_codes

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Delivered:
-    """Delivered messages: their marks, and the log offset of the last copy with each."""
+    """Delivered messages: their marks, and the log offset of the last copy with each mark."""
 
     marks: pa.StringArray
     places: Ints
@@ -53,7 +53,8 @@ class Delivered:
     def find(self, scheduled: RecordFields) -> Ints:
         """Return the index of each scheduled message's mark; -1 if it was not delivered.
 
-        A message after the copy in the log was scheduled again later, and is not delivered yet.
+        A message that is after the copy in the log was scheduled again later, and is not delivered
+        yet.
         """
         found = pc.index_in(delivery_marks(scheduled), value_set=self.marks)
         at = pc.fill_null(found, _NOWHERE).to_numpy()
@@ -80,7 +81,7 @@ def skip_delivered(store: Recovered) -> None:
     """Move the cursors of the delay levels past delivered messages.
 
     After a clean shutdown the cursors are exact. After an unclean one, all copies appended since
-    the cursors were saved are in the log from CHECKPOINTED on, the part that was recovered.
+    the cursors were saved are in the recovered part of the log, which starts at CHECKPOINTED.
     """
     if store.clean:
         return
@@ -103,7 +104,7 @@ def skip_delivered(store: Recovered) -> None:
 def _pending(
     queues: QueueTable, page: SharedState, log_start: int
 ) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield the levels whose cursor is before the end of their queue, with both queue offsets."""
+    """Yield the levels whose cursor is before the end of their queue, with cursor and end."""
     for topic, queue_id in queues.on_disk():
         if topic == SCHEDULE_TOPIC and queue_id < MAX_DELAY_LEVELS:
             queue = queues.get(topic, queue_id)
@@ -130,7 +131,7 @@ def _end_of_delivered(delivered: Delivered, pieces: Iterable[RecordSlice]) -> in
 
 
 def _delivered_of(run: RecordFields) -> Iterator[RecordFields]:
-    # A cheap search first: most messages of a log were never scheduled.
+    # A cheap search first, because most messages of a log were never scheduled.
     scheduled = pc.match_substring(run.properties(), f"{REAL_TOPIC}\x01".encode())
     some = _rows(run, scheduled)
     chosen = _rows(some, are_delivered(some))
@@ -147,10 +148,11 @@ _NAMES = (UNIQ_KEY, DELAY, TIMER_OUT_MS, REAL_TOPIC, REAL_QID)
 
 
 def delivery_marks(run: RecordFields) -> pa.StringArray:
-    """Return a mark for each checked record: a text that a scheduled message shares with its copy.
+    """Return a mark for each checked record: a string that a scheduled message shares with its
+    copy.
 
-    The message id alone is not enough: RocketMQ schedules a failed message for retry with the same
-    id each time, usually with another level.
+    The message id alone is not enough: RocketMQ schedules each retry of a failed message with the
+    same id, usually with another level.
     """
     properties = PropertyColumns(run.properties())
     numbers = (run.field("born_timestamp"), run.field("crc"), run.body_length)

@@ -1,9 +1,9 @@
-"""Builds copies of timers: of due timers for their topics, of pending ones for the timer queue.
+"""Builds copies of timers: of due timers for their topics, of pending timers for the timer queue.
 
-The second kind preserves pending timers whose log files are about to be deleted. Every two days,
-RocketMQ does the same with timers that its wheel cannot hold. A copy replaces its original, and its
-property TIMER_ROLL_TIMES is the number of times it was copied. A cancellation is copied together
-with its timer.
+Copies of the second kind preserve pending timers whose log files are about to be deleted. RocketMQ
+makes the same copies every two days of timers that its wheel cannot hold. A copy replaces its
+original, and its property TIMER_ROLL_TIMES is the number of times it was copied. A cancellation is
+copied together with its timer.
 """
 
 import logging

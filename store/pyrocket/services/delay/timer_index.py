@@ -1,18 +1,19 @@
 """The index of timers by due time: a file for each hour, `pyrocket/timers/<20 digits>`.
 
 The index can be rebuilt from the queue of the timer topic. Entries (`formats.timer_entry`) are
-appended to a file in any order, and the file is deleted when all of them have been delivered
+appended to a file in any order, and the file is deleted when all its timers have been delivered
 durably. A torn entry is overwritten by the next entries or ignored; a duplicate entry is counted
 once.
 
 The tally, `pyrocket/timers/tally`, has the number of entries and the sum of their checks for each
-file. A row is written after the entries and before TIMER_QUEUE_OFFSET moves. So the tally covers
-exactly the entries below the offset in the shared state (`formats.timer_tally`). If a file lacks
-entries, or a file or the tally is missing or invalid, the index is damaged and is rebuilt from the
-queue. A crash does not cause that: entries are flushed before the queue offset is saved.
+file. A row is written after the entries and before TIMER_QUEUE_OFFSET moves. Therefore the tally
+covers exactly the entries below the queue offset in the shared state (`formats.timer_tally`). If a
+file lacks entries, or a file or the tally is missing or invalid, the index is damaged and is
+rebuilt from the queue. A crash does not damage the index: entries are flushed before the queue
+offset is saved.
 
 A file is named after an epoch time in ms and covers the due times of one hour after it. A second of
-the timer wheel excludes its start and includes its end, as these hours do, so it is always in one
+the timer wheel excludes its start and includes its end, as these hours do, so each second is in one
 file.
 
 In this module, `timed` is a queue offset of the timer topic.
@@ -52,7 +53,7 @@ Chosen = Callable[[TimerEntries], npt.NDArray[np.bool_]]
 """Returns a mask of the chosen entries."""
 
 Cursor = tuple[int, int]
-"""Due time and queue offset of the last timer that was delivered or dropped: the read position."""
+"""The read position: due time and queue offset of the last timer that was delivered or dropped."""
 
 TALLY_NAME = "tally"
 TIMERS_DAMAGED = "TIMERS_DAMAGED"
@@ -82,7 +83,7 @@ class Tally:
         return np.asarray(part["check"][part["queue_offset"] < self.timed])
 
     def check(self, start: int, checks: Iterable[Hashes]) -> None:
-        """Raise StoreDamagedError unless `checks` are those of all entries of a file.
+        """Raise StoreDamagedError unless `checks` are the checks of all entries of a file.
 
         Duplicates are valid: after a crash the same entries are written again.
         """
@@ -268,7 +269,7 @@ class TimerIndex:
         return length - length % ENTRY_BYTES
 
     def parts(self, start: int, position: int = 0) -> Iterator[TimerEntries]:
-        """Yield the valid entries of a file from byte `position` on, a few thousand at a time."""
+        """Yield the valid entries of a file, starting at `position`, a few thousand at a time."""
         try:
             descriptor = io.open_file(self._path(start), os.O_RDONLY)
         except FileNotFoundError:
@@ -285,7 +286,7 @@ class TimerIndex:
     def chosen(
         self, start: int, choose: Chosen, position: int = 0, tally: Tally | None = None
     ) -> TimerEntries:
-        """Return the chosen entries of a file from byte `position` on.
+        """Return the chosen entries of a file, starting at byte `position`.
 
         With a tally and `position` 0, raises StoreDamagedError if the file lacks entries.
         """
@@ -299,7 +300,7 @@ class TimerIndex:
         return np.concatenate(parts)
 
     def check(self, tally: Tally, due_ms: int, *, whole: bool = False) -> None:
-        """Raise StoreDamagedError if a file is missing; with `whole`, also if one lacks entries.
+        """Raise StoreDamagedError if a file is missing; with `whole`, also if a file lacks entries.
 
         Files with due times before `due_ms` may be deleted.
         """

@@ -1,8 +1,8 @@
-"""Reads timers from the log: sent, delivered and pending ones.
+"""Reads sent, delivered and pending timers from the log.
 
-The queue of the timer topic has all timers that were sent. A delivered timer has a copy with its
-key and due time later in the log. Timers without such a copy are pending; the index is recovered
-and rebuilt from them.
+The queue of the timer topic contains all timers that were sent. A delivered timer has a copy, with
+the same key and due time, later in the log. Timers without such a copy are pending; the index is
+recovered and rebuilt from them.
 """
 
 from collections.abc import Iterator
@@ -138,10 +138,10 @@ def read_undelivered(
     They are the timers that were indexed according to `progress`. A timer that is due after the
     store time of `page` was not delivered.
 
-    A timer is delivered if the cursor is past its due time, with two exceptions. A timer that was
-    sent when the cursor was already past its due time may be pending. A timer after the cursor may
-    have been delivered before the clock was set back. These are few; the log is searched for their
-    copies from their due time on.
+    A timer has been delivered if the cursor is past its due time, with two exceptions. A timer that
+    was sent when the cursor was already past its due time may be pending. A timer after the cursor
+    may have been delivered before the clock was set back. These exceptions are few; the log is
+    searched for their copies, starting at their due time.
     """
     cursor, uncertain = progress.cursor, [np.zeros(0, TIMER_ENTRY)]
     for entries, stored in read_timers_with_times(log, queue, start, progress.queue_offset):

@@ -1,4 +1,4 @@
-"""Recovers the timer index after a crash, so that it holds exactly the pending timers.
+"""Recovers the timer index after a crash, so that the index contains exactly the pending timers.
 
 The saved cursors show which timers were indexed and delivered at the last checkpoint. The log shows
 later changes: new timers are added, and timers with a delivered copy are erased. So a power failure
@@ -159,8 +159,9 @@ class _Recovery:
     def _delivered_copies(self) -> TimerEntries:
         """Return the delivered copies since the checkpoint.
 
-        After a clean shutdown, they are needed only if a broker ran, which delivers late timers
-        before its own read position; then those in the last log file suffice.
+        After a clean shutdown, these copies are needed only if a broker ran, because a broker
+        delivers late timers before its own read position. In this case the copies in the last log
+        file suffice.
         """
         end = self._page[PUBLISHED]
         start = self._page[CHECKPOINTED]

@@ -1,10 +1,10 @@
 """Delivery of timers: RocketMQ 5's `TimerMessageStore`.
 
-RocketMQ has a wheel of seconds and a log of the timers in each. Here the queue of the timer topic
-is indexed by due time. Three cursors in the shared state record the progress: TIMER_QUEUE_OFFSET is
-the queue offset up to which timers are indexed; TIMER_READ_TIME and TIMER_READ_OFFSET are the due
-time and queue offset of the last delivered timer. Timers in the index after that position are
-pending.
+RocketMQ has a wheel of seconds and a log of the timers of each second. Here the queue of the timer
+topic is indexed by due time. Three cursors in the shared state record the progress:
+TIMER_QUEUE_OFFSET is the queue offset up to which timers are indexed; TIMER_READ_TIME and
+TIMER_READ_OFFSET are the due time and queue offset of the last delivered timer. Timers in the index
+after that position are pending.
 """
 
 import logging
@@ -76,9 +76,10 @@ class TimerService:
         self._window = TimerWindow(self.index)
 
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
-        """Index new timers, then deliver due ones; return the sum of both numbers.
+        """Index new timers, then deliver due timers; return the sum of both numbers.
 
-        Timers are delivered only when all new ones are indexed, since these may be cancellations.
+        Timers are delivered only when all new timers are indexed, because some may be
+        cancellations.
         """
         if not self._layout.topic_queues(TIMER_TOPIC).is_dir():
             return 0
@@ -105,7 +106,7 @@ class TimerService:
         """Index up to `limits.indexed` new timers; return their number.
 
         The caller must hold the write lock. TIMER_QUEUE_OFFSET moves after the entries are written;
-        after a crash in between they are written again. A timer that is due before the read
+        after a crash in between, the entries are written again. A timer that is due before the read
         position is delivered next.
         """
         page, end = writer.page, writer.next_offset(TIMER_TOPIC, 0)
@@ -131,7 +132,8 @@ class TimerService:
         )
 
     def read_or_rebuild(self, writer: Writer, look: Callable[[], T]) -> T:
-        """Return `look()`; if it finds the index damaged, rebuild the index and call it again.
+        """Return `look()`; if the index turns out to be damaged, rebuild the index and call `look`
+        again.
 
         The caller must hold the write lock.
         """
@@ -192,9 +194,9 @@ class TimerService:
         return read_pending(self.index, progress)
 
     def indexed_since(self, start: int, progress: TimerProgress) -> TimerEntries | None:
-        """Return the indexed pending timers from queue offset `start` on.
+        """Return the indexed pending timers at queue offset `start` or later.
 
-        Returns None if one of them cancels or replaces an earlier timer. Call this through
+        Returns None if one of these timers cancels or replaces an earlier timer. Call this through
         `read_or_rebuild`.
         """
         new = list(
@@ -229,7 +231,7 @@ class TimerService:
     def _follow_clock(self, writer: Writer, now_ms: int) -> None:
         """Set the read position back if the clock was set back, so that new timers stay pending.
 
-        Delivered timers are erased from the index first, or they would be pending again.
+        Delivered timers are erased from the index first; otherwise they would be pending again.
         """
         cursor, end = cursor_of(writer.page), writer.page[TIMER_QUEUE_OFFSET]
         if cursor[0] > now_ms:
@@ -252,7 +254,7 @@ class TimerService:
             max_bytes=limits.bytes,
             max_topics=limits.topics,
         )
-        # In this order: a reader in between sees the old time and skips no timer.
+        # With this order, a reader in between sees the old time and skips no timer.
         moves = {TIMER_READ_OFFSET: due.last[1], TIMER_READ_TIME: due.last[0]}
         if batches:
             # Allowed on a full disk: room was checked when the timers were sent.

@@ -1,4 +1,4 @@
-"""`Store.timers`: lists and cancels messages with due times of their own."""
+"""`Store.timers`: lists and cancels timers, messages that are due at a given time."""
 
 import logging
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ class Timers:
         hooks.before_clean_shutdown.append(lambda: self._hand_over(self._engine.writer_in_hook))
 
     def count(self) -> int:
-        """Return the number of pending messages. Reads 48 bytes of each."""
+        """Return the number of pending messages. Reads 48 bytes per message."""
         return len(self.entries())
 
     def next_due(self) -> int | None:
@@ -87,7 +87,7 @@ class Timers:
         return int(entries["due"][0]) if len(entries) else None
 
     def pending(self, limit: int = 100, after: PendingTimer | None = None) -> list[PendingTimer]:
-        """Return pending messages in order of due time, from the first one or after `after`.
+        """Return pending messages in order of due time, from the first message or after `after`.
 
         limit: maximum number of messages. after: the last message of the previous call.
 
@@ -98,7 +98,7 @@ class Timers:
         """
         check_whole("limit", limit)
         if after is not None:
-            check_type(PendingTimer, "Use one of those that `pending` returned.", after=after)
+            check_type(PendingTimer, "Use a timer that `pending` returned.", after=after)
         entries = self.entries()
         if after is not None:
             later = entries["queue_offset"] > after.queue_offset
