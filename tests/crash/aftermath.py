@@ -1,4 +1,4 @@
-"""Checks a store after a simulated power loss, in every state that the loss may leave."""
+"""Checks a store after a simulated power loss."""
 
 from pathlib import Path
 
@@ -33,14 +33,14 @@ def check_aftermath(path, promises, config):
     _check_clean_end(path, found)
     reboot(path)
     with Store.open(path, clock=LATER) as again:
-        assert again.history.epoch == store.history.epoch, "after a clean end nothing was cut"
+        assert again.history.epoch == store.history.epoch, "an epoch began after a clean shutdown"
         assert _contents(again) == found
         _check_keys(again, found)
     _check_clean_end(path, found)
 
 
 def check_snapshot(path, promises):
-    """Check that an incomplete snapshot is never valid and a completed one exists."""
+    """Check that a snapshot is never incomplete, and that a completed snapshot exists."""
     if not path.exists():
         assert not promises.snapshot_is_there, "the snapshot is lost"
         return
@@ -54,7 +54,7 @@ def check_snapshot(path, promises):
 
 
 def _look_before_recovery(path):
-    """Readers run first: they may find little and raise pyrocket errors, but never crash."""
+    """Check that readers raise only pyrocket's errors before the recovery."""
     try:
         with Store.open(path, read_only=True) as reader:
             reader.position()
@@ -132,11 +132,11 @@ def _check_published(store, found, promises):
     """Check that all batches in the ledger exist, and no other batch of a sink."""
     last = store.sink.last(QUERY, "t")
     last = -1 if last is None else last
-    assert last >= promises.published, "a batch that was published is published again"
+    assert last >= promises.published, "a published batch is published again"
     for number, bounds in promises.batches:
         ends = {queue: first + len(rows) for queue, (first, rows) in found.items()}
         there = all(ends.get(queue, 0) >= end for queue, (_, end) in bounds.items())
-        assert there == (number <= last), f"batch {number} of {last}: {bounds}"
+        assert there == (number <= last), f"batch {number} of {last} has the bounds {bounds}"
 
 
 def _check_watchers(store, found, promises):
@@ -149,13 +149,13 @@ def _check_watchers(store, found, promises):
             floor = min(first + len(bodies), least.get(queue, end))
             cut = store.history.cut_since(epoch, *queue)
             if floor < end:
-                assert cut is not None, f"{queue} was cut from {end} to {floor} silently"
-                assert cut <= floor, f"{queue} was cut at {floor}, but {cut} is reported"
-            assert cut is None or cut >= floor, f"{queue} holds {floor}, but {cut} is reported"
+                assert cut is not None, f"{queue} was truncated from {end} to {floor} silently"
+                assert cut <= floor, f"{queue} was truncated at {floor}, but {cut} is reported"
+            assert cut is None or cut >= floor, f"{queue} contains {floor}, but {cut} is reported"
 
 
 def _check_groups(store, promises):
-    """Check that completed commits, resets and deletions are durable; an incomplete one may be."""
+    """Check that completed commits, resets and deletions of a group are durable."""
     for (topic, group), offsets in promises.groups.items():
         assert store.groups.committed(group, topic) in offsets
         if group in promises.forgotten:
@@ -165,7 +165,7 @@ def _check_groups(store, promises):
 
 
 def _check_keys(store, found):
-    """The index may be missing; key queries still find each message by its id, once."""
+    """Check that queries find each message by its id, once, even if the key index is missing."""
     for (topic, queue_id), (first, bodies) in found.items():
         for offset in sorted({first, first + len(bodies) - 1}) if bodies else ():
             (one,) = store.read(topic, queue_id, offset, 1)
@@ -195,7 +195,9 @@ def _check_clean_end(path, found):
 
 
 def check_clean_look(path):
-    """Check a store without `abort`: it needs complete queues and zeros after its log for Java."""
+    """Check a store without `abort`: a RocketMQ broker needs complete queues and zeros after the
+    log.
+    """
     if (path / "abort").exists() or not list(path.glob("commitlog/*")):
         return
     entries, end = {}, 0
@@ -210,7 +212,7 @@ def check_clean_look(path):
     for (topic, queue_id), places in entries.items():
         folder = path / "consumequeue" / topic / str(queue_id)
         found = {at: place for at, place in _entries(folder).items() if place >= log_start}
-        # The log still has messages of deleted topics.
+        # The log still contains messages of deleted topics.
         begin = min(found, default=_ended(path).get(topic, {}).get(str(queue_id), 0))
         wanted = {offset: place for offset, place in places.items() if offset >= begin}
         assert found == wanted, f"{folder} is incomplete, but there is no abort"
@@ -233,7 +235,7 @@ def _ended(path):
 
 
 def _unblank(data):
-    """Return the bytes after the last record; a blank record, which fills a file, becomes zeros."""
+    """Return the bytes after the last record without the header of a blank record."""
     return data[8:] if int.from_bytes(data[4:8], "big") == BLANK_MAGIC else data
 
 

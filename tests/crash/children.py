@@ -1,4 +1,4 @@
-"""Tasks of child processes in crash tests; each function runs in a process of its own."""
+"""Tasks of child processes in crash tests; each function runs in its own process."""
 
 import fcntl
 import os
@@ -29,7 +29,9 @@ def body(producer, number, rng):
 
 
 class Diary:
-    """The messages that a producer knows to be appended, in a file that survives its death."""
+    """Records the messages whose append was acknowledged to a producer, in a file that survives the
+    producer.
+    """
 
     def __init__(self, folder, producer):
         self._file = os.open(Path(folder) / producer, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
@@ -39,7 +41,7 @@ class Diary:
 
 
 def produce(path, diaries, producer, count, seed, queues=2):
-    """Append `count` numbered messages, singly and in batches, and log each acknowledgement."""
+    """Append `count` numbered messages, singly and in batches, and record each acknowledgement."""
     rng, diary = random.Random(seed), Diary(diaries, producer)
     store = Store.open(path)
     number = 0
@@ -56,7 +58,9 @@ def produce(path, diaries, producer, count, seed, queues=2):
 
 
 def produce_in_threads(path, diaries, producer, count, seed, threads=2):
-    """Append as `produce` does, from several threads with one store each and a shared store."""
+    """Append as `produce` does, from several threads, each with its own store, and from threads
+    that share a store.
+    """
     work = [
         threading.Thread(target=produce, args=(path, diaries, f"{producer}.{n}", count, seed + n))
         for n in range(threads)
@@ -68,7 +72,7 @@ def produce_in_threads(path, diaries, producer, count, seed, threads=2):
 
 
 def take_turns(folder, ready, moment, result):
-    """Count how often this process gets the write lock in two seconds from a given moment on."""
+    """Count how often this process gets the write lock in the two seconds after a given moment."""
     turns = WriteLock(Path(folder) / "mutex", Path(folder) / "turnstile", lambda: 0)
     Path(ready).touch()
     begin = float(wait_for(Path(moment)).read_text())
@@ -110,7 +114,7 @@ def hold_open(path, ready):
 
 
 def lock_like_java(path, ready):
-    """Take RocketMQ's lock as the JVM does, and hold it."""
+    """Lock the file `lock` as a RocketMQ broker does, and hold the lock."""
     with open(Path(path) / "lock", "r+b") as file:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         Path(ready).touch()
@@ -118,7 +122,7 @@ def lock_like_java(path, ready):
 
 
 def try_to_lock_like_java(path):
-    """Exit with 7 if the lock is held by another process, without writing to the file."""
+    """Return 7 if another process holds the lock on the file `lock`; never write to the file."""
     with open(Path(path) / "lock", "r+b") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
@@ -140,7 +144,7 @@ STEPS = ("write_at", "sync", "sync_directory", "rename", "unlink", "set_length",
 
 
 def append_until_step(path, rows, step, half, trace):
-    """Append a batch, but die before a step; with `half`, die halfway through a write."""
+    """Append a batch, and die before a step, or with `half` in the middle of a write."""
     store = Store.open(path)
     die_at_step(step, half, trace)
     store.append_batch(batch([row.encode() for row in rows], 0), topic="t")
@@ -148,7 +152,7 @@ def append_until_step(path, rows, step, half, trace):
 
 
 def die_at_step(step, half, trace):
-    """Number all operations and changes of shared fields as steps, and die at one of them."""
+    """Number all disk operations and changes of shared fields as steps, and die at one of them."""
     taken = []
 
     def instead(name, real):
@@ -176,7 +180,7 @@ def die_at_step(step, half, trace):
 
 
 def deliver_until_step(path, now, step, half, trace):
-    """Deliver messages due at `now`, but die before a step; see `append_until_step`."""
+    """Deliver messages due at `now`, and die before a step; see `append_until_step`."""
     store = Store.open(path, clock=lambda: now)
     die_at_step(step, half, trace)
     store.deliver_due()
@@ -184,7 +188,7 @@ def deliver_until_step(path, now, step, half, trace):
 
 
 def publish_until_step(path, number, run, rows, step, half, trace):
-    """Stage in two tasks and publish, but die before a step; see `append_until_step`."""
+    """Stage rows in two tasks and publish them, and die before a step; see `append_until_step`."""
     store = Store.open(path)
     one = numbered(number, run)
     staged = stage_tasks(store, one, [row.encode() for row in rows], queue_id=0)
@@ -194,7 +198,7 @@ def publish_until_step(path, number, run, rows, step, half, trace):
 
 
 def publish_all(path, identity, numbers, run, rows, topic, result):
-    """Publish numbered batches of a query, each at least once; save the codes of errors."""
+    """Publish numbered batches of a query, each at least once, and save the codes of errors."""
     refused = []
     for number in numbers:
         with Store.open(path) as store:
@@ -210,12 +214,12 @@ def publish_all(path, identity, numbers, run, rows, topic, result):
 
 
 def body_number(row):
-    """Return the number in a body that `produce` made."""
+    """Return the number in a body of `produce`."""
     return int(row.split(b":")[1])
 
 
 def clean_and_append(path, rounds, ready):
-    """Append numbered bodies and delete all but the last log files, repeatedly."""
+    """Repeatedly append numbered bodies and delete all log files except the last ones."""
     with Store.open(path) as store:
         for number in range(rounds):
             rows = [b"%06d" % (number * 40 + row) + b"." * 100 for row in range(40)]
@@ -226,7 +230,7 @@ def clean_and_append(path, rounds, ready):
 
 
 def read_forever(path, result, seed):
-    """Read queue 0 from offsets that were valid a moment ago, until `pyrocket/done` exists."""
+    """Read queue 0 at offsets that were valid a moment ago, until `pyrocket/done` exists."""
     rng, rows, losses = random.Random(seed), 0, 0
     with Store.open(path, read_only=True) as store:
         while not (Path(path) / "pyrocket/done").exists():

@@ -16,14 +16,16 @@ def nursery(checkout_in_children):
 
 @pytest.fixture
 def quick_disk(monkeypatch):
-    """Disable fsync: without power losses it only costs time."""
+    """Disable fsync, which only costs time in tests without power losses."""
     monkeypatch.setattr(io, "sync", lambda descriptor: None)
     monkeypatch.setattr(io, "sync_directory", lambda path: None)
 
 
 @pytest.fixture
 def path(tmp_path, request):
-    """A store with topic t of two queues, and small files or files of the given sizes."""
+    """Creates a store with topic t of two queues, and with small files or files of the given
+    sizes.
+    """
     config = getattr(request, "param", SMALL)
     with Store.open(tmp_path / "store", create=True, config=config) as store:
         store.topics.create("t", read_queues=2, write_queues=2)

@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 WAITING = [b"timer %d" % number for number in range(12)]
 PUBLISHED = [b"sunk %d" % number for number in range(6)]
 ROWS = 5
-"""The number of messages of each of these before its deletion."""
+"""The number of messages of each topic in RECREATED and DELETED before its deletion."""
 
 KINDS = {
     "log": "commitlog/*",
@@ -52,7 +52,7 @@ KINDS = {
     "timer check": "config/timercheck",
     "timer log": "timerlog/*",
 }
-"""Every kind of file of a store, and its place."""
+"""Maps each kind of file of a store to a pattern of its paths."""
 
 TIMERS = frozenset(["timers", "handed", "timer log"])
 REBUILT = TIMERS | frozenset(
@@ -62,7 +62,7 @@ REBUILT = TIMERS | frozenset(
         "timer check",
     ]
 )
-"""Kinds whose content can be rebuilt: all messages survive the loss of one file."""
+"""Kinds whose content can be rebuilt: no message is lost if one file is lost."""
 
 _DRAWN = [*KINDS, *["log", "queue"] * 3, "keys", "timers", "timers"]
 
@@ -79,13 +79,12 @@ def make_template(root: Path):
         clock = FileClock(root)
         clock.set(NOW)
         _fill(root, clock)
-        # An unclean shutdown, after which the first of two epochs starts; then more, and a clean
-        # one.
+        # An unclean shutdown begins the first of two epochs; then more data, and a clean shutdown.
         reboot(root)
         with Store.open(root) as store:
             _go_on(store, clock)
             notes = (root / "pyrocket/keys").read_bytes()
-        # As a power loss may leave it; a clean shutdown deletes it.
+        # A clean shutdown deletes this file; a power loss may leave it.
         (root / "pyrocket/keys").write_bytes(notes)
 
 
@@ -124,7 +123,9 @@ def _go_on(store, clock):
 
 
 def _send_timers(store, clock):
-    """Add some timers an hour; deliver the first. RocketMQ's own timer files are 100 MiB each."""
+    """Add three timers for each hour, and deliver the first. The file in `timerlog` is small,
+    because RocketMQ's have 100 MiB.
+    """
     (store.path / "timerlog").mkdir()
     (store.path / "timerlog" / ("0" * 20)).write_bytes(bytes(4096))
     store.topics.create(LATER, read_queues=1, write_queues=1)
@@ -168,7 +169,7 @@ def damage(root: Path, rng: random.Random) -> tuple[str, str]:
 
 
 def _place(data, rng):
-    """Return a byte position; half of the time one of the few bytes that are not zero."""
+    """Return a random byte position, with probability 1/2 that of a byte that is not zero."""
     used = [at for at, byte in enumerate(data) if byte] if rng.random() < 0.5 else []
     return rng.choice(used) if used else rng.randrange(max(len(data), 1))
 
@@ -218,8 +219,9 @@ def _remove(path, rng):
 
 
 def _rewrite(path, data):
-    """Change the content of the existing file, so that its inode, which identifies copies,
-    stays."""
+    """Change the content of the existing file, so that its inode, by which copies are detected,
+    does not change.
+    """
     with path.open("r+b") as file:
         file.write(data)
         file.truncate()

@@ -12,10 +12,9 @@ _STEP, _KEYS_STEP = 5, 11
 
 @dataclass
 class Truth:
-    """The written messages: (topic, queue) → queue offset → message, and those found by key.
-
-    `older` are those of deleted topics: without `pyrocket/topics.json` their deletion is unknown,
-    and a recovery restores them.
+    """The written messages, as (topic, queue) → queue offset → message, and key → log offsets.
+    `older` contains the messages of deleted topics: without `pyrocket/topics.json`, the deletion is
+    unknown, and a recovery restores these messages.
     """
 
     messages: dict
@@ -47,11 +46,11 @@ class Truth:
             return cls(messages, older, keys, store.history.epoch)
 
     def of_queue(self, queue):
-        """Return queue offset → message of all messages that a queue may hold."""
+        """Return queue offset → message, for all messages that a queue may contain."""
         return {**self.older.get(queue, {}), **self.messages.get(queue, {})}
 
     def with_more(self, sent):
-        """Return a copy with more sent messages."""
+        """Return a copy that also contains these messages."""
         messages = {key: dict(known) for key, known in self.messages.items()}
         for message in sent:
             messages.setdefault((message.topic, message.queue_id), {})[message.queue_offset] = (
@@ -84,7 +83,7 @@ class Look:
     minima: dict = field(default_factory=dict)
 
     def attempt(self, ask, *arguments):
-        """Return the answer; for a pyrocket error, record it and return None."""
+        """Return the result of the call; for a pyrocket error, record its code and return None."""
         try:
             return ask(*arguments)
         except PyrocketError as error:
@@ -92,7 +91,7 @@ class Look:
             return None
 
     def lacks(self, truth):
-        """Return the written messages that were not returned, by queue."""
+        """Return the written messages that no read returned, by queue."""
         return {
             queue: lost
             for queue, known in truth.messages.items()
@@ -143,7 +142,7 @@ def _look_at_queue(seen, store, truth, topic, queue_id):
 
 
 def _scan_all(store, topic, queue_id, known, written):
-    """Check all columns without checksums, except bodies and fields without a checksum."""
+    """Scan all columns without verifying checksums; compare only the log offsets."""
     places = []
     for part in store.scan(topic, queue_id, known.minimum, known.maximum, COLUMNS):
         part.validate(full=True)
@@ -153,7 +152,7 @@ def _scan_all(store, topic, queue_id, known, written):
 
 
 def _scan_in_pieces(seen, store, topic, queue_id, whole, written):
-    """Read in pieces; return the offsets of all readable pieces."""
+    """Scan in small ranges; return the offsets of all readable ranges."""
     rows = []
     for low in range(*whole, _STEP):
         bounds = low, min(low + _STEP, whole[1])
@@ -162,7 +161,7 @@ def _scan_in_pieces(seen, store, topic, queue_id, whole, written):
 
 
 def _scan(store, topic, queue_id, bounds, written):
-    """Check the columns that checksums prove; return the offsets."""
+    """Check the columns whose values checksums verify; return the offsets."""
     rows = []
     for part in store.scan(topic, queue_id, *bounds, CHECKED, verify_crc=True):
         rows += zip(*(part.column(name).to_pylist() for name in CHECKED), strict=True)

@@ -1,10 +1,10 @@
-"""Rounds of damage: each copies a store, damages the copy, then reads, checks, recovers and repairs
-it.
+"""Rounds of damage: each round copies a store, damages the copy, then reads, verifies, recovers and
+repairs the copy.
 
-Only the body has a checksum in RocketMQ's format. A message read from a damaged log therefore has
-the body, queue, offsets and size that were written; changed times, hosts, flags, topic names and
-properties cannot be detected. Nor can a JSON file be distinguished from another valid one: topics
-and group offsets may differ.
+Only the body has a checksum in RocketMQ's format. Therefore body, queue, offsets and size of a
+message that is read from a damaged log must be those that were written. Changed times, hosts,
+flags, topic names and properties cannot be detected. A changed JSON file that is still valid cannot
+be detected either: topics and group offsets may differ.
 
 To repeat rounds: PYTHONPATH=store:tests python -m crash.damage_rounds FIRST-SEED [COUNT]
 """
@@ -44,7 +44,7 @@ MEMORY = 8 << 30
 
 
 class Round:
-    """One copy of the template; its damage is determined by the seed."""
+    """One copy of the template; the seed determines the damage."""
 
     def __init__(self, template, truth, root, seed):
         self.root, self.truth = root, truth
@@ -79,7 +79,9 @@ class Round:
         return self._outcome(before, report, after, refused)
 
     def _write(self):
-        """Open for writing, append and close; return the acknowledged messages and the errors."""
+        """Open the store for writing, append and close it; return the acknowledged messages and the
+        errors.
+        """
         outcome, sent = Look(), []
         store = outcome.attempt(lambda: Store.open(self.root))
         if store is not None:
@@ -90,7 +92,7 @@ class Round:
                 if result is not None:
                     found = outcome.attempt(store.read, topic, 0, result.queue_offset, 1)
                     if found is None and outcome.errors[-1] == "STORE_DAMAGED":
-                        # Entries before it in the queue are lost; the log has the messages.
+                        # Earlier entries of the queue are lost; the log contains the messages.
                         found = outcome.attempt(store.lookup.query, topic, result.msg_id)
                     assert found, outcome.errors
                     assert found[0].body == message.body
@@ -108,7 +110,7 @@ class Round:
         if not lost or after.errors or self.kind in ("table", "backup", "topic ids", "identity"):
             return
         if self.kind in REBUILT:
-            return  # `look` examines it in more detail.
+            return  # `_check_mended` checks these kinds in more detail.
         for queue, offsets in lost.items():
             # A missing first log file looks like one that was deleted by cleaning.
             offsets = [offset for offset in offsets if offset >= after.minima.get(queue, 0)]
@@ -119,9 +121,7 @@ class Round:
             assert cut <= offsets[0], f"{queue} has lost {offsets}, but {cut} is reported"
 
     def _check_mended(self, after, truth):
-        """Check that all messages are readable while the log is intact, after a repair at the
-        latest.
-        """
+        """Check that all messages are readable, at the latest after a repair."""
         if not after.lacks(truth) and not after.errors and after.keys == truth.keys:
             return
         if "CLOCK_DAMAGED" in after.errors:
@@ -129,7 +129,7 @@ class Round:
         repair(self.root)
         mended = look(self.root, truth)
         lost = mended.lacks(truth)
-        assert not lost, f"not mended: {lost} {mended.errors} {after.errors}"
+        assert not lost, f"lost after the repair: {lost} {mended.errors} {after.errors}"
         keys = [key for key in truth.keys if mended.keys.get(key) != truth.keys[key]]
         assert not keys, f"not found by key after repair: {keys} {mended.errors}"
 
@@ -151,7 +151,7 @@ class Round:
             found = [one.body for one in store.read(LATER, 0, offsets.minimum, 1000)]
         assert {*found} == {*made.WAITING}
         assert len(found) == len(made.WAITING) or self.kind == "cursors", (
-            "some were delivered twice"
+            "some timers were delivered twice"
         )
 
     def _outcome(self, before, report, after, refused):
@@ -165,8 +165,7 @@ class Round:
 
 
 def _trust_words(root):
-    """Validate the copy's shared state; otherwise the store detects by the inode that it is a
-    copy."""
+    """Mark the copy's shared state as valid; otherwise the store detects the copy by its inode."""
     layout = Layout(root)
     page = words(root)
     page.validate_state(load_identity(layout, SMALL).key, lock_identity(layout.lock))
@@ -177,7 +176,7 @@ def _reboot(root):
     try:
         reboot(root)
     except (FileNotFoundError, ValueError):
-        return  # The shared state itself was damaged.
+        return  # The shared state is the damaged file.
 
 
 def main(first, count=1):
@@ -186,7 +185,7 @@ def main(first, count=1):
     logging.disable()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     io.sync = io.sync_directory = lambda target: None
-    # No process recovers here while another one reads.
+    # No process recovers a store while another one reads it, so readers need not wait.
     Reader.recovery_seconds = Reader.poll_seconds = 0.0001
     shared = Path("/dev/shm")
     outcomes, failed = Counter(), 0

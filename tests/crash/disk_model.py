@@ -1,8 +1,8 @@
 """A model of a disk: its operations, and the states that a power loss may leave.
 
-A `Disk` replays the operations of a `Recorder`. At any moment `Disk.crash` makes an image that a
-machine may find after a power loss: fsynced data is there; everything else is written, lost or torn
-at sectors. Names within a folder are created and deleted in order, or not at all.
+A `Disk` replays the operations of a `Recorder`. `Disk.crash` returns a state that the disk may have
+after a power loss at this moment: fsynced data is complete; all other data is written, lost or torn
+at sectors. A power loss undoes only the last changes of the names in a folder.
 """
 
 import os
@@ -49,7 +49,7 @@ class Disk:
         elif kind == "sync_directory":
             self._sync_directory(rest[0])
         else:
-            # A link gives an existing file a second name.
+            # A link is a second name of an existing file.
             if kind == "create":
                 self._files[rest[2]] = File()
             elif kind == "mkdir":
@@ -57,7 +57,9 @@ class Disk:
             self._pending.append(op)
 
     def _sync_directory(self, folder):
-        """Make the folder's names durable, and all earlier changes of names in any folder."""
+        """Make the names in the folder durable, and earlier changes in folders that its renames
+        involve.
+        """
         needed, durable, left = {folder}, [], []
         for op in reversed(self._pending):
             if _folders_of(op) & needed:
@@ -119,7 +121,7 @@ def _names_kept(pending, rng, mode):
 
 
 def _writes_kept(pending, rng, mode, last):
-    """Return the writes, cut into sectors, that reached the disk, in order."""
+    """Return the writes that reached the disk, split into sectors, in order."""
     if mode == "kept":
         return pending
     if mode == "last":
@@ -129,7 +131,7 @@ def _writes_kept(pending, rng, mode, last):
     if mode == "random":
         return [part for write in pending for part in _some_of(write, rng)]
     if mode == "sectors":
-        # Each sector has its content at some moment since the last fsync.
+        # Each sector has the content of some moment since the last fsync.
         moments = {}
         parts = [part for write in pending for part in _sectors(write)]
         for part in parts:
@@ -200,7 +202,7 @@ def materialise(image, base):
 
 
 def image_of(base):
-    """Return a folder as an image with durable content."""
+    """Return the content of a folder as an image, with all content durable."""
     base = Path(base)
     return {
         str(path.relative_to(base)): path.read_bytes() if path.is_file() else None

@@ -1,4 +1,5 @@
-"""Feeds a pipe of `pipe_job.py`, pauses and kills its processes in windows, and checks its output.
+"""Sends messages to a query of `pipe_job.py`, pauses and kills its processes in windows, and checks
+the output.
 
 Bodies are `key:number`, with consecutive numbers for each key. If the numbers of each key in a
 queue are consecutive, nothing is lost, duplicated or out of order.
@@ -22,11 +23,11 @@ from pyrocket import Store, StoreConfig
 HERE = Path(__file__).parent
 KEYS = 16
 CONFIG = StoreConfig(log_file_bytes=1 << 20, queue_file_entries=3_000)
-"""Small files, so that batches span several."""
+"""Small files, so that batches span several files."""
 
 
 class Pipe:
-    """A store, a checkpoint, and the jobs that run on them."""
+    """A store, a checkpoint, and the jobs that use them."""
 
     def __init__(self, folder):
         self.store, self._folder = folder / "store", folder
@@ -41,7 +42,7 @@ class Pipe:
     # The jobs
 
     def start(self, mode, pauses=None):
-        """Start a job; its processes can be paused with `pauses`."""
+        """Start a job whose processes can be paused with `pauses`."""
         command = [sys.executable, HERE / "pipe_job.py", self.store, self.checkpoint, mode]
         environment = dict(os.environ)
         if pauses is not None:
@@ -54,7 +55,7 @@ class Pipe:
         return job
 
     def batches(self):
-        """Return the number of micro-batches in Spark's commit log."""
+        """Return the number of micro-batches that Spark has committed."""
         folder = self.checkpoint / "commits"
         names = folder.glob("*") if folder.exists() else ()
         return sum(path.name.isdigit() for path in names)
@@ -81,7 +82,7 @@ class Pipe:
     # Input and output
 
     def feed(self, rows):
-        """Append messages for all keys; the last writer shuts down cleanly."""
+        """Append messages with all keys; if no other writer is open, the shutdown is clean."""
         bodies, keys = [], []
         for _ in range(rows // KEYS):
             for key in range(KEYS):
@@ -158,7 +159,7 @@ class Job:
 
 
 class Pauses:
-    """The test's side of `pauses/windows.py`."""
+    """Controls the pauses of `pauses/windows.py`."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -172,14 +173,16 @@ class Pauses:
         draft.rename(self.folder / "plan")
 
     def hit(self, seconds):
-        """Wait until a process is paused; return its id. After `seconds`, cancel the plan."""
+        """Wait until a process is paused, and return its id. After `seconds`, cancel the plan and
+        return None.
+        """
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if (self.folder / "hit").exists():
                 return int((self.folder / "hit").read_text())
             time.sleep(0.01)
         (self.folder / "plan").unlink(missing_ok=True)
-        # A process may have been paused at the last moment.
+        # A process may have been paused at the last moment: resume it.
         self.go()
         return None
 

@@ -1,4 +1,4 @@
-"""A reader that runs while writers start, end and die."""
+"""A reader that runs while writers start, stop and are killed."""
 
 import re
 import threading
@@ -10,7 +10,7 @@ _BODY = re.compile(rb"[-.0-9a-z]+:[0-9]+:\.*")
 
 
 class Follower(threading.Thread):
-    """Reads all new messages, with checksums, and saves them."""
+    """Reads all new messages in a thread, verifies their checksums, and keeps them."""
 
     def __init__(self, path):
         super().__init__(daemon=True)
@@ -27,7 +27,7 @@ class Follower(threading.Thread):
         self._store.close()
 
     def stop(self):
-        """Read a last time, stop, and return the messages; raises the follower's error."""
+        """Read once more, stop, and return the messages. Raises the error of the thread, if any."""
         self.done.set()
         self.join(60)
         for error in self.errors:

@@ -1,6 +1,7 @@
-"""Delayed messages and power losses: records the sent, durable and delivered messages.
+"""Records which delayed messages were sent, durable and delivered, to check them after power
+losses.
 
-Each scenario uses a `Postman`, which records the store's promises in a `Mail`.
+A scenario uses a `Postman`, which records the store's promises in a `Mail`.
 """
 
 import shutil
@@ -17,13 +18,14 @@ from support.stores import FakeClock, batch, message, scan
 
 MINUTE = 60_000
 LATER = FakeClock(1_700_000_000_000 + 600 * MINUTE)
-"""The time at which every message is due."""
+"""A clock at which every message is due."""
 
 
 @dataclass
 class Mail:
-    """`sent` has the bodies of each way in order; a way is a set of messages that keeps its
-    order."""
+    """`sent` maps each way to its bodies in order; the messages of one way are delivered in
+    order.
+    """
 
     sent: dict = field(default_factory=lambda: defaultdict(list))
     answered: set = field(default_factory=set)
@@ -44,7 +46,9 @@ class Mail:
 
 
 class Postman:
-    """Sends delayed messages to two queues of topic t and one of topic u, and delivers them."""
+    """Sends delayed messages to two queues of topic t and one queue of topic u, and delivers
+    them.
+    """
 
     def __init__(self, session, **config):
         self.session, self.clock = session, session.clock
@@ -57,13 +61,13 @@ class Postman:
         self._count = sum(map(len, session.now.sent.values()))
 
     def send(self, level, topic="t", queue_id=0, size=100):
-        """Send one message of a level."""
+        """Send one message with a delay level."""
         body = self._body(size)
         mail = message(body, topic, queue_id, delay_level=level)
         self._record((level, topic, queue_id), [body], lambda: self.store.append(mail))
 
     def send_many(self, level, count, size=100):
-        """Send messages of a level to both queues of t alternately, as a batch."""
+        """Send messages with a delay level to both queues of t alternately, as a batch."""
         bodies = [self._body(size) for _ in range(count)]
         levels = pa.array([level] * count, pa.int32())
         rows = batch(bodies, [n % 2 for n in range(count)], delayLevel=levels)
@@ -116,14 +120,16 @@ class MailRecording(Recording):
 
 
 def check_delivered(path, mail):
-    """Recover and advance the clock: durable messages are delivered in order, and none twice."""
+    """Recover and advance the clock: durable messages must be delivered in order, and no message
+    twice.
+    """
     with Store.open(path, create=True, config=CONFIG, clock=LATER) as store:
         deliver_all(store)
         found = delivered(store)
     check_mail(found, mail)
     with Store.open(path, config=CONFIG, clock=LATER) as store:
         deliver_all(store)
-        assert delivered(store) == found, "all had been delivered"
+        assert delivered(store) == found, "all messages had been delivered before"
 
 
 def check_mail(found, mail):
@@ -141,7 +147,7 @@ def check_mail(found, mail):
 
 
 def delivered(store):
-    """Return queue → bodies, of the topics of users."""
+    """Return queue → bodies, without system topics."""
     return {
         (topic, queue_id): [body for _, body in scan(store, topic, queue_id)]
         for topic in store.topics.all()

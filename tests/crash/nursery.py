@@ -1,4 +1,5 @@
-"""A process with all modules imported that forks children on request, so that they start fast.
+"""A process that has imported all modules and forks children on request, so that the children start
+fast.
 
 Requests and answers are lines of JSON: {"run": task, "with": {...}} → process id, and {"wait":
 process id} → exit status (negative: killed by that signal). Tasks are the functions of
@@ -15,7 +16,7 @@ import traceback
 
 
 class Nursery:
-    """The test's side of the forking process."""
+    """Sends requests to the forking process."""
 
     def __init__(self):
         self._process = subprocess.Popen(
@@ -27,12 +28,12 @@ class Nursery:
         )
 
     def start(self, task, **arguments):
-        """Start a child; returns its process id."""
+        """Start a child, and return its process id."""
         given = {name: _plain(value) for name, value in arguments.items()}
         return self._ask({"run": task.__name__, "with": given})
 
     def wait(self, process):
-        """Wait for a child; returns its exit status, negative for a signal."""
+        """Wait for a child, and return its exit status: negative if a signal killed it."""
         return self._ask({"wait": process})
 
     def run(self, task, **arguments):
@@ -69,12 +70,12 @@ def _plain(value):
 
 
 def serve():
-    """The loop of the process that forks."""
+    """Execute the requests on standard input."""
     import pyarrow.compute  # noqa: F401  what children would import anyway
     from crash import children
     from pyrocket.disk import io
 
-    # Without power losses an fsync only costs time.
+    # Without power losses, an fsync only costs time.
     io.sync = io.sync_directory = lambda target: None
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:

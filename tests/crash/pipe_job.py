@@ -1,9 +1,9 @@
-"""A streaming query from a topic to another, in a process of its own so that it can be killed.
+"""A streaming query from one topic to another, in its own process so that it can be killed.
 
 Usage: pipe_job.py STORE CHECKPOINT until-failure|forever
 
-`until-failure` ends with the query, `forever` starts it again.
-Messages are `key:number`; the sink gets them with the key as their sharding key.
+With `until-failure` the job ends when the query fails, with `forever` the query is started again.
+Bodies are `key:number`; the key is the sharding key of the forwarded message.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Power loss at every point of a recorded run.
 
-A scenario uses a `Session`, which records the time from which the store promises something.
-`Recording.crash_points` replays the run, simulates a power loss after every operation, and passes
-each disk that may result to `check`.
+A scenario uses a `Session`, which records when the store's promises change.
+`Recording.crash_points` replays the run, simulates power losses after its operations, and yields
+the resulting disks with the promises at that moment.
 """
 
 import copy
@@ -24,8 +24,9 @@ SHARES = [
     pytest.param(0.04, 3, id="few"),
     pytest.param(0.06, 0, id="more", marks=pytest.mark.slow),
 ]
-"""The share of a scenario's crash points, and their minimum number. Each run uses the same few;
-each run of `-m slow` with PYROCKET_EXPLORE uses any number of others; `-m heavy` uses most or all.
+"""The share of a scenario's crash points that is checked, and the minimum number. Every run checks
+the same few; `-m slow` with PYROCKET_EXPLORE checks others in each run; `-m heavy` checks most or
+all.
 """
 
 _FORMAT = STATE_FORMAT.to_bytes(8, sys.byteorder)
@@ -78,7 +79,9 @@ class Recording:
         return image, copy.deepcopy(promises)
 
     def chosen_points(self, count, rng):
-        """Return copies of a few crash points that need recovery, to continue from."""
+        """Return copies of a few crash points that need recovery, from which scenarios can
+        continue.
+        """
         points = [
             (label, image, copy.deepcopy(promises))
             for label, image, promises in self.crash_points()
@@ -104,8 +107,9 @@ class Recording:
 
 
 def _lose_what_goes_by_itself(image, rng):
-    """Lock files and the shared state are not written through `disk.io`: they may have any
-    content."""
+    """Give lock files and the shared state, which are not written through `disk.io`, any
+    content.
+    """
     for name in ("mutex", "turnstile", "flush"):
         if "store/pyrocket" in image and rng.random() < 0.5:
             image[f"store/pyrocket/{name}"] = b""
@@ -119,12 +123,12 @@ def _lose_what_goes_by_itself(image, rng):
 
 
 def recover_only(session):
-    """Recover only."""
+    """A scenario that only recovers."""
     session.open(flush="manual")
 
 
 class NoPower:
-    """Disables fsync while disks are restored, where it only costs time."""
+    """Disables fsync, which only costs time while disks are restored."""
 
     def __enter__(self):
         self._real = io.sync, io.sync_directory

@@ -1,6 +1,5 @@
-"""Operations on stores during which power is lost: each function is a scenario for a Session.
-
-A new scenario is a function in this module; SCENARIOS has it under the function's name.
+"""Scenarios of operations during which power is lost: functions with a Session as parameter.
+SCENARIOS contains each function of this module under its name.
 """
 
 SCENARIOS = {}
@@ -50,7 +49,7 @@ def batches_async(session):
 
 @scenario
 def files_roll_over(session):
-    """Log files of 4 KiB and queue files of ten entries are created all the time."""
+    """Append so much that many log files of 4 KiB and queue files of ten entries are created."""
     store = session.open()
     session.create(store, queues=1)
     for number in range(4):
@@ -70,7 +69,7 @@ def files_roll_over_sync(session):
 
 @scenario
 def much_is_not_durable(session):
-    """A recovery has to truncate several log and queue files."""
+    """Append so much at once that a recovery has to truncate several log and queue files."""
     store = session.open(flush="manual")
     session.create(store, queues=1)
     session.append(store)
@@ -98,7 +97,9 @@ def topics_come_and_go(session):
 
 @scenario
 def deleted_before_it_was_durable(session):
-    """The end offsets of a deleted topic are durable at once; its messages may not be."""
+    """Delete topics: the end offsets of a deleted topic are durable at once, its messages may not
+    be.
+    """
     store = session.open()
     session.create(store, "t", 1)
     session.append_batch(store, "t", (0, 0, 0))
@@ -152,7 +153,7 @@ def left_without_a_clean_end(session):
 
 @scenario
 def long_properties(session):
-    """Records whose properties span sectors that no checksum covers."""
+    """Append records whose properties span several sectors; no checksum covers them."""
     store = session.open(flush="manual")
     session.create(store, queues=1)
     for size in (300, 900, 1400, 2000):
@@ -164,7 +165,9 @@ def long_properties(session):
 
 @scenario
 def whole_batches(session):
-    """A batch is durable entirely or not at all, even if it fills several log files."""
+    """Append batches that are durable completely or not at all, some of which fill several log
+    files.
+    """
     store = session.open()
     session.create(store)
     session.append(store)
@@ -177,8 +180,8 @@ def whole_batches(session):
 
 @scenario
 def batches_of_a_sink(session):
-    """Batches are published once or not at all; one is retried by another run, some fill several
-    files.
+    """Publish batches, each once or not at all; another run retries one batch, and some fill
+    several files.
     """
     store = session.open()
     session.create(store)
@@ -195,7 +198,7 @@ def batches_of_a_sink(session):
 
 @scenario
 def batches_of_a_sink_are_cleaned(session):
-    """Batches are known as published after all their messages were deleted."""
+    """Delete all messages of published batches, which must still be known as published."""
     store = session.open()
     session.create(store)
     session.publish(store, 0)
@@ -226,7 +229,9 @@ def old_files_are_cleaned(session):
 
 @scenario
 def files_a_snapshot_shares(session):
-    """Full files are hard-linked into the snapshot; later operations must not change them."""
+    """Take a snapshot, and then change the store: the snapshot's hard-linked files must not
+    change.
+    """
     store = session.open(flush="sync")
     session.create(store)
     session.append_batch(store, queue_ids=[0, 1, 0, 0] * 4, size=600)
@@ -237,7 +242,9 @@ def files_a_snapshot_shares(session):
 
 @scenario
 def a_snapshot_outlives_the_power(session):
-    """A snapshot is durable when the call returns, even if nothing of the store was."""
+    """Take a snapshot of a store that is not durable: the snapshot is durable when the call
+    returns.
+    """
     store = session.open(flush="manual")
     session.create(store)
     session.append_batch(store, queue_ids=[0, 1, 0, 0] * 6, size=600)
@@ -248,7 +255,9 @@ def a_snapshot_outlives_the_power(session):
 
 @scenario
 def groups_commit(session):
-    """A group's offset is durable at once, even if the messages are not yet."""
+    """Commit offsets of groups, which are durable at once, even if the messages are not yet
+    durable.
+    """
     store = session.open(flush="manual")
     session.create(store)
     session.append_batch(store, queue_ids=(0, 0, 1, 0))

@@ -1,4 +1,4 @@
-"""The promises of a store at a given moment, recorded by the process that uses it."""
+"""The promises of a store at a given moment, recorded by the process that uses the store."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Promises:
     """The last batch whose publication has returned."""
     epoch: int = 0
     groups: dict = field(default_factory=dict)
-    """(Topic, group) → the possible committed offsets, each queue id → offset; {} for none."""
+    """(Topic, group) → the possible committed offsets, each as queue id → offset; {} for none."""
     forgotten: set = field(default_factory=set)
     """Groups whose deletion is durable."""
     snapshot: dict = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Promises:
         self.durable = dict(self.seen)
 
     def is_recovered(self, epoch, ends):
-        """A recovery has finished: existing messages are durable, missing ones never reappear."""
+        """Record a recovery: existing messages are durable, and missing messages never reappear."""
         self.created = True
         self.watchers = [
             (then, seen, {queue: min(end, least.get(queue, end)) for queue, end in ends.items()})
@@ -107,7 +107,7 @@ class Promises:
         self.groups[key] = [*self.groups.get(key, [{}]), offsets]
 
     def offsets_are_kept(self, key):
-        """The offset committed last is durable."""
+        """Record that the offset committed last is durable."""
         self.groups[key] = self.groups[key][-1:]
 
     def group_is_forgotten(self, group):

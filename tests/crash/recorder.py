@@ -8,7 +8,7 @@ from pyrocket.disk import io
 
 
 class Recorder:
-    """Records the operations on everything under `base`, as tuples for `Disk.apply`."""
+    """Records the operations on all paths under `base`, as tuples for `Disk.apply`."""
 
     def __init__(self, base, image=None):
         self.base, self.ops, self.image = Path(base), [], dict(image or {})
@@ -63,8 +63,8 @@ class Recorder:
         self.ops.append((kind, folder, tail, self._new(name)))
 
     def _node(self, descriptor):
-        """Return the file of a descriptor, recorded as created if it is new; None after its
-        deletion.
+        """Return the file of a descriptor, or None if the file was deleted; record a new file as
+        created.
         """
         path = os.readlink(f"/proc/self/fd/{descriptor}")
         if path.endswith(" (deleted)"):
@@ -144,5 +144,5 @@ class Recorder:
                 return
             self._make_directory(path.parent)
             self._made("mkdir", self._name(path))
-            # It syncs the parent's names, which is recorded.
+            # The real function syncs the names in the parent, which is recorded.
             self._real["make_directory"](path)

@@ -1,8 +1,7 @@
 """The random choices of a run: where power is lost, which process is killed, and when.
 
-They are the same each time, so that failures are reproducible, as with the examples of the other
-tests. PYROCKET_SEED=n selects another run, PYROCKET_EXPLORE=1 a random one, whose number is
-printed.
+They are the same in each run, so that failures are reproducible. PYROCKET_SEED=n selects another
+run, and PYROCKET_EXPLORE=1 a random one, whose seed is printed.
 """
 
 import os

@@ -22,7 +22,7 @@ class Session:
         self._numbers = itertools.count(1_000_000 * rng.randrange(1000))
 
     def record(self, change, *arguments, at=None):
-        """Record that a promise changes now, or changed after `at` operations."""
+        """Record that a promise changes now, or after the first `at` operations."""
         moment = len(self.recorder.ops) if at is None else at
         self.events.append((moment, change, arguments))
         change(self.now, *arguments)
@@ -51,7 +51,7 @@ class Session:
         self.record(Promises.topic_is_gone, topic)
 
     def look_at_topics(self, store):
-        """After a crash, record which topics exist."""
+        """Record which topics exist after a crash."""
         there, minima = store.topics.all(), minima_of(store)
         for topic in set(self.now.topics) - self.now.doubtful:
             if topic in there:
@@ -84,7 +84,7 @@ class Session:
             self.record(Promises.is_durable)
 
     def publish(self, store, number, queue_ids=(0, 0, 1, 0), size=None, run="run-1"):
-        """Stage in two tasks and publish; earlier published batches are ignored."""
+        """Stage in two tasks and publish; batches that were published before are ignored."""
         self.clock.now += 1500
         begin, rows = len(self.recorder.ops), [self._body(size) for _ in queue_ids]
         before = {("t", q): store.max_offset("t", q) for q in sorted(set(queue_ids))}
@@ -142,7 +142,7 @@ class Session:
         self.record(Promises.group_is_forgotten, group)
 
     def look_at_groups(self, store):
-        """After a crash, record which group offsets exist."""
+        """Record which group offsets exist after a crash."""
         for topic, group in self.now.groups:
             there = store.groups.committed(group, topic)
             self.record(Promises.offsets_are_offered, (topic, group), there)

@@ -1,4 +1,4 @@
-"""A streaming query from a topic to Parquet, run as a process of its own so that it can be killed.
+"""A streaming query from a topic to Parquet, in its own process so that it can be killed.
 
 Usage: streaming_job.py STORE TOPIC FOLDER once|forever
 """

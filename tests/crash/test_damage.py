@@ -1,6 +1,5 @@
-"""A damaged bit, block, end or file is detected, or harmless.
-
-`damage_rounds` has the promises for damaged logs and JSON files, which no checksum covers.
+"""Damage of a bit, a block, the end or the whole of a file is detected or harmless. The docstring
+of `damage_rounds` lists the changes that no checksum detects.
 """
 
 import os
@@ -17,7 +16,7 @@ ROUNDS, HEAVY_ROUNDS, PART = 30, 5000, 200
 
 
 def run_rounds(first, count):
-    """Run rounds in a separate process, so that its last seed is known if it dies."""
+    """Run rounds in a separate process, so that the last seed is known if the process dies."""
     repeat = f"PYTHONPATH=store:tests python -m crash.damage_rounds {first} {count}"
     path = os.pathsep.join(entry for entry in sys.path if entry)
     run = subprocess.run(
@@ -42,12 +41,12 @@ def test_every_file_of_a_store_has_a_kind(tmp_path):
     assert not [kind for kind in KINDS if kind != "abort" and not [*tmp_path.glob(KINDS[kind])]]
 
 
-def test_thirty_damages():
+def test_thirty_damaged_stores_lose_no_message_silently():
     run_rounds(0, ROUNDS)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("first", range(ROUNDS, ROUNDS + HEAVY_ROUNDS, PART))
-def test_five_thousand_damages(first):
-    """Resumable: run the remaining parts with `-k`."""
+def test_five_thousand_damaged_stores_lose_no_message_silently(first):
+    """After a failure, run the remaining parts with `-k`."""
     run_rounds(first, PART)

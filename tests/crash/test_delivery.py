@@ -1,4 +1,4 @@
-"""Delayed messages are delivered once, whenever a process dies or power is lost."""
+"""Delayed messages are delivered once, even if a process dies or power is lost at any moment."""
 
 import random
 import sys
@@ -21,8 +21,10 @@ pytestmark = pytest.mark.crash
 @pytest.mark.usefixtures("quick_disk")
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 @pytest.mark.parametrize("survivor", [False, True], ids=["reopened", "survivor"])
-def test_crash_at_any_step_of_a_delivery(nursery, path, tmp_path, half, survivor):
-    """Five messages of two levels for two queues; new log files are created all the time."""
+def test_a_process_death_at_any_step_of_a_delivery_loses_and_repeats_no_message(
+    nursery, path, tmp_path, half, survivor
+):
+    """Deliver five messages of two levels to two queues; many log files are created."""
     clock, expected = FakeClock(), []
     other = Store.open(path, config=SMALL, clock=clock) if survivor else None
     for step in range(400):
@@ -69,7 +71,7 @@ def test_concurrent_delivery_services_deliver_each_message_once(nursery, path, t
 
 
 def first_two(body):
-    """Return level and queue."""
+    """Return the level and the queue in a body."""
     return body[:3]
 
 
@@ -77,7 +79,7 @@ def first_two(body):
 
 
 def scenario_levels(session):
-    """Messages of two levels, delivered and flushed at intervals."""
+    """Send messages of two levels; deliver and flush at intervals."""
     man = Postman(session)
     for number in range(12):
         man.send(1 + number % 2, "tu"[number % 3 == 2], number % 2 if number % 3 != 2 else 0)
@@ -91,7 +93,7 @@ def scenario_levels(session):
 
 
 def scenario_batches(session):
-    """Deliveries that fill several log files, to two queues alternately."""
+    """Deliver messages that fill several log files, to two queues alternately."""
     man = Postman(session)
     for _ in range(3):
         man.send_many(1, 14, size=400)
@@ -105,7 +107,7 @@ def scenario_batches(session):
 
 
 def scenario_checkpoints(session):
-    """A minute passes, so that cursors are saved between deliveries."""
+    """Let a minute pass, so that cursors are saved between deliveries."""
     man = Postman(session)
     for number in range(8):
         man.send(3, queue_id=number % 2)
@@ -129,7 +131,7 @@ def scenario_sync(session):
 
 
 def recover_and_go_on(session):
-    """After a crash, recover, deliver, and append more of everything."""
+    """Recover after a crash, deliver, and append more messages of each kind."""
     session.clock.now += 4000
     man = Postman(session)
     man.send(1)
@@ -144,8 +146,8 @@ SCENARIOS = [scenario_levels, scenario_batches, scenario_checkpoints, scenario_s
 
 
 def lose_power(scenario, folder, seed, *, share, variants=1, chains=1):
-    """Check crash points of a scenario, and of the recovery after some of them; return their
-    number.
+    """Check crash points of a scenario, and crash points of the recovery after some of them. Return
+    the number of crash points.
     """
     sys.stdout.write(f"PYROCKET_SEED={SEED}, this run: {scenario.__name__} {seed}\n")
     rng, points = random.Random(seed), 0
@@ -164,14 +166,16 @@ def lose_power(scenario, folder, seed, *, share, variants=1, chains=1):
 
 @pytest.mark.parametrize(("share", "least"), SHARES)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_power_failure_loses_nothing_and_delivers_nothing_twice(scenario, share, least, tmp_path):
+def test_a_power_loss_at_some_points_loses_and_repeats_no_delivery(
+    scenario, share, least, tmp_path
+):
     assert lose_power(scenario, tmp_path, SEED, share=share) >= least
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_power_failure_at_every_point_of_deliveries(scenario, part, tmp_path):
+def test_a_power_loss_at_any_point_loses_and_repeats_no_delivery(scenario, part, tmp_path):
     seed = SEED * 100 + part
     points = lose_power(scenario, tmp_path, seed, share=0.5, variants=2, chains=4)
     sys.stdout.write(f"{scenario.__name__}, part {part}: {points} crash points\n")

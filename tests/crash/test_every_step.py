@@ -11,8 +11,12 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
 @pytest.mark.parametrize("survivor", [False, True], ids=["reopened", "survivor"])
-def test_death_at_any_step_of_an_append(nursery, path, tmp_path, half, survivor):
-    """Batches of six rows of 700 bytes create new log files and, every second time, queue files."""
+def test_a_writer_that_dies_at_any_step_of_an_append_leaves_a_consistent_log(
+    nursery, path, tmp_path, half, survivor
+):
+    """Batches of six rows of 700 bytes create new log files and, with every second batch, queue
+    files.
+    """
     expected, page = [], words(path)
     other = Store.open(path, config=SMALL) if survivor else None
     fates, checked = set(), 0
@@ -33,7 +37,9 @@ def test_death_at_any_step_of_an_append(nursery, path, tmp_path, half, survivor)
         expected.append(b"after %d" % step)
         assert [body for _, body in scan(one, "t", 0, checked)] == expected[checked:]
         checked = len(expected)
-        assert not behind(path, page[PUBLISHED]).strip(b"\0"), "what was not published is erased"
+        assert not behind(path, page[PUBLISHED]).strip(b"\0"), (
+            "records that were not published are erased"
+        )
         if not survivor:
             one.close(clean=step % 2 == 0)
         if status == 0:
@@ -48,10 +54,10 @@ def test_death_at_any_step_of_an_append(nursery, path, tmp_path, half, survivor)
 
 
 def check_readers(path, expected, checked):
-    """Before any recovery, readers see a prefix without a gap."""
+    """Before the recovery, readers see a prefix without a gap."""
     with Store.open(path, read_only=True) as reader:
         found = [body for _, body in scan(reader, "t", 0, checked)]
-        assert found in ([], expected[checked:]), "a batch is seen whole or not at all"
+        assert found in ([], expected[checked:]), "a batch is visible completely or not at all"
 
 
 def behind(path, end):

@@ -1,7 +1,7 @@
 """On a full disk, writes fail with a clear error, reads continue, and no acknowledged message is
 lost.
 
-Each test has a disk of its own, a small tmpfs; mounting one requires root.
+Each test has its own disk, a small tmpfs; mounting a tmpfs requires root.
 """
 
 import os
@@ -20,19 +20,21 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 DISK_BYTES = 1024 * 1024
 NO_LIMITS = Retention(hours=None, clean_ratio=1, force_ratio=1, full_ratio=1)
-"""Appends are refused by the disk itself: without it, while two more log files do not fit."""
+"""With this retention, the disk itself refuses appends. Without it, pyrocket rejects them as long
+as there is no room for two more log files.
+"""
 
 CONFIG = replace(SMALL, log_file_bytes=64 * 1024, queue_file_entries=1000, retention=NO_LIMITS)
 
 
 class Disk:
-    """A small file system, and a file on it that takes all free space."""
+    """A small file system, and a file that occupies its free space."""
 
     def __init__(self, folder):
         self.store, self._ballast = folder / "store", folder / "ballast"
 
     def fill(self, left=0):
-        """Fill the disk up to `left` free bytes."""
+        """Fill the disk until only `left` bytes are free."""
         usage = os.statvfs(self.store.parent)
         with self._ballast.open("ab") as file:
             file.write(bytes(max(0, usage.f_bavail * usage.f_frsize - left)))
@@ -57,7 +59,7 @@ def opened(disk, **options):
 
 
 def attempt(write):
-    """Return the result of a call, and its error code if it fails."""
+    """Return the result of a call, or its error code if it fails."""
     try:
         return write(), None
     except StoreUnavailableError as error:
@@ -65,7 +67,7 @@ def attempt(write):
 
 
 def refuse(write):
-    """Call it on the full disk; return the error code."""
+    """Make the call on the full disk; return the error code."""
     with pytest.raises(StoreUnavailableError) as caught:
         write()
     assert caught.value.remedy
@@ -84,15 +86,17 @@ def fill_with_messages(store, size=400):
 
 
 def check_both(disk, store, expected):
-    """Check that a writer, a reader, and the next process, also after a reboot, see the same."""
+    """Check that this writer, a reader, and the next processes, before and after a reboot, read the
+    same messages.
+    """
     assert bodies(store)[0] == expected
     with Store.open(disk.store, read_only=True) as reader:
         assert bodies(reader)[0] == expected
 
 
 @pytest.mark.parametrize("flush", ["sync", "manual"])
-def test_appends_until_the_disk_is_full_and_after(disk, flush):
-    """The log's files are sparse: the disk becomes full inside a file, or at its start."""
+def test_no_acknowledged_message_is_lost_when_the_disk_becomes_full(disk, flush):
+    """Log files are sparse: the disk becomes full in the middle or at the start of a file."""
     store = opened(disk, flush=flush)
     store.topics.create("t", read_queues=1, write_queues=1)
     disk.fill(left=200 * 1024)
@@ -116,8 +120,8 @@ def test_appends_until_the_disk_is_full_and_after(disk, flush):
         check_both(disk, again, [*sent, b"after"])
 
 
-def test_a_log_file_that_cannot_be_created(disk):
-    """A new log file does not get a single byte."""
+def test_an_append_fails_and_can_be_repeated_if_a_log_file_cannot_be_created(disk):
+    """There is no space for the first byte of a new log file."""
     with opened(disk) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         body = random.Random(1).randbytes(10_000)
@@ -132,10 +136,8 @@ def test_a_log_file_that_cannot_be_created(disk):
         check_both(disk, store, [body] * 7)
 
 
-def test_a_queue_file_that_cannot_be_created(disk):
-    """The message is in the log already: it becomes visible once, as soon as its queue can be
-    written.
-    """
+def test_a_message_becomes_visible_once_if_its_queue_file_is_created_later(disk):
+    """The message is already in the log: it becomes visible as soon as its queue can be written."""
     with opened(disk) as store:
         store.topics.create("t", read_queues=2, write_queues=2)
         store.append(message(b"first"))
@@ -154,7 +156,7 @@ def test_a_queue_file_that_cannot_be_created(disk):
         assert bodies(store) == {0: [b"first"], 1: [b"x" * 3000, b"next"]}
 
 
-def test_topics_that_cannot_be_saved(disk):
+def test_a_topic_that_cannot_be_saved_is_not_created(disk):
     with opened(disk) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         store.append(message(b"here"))
@@ -170,8 +172,8 @@ def test_topics_that_cannot_be_saved(disk):
         assert list(store.topics.all()) == ["new"]
 
 
-def test_a_new_store_on_a_full_disk(disk):
-    """The store may be created partly; it is completed once there is enough space."""
+def test_a_store_that_was_created_partly_on_a_full_disk_is_completed_later(disk):
+    """The store may have been created partly; it is completed when there is enough space."""
     page = os.statvfs(disk.store.parent).f_frsize
     codes = set()
     for left in range(12):
@@ -189,7 +191,7 @@ def test_a_new_store_on_a_full_disk(disk):
 
 @pytest.mark.parametrize("booted", [False, True], ids=["same boot", "after a boot"])
 @pytest.mark.parametrize("clean", [False, True], ids=["unclean", "clean"])
-def test_an_old_store_is_opened_on_a_full_disk(disk, booted, clean):
+def test_an_existing_store_can_be_opened_and_read_on_a_full_disk(disk, booted, clean):
     with opened(disk) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         store.append_batch(batch([b"%d" % n for n in range(2000)], 0), topic="t")
@@ -211,8 +213,8 @@ def test_an_old_store_is_opened_on_a_full_disk(disk, booted, clean):
         check_both(disk, store, [*expected, b"after"])
 
 
-def test_a_clean_shutdown_needs_room(disk):
-    """Queues and checkpoint cannot be written: the store remains marked as crashed."""
+def test_a_shutdown_on_a_full_disk_is_not_clean(disk):
+    """Queues and checkpoint cannot be written, so `abort` remains."""
     store = opened(disk)
     store.topics.create("t", read_queues=1, write_queues=1)
     store.append(message(b"here"))
@@ -226,7 +228,7 @@ def test_a_clean_shutdown_needs_room(disk):
 
 
 def fill_to_a_page(disk, store):
-    """Fill the last written page exactly to its end; return the number of records."""
+    """Append records that end exactly at the end of a page; return their number."""
     at = [store.append(message(b"x" * size)).physical_offset for size in (3000, 3000, 3000)]
     rest = -(at[-1] + 2 * (at[2] - at[1])) % 4096
     store.append(message(b"x" * (3000 + rest)))
@@ -243,8 +245,10 @@ def fill_the_rest(disk, store):
 
 @pytest.mark.parametrize("file_kib", [64, 4096])
 @pytest.mark.parametrize("fill", [fill_to_a_page, fill_the_rest])
-def test_holes_are_not_searched_for_messages(disk, fill, file_kib):
-    """Touching a hole through a mapping would need a page that the disk does not have: SIGBUS."""
+def test_holes_of_the_log_are_not_read_through_a_mapping_on_a_full_disk(disk, fill, file_kib):
+    """Reading a hole through a mapping would need a page, which a full disk does not have:
+    SIGBUS.
+    """
     store = opened(disk, log_file_bytes=file_kib * 1024)
     store.topics.create("t", read_queues=1, write_queues=1)
     there = fill(disk, store)
@@ -261,8 +265,8 @@ def test_holes_are_not_searched_for_messages(disk, fill, file_kib):
         assert len(bodies(again)[0]) == there
 
 
-def test_a_body_with_holes_is_complete(disk):
-    """Pages of zeros are holes in a copy, and read as zeros."""
+def test_a_body_of_zeros_is_complete_in_a_copy_with_holes(disk):
+    """In a copy, pages of zeros are holes, which are read as zeros."""
     with opened(disk) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         sent = [bytes(size) for size in (20_000, 3, 40_000, 9000)]

@@ -1,5 +1,6 @@
-"""A broker is killed while clients write: no acknowledged message is lost, and batches are
-exact."""
+"""A broker is killed while clients write: no acknowledged message is lost, and each batch is
+published once.
+"""
 
 import random
 import socket

@@ -89,9 +89,8 @@ class Load:
         client.close()
 
     def count(self):
-        """Record for each read the numbers of rows acknowledged before it and of rows found.
-
-        A read fails if it starts while the broker is unreachable for more than 8 s.
+        """Record two numbers for each read: the rows acknowledged before it, and the rows found. A
+        read fails if the broker is unreachable for more than 8 s.
         """
         while not self.stopping.is_set():
             known = sum(map(len, self.acknowledged))

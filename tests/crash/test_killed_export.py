@@ -1,4 +1,4 @@
-"""An export that is killed together with Spark is continued by the next run."""
+"""If an export is killed together with Spark, the next run continues it."""
 
 import subprocess
 import sys
@@ -36,7 +36,9 @@ sys.exit(export_parquet.main(sys.argv[3:]))
 @pytest.mark.heavy
 @pytest.mark.parametrize("point", ["complete", "finish"])
 def test_the_next_run_continues_a_killed_export(store, tmp_path, point, checkout_in_children):
-    """Killed by SIGKILL after Spark has written its rows, and between the moves and the commit."""
+    """The export is killed by SIGKILL after Spark has written its rows, or between the moves and
+    the commit.
+    """
     store.append_batch(batch([b"x"] * 100, [0, 1] * 50), topic="t")
     examples = str(Path(export_parquet.__file__).parent)
     arguments = ["--path", str(store.path), "--topic", "t", "--output", str(tmp_path / "out")]

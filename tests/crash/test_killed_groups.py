@@ -1,4 +1,6 @@
-"""A broker is killed while consumers receive, ack, nack and forward messages: none is lost."""
+"""A broker is killed while consumers receive, ack, nack and forward messages: no message is
+lost.
+"""
 
 import random
 import signal
@@ -39,7 +41,7 @@ class Known:
         for line in diary.read_bytes().split(b"\n")[:-1]:
             kind, body, *attempt = line.split(b" ")
             if kind == b"got":
-                assert body not in ended, f"{body} was ended, and is received"
+                assert body not in ended, f"{body} is received after its ack or dead letter"
                 assert int(attempt[0]) > attempts[body], f"{body} has lost its attempts"
                 self.attempts[body] = max(self.attempts[body], int(attempt[0]))
             elif kind in self.tried:
@@ -56,7 +58,7 @@ def make(path):
 
 
 def drain(path):
-    """Return the attempts of the remaining messages and of the dead letters, by body."""
+    """Return the attempts of the remaining messages, and those of the dead letters, by body."""
     left, quiet = {}, 0
     with closing(Broker(Store.open(path, config=CONFIG))) as broker:
         while quiet < 10:
@@ -73,15 +75,15 @@ def drain(path):
         found = broker.store.messages(DLQ) if has_dead else ()
         letters = [(one.body, one.reconsume_times) for one in found]
     twice = [body for body, count in Counter(body for body, _ in letters).items() if count > 1]
-    assert not twice, f"{twice} are dead twice"
+    assert not twice, f"{twice} are dead letters twice"
     dead = dict(letters)
     return left, dead
 
 
 def check(known, left, dead):
-    assert not left.keys() & dead.keys(), "a dead message is received"
-    assert not known.acked & (left.keys() | dead.keys()), "an ack that was answered is lost"
-    assert known.buried <= dead.keys(), "a dead letter that was answered is lost"
+    assert not left.keys() & dead.keys(), "a dead letter is received as a message"
+    assert not known.acked & (left.keys() | dead.keys()), "an acknowledged ack is lost"
+    assert known.buried <= dead.keys(), "an acknowledged dead letter is lost"
     ended = known.acked | left.keys() | dead.keys() | known.tried[b"try-ack"]
     assert known.sent <= ended, f"messages are lost: {known.sent - ended}"
     for body, attempt in left.items():
@@ -106,14 +108,14 @@ def kill_groups(nursery, folder, count):
     return known, dead
 
 
-def test_each_message_has_one_fate_over_kills(nursery, tmp_path):
+def test_each_message_is_acked_or_dead_once_after_kills(nursery, tmp_path):
     known, _ = kill_groups(nursery, tmp_path, 5)
     assert len(known.acked) > 20
     assert len(known.sent) > 50
 
 
 @pytest.mark.heavy
-def test_each_message_has_one_fate_over_a_hundred_kills(nursery, tmp_path):
+def test_each_message_is_acked_or_dead_once_after_a_hundred_kills(nursery, tmp_path):
     known, dead = kill_groups(nursery, tmp_path, 100)
     assert len(dead) > 50
     assert max(known.attempts.values()) == RETRIES + 1

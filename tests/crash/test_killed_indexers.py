@@ -1,4 +1,6 @@
-"""Writers with a key index are killed at random: the index has the bytes that Java would write."""
+"""Writers with a key index are killed at random: the index has the bytes that RocketMQ would
+write.
+"""
 
 import os
 import random
@@ -35,7 +37,7 @@ KILLS = 4
 WITH_SUPPORT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
-def test_the_index_equals_java_s_after_any_number_of_kills(path):
+def test_the_index_equals_that_of_rocketmq_after_any_number_of_kills(path):
     rng = random.Random(7)
     for number in range(KILLS):
         command = [sys.executable, "-c", APPEND, str(path), str(number)]
@@ -46,7 +48,7 @@ def test_the_index_equals_java_s_after_any_number_of_kills(path):
             writer.kill()
             writer.wait()
     with Store.open(path) as store:
-        store.topics.create("other")  # Completes the index that killed writers left.
+        store.topics.create("other")  # Completes the index after the killed writers.
         messages = store.read("t", 0, 0, 10**7)
         assert len(store.lookup.query("t", "k", max_messages=10**7)) == len(messages)
     index = KeyIndex(Layout(path), Geometry(SMALL.index_slots, SMALL.index_items))
@@ -58,7 +60,7 @@ def test_the_index_equals_java_s_after_any_number_of_kills(path):
 
 
 def grow(path):
-    """Wait until a process has indexed something."""
+    """Wait until a process has indexed a key."""
     index = KeyIndex(Layout(path), Geometry(SMALL.index_slots, SMALL.index_items))
     before, deadline = len(index.names()), time.monotonic() + 60
     while len(index.names()) < before + 2:

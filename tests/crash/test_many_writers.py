@@ -1,4 +1,4 @@
-"""Several processes and threads write one directory while others read it."""
+"""Several processes and threads write to one store while others read it."""
 
 import threading
 import time
@@ -23,8 +23,8 @@ COUNT = 400
 
 
 def check_producers(seen, producers, count):
-    """Check that each message exists once, in order per producer and queue, and `count` of each or
-    more.
+    """Check that each message exists once, that the messages of a producer are in order in each
+    queue, and that each producer has at least `count`.
     """
     for producer in producers:
         total = 0
@@ -58,7 +58,7 @@ def test_four_processes_and_threads_write_while_others_read(nursery, path, diari
     assert len(queue_files(path)) > 100
 
 
-def test_threads_share_one_store(path, diaries):
+def test_threads_that_share_a_store_append_each_message_once(path, diaries):
     with Store.open(path, config=SMALL) as store:
 
         def send(name):

@@ -13,9 +13,12 @@ from support.stores import batch, bodies, log_files
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 
-def test_snapshots_while_two_processes_append(nursery, path, diaries, tmp_path):
-    """Each copy holds a prefix of every queue, without a gap, and all messages acknowledged
-    before."""
+def test_snapshots_while_two_processes_append_contain_all_acknowledged_messages(
+    nursery, path, diaries, tmp_path
+):
+    """Each copy contains a prefix of every queue, without a gap, and all messages acknowledged
+    before it.
+    """
     producers = [
         nursery.start(
             produce, path=path, diaries=diaries, producer=name, count=700, seed=seed, queues=2
@@ -71,8 +74,9 @@ def test_a_check_of_a_store_in_use_reports_no_findings(nursery, path, diaries):
 
 
 def test_readers_of_deleted_files_get_an_error(nursery, path, tmp_path):
-    """One process cleans and appends; two read from old offsets and get loss errors, never a
-    crash."""
+    """One process cleans and appends. Two processes read at old offsets, and get errors for lost
+    messages, but never crash.
+    """
     cleaner = nursery.start(clean_and_append, path=path, rounds=60, ready=tmp_path / "ready")
     wait_for(tmp_path / "ready")
     readers = [

@@ -1,4 +1,6 @@
-"""After power losses and kills, acks hold and unacked messages are delivered again."""
+"""After power losses and kills, acked messages stay acked and unacked messages are delivered
+again.
+"""
 
 import copy
 import os
@@ -25,7 +27,9 @@ pytestmark = pytest.mark.crash
 
 @dataclass
 class Promised:
-    """The answered calls: messages sent, deliveries by body, acks; `tried` may be acked."""
+    """The acknowledged calls: messages sent, deliveries by body, and acks. Messages in `tried` may
+    be acked.
+    """
 
     sent: set = field(default_factory=set)
     deliveries: dict = field(default_factory=dict)
@@ -34,7 +38,7 @@ class Promised:
 
 
 def consume(recorder, base, seed):
-    """Send, receive, ack and fail messages; return the times at which a call was answered."""
+    """Send, receive, ack and fail messages; return the moments at which calls were acknowledged."""
     rng, clock, promised = random.Random(seed), FakeClock(), Promised()
     moments = []
 
@@ -70,7 +74,7 @@ def consume(recorder, base, seed):
 
 
 def check(path, promised):
-    """Open the store as the next broker does, and receive all remaining messages."""
+    """Open the store like the next broker, and receive all remaining messages."""
     clock = FakeClock(1_700_000_000_000 + 24 * 3_600_000)
     with Store.open(path, clock=clock) as store:
         if not promised.sent:
@@ -125,7 +129,7 @@ def folder():
     shutil.rmtree(place)
 
 
-def test_acks_survive_power_losses(folder):
+def test_acks_survive_power_losses_at_some_points(folder):
     with NoPower():
         assert power_losses(folder, 1, 0.03) > 10
 

@@ -1,7 +1,7 @@
 """Power losses at every point of all operations: no acknowledged message is ever lost.
 
-Run the heavy part with `-m heavy`: ten parts of at least a thousand crash points each. Remaining
-parts can be run alone (`-k part7`), with PYROCKET_SEED of the first run.
+`-m heavy` runs ten parts of at least a thousand crash points each. A single part can be run with
+`-k part7` and PYROCKET_SEED of the first run.
 """
 
 import os
@@ -33,7 +33,9 @@ def folder(tmp_path):
 
 
 def lose_power(name, folder, seed, *, share=1.0, variants=1, chains=1, depth=1):
-    """Record a scenario, check its crash points, and continue from some; return their number."""
+    """Record a scenario, check its crash points, and continue from some of them. Return the number
+    of crash points.
+    """
     sys.stdout.write(f"PYROCKET_SEED={SEED}, this run: {name} {seed}\n")
     rng = random.Random(seed)
     recording = Recording(SCENARIOS[name], folder, seed)
@@ -57,12 +59,12 @@ def _check_all(recording, name, rng, share, variants, chains, depth):
 
 @pytest.mark.parametrize(("share", "least"), SHARES)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_power_loss_at_some_points(name, share, least, folder):
+def test_a_power_loss_at_some_points_loses_no_durable_message(name, share, least, folder):
     assert lose_power(name, folder, SEED, share=share) >= least
 
 
-def test_power_loss_at_every_point_of_a_long_recovery(folder):
-    """The names of many files are durable, but none of their contents."""
+def test_a_power_loss_at_any_point_of_a_long_recovery_loses_no_durable_message(folder):
+    """The names of many files are durable, but their contents are not."""
     recording = Recording(SCENARIOS["much_is_not_durable"], folder, SEED)
     image, promises = recording.last_point("lost", "kept")
     recovery = Recording(recover_only, folder, SEED, image, promises)
@@ -76,7 +78,7 @@ HEAVY = [pytest.param(part, id=f"part{part}") for part in range(10)]
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("part", HEAVY)
-def test_power_loss_at_every_point(part, folder):
+def test_a_power_loss_at_any_point_loses_no_durable_message(part, folder):
     points = 0
     for name in SCENARIOS:
         points += lose_power(name, folder, SEED * 100 + part, share=0.25, depth=2)

@@ -1,4 +1,6 @@
-"""Which processes may have the store open (one broker alone, or any number of ours), and forks."""
+"""Either one RocketMQ broker or any number of pyrocket's processes can have a store open, and a
+forked child cannot write.
+"""
 
 import os
 import signal
@@ -45,7 +47,7 @@ def test_a_broker_cannot_start_while_a_writer_has_the_store_open(nursery, path):
 
 
 def test_a_broker_that_ran_in_between_is_detected(path):
-    """A broker rewrites `lock` at each start, which invalidates the shared state."""
+    """A RocketMQ broker rewrites `lock` when it starts, which invalidates the shared state."""
     with Store.open(path, config=SMALL) as store:
         store.append(message())
     (path / "lock").write_bytes(b"lock")
@@ -72,7 +74,7 @@ def test_recovery_waits_until_all_other_processes_have_closed_the_store(path):
         assert bodies(store)[0] == [b"x", b"x"]
 
 
-def test_lock_file_is_rocketmqs(path):
+def test_the_lock_file_has_the_content_of_rocketmqs(path):
     assert (path / "lock").read_bytes() == b"lock"
 
 
@@ -88,7 +90,7 @@ def test_a_forked_child_cannot_write_and_holds_no_lock_of_its_dead_parent(nurser
         with Store.open(path, config=SMALL) as store:
             store.append(message(b"after"))
             assert bodies(store)[0] == [b"parent", b"after"]
-        assert not (path / "abort").exists(), "nobody else was present"
+        assert not (path / "abort").exists(), "no other process had the store open"
     finally:
         os.kill(int(child), signal.SIGKILL)
 

@@ -1,8 +1,7 @@
-"""A streaming query killed with SIGKILL, JVM, planner and workers at once, at random moments.
-
-Messages are appended all the time. Some kills hit a run before its first commit: its start-up, its
-first micro-batch, or the replay of the previous run's last batch. The query's sink writes each
-micro-batch exactly once if the source returns the same rows in a replay.
+"""A streaming query is killed with SIGKILL at random moments: JVM, planner and workers at once.
+Messages are appended all the time. Some kills happen before the first commit of a run: during its
+start, its first micro-batch, or the replay of the previous run's last batch. The query's sink
+writes each micro-batch exactly once if the source returns the same rows in a replay.
 """
 
 import os
@@ -23,12 +22,14 @@ from pyrocket import Message, Store
 JOB = Path(__file__).with_name("streaming_job.py")
 TOPIC = "t"
 AT_ONCE, AT_A_TIME, PAUSE_SECONDS = 800, 5, 0.02
-"""Messages appended during a run: two micro-batches, then a few at intervals."""
+"""The numbers of messages appended during a run: first two micro-batches, then a few at
+intervals.
+"""
 
 PATIENCE_SECONDS = 300
 
 START_SECONDS = 12
-"""The approximate time until a run's first commit: kills within it hit every step before that
+"""The approximate time until a run's first commit; kills in this time affect every step before the
 commit.
 """
 
@@ -36,7 +37,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 
 class Job:
-    """The query of `streaming_job.py` on one store and one checkpoint."""
+    """The query of `streaming_job.py`, on one store and one checkpoint."""
 
     def __init__(self, folder):
         self._folder = folder
@@ -57,20 +58,22 @@ class Job:
 
 
 def kill(process):
-    """Kill the whole session of a process, without any clean-up."""
+    """Kill all processes in the session of a process, without any clean-up."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 class Feed:
-    """Appends numbered messages from a thread while the block runs; `sent` is their number."""
+    """Appends numbered messages in a thread while the block runs; `sent` is the number of
+    messages.
+    """
 
     def __init__(self, store):
         self._store, self.sent = store, 0
 
     @contextmanager
     def running(self):
-        """Append a few hundred at once, then a few at intervals; raise the thread's error."""
+        """Append a few hundred messages at once, then a few at intervals."""
         ended = threading.Event()
         with ThreadPoolExecutor(1) as pool:
             appending = pool.submit(self._append_until, ended)

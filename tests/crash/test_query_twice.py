@@ -1,4 +1,4 @@
-"""One query, started by two drivers: the later run continues, the earlier one fails."""
+"""If two drivers start one query, the later run continues and the earlier run fails."""
 
 import time
 
@@ -38,7 +38,7 @@ def test_the_earlier_run_of_a_query_is_fenced(tmp_path, window):
 
 
 @pytest.mark.slow
-def test_an_earlier_run_that_has_not_published_does_not_stop_a_later_one(tmp_path):
+def test_an_earlier_run_that_has_not_published_does_not_stop_a_later_run(tmp_path):
     """The earlier run is paused in its first micro-batch, which the later run publishes."""
     pipe, pauses = Pipe(tmp_path), Pauses(tmp_path / "pauses")
     try:

@@ -1,8 +1,7 @@
-"""Exactly-once under kills: a pipe from topic to topic, its processes killed in every window.
-
-`pauses/windows.py` lists the windows. In a window the paused process, the JVM alone, or all
-processes are killed; some kills are at a random moment. Each message always arrives once, in the
-order of its key.
+"""The processes of a query from topic to topic are killed in every window; the output is
+exactly-once. `pauses/windows.py` lists the windows. In a window, the paused process, the JVM, or
+all processes are killed; some kills happen at a random moment. Each message arrives once, and
+messages with the same key arrive in order.
 """
 
 import random
@@ -19,7 +18,7 @@ from crash.seeds import SEED
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 PATIENCE = 180
-"""Seconds until a window is reached; a job's first micro-batch takes ten."""
+"""Maximum seconds until a window is reached; a job's first micro-batch takes ten."""
 
 BATCHES_TO_RARE = 70
 """The ledger is saved after every 64 published micro-batches."""
@@ -28,7 +27,7 @@ ANYWHEN = "at any moment"
 
 
 class Fire:
-    """A sequence of kills, determined by the seed."""
+    """A sequence of kills that is determined by the seed."""
 
     def __init__(self, pipe, pauses, dice):
         self._pipe, self._pauses, self._dice = pipe, pauses, dice
@@ -36,7 +35,7 @@ class Fire:
         self.hits = Counter()
 
     def kill(self, window, victim):
-        """Feed the pipe, wait until a process is paused in the window, and kill the victim."""
+        """Send messages, wait until a process is paused in the window, and kill the victim."""
         if self._job is None or not self._job.alive():
             self._job = self._pipe.start("forever", self._pauses)
         held = self._hold(window)
@@ -68,7 +67,7 @@ class Fire:
     def _end_job(self, *, jvm_first):
         if jvm_first:
             self._job.kill_jvm()
-            # Its Python processes, including the paused one, survive for a moment.
+            # The JVM's Python processes, including the paused one, survive for a moment.
             self._pauses.go()
             time.sleep(self._dice.random())
         self._job.kill()
@@ -77,7 +76,7 @@ class Fire:
 
 
 def under_fire(folder, kills, seed):
-    """Kill each (victim, window); return the number of kills of each."""
+    """Kill the victim of each (victim, window); return the number of kills of each pair."""
     sys.stdout.write(f"PYROCKET_SEED={SEED}, this run: {seed}\n")
     pipe, pauses = Pipe(folder), Pauses(folder / "pauses")
     fire = Fire(pipe, pauses, random.Random(seed))
@@ -103,19 +102,19 @@ FEW = [
 
 
 def test_batches_are_published_once_under_a_few_kills(tmp_path):
-    """A few kills; `-m heavy` runs many."""
+    """Runs a few kills; `-m heavy` runs many."""
     assert under_fire(tmp_path, FEW, 0).total() == len(FEW)
 
 
 PARTS = 8
 VICTIMS = [*["process"] * 18, *["jvm"] * 4, *["session"] * 4]
-"""Kills of one part; the 8 parts make 208, 64 of them of the JVM."""
+"""Return the kills of one part; the eight parts have 208 kills, 64 of them of the JVM."""
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("part", range(PARTS))
 def test_batches_are_published_once_under_many_kills(tmp_path, part):
-    """Resumable: run the remaining parts with `-k`."""
+    """After a failure, run the remaining parts with `-k`."""
     seed = SEED * 100 + part
     dice = random.Random(seed)
     victims = dice.sample(VICTIMS, len(VICTIMS))

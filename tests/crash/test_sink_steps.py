@@ -1,5 +1,6 @@
-"""The publisher dies at each single step: the batch is visible entirely or not at all, then
-once."""
+"""The publisher dies at each step of a publication: the batch is visible completely or not at all,
+and after a retry once.
+"""
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
-def test_crash_at_any_step_of_a_publication(nursery, path, tmp_path, half):
+def test_a_batch_is_published_once_if_the_publisher_dies_at_any_step(nursery, path, tmp_path, half):
     """Batches of nine rows of 700 bytes create new log files and queue files."""
     known, page, fates = 0, words(path), set()
     for step in range(300):
@@ -50,13 +51,15 @@ def test_crash_at_any_step_of_a_publication(nursery, path, tmp_path, half):
 
 
 def check_readers(path, known, batch):
-    """Before any recovery: no unpublished batch and no part of a batch is visible."""
+    """Check that before the recovery neither an unpublished batch nor a part of a batch is
+    visible.
+    """
     with Store.open(path, read_only=True) as reader:
         assert [body for _, body in scan(reader, "t", 0, known)] in ([], batch)
 
 
 def test_concurrent_publishers_publish_each_batch_once(nursery, path, tmp_path):
-    """Ten queries with two drivers each, one of which is replaced."""
+    """Ten queries have two drivers each; a driver may be fenced by the other driver."""
     queries = [f"q{number}" for number in range(10)]
     children = [
         nursery.start(
@@ -83,7 +86,7 @@ def test_concurrent_publishers_publish_each_batch_once(nursery, path, tmp_path):
             for key in range(3):
                 of_key = [row for row in mine if int(row.split(":")[2]) % 3 == key]
                 numbers = [tuple(map(int, row.split(":")[1:])) for row in of_key]
-                assert numbers == sorted(numbers), "a key's rows are in order"
+                assert numbers == sorted(numbers), "the rows of a key are in order"
             codes = (tmp_path / f"{identity}run-1").read_text().split(",")
             codes += (tmp_path / f"{identity}run-2").read_text().split(",")
             assert set(codes) <= {"", "SINK_FENCED", "SINK_BATCH_BEHIND"}

@@ -1,6 +1,5 @@
-"""Crashes while timers are stored, cancelled and delivered: each is delivered once, on time.
-
-Run the heavy part with `-m heavy`: every point of every scenario, with PYROCKET_SEED of the run.
+"""Crashes while timers are stored, cancelled and delivered: each timer is delivered once, on time.
+`-m heavy` checks every point of every scenario; a run is repeated with its PYROCKET_SEED.
 """
 
 import copy
@@ -27,7 +26,7 @@ __all__ = ["folder"]
 
 
 class Ledger:
-    """The operations of a scenario on timers, beside the promises of the session."""
+    """A session with operations on timers and the promises about them."""
 
     def __init__(self, session):
         self.session, self.store = session, None
@@ -162,7 +161,7 @@ def files_go(session):
 
 
 def hours_pass(session):
-    """Files of hours are deleted while deliveries from them are not durable."""
+    """Delete index files of hours while the deliveries from these files are not durable."""
     ledger = Ledger(session)
     ledger.open(flush="manual")
     for number in range(4):
@@ -180,7 +179,7 @@ SCENARIOS = [some_are_delivered, some_are_cancelled, files_go, hours_pass]
 
 
 def check(path, recorded):
-    """Recover at the time of the power loss and long after it, and check the deliveries."""
+    """Recover at the time of the power loss and long after it; check the deliveries."""
     clock = FakeClock(max(recorded["now"], 1_700_000_000_000))
     delivered_at(path, clock, recorded, lambda body: recorded["due"][body] <= clock.now)
     reboot(path)
@@ -196,7 +195,7 @@ def delivered_at(path, clock, recorded, may_come):
         while store.deliver_due():
             pass
         found = contents(store)
-        assert all(map(may_come, found)), "it was delivered too early"
+        assert all(map(may_come, found)), "a timer was delivered too early"
         assert len(found) == len(set(found)), f"delivered twice: {found}"
         assert set(found) <= recorded["due"].keys()
     return found
@@ -231,13 +230,13 @@ def lose_power(scenario, folder, seed, share):
 
 @pytest.mark.parametrize(("share", "least"), SHARES)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_power_loss_at_some_points(scenario, share, least, folder):
+def test_a_power_loss_at_some_points_loses_and_repeats_no_timer(scenario, share, least, folder):
     assert lose_power(scenario, folder, SEED, share) >= least
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_power_loss_at_every_point(scenario, folder):
+def test_a_power_loss_at_any_point_loses_and_repeats_no_timer(scenario, folder):
     assert lose_power(scenario, folder, SEED, 1.0) > 50
 
 
@@ -246,8 +245,10 @@ def test_power_loss_at_every_point(scenario, folder):
 
 @pytest.mark.usefixtures("quick_disk")
 @pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
-def test_crash_at_any_step_of_a_delivery(nursery, path, tmp_path, half):
-    """Some are due now, some later, one is cancelled; new log files are created all the time."""
+def test_a_process_death_at_any_step_of_a_delivery_loses_and_repeats_no_timer(
+    nursery, path, tmp_path, half
+):
+    """Some timers are due now, some later, and one is cancelled; many log files are created."""
     clock, expected = FakeClock(), []
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
         store.topics.create("t", read_queues=2, write_queues=2)

@@ -1,4 +1,4 @@
-"""kill -9 of processes that send in transactions: each message is committed once, or never."""
+"""Processes that send in transactions are killed: each message is committed once or never."""
 
 import random
 import sys
@@ -21,7 +21,7 @@ GROUPS = ("a", "a", "b")
 
 
 def run_and_kill(nursery, path, diaries, rng, round_):
-    """Three processes send and check; all are killed at random moments."""
+    """Run three processes that send and check, and kill all of them at random moments."""
     children = [
         nursery.start(
             send_for_ever,
@@ -45,7 +45,7 @@ def name_of(body):
 
 
 def check(path, diaries):
-    """Check that producers return and are checked, and every transaction ends as decided."""
+    """Open the producers again and check that every transaction ends as decided."""
     with Store.open(path) as store:
         held = Held(store, timeout_ms=0, interval_ms=0)
         with (
@@ -78,11 +78,13 @@ def kill_some(nursery, path, diaries, seed, rounds):
     assert committed > 3 * rounds
 
 
-def test_every_message_is_committed_once_or_never(nursery, path, diaries):
+def test_killed_producers_commit_every_message_once_or_never(nursery, path, diaries):
     kill_some(nursery, path, diaries, SEED, 3)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("part", range(5))
-def test_every_message_is_committed_once_or_never_at_length(nursery, path, diaries, part):
+def test_producers_killed_many_times_commit_every_message_once_or_never(
+    nursery, path, diaries, part
+):
     kill_some(nursery, path, diaries, SEED + part, 20)

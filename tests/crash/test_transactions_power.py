@@ -1,4 +1,6 @@
-"""Power losses at every point of transactions: none is committed twice or forgotten."""
+"""After a power loss at any point of a transaction, the transaction is neither committed twice nor
+forgotten.
+"""
 
 import shutil
 
@@ -23,11 +25,11 @@ pytestmark = pytest.mark.crash
 
 HOUR = 60 * MINUTE
 TRUTH = {"c": COMMIT, "r": ROLLBACK, "u": UNKNOWN, "d": UNKNOWN, "l": UNKNOWN}
-"""The beginning of a body → the result of its local transaction."""
+"""Prefix of a body → the result of its local transaction."""
 
 
 def acknowledged(promises, body, state):
-    """Record that a send has returned, which is durable in a store with synchronous flush."""
+    """Record that a send has returned: it is durable, because the store flushes synchronously."""
     promises.__dict__.setdefault("transactions", {})[body] = state
 
 
@@ -57,7 +59,7 @@ class Work:
 
 
 def answer_late(message):
-    """Return the decision of those that are decided only when checked."""
+    """Return the decisions of the transactions that are decided only when they are checked."""
     return COMMIT if message.body.startswith(b"l") else UNKNOWN
 
 
@@ -68,7 +70,7 @@ def decisions(session, flush="sync"):
 
 
 def checks(session, flush="sync"):
-    """Undecided transactions of another group hold the cursor in the middle."""
+    """Send undecided transactions of another group, at which the cursor `half` stops."""
     work = Work(session, flush)
     work.send("u", "other")
     for kind in "luc":
@@ -119,7 +121,7 @@ SCENARIOS = {
 
 
 def check_after(path, promises):
-    """Recover; by now the listener knows every decision."""
+    """Recover the store; the listener now knows every decision."""
     clock = FakeClock(1_700_000_000_000 + 20 * HOUR)
     known = promises.__dict__.get("transactions", {})
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
@@ -177,11 +179,13 @@ def lose_power(name, folder, seed, share, variants=1):
 
 @pytest.mark.parametrize(("share", "least"), SHARES)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_power_loss_at_some_points(name, share, least, tmp_path):
+def test_a_power_loss_at_some_points_neither_repeats_nor_forgets_a_transaction(
+    name, share, least, tmp_path
+):
     assert lose_power(name, tmp_path, SEED, share) >= least
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_power_loss_at_every_point(name, tmp_path):
+def test_a_power_loss_at_any_point_neither_repeats_nor_forgets_a_transaction(name, tmp_path):
     assert lose_power(name, tmp_path, SEED, 1.0, variants=5) > 100

@@ -69,7 +69,7 @@ which records are durable: after a clean shutdown all records, otherwise those b
         test_failed_fsync_of_queues_is_not_a_clean_shutdown
     killed at any step                                         the next writer recovers again
         test_a_restarted_recovery_has_the_same_result
-        test_power_loss_at_every_point_of_a_long_recovery
+        test_a_power_loss_at_any_point_of_a_long_recovery_loses_no_durable_message
 
 The shared state shows that a recovery is in progress or was killed. Readers wait for its end, or
 return only durable messages if it was killed.

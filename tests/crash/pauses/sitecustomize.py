@@ -1,4 +1,4 @@
-"""Python runs this in every process of a job whose PYTHONPATH contains this folder."""
+"""Python runs this module in every process whose PYTHONPATH contains this folder."""
 
 import windows
 

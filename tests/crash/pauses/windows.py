@@ -5,19 +5,19 @@ that reaches the window deletes the plan, writes its id to the file `hit`, and w
 `go`.
 
     the source plans              latestOffset, in the process of the source
-    the sink plans                store and topic are settled, in a planner of the driver
+    the sink plans                store and topic are known, in a planner of the driver
     a task reads                  before the first row, in the worker that reads
     a task begins                 before the first row, in the worker that stages
     a task stages                 a part of its file is written
     a task has staged             before its message is sent to the driver
     publication begins            before any check
     reserved                      the log has a record with the end of the batch
-    records in part               some are written after the log's end
-    before the first fsync        all are written except the first eight bytes
-    before the head               the same, and durable
-    after the head                the first eight bytes are written, not durable
+    records in part               some records are written after the log's end
+    before the first fsync        all records are written, except their first eight bytes
+    before the head               as before, and the written bytes are durable
+    after the head                the first eight bytes are written, but not durable
     before published              the batch is complete and durable, but not published
-    after published               published, but not in the queues
+    after published               the batch is published, but not in the queues
     queues in part                the entries of some messages are in the queues
     after dispatched              readers see the entire batch
     staging is removed            a staged file is about to be deleted or reused
@@ -37,7 +37,7 @@ FOLDER = "PYROCKET_PAUSES"
 
 WINDOWS = tuple(re.findall(r"^    (\S.*?)  ", __doc__, re.MULTILINE))
 RARE = ("the ledger is saved",)
-"""Windows that not every micro-batch has."""
+"""Windows that not every micro-batch reaches."""
 
 LONGEST_PAUSE = 300
 _HEAD_BYTES = 8
