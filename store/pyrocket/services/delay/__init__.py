@@ -21,10 +21,10 @@ A timer, file by file:
    were cancelled or replaced by a copy are not delivered.
 3. `timer_copies` builds the copies of due timers with `due_copies`, which the schedule service also
    uses. The timer service appends them.
-4. Before the cleaner deletes log files, `timers` re-appends their pending timers. Messages of delay
-levels are not re-appended: a log file is not deleted while it contains a pending message of a
-level. 5. After a crash, `timer_recovery` compares the index with the delivered copies in the log,
-or
+4. Before the cleaner deletes log files, `timers` re-appends their pending timers. Messages of
+   delay levels are not re-appended: a log file is not deleted while it contains a pending message
+   of a level.
+5. After a crash, `timer_recovery` compares the index with the delivered copies in the log, or
    rebuilds it from the queue; `skip_delivered` does the same for the cursors of the levels.
 6. At a clean shutdown, `java_handover` writes what a RocketMQ 5 broker needs to continue.
 

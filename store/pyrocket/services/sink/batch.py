@@ -22,7 +22,8 @@ class SinkBatch:
     """The identity of a batch. Raises SinkError (SINK_NO_IDENTITY).
 
     identity: the id of a query or of an application; not empty.
-    target: the topic option, or "" if a column has the topics. It separates two sinks of a query.
+    target: the topic option, or "" if a column has the topics. Distinguishes two sinks of a
+        query.
     batch: the number of the micro-batch, or the application's version; not negative.
     run: the id of the query's run; only the latest run may publish. "" for applications.
     began: start time of the batch, which identifies the latest run; ignored in comparisons.
@@ -46,7 +47,7 @@ class SinkBatch:
         if not is_whole(self.batch, 0, _MAX_BATCH):
             raise SinkError(
                 f"{self.batch} is not a batch number.",
-                remedy="Use a whole number from 0 on that grows with each batch.",
+                remedy="Use a whole number of 0 or more that increases with each batch.",
                 code="SINK_NO_IDENTITY",
             )
 
@@ -68,8 +69,9 @@ class PublishPolicy:
 
     on_difference: for a replay whose rows differ from the published rows. FAIL raises an error;
         DROP keeps the published rows and logs an error; PUBLISH also publishes the new rows, so
-        that some are published twice.
-    on_gap: if earlier batches are missing in this store. FAIL raises an error; ACCEPT logs it.
+        that some rows are published twice.
+    on_gap: for a batch after batches that are missing in this store. FAIL raises an error; ACCEPT
+        logs it.
     """
 
     on_difference: str = FAIL
@@ -90,7 +92,7 @@ def _check_name(name: str, value: Any) -> None:
     except (AttributeError, UnicodeEncodeError) as error:
         raise SinkError(
             f"the {name} of a batch is {value!r}.",
-            remedy="Use a text (str) that UTF-8 can encode.",
+            remedy="Use a str that UTF-8 can encode.",
             code="SINK_NO_IDENTITY",
         ) from error
 
@@ -101,10 +103,10 @@ class Staged:
 
     name: file name in the staging folder; "" if there are no rows.
     rows, bytes: number of messages, and their size in the log.
-    file_bytes, checksum: of the file.
+    file_bytes, checksum: length and checksum of the file.
     content: checksum of the rows' values, equal for a replay with the same rows.
     store: the store's uuid.
-    topics: topic → number of write queues used for routing.
+    topics: topic → number of write queues from which queues were selected.
     left_out: rows that the task did not write.
     """
 

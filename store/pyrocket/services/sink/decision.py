@@ -42,7 +42,7 @@ class Decision:
 class _History:
     """The batches of a query in this store.
 
-    last: the newest batch, with or without rows; -1 for none. time_ms: when it was recorded.
+    last: the newest batch, with or without rows; -1 for none. time_ms: when `last` was recorded.
     complete: whether batches without rows were recorded too; if so, a gap after `last` means that
     batches are lost.
     """
@@ -125,7 +125,7 @@ class Decisions:
             f"{record.name} publishes batch {record.batch}, and the store {self._store} at"
             f" {self._root} has no earlier batch of it: the query wrote to another store before.",
             remedy="Mount or restore that store. To continue in this store, set the option"
-            " onBatchGap=accept; to publish everything again give the query a new checkpoint"
+            " onBatchGap=accept; to publish everything again, give the query a new checkpoint"
             " location.",
             code="SINK_STORE_CHANGED",
         )

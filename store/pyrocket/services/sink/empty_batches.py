@@ -1,11 +1,11 @@
 """Records batches without rows in a marker file per query, `pyrocket/sink/<32 hex digits>`.
 
 Such a batch appends nothing, so the log alone cannot distinguish it from a missing batch. The
-marker has the number of the last of the empty batches that follow the last batch with rows; each
-write replaces it. While the store is in use, markers are not flushed, so a power failure may lose
-the last ones. Therefore `unclean.json` in the same folder has the time of the last crash of the
-machine: a gap after it need not be a loss. A clean shutdown does not write this file, but flushes
-the markers.
+marker contains the number of the last empty batch after the last batch with rows; each write
+replaces the previous number. While the store is in use, markers are not flushed, so a power failure
+may lose the last ones. Therefore `unclean.json` in the same folder contains the time of the last
+crash of the machine: a gap after a marker from before the crash need not be a loss. A clean
+shutdown flushes the markers.
 """
 
 import logging
@@ -26,7 +26,7 @@ _FILE_BYTES = 256
 """Length of every marker, so that one write replaces the previous marker."""
 
 _MARKER = Path("empty.json")
-"""The name of markers in `pyrocket.versions`; on disk a marker has the name of its query's key."""
+"""The name of markers in `pyrocket.versions`; on disk, a marker is named after its query's key."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class EmptyBatches:
     def record_unclean_end(self, time_ms: int) -> None:
         """Record durably that the machine crashed; the caller must hold the write lock.
 
-        A store without a folder of markers cannot have lost any: the folder is made durable before
-        the first marker is written.
+        A store without a folder of markers cannot have lost a marker: the folder is made durable
+        before the first marker is written.
         """
         if not self._folder.is_dir():
             return

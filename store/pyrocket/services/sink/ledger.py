@@ -1,10 +1,10 @@
 """Reads the last published batch of each query from `pyrocket/sink.json` and the log after it.
 
-Every batch in the log begins with a publish record; the file is a summary of these records. It
-includes the records before `next`, an offset in their queue, and has the log offset of the last
-one; later records are read from the queue. The publisher saves the file from time to time and
-before log files are deleted, so that queries stay known after their messages are deleted. If the
-file and the log disagree, the file is used only for records that are no longer in the log.
+Every batch in the log begins with a publish record; the file is a summary of these records. The
+summary covers the records before `next`, an offset in their queue, and contains the log offset of
+the last of them; later records are read from the queue. The publisher saves the file from time to
+time and before log files are deleted, so that queries stay known after their messages are deleted.
+If the file and the log disagree, the file is used only for records that are no longer in the log.
 """
 
 import logging
@@ -33,7 +33,7 @@ from pyrocket.formats.system_topics import SINK_TOPIC
 _log = logging.getLogger(__name__)
 
 LONG_TAIL = 64
-"""The publisher saves the file after this number of records."""
+"""The number of new records after which the publisher saves the file."""
 
 FORGET_AFTER_MS = 400 * 24 * 3_600_000
 """Time after its last batch until a query is forgotten."""
@@ -84,7 +84,7 @@ _OF_BATCH = ("rows", "bytes", "content_bytes", "content", "version")
 class _State:
     """Entries by key, from the records before `next`.
 
-    last: log offset of the last of these records, -1 without any.
+    last: log offset of the last of these records; -1 if there are none.
     """
 
     next: int
@@ -172,7 +172,7 @@ class SinkLedger:
         return state
 
     def _load(self, first: int, end: int) -> _State:
-        """Return the state of the file, limited to what agrees with the log."""
+        """Return the state of the file, without parts that disagree with the log."""
         state = _load(self._path)
         if self._agrees(state, first, end):
             return state
@@ -227,7 +227,7 @@ def _load(path: Path) -> _State:
         raise StoreDamagedError(
             f"{path} cannot be parsed ({describe_error(error)}).",
             remedy="Restore it from a copy, or delete it: batches whose messages are still in"
-            " the log stay known, but older ones could be published twice.",
+            " the log stay known, but older batches could be published twice.",
         ) from error
 
 

@@ -43,7 +43,7 @@ class Publisher:
     ) -> Published:
         """Publish a batch with rows, or drop it if it was published before."""
         record = publish_record(batch, staged)
-        # Without the write lock first: the files of a replay need not be read.
+        # First without the write lock, because the files of a replay need not be read.
         if self._decisions.decide(record, policy).drop:
             return self._drop(record, policy)
         with ExitStack() as stack:
@@ -75,7 +75,7 @@ class Publisher:
         return _published(sum(one.rows for one in staged), streamed)
 
     def _drop(self, record: SinkRecord, policy: PublishPolicy) -> Published:
-        """Append no rows. A new run still takes over from the run that published the batch."""
+        """Append no rows. A new run still replaces the run that published the batch."""
         with self._writer.exclusive():
             # Another run may have published since the first decision; this decision is final.
             decision = self._decisions.decide(record, policy)
@@ -84,7 +84,7 @@ class Publisher:
                 fence = encode_sink_record(_fence(record), self._clock())
                 self._writer.append([fence], whole=True)
         decision.log()
-        # The first publication may not have flushed before it crashed.
+        # The process that published the batch may have crashed before the flush.
         self._writer.flush()
         return Published(0, 0, True, self._writer.log_end)
 
@@ -101,7 +101,7 @@ class Publisher:
         return self._writer.append_streamed(chunks, preface, total_bytes=total)
 
     def _open(self, staged: Sequence[Staged], stack: ExitStack) -> list[StagedReader]:
-        """Open all files, check that they are complete and unchanged, and create their topics."""
+        """Open all files, check that they are complete and unchanged, and create missing topics."""
         files = []
         for one in staged:
             if one.store != self._writer.identity.store_id:
@@ -153,7 +153,7 @@ class _BatchTopics:
                 self.ensure(staged, used)
 
     def ensure(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
-        """Create missing topics, and check that the queues used for routing exist.
+        """Create missing topics, and check that the selected queues exist.
 
         The caller must hold the write lock. Raises SinkError (TOPIC_CHANGED), TopicNotFoundError.
         """
@@ -175,13 +175,13 @@ class _BatchTopics:
 
 
 def _check_unchanged(name: str, queues: set[int], known: TopicConfig | None) -> None:
-    """Raise SinkError if the topic's queue count differs from the one used for routing."""
+    """Raise SinkError if the topic's queue count has changed since the rows were staged."""
     found = queues | ({known.write_queues} if known else set())
     if len(found) > 1 or (known and not known.writable):
         raise SinkError(
-            f"topic {name!r} was changed while its rows were staged: it has or had the write"
+            f"topic {name!r} was changed while its rows were staged: the topic has or had the write"
             f" queues {sorted(found)}, or is no longer writable.",
-            remedy="Run the write again; nothing of it is visible.",
+            remedy="Run the write again; none of its rows are visible.",
             code="TOPIC_CHANGED",
         )
 
@@ -227,7 +227,7 @@ def _published(rows: int, streamed: Streamed) -> Published:
 def _check_routes(staged: Staged, file: StagedReader) -> None:
     """Check the queues and row count of a staged file. Raises SinkError (STAGED_BROKEN).
 
-    A broker has already checked the destinations of delayed rows on receipt.
+    A broker has already checked the destinations of delayed rows when it received them.
     """
     rows = 0
     for chunk in file.chunks():

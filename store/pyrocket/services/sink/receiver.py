@@ -35,7 +35,8 @@ class Receiver:
         return self._check.check(routes, block)
 
     def route(self, topic: str) -> TopicRoute:
-        """Return the route to a topic, which is created if the store's configuration allows it.
+        """Return the route to a topic; a missing topic is created if the store's configuration
+        allows that.
 
         Raises TopicNameError, TopicNotFoundError, MessageError (TOPIC_NOT_WRITABLE).
         """

@@ -56,7 +56,7 @@ class Sink:
 
         The rows keep the order of `staged`. A batch without rows is recorded without an append, and
         also works on a read-only store. `on_difference`, `on_gap`: see `PublishPolicy`.
-        `create_topics`: whether missing topics are created; by default as the store's settings say.
+        `create_topics`: whether missing topics are created; the default is the store's setting.
 
         Raises SinkError (SINK_FENCED, SINK_BATCH_BEHIND, SINK_BATCH_DIFFERS, SINK_BATCH_GAP,
         SINK_STORE_CHANGED, TOPIC_CHANGED, STAGED_BROKEN), OptionError, TopicNotFoundError,
@@ -114,8 +114,8 @@ class Sink:
     def clean_staging(self, *, dry_run: bool = False) -> Leftovers:
         """Delete staged files that are a week old; return their number and bytes.
 
-        With `dry_run` they are only counted. Raises StorePermissionError, StoreUnavailableError
-        (WRITE_FAILED).
+        With `dry_run`, the files are only counted. Raises StorePermissionError,
+        StoreUnavailableError (WRITE_FAILED).
         """
         if dry_run:
             return self._area.leftovers(self._clock())
@@ -166,6 +166,6 @@ def _left_out(staged: Sequence[Staged]) -> int:
 
 
 def _check_staged(staged: Sequence[Staged]) -> None:
-    check_type(Sequence, "Use a list of what `Stager.finish` returned.", staged=staged)
+    check_type(Sequence, "Use a list of results of `Stager.finish`.", staged=staged)
     for one in staged:
-        check_type(Staged, "Use what `Stager.finish` returned.", staged=one)
+        check_type(Staged, "Use the result of `Stager.finish`.", staged=one)

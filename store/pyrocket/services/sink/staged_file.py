@@ -2,8 +2,9 @@
 
 Writing is one pass without an fsync: after a crash the query stages its rows again. Reading
 proceeds block by block and needs the memory of only one block. A segment is deleted as soon as its
-last block has been read, before the appended copy is flushed. So the copy can reuse the segment's
-page cache, which is several times faster than new pages, and the disk never holds both.
+last block has been read, before the appended copy is flushed. Therefore the copy can reuse the
+pages of the segment, which is several times faster than allocating new pages, and the disk never
+has to hold both the segment and its copy.
 """
 
 import os
@@ -41,7 +42,7 @@ def segment_path(path: Path, segment: int) -> Path:
 
 
 class StagedWriter:
-    """Writes one file and its segments. It owns the descriptor."""
+    """Writes one file and its segments. Owns the file descriptor."""
 
     def __init__(self, path: Path, descriptor: int, blocks: Sequence[BlockIndex] = ()) -> None:
         """Continue after `blocks`, which an earlier writer has written. Raises OSError."""
@@ -205,7 +206,7 @@ class StagedReader:
         return pa.py_buffer(view)
 
     def _drop(self, segment: int) -> None:
-        """Delete a segment. Segment 0 stays: it has the index."""
+        """Delete a segment. Segment 0 is not deleted, because it contains the index."""
         if segment:
             io.unlink(segment_path(self._path, segment))
             self._files.pop(segment).close()

@@ -1,10 +1,10 @@
-"""Stages rows in files beside the log: `Stager` those of one task, `StagingArea` has the files.
+"""Stages rows in files beside the log: a `Stager` for each task, in the files of `StagingArea`.
 
 There is a folder for each query, and one for published files that will be reused.
 
-A file name has the batch, partition and attempt, and a random end. A few published files are kept
-for the next tasks: overwriting a file that is in the page cache takes a tenth of the time of
-creating a new one.
+A file name contains the batch, partition and attempt, and a random suffix. A few published files
+are kept for the next tasks: overwriting a file that is in the page cache takes a tenth of the time
+of creating a new one.
 """
 
 import os
@@ -124,7 +124,7 @@ class StagingArea:
         return [one for one in _files(path.parent) if one.name.partition(".")[0] == path.name]
 
     def recycle(self, name: str) -> None:
-        """Keep a published file for another task, or delete it if there are enough."""
+        """Keep a published file for another task, or delete the file if enough files are kept."""
         path = self.path(name)
         for part in self._parts(name):
             if part != path:
@@ -153,7 +153,7 @@ class StagingArea:
     def clean(self, now_ms: int, *, now: bool = False) -> Leftovers:
         """Delete leftover files; return their number and bytes.
 
-        Unless `now`, the processes of a store do this at most once every CLEAN_EVERY_MS.
+        Without `now`, the processes of a store do so at most once every CLEAN_EVERY_MS.
         """
         if not self.root.is_dir() or not (now or self._is_due(now_ms)):
             return Leftovers()
@@ -282,7 +282,7 @@ class Stager:
         batch: SinkBatch,
         task: tuple[int, int],
     ) -> None:
-        """`task` has the partition and the attempt. The first rows create the file."""
+        """`task` is the partition and the attempt. The first rows create the file."""
         self._place, self._encoder = place, encoder
         self._batch, self._task = batch, task
         self._routes: dict[str, int] = {}
@@ -345,7 +345,7 @@ class Stager:
         self._left_out += rows
 
     def _route(self, topic: str) -> TopicRoute:
-        """Return the queues of a topic: the same ones for all rows of the task."""
+        """Return the queues of a topic, which are the same for all rows of the task."""
         if topic not in self._routes:
             self._routes[topic] = self._place.queues_of(topic)
         return TopicRoute(topic, self._routes[topic])
@@ -357,7 +357,7 @@ class Stager:
         self._bytes += encoded.data.size
 
     def finish(self) -> Staged:
-        """Close the file and return what `Sink.publish` needs; without rows there is no file."""
+        """Close the file, if any, and return the argument for `Sink.publish`."""
         length = checksum = 0
         if self._file is not None:
             with failing_whole(self._place.root):

@@ -1,7 +1,7 @@
 """Writes staged files that clients of a broker upload block by block.
 
 Each file has a journal, `name.uploaded`, with a line of JSON for each block written: the index
-entries of its records. A client that gets no reply sends the block again, to the same or a
+entries of the block's records. A client that gets no reply sends the block again, to the same or a
 restarted broker; a block in the journal is not written again.
 """
 
@@ -104,8 +104,8 @@ class Uploads:
     def check(self, name: str, length: int, checksum: int) -> None:
         """Raise SinkError (STAGED_BROKEN) unless `finish` returns this length and checksum.
 
-        This detects messages crafted to contain the index of other records. The publisher reports a
-        missing file.
+        This detects messages crafted to contain the index of other records. A missing file is
+        reported by the publisher instead.
         """
         if not self._area.path(name).exists():
             return

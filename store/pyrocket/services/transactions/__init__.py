@@ -5,10 +5,11 @@ A transactional message, file by file:
 1. `TransactionProducer.send` (`producer`) calls `Transactions.send_half` (`transactions`), which
    appends a *half message* to RMQ_SYS_TRANS_HALF_TOPIC. Consumers do not see it; its properties
    name its real topic and queue. Then the listener executes the local transaction.
-2. `EndTransactionProcessor` (`end_transaction`) processes COMMIT and ROLLBACK. Under the write lock
-   it finds the half message among the undecided ones (`half_messages`). For a commit, one append
-   contains the message that consumers see and an *op message* that names the half message; for a
-   rollback, only the op message. `records` builds all these records.
+2. `EndTransactionProcessor` (`end_transaction`) processes COMMIT and ROLLBACK. While holding the
+   write lock, it finds the half message among the undecided messages (`half_messages`). For a
+   commit, one append contains the message that consumers see and an *op message* that refers to the
+   half message. For a rollback, the append contains only the op message. `records` builds all these
+   records.
 3. After UNKNOWN, or if the producer crashed, the message stays undecided. Every open producer runs
    the check service (`check_service`), which re-appends the half message with an incremented check
    counter and asks a listener of the producer group about it. The answer is processed as in 2.
@@ -16,8 +17,8 @@ A transactional message, file by file:
 4. Before the cleaner deletes log files, `bridge` re-appends their undecided half messages.
 
 The queues and two cursors, which move with the appends, determine which messages are undecided
-(`half_messages`). So after a crash at any point a message is either decided or undecided, and a
-RocketMQ broker can continue with the same files. `bridge` has what steps 2 to 4 share: the lock,
-the undecided messages, and the append that changes them. `model` has the types that applications
-use, `pyrocket.formats.half_message` the bytes.
+(`half_messages`). Therefore, after a crash at any point, a message is either decided or undecided,
+and a RocketMQ broker can continue with the same files. `bridge` contains the parts that steps 2 to
+4 share: the lock, the undecided messages, and the append that changes them. `model` has the types
+that applications use, `pyrocket.formats.half_message` the bytes.
 """

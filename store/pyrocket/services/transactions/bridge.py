@@ -86,7 +86,7 @@ class TransactionBridge:
         """Append batches and end half messages in the same append. Call it within `exclusive`.
 
         Half messages at the offsets `ended` get an op message unless the half cursor moves past
-        them; those at the offsets `named` always get one.
+        them; half messages at the offsets `named` always get an op message.
         """
         plan = self.halves.plan_end(ended)
         ops = sorted({*named, *plan.ops})
@@ -103,8 +103,7 @@ class TransactionBridge:
         """Re-append the first undecided messages; the caller must hold both locks.
 
         This is not counted as a check, and no producer is asked. The half cursor moves past the
-        originals. A decision that names an original still finds its copy
-        (`EndTransactionProcessor`).
+        originals. A decision about an original is applied to its copy (`EndTransactionProcessor`).
         """
         for part in _parts(halves, self.policy.max_append_bytes):
             self.catch_up(writer)

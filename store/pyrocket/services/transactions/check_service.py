@@ -12,10 +12,10 @@ Because no broker runs all the time, three things differ:
   counted nor discarded, and the half cursor stops at the first of them. A message after the cursor
   is ended by an op message in the same append, which RocketMQ also reads.
 - Several processes may have producers of one group. Together they check a message once per
-  interval; the store time of its copy is the time of its last check. So a producer can also answer
-  the last check before the message is discarded.
+  interval; the store time of the newest copy is the time of the last check. So a producer can also
+  answer the last check before the message is discarded.
 - Only checks that reach a producer are counted: a round takes only as many messages as its
-  producers accept, and skips those that this process is executing or whose earlier check is
+  producers accept, and skips messages that this process is executing or whose earlier check is
   unanswered.
 """
 
@@ -56,11 +56,11 @@ class CheckTarget(Protocol):
         ...
 
     def room(self) -> int:
-        """Return the number of requests that it accepts."""
+        """Return the number of requests that the producer accepts."""
         ...
 
     def is_asked(self, half: HalfMessage) -> bool:
-        """Return whether it is executing this message or has an unanswered request about it."""
+        """Return whether this message is being executed or has an unanswered request."""
         ...
 
     def ask(self, request: CheckRequest) -> None:
@@ -169,8 +169,8 @@ class TransactionCheckService:
             if plan.all_ended:
                 self._append(writer, plan)
             self._limit_backlog(writer)
-        # Counted from the end of the round, as in RocketMQ, so its copies are old enough in the
-        # next.
+        # Counted from the end of the round, as in RocketMQ, so that its copies are old enough in
+        # the next round.
         self._next_round = bridge.clock() + (0 if plan.is_full else bridge.policy.interval_ms)
         self._ask(plan, first_copy)
         return len(plan.all_ended)
@@ -235,14 +235,14 @@ class TransactionCheckService:
         self._unsaved = True
 
     def _save_cursors(self, writer: Writer) -> None:
-        """Save the cursors durably: only they show RocketMQ what was ended without an op message.
+        """Save the cursors durably: they end messages without an op message for RocketMQ.
 
         A clean shutdown also saves them, but a broker may start after a kill.
         """
         if not self._unsaved:
             return
         cursors = self._bridge.cursors(writer)
-        writer.flush()  # Now everything before these cursors is durable.
+        writer.flush()  # Now all messages before these cursors are durable.
         with writer.try_exclusive():
             self._bridge.save_cursors(cursors)
         self._unsaved = False

@@ -1,9 +1,9 @@
 """Commit and rollback: RocketMQ's END_TRANSACTION.
 
-The committed message and its op message are one append, so a crash leaves both or neither.
+One append contains the committed message and its op message, so a crash leaves both or neither.
 RocketMQ does not check whether a half message is still undecided, and stores the message again if a
-commit is repeated; here a repeated decision is rejected. If a half message was re-appended, its
-newest copy is decided. Source: `EndTransactionProcessor`.
+commit is repeated. Here, a repeated decision is rejected. A decision about a half message that was
+re-appended applies to its newest copy. Source: `EndTransactionProcessor`.
 """
 
 from dataclasses import replace
@@ -122,7 +122,7 @@ class EndTransactionProcessor:
         )
 
     def _stored(self, ref: HalfMessageRef) -> HalfMessage | None:
-        """Return the half message that `ref` names, or None if its log file was deleted."""
+        """Return the half message that `ref` identifies, or None if its log file was deleted."""
         at = ref.queue_offset
         known = self._bridge.reader.system_offsets(HALF_TOPIC)
         if at < known.minimum:
@@ -137,7 +137,7 @@ class EndTransactionProcessor:
         if half is None or half.physical_offset != ref.physical_offset:
             raise TransactionError(
                 f"the half message at offset {at} is not at log offset {ref.physical_offset}.",
-                remedy="Pass both offsets as the send returned them.",
+                remedy="Pass both offsets that the send returned.",
                 code="TRANSACTION_OFFSET_WRONG",
             )
         _check_group(half, ref)

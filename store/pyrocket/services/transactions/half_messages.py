@@ -1,14 +1,15 @@
 """Finds the undecided half messages in the queues, as a RocketMQ broker does.
 
 A half message is undecided if it is at or after the half cursor and no op message at or after the
-op cursor names it. Any process may append to both queues; `catch_up` reads only the new messages. A
-check or a re-append stores a copy and ends the original in the same append. If only the copy
-survives a crash, the original still counts as decided.
+op cursor refers to it. Any process may append to both queues; `catch_up` reads only the new
+messages. A check or a re-append stores a copy and ends the original in the same append. If only the
+copy survives a crash, the original still counts as decided.
 
 The half cursor is at the first undecided message. The op cursor is at the first op message that
-names an offset at or after the previous half cursor. Because it uses the previous one, the cursors
-are consistent whenever they are saved. (RocketMQ's `calculateOpOffset` moves the op cursor to the
-first gap.) Source: `TransactionalMessageServiceImpl.check`, `fillOpRemoveMap`.
+contains an offset at or after the previous half cursor. Because the op cursor depends on the
+previous half cursor, the cursors are consistent whenever they are saved. (RocketMQ's
+`calculateOpOffset` moves the op cursor to the first gap.) Source:
+`TransactionalMessageServiceImpl.check`, `fillOpRemoveMap`.
 """
 
 import time
@@ -97,7 +98,7 @@ class HalfMessages:
         return found[0] if len(found) == 1 else None
 
     def is_named(self, queue_offset: int) -> bool:
-        """Return whether an op message at or after the op cursor names this offset."""
+        """Return whether an op message at or after the op cursor contains this offset."""
         return any(queue_offset in named for _, named in self._ops)
 
     def catch_up(self, cursors: Cursors) -> None:
@@ -143,7 +144,7 @@ class HalfMessages:
             self._op_end += len(named)
 
     def plan_end(self, ended: Collection[int]) -> EndPlan:
-        """Return how the next append ends the half messages at these offsets.
+        """Return the op messages and cursors with which the next append ends these half messages.
 
         The caller must hold the write lock and has called `catch_up`.
         """
@@ -153,7 +154,7 @@ class HalfMessages:
             (at for at, named in self._ops if max(named, default=-1) >= self._half_cursor),
             self._op_end,
         )
-        # An op message that names the original of an immune message also ends its copy.
+        # An op message for the original of an immune message also ends its copy.
         kept = {one.prepared for one in self} if self._without_op else set()
         ops = sorted(at for at in leaving if at >= half and at not in kept)
         return EndPlan(ops, max(half, self._half_cursor), op)
@@ -250,10 +251,10 @@ def _dispatched_cursors(reader: Reader, layout: Layout) -> Cursors:
 
     An append is published, moves the cursors, and is then dispatched to the queues. Before the
     dispatch, a re-appended half message cannot be found: the cursor is past the original, and the
-    copy is not in the queue yet. So the cursors are consistent when everything published before
-    they were read has been dispatched. If that takes too long (the writer crashed, or the batch is
-    large), or if the shared state is invalid, the last saved cursors are used, which are further
-    back.
+    copy is not in the queue yet. Therefore the cursors are consistent when all records published
+    before the cursors were read have been dispatched. If that takes too long (the writer crashed,
+    or the batch is large), or if the shared state is invalid, the last saved cursors are used,
+    which are lower.
     """
     cursors, end = reader.cursors(), reader.log_end()
     deadline = time.monotonic() + _MAX_WAIT_SECONDS

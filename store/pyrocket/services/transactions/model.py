@@ -39,7 +39,7 @@ class TransactionSendResult:
     queue_id: in the message's topic. queue_offset, physical_offset: of the half message.
     status: of the half message's append. If it is not SEND_OK, the local transaction was not
         executed and the message is rolled back.
-    state: the listener's result. After UNKNOWN the listener will be asked again.
+    state: the listener's result. After UNKNOWN, the listener will be asked again.
     error: the error if the decision could not be stored, else None. After an error, the listener
         will be asked again.
     """

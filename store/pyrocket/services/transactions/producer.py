@@ -63,7 +63,7 @@ class TransactionProducer:
     ) -> None:
         """Start a producer on a store that is open for writing.
 
-        background: answer checks in a thread; without it, only `check_now` does.
+        background: answer checks in a thread; otherwise only `check_now` answers them.
 
         Raises GroupNameError, StoreReadOnlyError.
         """
@@ -87,7 +87,7 @@ class TransactionProducer:
 
         arg: passed to the listener.
         immunity_s: number of seconds in which the listener is not asked about the message. After
-            that, only the answer to a check can decide it.
+            that time, only the answer to a check can decide the transaction.
 
         Raises the errors of `Store.append`, and MessageError (TRANSACTION_DELAYED) for a message
         with a delay. In these cases the local transaction was not executed.
@@ -142,11 +142,11 @@ class TransactionProducer:
         self.close()
 
     def room(self) -> int:
-        """Return the number of further requests that it accepts."""
+        """Return the number of further requests that the producer accepts."""
         return MAX_REQUESTS - self._requests.qsize()
 
     def is_asked(self, half: HalfMessage) -> bool:
-        """Return whether the listener is executing this message or still has to answer about it."""
+        """Return whether this message is being executed or has an unanswered request."""
         return _key(half) in self._asked
 
     def ask(self, request: CheckRequest) -> None:

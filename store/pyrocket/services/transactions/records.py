@@ -51,7 +51,7 @@ from pyrocket.message import Message
 from pyrocket.metadata.topics import TopicConfig
 
 _GAP = 64
-"""Up to this number, reading unneeded half messages costs less than another read."""
+"""Up to this number of unneeded half messages, reading them costs less than another read."""
 
 _NO_KEYS = MessageKeys(np.zeros(0, np.int64), np.zeros(0, np.int64))
 _OP_PROPERTIES = encode_properties({WAIT: "true", TAGS: OP_TAGS})
@@ -205,7 +205,7 @@ def _queue_of(properties: Mapping[str, str], target: TopicConfig) -> int:
     wanted = parse_java_long(properties.get(REAL_QID, ""))
     if wanted is None or wanted < 0:
         raise TransactionError(
-            "the half message does not name the queue that it is meant for.",
+            "the half message does not contain its destination queue.",
             remedy="Roll it back.",
             code="TRANSACTION_TOPIC_GONE",
         )

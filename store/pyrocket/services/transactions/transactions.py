@@ -119,7 +119,7 @@ class Transactions:
         if immunity_s is not None and not is_whole(immunity_s):
             raise MessageError(
                 f"the immunity time is {immunity_s!r} s.",
-                remedy="Use a whole number of seconds from 0 on, or None.",
+                remedy="Use a whole number of seconds, 0 or more, or None.",
             )
         writer = self._engine.writer
         route = self._sender.route(writer, message.topic)
@@ -132,7 +132,7 @@ class Transactions:
     ) -> SendStatus:
         """Commit or roll back the half message with this id, at any time; UNKNOWN changes nothing.
 
-        Raises TransactionError (TRANSACTION_NOT_FOUND) if none of the group is undecided.
+        Raises TransactionError (TRANSACTION_NOT_FOUND) if the group has no such undecided message.
         """
         check_text(group=group, transaction_id=transaction_id)
         writer = self._engine.writer
@@ -140,7 +140,7 @@ class Transactions:
         return self._sender.flush(writer)
 
     def set_policy(self, policy: CheckPolicy) -> None:
-        """Set when half messages are checked; applies from the next round on."""
+        """Set when half messages are checked; applies to the next round and later rounds."""
         check_type(CheckPolicy, "Use a CheckPolicy.", policy=policy)
         self._bridge.policy = policy
 
