@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
 from support.spark_checkpoints import Files, run_json
 from support.stores import SMALL, batch, next_boot, reboot
+from support.transports import options_of
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 NOW = 1_700_000_000_000
@@ -26,11 +28,19 @@ def through_spark(offset):
 
 @dataclass
 class Restored:
-    """A store, its backup, and a query on it. Bodies are numbers of equal length."""
+    """A store, its backup, and a query on it. Bodies are numbers of equal length.
+
+    kind: What the query reads: the directory (`path`), or its broker (`endpoint`), which is started
+        for a query, and stops before the directory is replaced.
+    """
 
     path: Path
+    kind: str
     options: dict
     sent: dict = field(default_factory=dict)
+    port: int = 0
+    target: dict | None = None
+    opened: ExitStack = field(default_factory=ExitStack)
 
     @property
     def copy(self):
@@ -55,18 +65,34 @@ class Restored:
 
     def back_up(self):
         """Copy the store after a clean shutdown."""
-        forget(str(self.path))
+        self.close()
         shutil.copytree(self.path, self.copy)
 
     def restore(self):
         """Replace the store by the copy; its clock continues from the current time."""
+        is_open = self.target is not None
+        self.close()
         now = FileClock(self.path)()
         self.path.rename(self.path.with_name("lost"))
         self.copy.rename(self.path)
         FileClock(self.path).set(now + 60_000)
+        if is_open:
+            self.open()
+
+    def open(self):
+        """Start the broker; its port stays the same."""
+        self.target = self.opened.enter_context(options_of(self.kind, self.path, self.port))
+        self.port = int(self.target.get("endpoint", ":0").rpartition(":")[2])
 
     def query(self, **options):
-        return DefaultSource({**self.options, **options}).streamReader(schema=SCHEMA)
+        if self.target is None:
+            self.open()
+        return DefaultSource({**self.target, **self.options, **options}).streamReader(schema=SCHEMA)
+
+    def close(self):
+        """Close the store, or stop its broker."""
+        self.target = None
+        self.opened.close()
 
     def read_all(self, start=None, **options):
         """Run a query until nothing is left; return the bodies that it reads, and its last
@@ -91,13 +117,13 @@ def bodies(query, start, end):
     ]
 
 
-@pytest.fixture
-def restored(tmp_path):
-    path = tmp_path / "store"
-    made = Restored(path, {"path": str(path), "topic": "t", "startingOffsets": "earliest"})
+@pytest.fixture(params=["path", "endpoint"])
+def restored(tmp_path, request):
+    options = {"topic": "t", "startingOffsets": "earliest"}
+    made = Restored(tmp_path / "store", request.param, options)
     made.create()
     yield made
-    forget(str(path))
+    made.close()
 
 
 @pytest.fixture
@@ -168,13 +194,13 @@ def test_a_queue_that_lagged_loses_nothing_and_repeats_nothing(restored):
     restored.send(20)
     restored.send(20, queue=1)
     assigned = {"topic": "", "assign": '{"t": [0]}', "startingOffsets": "earliest"}
-    restored.options = {"path": str(restored.path), **{k: v for k, v in assigned.items() if v}}
+    restored.options = {k: v for k, v in assigned.items() if v}
     read, offset = restored.read_all()
     assert len(read) == 50
     offset["offsets"]["t"]["broker-a"]["1"] = 4
     restored.restore()
     new = restored.send(25) + restored.send(35, queue=1)
-    restored.options = {"path": str(restored.path), "topic": "t"}
+    restored.options = {"topic": "t"}
     read, _ = restored.read_all(offset, onDataLoss="skip")
     assert sorted(read) == sorted([*unread[4:], *new])
 
@@ -272,7 +298,7 @@ def test_a_topic_that_the_copy_does_not_have_yet_is_read_from_its_first_message(
 
 def test_offsets_of_topics_no_longer_read_are_limited_to_the_copy(restored):
     restored.create("u", queues=1)
-    restored.options = {"path": str(restored.path), "startingOffsets": "earliest"}
+    restored.options = {"startingOffsets": "earliest"}
     restored.send(10)
     restored.send(10, topic="u")
     restored.back_up()
@@ -341,6 +367,7 @@ def test_a_mark_whose_message_was_deleted_is_ignored(restored):
     assert 0 < len(read) < 200
 
 
+@pytest.mark.parametrize("restored", ["path"], indirect=True)
 def test_a_checkpoint_can_be_reset_to_a_restored_store(restored, tmp_path):
     """A query that fails after a restore does not need a new checkpoint."""
     restored.create("u", queues=1)

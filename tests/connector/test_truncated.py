@@ -1,6 +1,7 @@
 """The machine crashes, and loses messages that a stream has already read."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,15 +23,17 @@ from support.stores import (
     reboot,
     words,
 )
+from support.transports import options_of
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
 
-@pytest.fixture
-def crashed(box):
+@pytest.fixture(params=["path", "endpoint"])
+def crashed(box, request):
     """The checkpoint of a stream that has read 30 messages; the log has lost the last 5.
 
-    Four other messages have been stored since, the first one at offset 25.
+    Four other messages have been stored since, the first one at offset 25. The stream continues on
+    the directory or at its broker.
     """
     path = Path(box.path)
     store = filled(path, count=30)
@@ -46,8 +49,8 @@ def crashed(box):
         assert recovered.max_offset("t", 0) == 25
         recovered.append(message(b"n25"))
         recovered.append_batch(batch([b"n26", b"n27", b"n28"], 0), topic="t")
-    yield box, json.loads(json.dumps(start))
-    forget(box.path)
+    with options_of(request.param, path) as options:
+        yield replace(box, address=options.get("endpoint", "")), json.loads(json.dumps(start))
 
 
 def stream(box, **options):

@@ -14,8 +14,8 @@ from pyrocket import Store
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.tools.checkpoints.files import read_checkpoint
-from pyspark_pyrocket.transport.path import forget
 from support.stores import message
+from support.transports import options_of
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 BATCHES = [
@@ -49,14 +49,13 @@ class Kept:
                 store.append(each)
 
 
-@pytest.fixture
-def kept(tmp_path):
-    """A copy of the checkpoint and of the store."""
+@pytest.fixture(params=["path", "endpoint"])
+def kept(tmp_path, request):
+    """A copy of the checkpoint and of the store, which its broker serves."""
     shutil.copytree(Path(__file__).parent / "checkpoints/v1", tmp_path, dirs_exist_ok=True)
-    path = str(tmp_path / "store")
     asked = {"subscribe": "t,u", "missingTopic": "wait", "startingOffsets": "earliest"}
-    yield Kept(tmp_path, {"path": path, **asked})
-    forget(path)
+    with options_of(request.param, tmp_path / "store") as options:
+        yield Kept(tmp_path, {**options, **asked})
 
 
 def rows(query, start, end):
@@ -106,6 +105,7 @@ def test_the_first_new_batch_after_version_1_has_version_2_and_reads_the_new_mes
     assert end["brokers"]["broker-a"]["mark"]["logOffset"] == newest.physical_offset
 
 
+@pytest.mark.parametrize("kept", ["path"], indirect=True)
 def test_a_query_of_version_1_continues_in_spark(spark, kept):
     """Its last micro-batch is replayed first, as after a crash of the driver."""
     for name in ("2", ".2.crc"):

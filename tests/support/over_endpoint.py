@@ -1,12 +1,13 @@
 """Selects the connector's tests that run with both targets, `path` and `endpoint`.
 
 Tests in `QUICK` run with both in every run, the other tests of `MODULES` in the heavy one. Tests of
-truncated and restored stores run with `path` only, because they change the store's files.
+truncated, restored and golden stores run with both, too, by fixtures of their own.
 """
 
 QUICK = frozenset(
     {
         "test_every_column_arrives_in_its_type",
+        "test_payload_decode_by_option",
         "test_the_first_action_determines_the_messages_of_a_dataframe",
         "test_restarted_query_reads_every_message_exactly_once",
         "test_running_query_discovers_new_queues_and_topics",
@@ -16,7 +17,7 @@ QUICK = frozenset(
         "test_a_view_of_a_store_in_use_shows_the_state_at_planning_time",
     }
 )
-"""Tests that run over `endpoint` by default: a read, a stream, a sink, exactly-once, a view."""
+"""Tests that run over `endpoint` by default: reads, a stream, a sink, exactly-once, a view."""
 
 MODULES = {
     "test_batch_read": {

@@ -16,7 +16,7 @@ from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport import endpoint as broker_targets
 from pyspark_pyrocket.transport.endpoint import EndpointTarget
 from pyspark_pyrocket.transport.interface import Target
-from pyspark_pyrocket.transport.path import PathTarget
+from pyspark_pyrocket.transport.path import PathTarget, forget
 
 from support.broker import served
 from support.memory import Fault, MemoryBroker, MemoryTarget
@@ -107,6 +107,18 @@ TRANSPORTS = {
 }
 UNRELIABLE = ["memory", "endpoint"]
 """The transports that can lose calls."""
+
+
+@contextmanager
+def options_of(kind, path, port=0, **opening):
+    """Yield the options that select a store: its `path`, or the `endpoint` of a broker here."""
+    if kind == "path":
+        yield {"path": str(path)}
+        forget(str(path))
+        return
+    with served(Store.open(path, **opening), port) as address:
+        yield {"endpoint": address}
+        disconnect()
 
 
 def disconnect():
