@@ -3,7 +3,7 @@
 Spark finds this package by its name. Importing it is cheap and never fails: everything else is
 imported when it is first used.
 
-The rooms, from the bottom up; a room imports only from those above it in this list:
+The packages, from the bottom up; each imports only from those above it in this list:
 
     support, worker, boundary, arrow_types    pyspark's version, worker processes, Arrow types
     options      the options of a query: text → checked values

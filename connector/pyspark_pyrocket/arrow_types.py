@@ -94,7 +94,7 @@ def headers_of_map(properties: pa.MapArray, wanted: pa.ListType) -> pa.ListArray
 
 
 def map_entries_where(entries: pa.MapArray, kept: npt.NDArray[np.bool_]) -> pa.MapArray:
-    """Return the maps with only the selected entries; `kept` has a flag for each entry."""
+    """Return the maps with only the selected entries; `kept` contains a flag for each entry."""
     before = np.concatenate((np.zeros(1, np.int32), np.cumsum(kept, dtype=np.int32)))
     offsets = pa.array(before[entries.offsets.to_numpy()])
     mask = pa.array(kept)
@@ -111,7 +111,7 @@ def map_with_entry(
     first, last = int(offsets[0]), int(offsets[-1])
     counts = np.diff(offsets)
     ends = np.cumsum(counts + rows)
-    # The index of each new entry's source; the added entry follows all old ones.
+    # For each entry of the result, its index in the source; the added entry is after the old ones.
     sources = np.full(int(ends[-1]) if len(ends) else 0, last - first)
     is_old = np.ones(len(sources), np.bool_)
     is_old[ends[rows] - 1] = False

@@ -1,7 +1,8 @@
 """Shortens the tracebacks of errors that are raised to Spark, which prints every frame to the user.
 
 The errors of `pyrocket.errors` are self-explanatory: they keep one frame of this package. With
-PYROCKET_LOG_LEVEL=DEBUG in the environment they keep all frames. Other exceptions always do.
+PYROCKET_LOG_LEVEL=DEBUG in the environment they keep all frames. Other exceptions always keep all
+frames.
 """
 
 import logging
@@ -16,7 +17,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def called_by_spark(kind: Class) -> Class:
-    """Decorate a class: errors of its public methods and of their iterators keep one frame."""
+    """Decorate a class: errors of public methods, and of iterators they return, keep one frame."""
     for name, method in list(vars(kind).items()):
         if isinstance(method, FunctionType) and not name.startswith("_"):
             setattr(kind, name, _with_one_frame(method))

@@ -27,7 +27,7 @@ def missing_pyspark(error: ImportError) -> type:
 def require_pyspark() -> None:
     """Raise UnsupportedError unless pyspark supports rate limits and checks Arrow schemas.
 
-    Checks for the feature instead of the version, because vendors backport features.
+    Tests for the features instead of the version, because vendors backport features.
     """
     if find_spec("pyspark.sql.streaming.datasource") is None:
         import pyspark

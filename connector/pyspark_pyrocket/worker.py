@@ -19,7 +19,7 @@ _frozen = False
 
 
 def in_worker() -> bool:
-    """Return whether Spark started this process: to look up data sources, to plan or for tasks."""
+    """Return whether Spark started this process: for data source look-ups, planning or tasks."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     name = "" if spec is None else spec.name
     return name in ("pyspark.daemon", "pyspark.worker") or name.startswith("pyspark.sql.")
@@ -32,7 +32,7 @@ def in_source_runner() -> bool:
 
 
 def exit_on_sigterm() -> None:
-    """Exit cleanly on SIGTERM, by which Spark stops an idle runner, so that `stop` is called.
+    """Exit cleanly on SIGTERM, with which Spark stops an idle runner, so that `stop` is called.
 
     A runner that is stopping already must not be interrupted: see `ignore_sigterm`.
     """
@@ -45,9 +45,9 @@ def exit_on_sigterm() -> None:
 
 
 def ignore_sigterm() -> None:
-    """Ignore SIGTERM from now on: Spark closes the runner's socket first and sends it just after.
+    """Ignore SIGTERM from now on: Spark sends SIGTERM just after it has closed the runner's socket.
 
-    A gRPC channel whose closing is interrupted keeps the process from ending.
+    If the signal interrupts the closing of a gRPC channel, the process does not end.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 

@@ -17,84 +17,134 @@ from support.machines import SOURCE_RUNNER, pass_for
 READS = [
     # what, changed options (None removes one), schema, error
     ("no target", {"path": None}, None, "OPTION_MISSING.*PYROCKET_STORE"),
-    ("both targets", {"endpoint": "localhost:8081"}, None, "OPTION_CONFLICT.*'endpoint'"),
-    ("a later target", {"path": None, "namesrv": "h:1"}, None, "OPTION_UNSUPPORTED"),
+    ("two targets", {"endpoint": "localhost:8081"}, None, "OPTION_CONFLICT.*'endpoint'"),
     (
-        "a broker that does not run",
+        "a target that is not supported yet",
+        {"path": None, "namesrv": "h:1"},
+        None,
+        "OPTION_UNSUPPORTED",
+    ),
+    (
+        "a broker that is not running",
         {"path": None, "endpoint": "127.0.0.1:1", "endpoint.timeout": "1s"},
         None,
         "TRANSPORT_FAILED.*127.0.0.1:1.*doctor --endpoint",
     ),
-    ("a missing directory", {"path": "/no/such/store"}, None, "STORE_NOT_FOUND.*/no/such/store"),
-    ("a file", {"path": __file__}, None, "STORE_NOT_A_DIRECTORY"),
     (
-        "a folder of other files",
+        "a directory that does not exist",
+        {"path": "/no/such/store"},
+        None,
+        "STORE_NOT_FOUND.*/no/such/store",
+    ),
+    ("a path of a file", {"path": __file__}, None, "STORE_NOT_A_DIRECTORY"),
+    (
+        "a directory that is not a store",
         {"path": str(Path(__file__).parent)},
         None,
         "not a store: it contains",
     ),
-    ("a path of Windows", {"path": "C:\\store"}, None, "OPTION_INVALID.*Windows"),
-    ("tags with a comma", {"tags": "a,b"}, None, r"OPTION_INVALID.*'a \|\| b'"),
-    ("another scheme", {"path": "s3a://bucket/x"}, None, "OPTION_INVALID.*scheme 's3a'"),
-    ("no topic", {"topic": None}, None, "OPTION_MISSING.*subscribe"),
-    ("a missing topic", {"topic": "tt"}, None, "TOPIC_NOT_FOUND.*'tt'.*Did you mean 't'"),
-    ("an illegal topic", {"topic": "a b"}, None, "TOPIC_NOT_FOUND.*'a b'"),
-    ("a bare pattern", {"topic": None, "subscribePattern": "q.*"}, None, "TOPIC_NOT_FOUND"),
-    ("an unknown option", {"startingOffset": "latest"}, None, "OPTION_UNKNOWN.*startingOffsets"),
-    ("a Kafka option", {"kafka.bootstrap.servers": "h:1"}, None, "OPTION_UNKNOWN.*'path'"),
-    ("malformed offsets", {"startingOffsets": '{"t":'}, None, "OPTION_INVALID.*not JSON"),
+    ("a Windows path", {"path": "C:\\store"}, None, "OPTION_INVALID.*Windows"),
+    ("tags separated by a comma", {"tags": "a,b"}, None, r"OPTION_INVALID.*'a \|\| b'"),
     (
-        "a wrong queue",
+        "a URI of an unsupported scheme",
+        {"path": "s3a://bucket/x"},
+        None,
+        "OPTION_INVALID.*scheme 's3a'",
+    ),
+    ("no topic", {"topic": None}, None, "OPTION_MISSING.*subscribe"),
+    (
+        "a topic that does not exist",
+        {"topic": "tt"},
+        None,
+        "TOPIC_NOT_FOUND.*'tt'.*Did you mean 't'",
+    ),
+    ("an illegal topic name", {"topic": "a b"}, None, "TOPIC_NOT_FOUND.*'a b'"),
+    (
+        "a pattern that matches no topic",
+        {"topic": None, "subscribePattern": "q.*"},
+        None,
+        "TOPIC_NOT_FOUND",
+    ),
+    ("an unknown option", {"startingOffset": "latest"}, None, "OPTION_UNKNOWN.*startingOffsets"),
+    ("an option of Kafka", {"kafka.bootstrap.servers": "h:1"}, None, "OPTION_UNKNOWN.*'path'"),
+    ("offsets that are not JSON", {"startingOffsets": '{"t":'}, None, "OPTION_INVALID.*not JSON"),
+    (
+        "offsets of an unknown queue",
         {"startingOffsets": '{"t":{"0":0,"9":0}}'},
         "body BINARY",
-        "queue 9, not read here",
+        "queue 9, which this query does not read",
     ),
     (
-        "a missing queue",
+        "offsets that lack a queue",
         {"startingOffsets": '{"t":{"0":0}}'},
         "body BINARY",
         "not name the queue 1",
     ),
-    ("a wrong broker", {"startingOffsets": '{"t":{"b":{"0":0,"1":0}}}'}, "body BINARY", "broker-a"),
     (
-        "an offset too far",
+        "offsets of an unknown broker",
+        {"startingOffsets": '{"t":{"b":{"0":0,"1":0}}}'},
+        "body BINARY",
+        "broker-a",
+    ),
+    (
+        "an offset out of range",
         {"startingOffsets": '{"t":{"0":99,"1":0}}'},
         "body BINARY",
         "OFFSET_OUT_OF_RANGE.*queue 0.*99",
     ),
     ("an unknown column", {}, "bodi BINARY", "COLUMN_UNKNOWN.*'bodi'.*'body'"),
-    ("a wrong type", {}, "queueOffset INT", "COLUMN_TYPE.*bigint"),
-    ("a contradiction", {"valueFormat": "string"}, "body BINARY", "COLUMN_TYPE.*valueFormat"),
+    ("a column of the wrong type", {}, "queueOffset INT", "COLUMN_TYPE.*bigint"),
+    (
+        "a format that does not fit the schema",
+        {"valueFormat": "string"},
+        "body BINARY",
+        "COLUMN_TYPE.*valueFormat",
+    ),
 ]
 ONLY_BATCH = [
     (
-        "a start beyond the end",
+        "a start after the end",
         {"startingOffsets": '{"t":{"0":2,"1":0}}', "endingOffsets": '{"t":{"0":1,"1":0}}'},
         "body BINARY",
         r"START_BEYOND_END.*queue 0: 2 > 1",
     ),
-    ("a start at latest", {"startingOffsets": "latest"}, "body BINARY", "is empty"),
-    ("an end at earliest", {"endingOffsets": "earliest"}, "body BINARY", "is empty"),
-    ("a limit", {"maxOffsetsPerTrigger": "5"}, "body BINARY", "stream queries"),
+    ("a batch that starts at latest", {"startingOffsets": "latest"}, "body BINARY", "is empty"),
+    ("a batch that ends at earliest", {"endingOffsets": "earliest"}, "body BINARY", "is empty"),
+    (
+        "a micro-batch limit in a batch",
+        {"maxOffsetsPerTrigger": "5"},
+        "body BINARY",
+        "stream queries",
+    ),
 ]
 ONLY_STREAM = [
-    ("an end", {"endingOffsets": "latest"}, "body BINARY", "batch queries"),
-    ("no limit", {"maxOffsetsPerTrigger": "-1"}, None, "whole number of at least 1"),
+    ("an end of a stream", {"endingOffsets": "latest"}, "body BINARY", "batch queries"),
+    (
+        "an invalid micro-batch limit",
+        {"maxOffsetsPerTrigger": "-1"},
+        None,
+        "whole number of at least 1",
+    ),
 ]
 WRITES = [
     ("no target", {"path": None}, "'x' AS body", "OPTION_MISSING.*PYROCKET_STORE"),
-    ("both targets", {"namesrv": "h:1"}, "'x' AS body", "OPTION_UNSUPPORTED.*not supported yet"),
-    ("a file", {"path": __file__}, "'x' AS body", "STORE_NOT_A_DIRECTORY"),
-    ("an illegal topic", {"topic": "a b"}, "'x' AS body", "TOPIC_ILLEGAL"),
+    ("two targets", {"namesrv": "h:1"}, "'x' AS body", "OPTION_UNSUPPORTED.*not supported yet"),
+    ("a path of a file", {"path": __file__}, "'x' AS body", "STORE_NOT_A_DIRECTORY"),
+    ("an illegal topic name", {"topic": "a b"}, "'x' AS body", "TOPIC_ILLEGAL"),
     ("a system topic", {"topic": "SCHEDULE_TOPIC_XXXX"}, "'x' AS body", "TOPIC_ILLEGAL"),
     ("an unknown option", {"topics": "t"}, "'x' AS body", "OPTION_UNKNOWN.*'topic"),
-    ("a read option", {"startingOffsets": "latest"}, "'x' AS body", "OPTION_UNKNOWN"),
-    ("no body", {}, "'x' AS tags", "BODY_COLUMN_MISSING"),
-    ("a wrong type", {}, "1 AS body", "COLUMN_TYPE.*string or binary"),
+    ("an option of reads", {"startingOffsets": "latest"}, "'x' AS body", "OPTION_UNKNOWN"),
+    ("no body column", {}, "'x' AS tags", "BODY_COLUMN_MISSING"),
+    ("a column of the wrong type", {}, "1 AS body", "COLUMN_TYPE.*string or binary"),
     ("an unknown column", {}, "'x' AS body, 1 AS tagz", "COLUMN_UNKNOWN.*'tags'"),
-    ("two bodies", {}, "'x' AS body, 'x' AS value", "COLUMN_TWICE"),
-    ("no topic at all", {"topic": None}, "'x' AS body", "TOPIC_COLUMN_MISSING"),
-    ("a word", {"flush": "often"}, "'x' AS body", "OPTION_INVALID.*flush"),
+    ("two body columns", {}, "'x' AS body, 'x' AS value", "COLUMN_TWICE"),
+    (
+        "neither a topic option nor a topic column",
+        {"topic": None},
+        "'x' AS body",
+        "TOPIC_COLUMN_MISSING",
+    ),
+    ("an invalid value", {"flush": "often"}, "'x' AS body", "OPTION_INVALID.*flush"),
 ]
 
 
@@ -120,15 +170,20 @@ def test_a_batch_read_reports_invalid_input(spark, box, jobs, changed, given, er
 
 # One error of each kind that is found when a stream is planned.
 THROUGH_SPARK = {
-    *("an unknown option", "a missing topic", "a missing directory", "a file", "malformed offsets"),
-    *("both targets", "a bare pattern"),
+    "an unknown option",
+    "a topic that does not exist",
+    "a directory that does not exist",
+    "a path of a file",
+    "offsets that are not JSON",
+    "two targets",
+    "a pattern that matches no topic",
 }
 WITH_SCHEMA = [(*case[:2], case[2] or "body BINARY", case[3]) for case in READS]
 
 
 @named(WITH_SCHEMA + ONLY_STREAM)
 def test_the_planner_of_a_stream_reports_invalid_input(box, monkeypatch, changed, given, error):
-    """The error is raised at Spark's first call, which reports it."""
+    """Spark's first call raises the error, so Spark reports it."""
     box.create(queues=2).send("x", "y", queue=0)
     pass_for(monkeypatch, SOURCE_RUNNER)
     name, kind = (given or "body BINARY").split()
@@ -178,7 +233,7 @@ def test_a_batch_write_reports_invalid_input(spark, box, jobs, changed, given, e
     assert not os.path.exists(box.path) or box.rows() == 0
 
 
-# The same code as in a batch; only Spark's report differs.
+# Streaming writes use the same checks as batch writes; only Spark's report differs.
 @named([WRITES[0], WRITES[3], WRITES[8]])
 def test_a_streaming_write_reports_invalid_input(spark, box, tmp_path, jobs, changed, given, error):
     query = (

@@ -4,5 +4,5 @@ messages     the columns of messages
 kafka        the columns of `schemaMode=kafka`
 values       columns that are decoded from bodies
 views        the columns of the other views
-projection   a DataFrame's schema → the columns to scan, and how its columns are made from them
+projection   a DataFrame's schema → the columns to scan, and their conversion
 """

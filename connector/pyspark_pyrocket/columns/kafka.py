@@ -2,7 +2,7 @@
 
 RocketMQ supports neither, so properties mark such messages: `pyrocketNull=body` with an empty body
 is a null value; `pyrocketKey=base64` is a key encoded as base64, or an empty key if the message has
-no keys. These properties are not headers.
+no keys. These properties are not shown as headers.
 """
 
 import pyarrow as pa

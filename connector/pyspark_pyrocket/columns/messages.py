@@ -50,7 +50,7 @@ class Variant:
 
     @property
     def scanned(self) -> tuple[str, ...]:
-        """The scan columns that it is made from."""
+        """The scan columns that the column is made from."""
         return (self.scan, self.beside) if self.beside else (self.scan,)
 
 

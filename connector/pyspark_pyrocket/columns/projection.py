@@ -22,8 +22,8 @@ _AS_IS = Payload()
 class Projection:
     """Converts batches with the columns `scan` to batches of exactly `schema`.
 
-    Output column i is made by `converts[i]`, if any, from the columns `sources[i]`. These are
-    indexes into the columns of `scan`, followed by those that `decoder` adds.
+    Output column i is made by `converts[i]`, if any, from the columns with the indexes
+    `sources[i]`. The indexes count the columns of `scan` first, then those that `decoder` adds.
     """
 
     scan: tuple[str, ...]
@@ -123,7 +123,7 @@ def _variant(field: StructField, payload: Payload) -> Variant:
             "valueFormat=json and name them in 'valueSchema'.",
             code="COLUMN_UNKNOWN",
         )
-    # `simpleString` omits nullability: every column may be nullable or not.
+    # `simpleString` omits nullability: a column may be declared NOT NULL.
     wanted = field.dataType.simpleString()
     variants = {variant.spark_type.simpleString(): variant for variant in columns[name]}
     if name in PAYLOADS and value_format in variants:

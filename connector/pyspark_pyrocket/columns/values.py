@@ -76,7 +76,7 @@ def _check_struct(field: StructField, payload: Payload) -> None:
     if field.name.lower() != payload.value_column.lower():
         raise _unknown(field.name, [*COLUMNS, payload.value_column])
     if not isinstance(field.dataType, StructType):
-        raise wrong_type(field.name, field.dataType, "a struct of fields of bodies")
+        raise wrong_type(field.name, field.dataType, "a struct of fields of the bodies")
     for inner in field.dataType:
         _check_known(inner, payload.value_schema)
 
@@ -123,7 +123,7 @@ def _unknown(name: str, names: list[str]) -> SchemaError:
     return SchemaError(
         f"There is no column {name!r}.",
         remedy=(f"Did you mean {near!r}? " if near else "")
-        + f"The columns are: {', '.join(names)}. A field of bodies is named in 'valueSchema'.",
+        + f"The columns are: {', '.join(names)}. Fields of the bodies have to be in 'valueSchema'.",
         code="COLUMN_UNKNOWN",
     )
 
@@ -139,7 +139,7 @@ def wrong_type(name: str, kind: DataType, right: str) -> SchemaError:
 
 @dataclass(frozen=True)
 class ValueColumns:
-    """The decoder of a read, and the index of each DataFrame column among those it decodes.
+    """The decoder of a read; `places` maps a DataFrame column to its index among decoded columns.
 
     decoder: None if no column is decoded from bodies.
     """
@@ -192,22 +192,22 @@ def _made(
 
 
 def _indices(asked: list[StructField], fields: StructType) -> dict[str, int]:
-    """Return the indexes of the fields by name; an exact match is preferred to another case."""
+    """Return the indexes of the fields by name; exact matches take precedence."""
     places = {name.lower(): at for at, name in enumerate(fields.names)}
     places |= {name: at for at, name in enumerate(fields.names)}
     return {each.name: places.get(each.name, places[each.name.lower()]) for each in asked}
 
 
 def require_value_schema(payload: Payload, schema: StructType) -> None:
-    """Raise OptionError if valueSchema is missing: an inferred one could differ after a restart."""
+    """Raise OptionError if valueSchema is missing: it could be inferred differently later."""
     if payload.value_format != JSON or payload.value_schema is not None:
         return
     found = StructType(_inside(_values(schema, payload), payload))
     now = f"For the existing messages it would be: {to_ddl(found)}" if len(found) else ""
     raise OptionError(
         "A stream with valueFormat=json needs the option 'valueSchema': its columns must not depend"
-        f" on the messages that exist when it starts. {now}".rstrip(),
-        remedy="Give it as DDL, as in valueSchema='id BIGINT, at TIMESTAMP'.",
+        f" on the messages that exist when the query starts. {now}".rstrip(),
+        remedy="Set it to DDL, as in valueSchema='id BIGINT, at TIMESTAMP'.",
         code="OPTION_MISSING",
     )
 
@@ -216,14 +216,14 @@ def _is_corrupt(field: StructField, payload: Payload) -> bool:
     if field.name.lower() != payload.corrupt_column.lower():
         return False
     if field.dataType != StringType():
-        raise wrong_type(field.name, field.dataType, "string: it holds bodies unchanged")
+        raise wrong_type(field.name, field.dataType, "string, because it contains bodies unchanged")
     return True
 
 
 def _is_text(field: StructField, payload: Payload, corrupt: bool) -> bool:
     """Return whether this column is the body as a string, and the query handles invalid bodies.
 
-    Otherwise the store decodes it, and the query fails at the first invalid body.
+    Otherwise the store decodes the body, and the query fails at the first invalid one.
     """
     is_text = OURS.get(field.name.lower()) in PAYLOADS and field.dataType == StringType()
     return is_text and (corrupt or payload.mode != FAILFAST)
@@ -253,7 +253,7 @@ def _fields(values: list[StructField], payload: Payload, *, strict: bool) -> Str
 
 
 def _inside(values: list[StructField], payload: Payload) -> list[StructField]:
-    """Return the fields of bodies that the columns hold."""
+    """Return the fields of bodies that the columns contain."""
     if not payload.value_column:
         return values
     structs = [field.dataType for field in values if isinstance(field.dataType, StructType)]

@@ -1,4 +1,4 @@
-"""The columns of views: additional columns of their messages, and columns of tables. Pure."""
+"""The columns of views: additional columns of message views, and those of table views. Pure."""
 
 from collections.abc import Mapping
 
@@ -40,7 +40,7 @@ _SHOWN: Mapping[str, tuple[str, ...]] = {
     RETRY: ("reconsumeTimes",),
     DLQ: ("reconsumeTimes",),
 }
-"""View → further columns of messages that it shows by default."""
+"""View → further columns of messages that the view shows by default."""
 
 _SPARK: Mapping[pa.DataType, DataType] = {
     pa.string(): StringType(),

@@ -4,7 +4,7 @@ decode           bodies → typed columns, and bad records
 bulk             a column at once; parts with bad rows are split
 rows             one body → one row, as Spark's `from_json` does
 values           JSON's tokens → values of a Spark type
-types            the Arrow type that reads a Spark type, and the conversion after it
+types            the Arrow type that is read for a Spark type, and its conversion
 nesting          how deep a body is nested, and the stack for reading it
 infer            bodies → their schema
 encode           columns → JSON bodies, by Arrow's kernels

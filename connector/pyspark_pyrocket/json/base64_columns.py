@@ -1,4 +1,4 @@
-"""Encodes and decodes whole columns as base64 by one call of the C library. Pure.
+"""Encodes and decodes whole columns as base64 with one call of the C library. Pure.
 
 Values whose lengths are multiples of 3 have the same base64 alone and concatenated. Other values
 are padded to such a length first, and the padding character (`=`) is inserted afterwards.

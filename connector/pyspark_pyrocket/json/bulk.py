@@ -23,10 +23,10 @@ _FEW = 8
 """Up to this many rows, decoding one by one is faster than bisecting."""
 
 _MANY = 1024
-"""Maximum rows of a part with a bad row: its part is decoded again for each bad row."""
+"""Maximum rows of a part with bad rows: the part is decoded again for each of them."""
 
 _BYTES = 1 << 19
-"""Maximum bytes of bodies that are Python objects at a time; these take twenty times the memory."""
+"""Maximum bytes of bodies that are converted to Python objects (of 20 times the size) at a time."""
 
 
 def read_in_parts(
@@ -37,7 +37,8 @@ def read_in_parts(
     """Return the column of all bodies, and the bad rows.
 
     at_once: decodes a part; raises NotSoundError if a row in it is bad. The rows before and after
-    the bad one are then decoded in bulk again; if its number is unknown, the part is split.
+        the bad row are then decoded in bulk again. If the number of the bad row is unknown, the
+        part is split.
     one_by_one: decodes a list of bodies, including bad ones.
     """
     columns: list[pa.Array] = []

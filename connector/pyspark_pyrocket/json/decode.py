@@ -56,7 +56,7 @@ class Decoder:
     """Adds the columns that are decoded from bodies to a batch of a scan.
 
     text: whether the first of them is the body as a string.
-    fields: the fields of JSON bodies, which come next; None if no JSON is decoded.
+    fields: the fields of JSON bodies, which are the next columns; None if no JSON is decoded.
     struct: name → index of the field, for the struct column that holds the fields; None if each
     field is a column.
     corrupt: whether the last column holds the bad bodies.
@@ -73,7 +73,7 @@ class Decoder:
 
     @property
     def scanned(self) -> tuple[str, ...]:
-        """The scan columns that it needs."""
+        """The scan columns that the decoder needs."""
         return ("body", *PLACE, NULL_BODY) if self.nulls else ("body", *PLACE)
 
     def widen(self, batch: pa.RecordBatch, on_bad: OnBad | None = None) -> pa.RecordBatch:

@@ -33,7 +33,7 @@ def json_objects(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -
 
 
 def _never_all_null(pieces: list[pa.StringArray]) -> list[pa.StringArray]:
-    """Add an empty piece to rows without any piece, which Arrow would join to null."""
+    """Add an empty piece to rows without any piece: Arrow would return null for these rows."""
     if not all(piece.null_count for piece in pieces):
         return pieces
     nothing = reduce(pc.and_, (piece.is_null() for piece in pieces))
@@ -97,7 +97,7 @@ def _escaped(column: pa.StringArray) -> pa.StringArray:
     data = bytes_of(column)
     signs = (
         [_BACKSLASH] if (data == _BACKSLASH).any() else []
-    )  # First: the other escapes add backslashes.
+    )  # Backslashes are escaped first, because the other escapes add backslashes.
     signs += [_QUOTE] if (data == _QUOTE).any() else []
     signs += np.unique(data[data < _SPACE]).tolist()
     for sign in signs:
@@ -157,7 +157,7 @@ def _plain_key(keys: pa.Array) -> pa.StringArray:
 def _in_brackets(
     before: str, lists: pa.ListArray, texts: pa.StringArray, after: str
 ) -> pa.StringArray:
-    """Return the texts of each list in brackets; `texts` has one for each element."""
+    """Return each list as JSON in brackets; `texts` contains the JSON of each element."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     joined = pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ",")

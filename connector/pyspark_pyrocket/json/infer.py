@@ -1,4 +1,4 @@
-"""Bodies → their schema, as Spark's `schema_of_json` infers it. Pure.
+"""Infers the schema of bodies, as Spark's `schema_of_json` does. Pure.
 
 As in `JsonInferSchema`, whole numbers are BIGINT, or DECIMAL if they are longer; other numbers are
 DOUBLE; fields that are always null or have no common type are STRING. Fields are in the order in
@@ -34,7 +34,7 @@ _NUMBERS = (LongType, DecimalType, DoubleType)
 
 
 def infer_schema(bodies: Iterable[bytes]) -> StructType | None:
-    """Return the fields of all bodies that are JSON objects; None if no body is one."""
+    """Return the fields of all bodies that are JSON objects; None if no body is an object."""
     found: DataType = NullType()
     for body in bodies:
         with room_for_deep_bodies():
@@ -74,7 +74,7 @@ def _type_of_number(value: Number) -> DataType:
 
 
 def _common(one: DataType, other: DataType) -> DataType:
-    """Return the type that can hold both."""
+    """Return the type for values of both types."""
     if one == other or isinstance(other, NullType):
         return one
     if isinstance(one, NullType):

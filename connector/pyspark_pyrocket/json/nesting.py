@@ -27,7 +27,7 @@ _CASE = 0xDF
 """With this bit cleared `{` becomes `[` and `}` becomes `]`."""
 
 _CHUNK_BYTES = 1 << 17
-"""Fits into a core's cache together with the arrays computed from it."""
+"""A chunk fits into a core's cache, together with the arrays computed from it."""
 
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
@@ -63,7 +63,7 @@ def is_too_deep(body: bytes) -> bool:
 
 
 def _openings(data: Bytes, first: int) -> Positions:
-    """Return the positions of opening brackets from `first` on, including those in strings."""
+    """Return the positions of opening brackets at `first` or later, including those in strings."""
     found = [
         np.flatnonzero((data[at : at + _CHUNK_BYTES] & _CASE) == _OPENING) + at
         for at in range(first, len(data), _CHUNK_BYTES)

@@ -23,7 +23,7 @@ from pyspark_pyrocket.json.nesting import (
 from pyspark_pyrocket.json.values import DECODER, MismatchError, atom_reader, text_of
 
 _Read = Callable[[Any, list[str]], Any]
-"""Converts a JSON value; appends to the faults, each with its path from the value.
+"""Converts a JSON value. Appends its faults to the list, each with its path within the value.
 
 Raises MismatchError with the path, the wrong value and the type that it should have.
 """
@@ -136,7 +136,7 @@ def _map_reader(kind: MapType) -> _Read:
 
 
 def _placed(place: str, read: _Read, value: Any, faults: list[str], *, keep: bool = False) -> Any:
-    """Convert the value at `place`; with `keep`, a value of the wrong type is None and a fault."""
+    """Convert the value at `place`; with `keep`, a value of the wrong type becomes None."""
     before = len(faults)
     try:
         return read(value, faults)

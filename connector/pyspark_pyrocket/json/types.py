@@ -37,7 +37,7 @@ class Reading:
 
 
 def reading_of(kind: DataType) -> Reading | None:
-    """Return how Arrow reads a type; None if it contains a map."""
+    """Return the type to read and its conversion; None if the type contains a map."""
     if isinstance(kind, MapType):
         return None
     if isinstance(kind, StructType):
@@ -89,7 +89,7 @@ def _date(text: pa.StringArray) -> pa.Array:
 
 
 def _timestamp(text: pa.StringArray) -> pa.Array:
-    """Cast strings that either all have a zone or all have none; the latter are in UTC."""
+    """Cast strings that either all have a zone or all have none; without a zone they are in UTC."""
     try:
         return text.cast(_UTC)
     except pa.ArrowInvalid:

@@ -50,7 +50,7 @@ class MismatchError(Exception):
 
 
 _LONGEST = 20
-"""The length of the longest BIGINT."""
+"""The length of the longest BIGINT, in characters."""
 
 _DECIMAL = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 _BITS: dict[DataType, int] = {ByteType(): 8, ShortType(): 16, IntegerType(): 32, LongType(): 64}
@@ -115,7 +115,7 @@ def _json_of(value: Any) -> str:
 
 
 def _members(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[str, Any]], str]:
-    """Return the members of an object or array, each with the text before it, and the end."""
+    """Return the members of an object or array, with the text before each, and the end."""
     if isinstance(value, list):
         return (("," if at else "", item) for at, item in enumerate(value)), "]"
     members = enumerate(value.items())
@@ -187,7 +187,7 @@ def _date(value: Any) -> int:
 
 
 def _timestamp(value: Any) -> int:
-    """Return microseconds since 1970; a whole number is in seconds; without a zone it is UTC."""
+    """Return microseconds since 1970; a whole number is in seconds; text without a zone is UTC."""
     if isinstance(value, Number):
         return _whole(value, _MAX_SECONDS) * 1_000_000
     quick = _usual(value)
@@ -199,7 +199,7 @@ def _timestamp(value: Any) -> int:
 
 
 def _usual(value: Any) -> int | None:
-    """Return the same for text in the most common form, by Python's C library; otherwise None."""
+    """Parse text in the most common form with Python's C library; return None for other forms."""
     if not isinstance(value, str) or _USUAL.fullmatch(value) is None:
         return None
     try:

@@ -85,7 +85,8 @@ class Admission:
         if limits.min_rows and limits.max_rows and limits.min_rows > limits.max_rows:
             raise conflict(
                 f"{_MIN_ROWS!r} is {limits.min_rows}, but {_MAX_ROWS!r} is {limits.max_rows}.",
-                "A micro-batch cannot wait for more messages than it may read: lower the first.",
+                "A micro-batch cannot wait for more messages than it may read: lower "
+                f"{_MIN_ROWS!r}.",
             )
         if _MAX_DELAY in given and limits.min_rows is None:
             raise OptionError(
@@ -125,7 +126,7 @@ class Splitting:
         READS,
         WHOLE,
         "Approximate number of tasks, if there are enough messages: queues with more than their "
-        "share of the bytes are split, those with less than half of it are joined.",
+        "share of the bytes are split, queues with less than half of it are joined.",
     ).field()
     max_rows: int | None = Option(
         "maxRecordsPerPartition",

@@ -75,7 +75,7 @@ _ARGUMENTS = {
 
 @dataclass(frozen=True)
 class RetentionOptions:
-    """The retention options; `given` has the names and texts of the options that are set."""
+    """The retention options; `given` maps the names of the options that are set to their texts."""
 
     hours: int | None
     total_bytes: int | None

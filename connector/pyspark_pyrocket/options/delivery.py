@@ -99,7 +99,7 @@ class DeliveryOptions:
     ).field()
 
     def check(self, given: OptionReader) -> None:
-        """Raise OptionError (OPTION_CONFLICT) if options of the other delivery are given."""
+        """Raise OptionError (OPTION_CONFLICT) if an option of the other delivery is given."""
         if self.delivery == EXACTLY_ONCE and self.flush != FLUSH_TASK:
             raise conflict(
                 f"Option 'flush' is {self.flush}, but an exactly-once write is always durable "

@@ -27,10 +27,10 @@ ADDRESSES: Kind[tuple[str, ...]] = Kind("host:port[,host:port]", _parse_addresse
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Endpoint:
-    """How a broker is reached. It travels to tasks, so each field is read where it is used.
+    """How a broker is reached. It is sent to the tasks, so paths are read where they are used.
 
-    addresses: of one broker, in the order in which they are tried.
-    timeout_ms: of one call with its repeats.
+    addresses: the addresses of one broker, in the order in which they are tried.
+    timeout_ms: the timeout of one call, with its repeats.
     ca, secret_key_file: paths on each machine.
     """
 
@@ -45,8 +45,8 @@ class Endpoint:
         "endpoint.timeout",
         ALL,
         duration(_DEFAULT_TIMEOUT_MS, "`60s`"),
-        "How long one call of the broker may take, including its repeats when the broker cannot be "
-        "reached. Then the query fails.",
+        "The maximum time of one call to the broker, including its repeats when the broker "
+        "cannot be reached; after that the query fails.",
     ).field()
     tls: bool = Option(
         "endpoint.tls",
@@ -67,7 +67,7 @@ class Endpoint:
         "accessKey",
         ALL,
         TEXT,
-        "The user at the broker.",
+        "The name of the user at the broker.",
         default="`$PYROCKET_ACCESS_KEY`",
     ).field()
     secret_key: str = Option(

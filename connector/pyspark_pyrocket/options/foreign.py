@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 _KAFKA = "is Kafka's"
 _CLIENT = "configures a Kafka client, which is not used here"
-_NO_BROKER = "No broker is contacted: name the store's directory with 'path'."
+_NO_BROKER = "No Kafka broker is contacted: name the store's directory with 'path'."
 _FILES = "is for files that Spark reads"
 _WRITING = "belongs to the query that writes the stream"
 
@@ -16,9 +16,10 @@ _WRITING = "belongs to the query that writes the stream"
 class ForeignOption:
     """An option of another source, or of another part of Spark.
 
-    name: as in its own documentation; Spark passes option names in lower case. what: what it does,
-    as the rest of a sentence that begins with its name. ours: the equivalent or nearest option of
-    this source, or "". instead: the remedy if there is no such option.
+    name: as in its own documentation; Spark passes option names in lower case. what: what the
+        option does, as the rest of a sentence that begins with the option's name. ours: the
+        equivalent or nearest option of this source, or "". instead: the remedy if there is no such
+        option.
     """
 
     name: str
@@ -90,7 +91,7 @@ _BY_PREFIX = (
     ForeignOption(
         "kafkaConsumer.", f"{_KAFKA}: how long a task waits for a broker; here files are read"
     ),
-    ForeignOption("fetchOffset.", f"{_KAFKA}: how often it retries a broker; here files are read"),
+    ForeignOption("fetchOffset.", f"{_KAFKA}: how often it retries a call; here files are read"),
 )
 _TAILS = {
     tail.lower(): tail for tail in ("pollTimeoutMs", "numRetries", "retryIntervalMs", "retries")

@@ -104,7 +104,7 @@ def _check_names(where: str, what: str, given: set[_Name], real: set[_Name]) -> 
     missing, extra = real - given, given - real
     if not missing and not extra:
         return
-    parts = [f"names {_list(what, extra)}, not read here"] if extra else []
+    parts = [f"names {_list(what, extra)}, which this query does not read"] if extra else []
     parts += [f"does not name {_list(what, missing)}"] if missing else []
     raise OptionError(
         f"{where} {', and '.join(parts)}.", remedy=f"Name exactly {_list(what, real)}."

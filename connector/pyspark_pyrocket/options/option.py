@@ -167,7 +167,7 @@ def boolean(*, default: bool) -> Kind[bool]:
 
 
 def whole(least: int = 1) -> Kind[int | None]:
-    """Return a kind whose values are whole numbers from `least` on; None by default."""
+    """Return a kind whose values are whole numbers of at least `least`; None by default."""
 
     def parse(option: str, text: str) -> int:
         if not (text.isascii() and text.isdigit() and least <= int(text) <= _MAX):

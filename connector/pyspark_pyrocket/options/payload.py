@@ -64,10 +64,10 @@ _VALUE_SCHEMA = Option(
     READS,
     TEXT,
     "With `valueFormat=json`: the fields to read, as DDL (`id BIGINT, at TIMESTAMP`) or as "
-    "`schema.json()` returns them. Without it, a batch infers them and logs the DDL: from the "
-    "first 1000 messages that it reads, over all queues (with `tags` or `sql`: from at most 64 "
-    "MiB of the log; ignoring `keys` and `msgId`), or from the oldest messages of the topics if "
-    "none of those bodies is a JSON object.",
+    "`schema.json()` returns them. Without it, a batch infers the fields and logs their DDL. It "
+    "examines the first 1000 messages that it reads, over all queues; if none of their bodies is "
+    "a JSON object, the oldest messages of the topics. With `tags` or `sql`, at most 64 MiB of "
+    "the log are searched; `keys` and `msgId` are ignored.",
     default="none (stream), inferred (batch)",
 )
 _VALUE_COLUMN = Option(
@@ -119,8 +119,8 @@ class Payload:
         "columnNameOfCorruptRecord",
         READS,
         Kind("text", _parse_column, CORRUPT_RECORD),
-        "With `mode=PERMISSIVE`: the string column for bodies that do not match, if `valueSchema` "
-        "or the DataFrame's schema has it; null in other rows.",
+        "With `mode=PERMISSIVE`: the string column for bodies that do not match, if "
+        "`valueSchema` or the DataFrame's schema contains it; null in other rows.",
         default="`_corrupt_record`",
     ).field()
     shows_corrupt: bool = False
@@ -128,8 +128,8 @@ class Payload:
         "badRecordsTopic",
         READS,
         Kind("text", _parse_topic, ""),
-        "The topic to which messages with such bodies are sent, with properties that name their "
-        "origin and the reason. Created if it does not exist.",
+        "The topic to which messages with invalid bodies are sent, with properties that name "
+        "their origin and the reason. The topic is created if it does not exist.",
     ).field()
 
     @classmethod
@@ -140,7 +140,7 @@ class Payload:
         mode = given.read(_MODE, _MODES_OF_JSON if value_format == JSON else None)
         for option in ("columnNameOfCorruptRecord", "badRecordsTopic"):
             if option in given and mode == FAILFAST:
-                raise _needs(option, "another mode than FAILFAST, which returns no bad rows")
+                raise _needs(option, "a mode other than FAILFAST, which returns no bad rows")
         values = given.read_fields(cls)
         if values["include_headers"] and not values["kafka_columns"]:
             raise conflict(
@@ -156,7 +156,7 @@ class EncodingOptions:
     """How a write encodes the bodies and keys of messages.
 
     encodes_json: whether the columns that are not columns of a message are encoded as the body.
-    value_column: the struct column that is encoded instead of them, or an empty string.
+    value_column: the struct column that is encoded instead of those columns, or an empty string.
     null_body: what happens to rows without a body, FAIL, EMPTY or DROP.
     key_encoding: how the column `key` is stored, TEXT_KEY or BASE64.
     """
@@ -177,14 +177,14 @@ class EncodingOptions:
         (SINK,),
         choice(TEXT_KEY, BASE64),
         "How the column `key` is stored. `text`: unchanged, so it has to be UTF-8 without spaces, "
-        "and an empty key means none. `base64`: any bytes, with the property "
+        "and an empty key means no key. `base64`: any bytes, with the property "
         "`pyrocketKey=base64`, by which `schemaMode=kafka` decodes them again; other reads and "
         "`keys` see the base64.",
     ).field()
 
 
 def json_encoding(given: OptionReader) -> tuple[bool, str]:
-    """Return whether a write encodes columns as JSON bodies, and the only such column or ""."""
+    """Return whether a write encodes columns as JSON, and the struct column to encode, or ""."""
     given.read(_SCHEMA_MODE)  # Writes accept the columns of both modes: only check the value.
     encodes_json = given.read(_VALUE_FORMAT, choice("", JSON)) == JSON
     if _VALUE_COLUMN.name in given and not encodes_json:
@@ -202,13 +202,13 @@ def _check_belongs(given: OptionReader, value_format: str) -> None:
 
 
 def _schema(given: OptionReader, corrupt: str) -> tuple[StructType | None, bool]:
-    """Return the fields to read, and whether the option has the column of corrupt records."""
+    """Return the fields to read, and whether they include the column of corrupt records."""
     if "valueSchema" not in given:
         return None, False
     schema = parse_ddl("valueSchema", given.text("valueSchema"))
     named = [field for field in schema if field.name == corrupt]
     if named and named[0].dataType.simpleString() != "string":
-        raise given.wrong("valueSchema", f"{corrupt!r} holds bodies unchanged: make it STRING.")
+        raise given.wrong("valueSchema", f"{corrupt!r} contains bodies unchanged: make it STRING.")
     return StructType([field for field in schema if field.name != corrupt]), bool(named)
 
 

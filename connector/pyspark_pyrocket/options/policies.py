@@ -26,11 +26,11 @@ _ON_DATA_LOSS = Option(
     READS,
     choice(FAIL, SKIP, TO_EARLIEST, TO_LATEST),
     "What to do when messages are lost before they are read (deleted by retention or with their "
-    "topic, truncated after a crash, or missing in a restored store). `fail` fails the query with "
-    "an error that names them. The other policies log how many are lost and continue: `skip` with "
-    "the remaining messages, `earliest` with the first message of the queue, `latest` at its end. "
-    "All three skip a single corrupt message. A different store at the path always fails the "
-    "query.",
+    "topic, truncated after a crash, or missing in a restored store). `fail` fails the query "
+    "with an error that names the messages. The other policies log the number of lost messages "
+    "and continue: `skip` with the remaining messages, `earliest` with the first message of the "
+    "queue, `latest` at its end. All three skip a single corrupt message. A different store at "
+    "the path always fails the query.",
 )
 _FAIL_ON_DATA_LOSS = Option(
     "failOnDataLoss",
@@ -73,8 +73,8 @@ _WRITING = ("commitToGroup", "badRecordsTopic")
 """The options with which a read writes to the store."""
 
 _HOW_TO_COMMIT = {
-    BATCH: "To move it when a batch is done, use pyspark_pyrocket.BatchCommit.",
-    STREAM: "To make it follow a stream, name it with 'commitToGroup'.",
+    BATCH: "To move the group when a batch is done, use pyspark_pyrocket.BatchCommit.",
+    STREAM: "To make the group follow a stream, name it with 'commitToGroup'.",
 }
 """How to move a group, by kind of query; errors show both if the kind is unknown."""
 
@@ -143,6 +143,6 @@ def _check_group_is_used(given: OptionReader) -> None:
     if "group" in given and not is_used and given.text("view", "messages").lower() == "messages":
         raise conflict(
             "Option 'group' is given, but no other option refers to it.",
-            "Set startingOffsets=committed to start at its committed offsets, or remove it. "
-            f"{_HOW_TO_COMMIT.get(given.query, ' '.join(_HOW_TO_COMMIT.values()))}",
+            "Set startingOffsets=committed to start at the group's committed offsets, or remove "
+            f"'group'. {_HOW_TO_COMMIT.get(given.query, ' '.join(_HOW_TO_COMMIT.values()))}",
         )

@@ -8,7 +8,7 @@ from pyspark_pyrocket.options.json_values import ByQueue, parse_by_queue
 from pyspark_pyrocket.options.timestamps import Timestamp, parse_timestamp
 
 EARLIEST, LATEST = -2, -1
-"""The numbers of Kafka's source for `earliest` and `latest` in JSON."""
+"""The numbers that stand for `earliest` and `latest` in JSON, as in Kafka's source."""
 
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
 NAMES = {number: word for word, number in WORDS.items()}
@@ -131,5 +131,5 @@ def _offset(where: str, value: object) -> int:
         return value
     raise OptionError(
         f"{where}: {value!r} is not an offset.",
-        remedy='Write a number from 0, "earliest" (or -2) or "latest" (or -1).',
+        remedy='Write 0 or a greater number, "earliest" (or -2) or "latest" (or -1).',
     )

@@ -34,7 +34,7 @@ _TAGS = Option(
     default="`*`",
 )
 _SUB_EXPRESSION = Option(
-    "subExpression", READS, TEXT, "Same as `tags`; rocketmq-spark's name.", default="`*`"
+    "subExpression", READS, TEXT, "Same as `tags`; the name in rocketmq-spark.", default="`*`"
 )
 
 _OTHER_SEPARATOR = re.compile(r"[|,]|\s(?:or|and)\s", re.IGNORECASE)
@@ -138,7 +138,7 @@ _STREAMS = "A stream reads new messages as they arrive: filter its DataFrame."
 class KeyLookup:
     """The keys or the ids of the messages to read; at most one of the two is given.
 
-    False if neither is.
+    An instance is false if neither is given.
     """
 
     keys: tuple[str, ...] = Option(
@@ -237,7 +237,7 @@ class View:
 
 
 def _not_for(view: str) -> Iterator[tuple[Iterable[str], str]]:
-    """Yield options that do not apply to a view, and why."""
+    """Yield the options that do not apply to a view, and the reason for each."""
     if view != MESSAGES:
         yield [row.name for row in rows_of(Span)], "shows everything that exists now"
     if view not in (MESSAGES, *WAITING):

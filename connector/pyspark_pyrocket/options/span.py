@@ -38,8 +38,8 @@ _STARTING_OFFSETS = Option(
     TEXT,
     '`earliest`, `latest`, or JSON for every queue, `{"t":{"0":23,"1":"earliest"}}`, with or '
     "without a broker level; -2 is earliest, -1 latest. `committed`: the committed offsets of "
-    "`group`, or the default in topics in which it has none. Inclusive. A stream uses it only when "
-    "it is new; afterwards it continues from its checkpoint.",
+    "`group`, or the default in topics in which the group has none. Inclusive. A stream uses "
+    "this option only when the query is new; afterwards it continues from its checkpoint.",
     default="`latest` (stream), `earliest` (batch)",
 )
 _STARTING_TIMESTAMP = Option(
@@ -55,14 +55,15 @@ _STARTING_BY_TIMESTAMP = Option(
     "startingOffsetsByTimestamp",
     READS,
     _TIMESTAMPS,
-    'As `startingTimestamp`, with a time for each queue: `{"t":{"0":"-1h","1":1767225600000}}`.',
+    'Like `startingTimestamp`, with a time for each queue: `{"t":{"0":"-1h","1":1767225600000}}`.',
 )
 _STRATEGY = Option(
     "startingOffsetsByTimestampStrategy",
     READS,
     choice(*_STRATEGIES),
-    "Where a queue starts if it has no message from that time on: `latest`, at its end; "
-    "`earliest`, with its first message; `error` fails, unless the queue is empty.",
+    "Where a queue starts if it has no message stored at or after the starting time. `latest`: "
+    "at its end. `earliest`: at its first message. `error`: the query fails, unless the queue is "
+    "empty.",
 )
 _LAST_N = Option(
     "lastN",
@@ -83,14 +84,14 @@ _ENDING_TIMESTAMP = Option(
     (BATCH,),
     _TIMESTAMP,
     "End before the first message of each queue stored at or after this time, or at the queue's "
-    "end if there is none; written as `startingTimestamp`. Takes precedence over "
+    "end if there is no such message. Written like `startingTimestamp`. Takes precedence over "
     "`endingOffsetsByTimestamp`, which takes precedence over `endingOffsets`.",
 )
 _ENDING_BY_TIMESTAMP = Option(
     "endingOffsetsByTimestamp",
     (BATCH,),
     _TIMESTAMPS,
-    "As `endingTimestamp`, with a time for each queue.",
+    "Like `endingTimestamp`, with a time for each queue.",
 )
 
 _FROM_EARLIEST = OffsetChoice("startingOffsets", EARLIEST)
@@ -143,7 +144,7 @@ class Span:
 
 def _starting(given: OptionReader) -> Place:
     for option in _STARTS:
-        given.refuse_together("lastN", option.name, "Each defines where to begin: keep one.")
+        given.refuse_together("lastN", option.name, "Each defines where the read starts: keep one.")
     time = given.read(_STARTING_TIMESTAMP) or given.read(_STARTING_BY_TIMESTAMP)
     if _STRATEGY.name in given and time is None:
         raise conflict(

@@ -105,7 +105,7 @@ class Subscription:
     """Topics by name, by pattern, or with exactly the queues to read.
 
     topics: their names in the order given; empty with a pattern, or if no topic is needed.
-    wait: whether named topics may not exist yet.
+    wait: whether named topics may be missing at first.
     pattern: the regular expression for full names, or an empty string.
     queues: topic → the queues that are read; a topic that is missing here is read completely.
     """
@@ -115,8 +115,8 @@ class Subscription:
         "missingTopic",
         READS,
         choice("fail", "wait").then("wait".__eq__),
-        "`wait` allows topics that do not exist yet, even all of them. They are read from their "
-        "first message. The store has to exist.",
+        "`wait` allows topics that do not exist yet, even if none exists. They are read from "
+        "their first message. The store has to exist.",
     ).field()
     pattern: str = ""
     queues: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

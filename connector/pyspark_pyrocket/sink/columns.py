@@ -85,7 +85,7 @@ class JsonBody:
     """The columns that are encoded as the JSON object in the body.
 
     positions: their indexes in the DataFrame.
-    whole: whether the only column is a struct, which is the object itself.
+    whole: whether the only column is a struct, which becomes the object itself.
     """
 
     names: tuple[str, ...]
@@ -303,12 +303,12 @@ def _map_of_headers(headers: pa.ListArray) -> pa.MapArray:
     rows = pc.list_parent_indices(headers)
     names, values = headers.flatten().flatten()
     if names.null_count:
-        raise _illegal(rows[pc.index(names.is_null(), True).as_py()], "has a header without key")
+        raise _illegal(rows[pc.index(names.is_null(), True).as_py()], "has a header without a key")
     return pa.MapArray.from_arrays(offsets, names, _text_of_headers(values, rows))
 
 
 def _text_of_headers(values: pa.BinaryArray, rows: pa.Array) -> pa.StringArray:
-    """Return header values as UTF-8 text, as RocketMQ requires; `rows` has the row of each."""
+    """Return header values as UTF-8 text, as RocketMQ requires; `rows`: their row numbers."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

@@ -26,7 +26,7 @@ from pyspark_pyrocket.worker import freeze_imports
 
 @dataclass(frozen=True)
 class RowsAppended(WriterCommitMessage):
-    """The number of rows that one task appended; `left_out`: those dropped by nullBody=drop."""
+    """The number of rows that one task appended; `left_out`: how many nullBody=drop dropped."""
 
     target: Target
     rows: int

@@ -26,8 +26,8 @@ from pyspark_pyrocket.transport.targets import target_of
 class Sink:
     """Everything that the tasks of a write need.
 
-    target: the store that the driver opened. It has no id if a stream has no store and its batch
-        number is unknown: the first batch creates the store (`settle_store`).
+    target: the store that the driver opened. Its id is empty if the store of a stream is missing
+        and the batch number is unknown; the first batch then creates the store (`settle_store`).
     json_body: the columns that are encoded as a JSON body; None if the body is a column.
     checkpoint: the checkpoint of a stream, if known.
     host: the driver's host name, for a stream; empty for a batch write.
@@ -123,7 +123,7 @@ def _begin(sink: Sink, *, create: bool, recorded: str = "") -> str:
 def _without_store(sink: Sink) -> Sink:
     """Create the store of a stream if this is known to be its first batch.
 
-    Raises SinkError (SINK_STORE_CHANGED) if it is known to be a later one.
+    Raises SinkError (SINK_STORE_CHANGED) if it is known to be a later batch.
     """
     checkpoint, options = sink.checkpoint, sink.options
     if checkpoint is None and options.create_if_missing:

@@ -43,7 +43,7 @@ class SinkCheckpoint:
 
     @property
     def batch(self) -> int:
-        """The number of the current micro-batch, which Spark saves here first; 0 if none is."""
+        """The number of the current micro-batch, which Spark saves here first; 0 at first."""
         return max(map(int, filter(str.isdigit, os.listdir(self.path / _OFFSETS))), default=0)
 
     def store(self) -> str:
@@ -61,13 +61,14 @@ class SinkCheckpoint:
             return ""
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidInputError(
-                f"{file} cannot be read: {error}. It names the store that the query writes to.",
+                f"{file} cannot be read: {error}. The file names the store that the query writes "
+                "to.",
                 remedy="Restore it with the rest of the checkpoint, or remove it.",
                 code="CHECKPOINT_DAMAGED",
             ) from error
 
     def keep(self, store: str) -> None:
-        """Record that the query writes to this store; does nothing if that is recorded already."""
+        """Record that the query writes to this store; does nothing if it is recorded already."""
         if self.store() == store:
             return
         draft = self.path / f".{SINK_FILE}.{uuid.uuid4().hex}"

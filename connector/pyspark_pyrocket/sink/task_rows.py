@@ -19,7 +19,7 @@ _ROW = re.compile(r"\brow (\d+)\b")
 
 
 def with_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch] | None:
-    """Return the batches that have rows; None if no batch has, so that no store is opened."""
+    """Return the batches that have rows; None if there is none, so that no store is opened."""
     some = filter(len, batches)
     first = next(some, None)
     return None if first is None else chain([first], some)
@@ -33,9 +33,10 @@ def send_rows(
 ) -> tuple[int, int]:
     """Call `append(batch, topic=, first_queue=)` for every batch.
 
-    outcome: returns the last sentence of an error, which says what is visible, for the number of
-    rows written before the current batch. Returns the numbers of rows written and left out. Raises
-    InvalidInputError, which names the row and its task.
+    outcome: returns the last sentence of an error for the number of rows written before the current
+        batch; the sentence states which rows are visible.
+    Returns the numbers of rows written and left out. Raises InvalidInputError, which names the row
+    and its task.
     """
     rows = left_out = 0
     # Rows without a queue or key are distributed round robin. Each task starts at a random queue,
@@ -71,7 +72,7 @@ def _kept(sink: Sink, batch: pa.RecordBatch) -> Rows | None:
 def _placed(
     error: InvalidInputError, batch: int, rows_before: int, kept: Rows | None, outcome: str
 ) -> InvalidInputError:
-    """Return the error with the task's number; its row is counted from the task's first row."""
+    """Return the error with the task's number; its row number counts all rows of the task."""
     context = TaskContext.get()
     partition = context.partitionId() if context else 0
 

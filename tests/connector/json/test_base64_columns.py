@@ -1,4 +1,4 @@
-"""Base64 of columns: each value is encoded as by the standard library, whatever its neighbours."""
+"""Base64 of columns: each value is encoded as the standard library encodes it."""
 
 from base64 import b64decode, b64encode
 

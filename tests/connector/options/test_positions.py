@@ -77,12 +77,15 @@ def test_malformed_offsets_are_rejected_with_the_reason(text, reason):
     ("text", "reason"),
     [
         ('{"t":{"0":9}}', "does not name the queue 1"),
-        ('{"t":{"0":9,"1":0,"7":1}}', "names the queue 7, not read here\\."),
+        ('{"t":{"0":9,"1":0,"7":1}}', "names the queue 7, which this query does not read\\."),
         (
             '{"t":{"broker-a":{"0":9,"2":1}}}',
-            "names the queue 2, not read here, and does not name the queue 1",
+            "names the queue 2, which this query does not read, and does not name the queue 1",
         ),
-        ('{"u":{"0":9,"1":0}}', "names the topic u, not read here, and does not name the topic t"),
+        (
+            '{"u":{"0":9,"1":0}}',
+            "names the topic u, which this query does not read, and does not name the topic t",
+        ),
         ('{"t":{"broker-b":{"0":9,"1":0}}}', "does not name the broker broker-a"),
     ],
 )

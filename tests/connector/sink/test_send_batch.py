@@ -1,4 +1,4 @@
-"""Converts Arrow batches to the store's types: the values stay the same."""
+"""Converting Arrow batches to the store's types does not change values."""
 
 from datetime import datetime, timezone
 
@@ -96,13 +96,13 @@ def test_the_key_column_is_indexed_and_selects_the_queue():
     assert sent["shardingKey"] == ["k1", None, "é"]
 
 
-def test_a_key_routes_only_rows_without_a_queue():
+def test_a_key_selects_the_queue_only_for_rows_without_a_queue():
     sent = send(key=pa.array([b"a", b"b"]), queueId=pa.array([None, 3], pa.int32()))
     assert sent["keys"] == ["a", "b"]
     assert sent["shardingKey"] == ["a", None]
 
 
-def test_a_key_routes_only_rows_without_a_sharding_key():
+def test_a_key_selects_the_queue_only_for_rows_without_a_sharding_key():
     sent = send(key=pa.array([b"a", b"b"]), shardingKey=pa.array([None, "s"], TEXT))
     assert sent["shardingKey"] == ["a", "s"]
 
@@ -124,7 +124,7 @@ def test_a_header_that_is_not_text_is_rejected_with_its_row():
 
 @pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
 def test_a_header_without_a_key_is_rejected_with_its_row(header):
-    with pytest.raises(MessageError, match="row 1 has a header without key"):
+    with pytest.raises(MessageError, match="row 1 has a header without a key"):
         send(headers=pa.array([None, [header]], HEADERS))
 
 
