@@ -35,7 +35,7 @@ def check_text(**named: Any) -> None:
         if not isinstance(value, str):
             raise InvalidInputError(
                 f"{name} is {value!r}, of type {type(value).__name__}.",
-                remedy="Use a text (str).",
+                remedy="Use a string (str).",
                 code="NOT_A_TEXT",
             )
         try:
@@ -43,7 +43,7 @@ def check_text(**named: Any) -> None:
         except UnicodeEncodeError as error:
             raise InvalidInputError(
                 f"{name} is {value!r}, which is not valid Unicode: {error.reason}.",
-                remedy="Use a text that UTF-8 can encode.",
+                remedy="Use a string that UTF-8 can encode.",
                 code="NOT_A_TEXT",
             ) from error
 
@@ -54,7 +54,7 @@ def check_texts(**named: Any) -> None:
         if isinstance(value, str | bytes) or not isinstance(value, Collection):
             raise InvalidInputError(
                 f"{name} is {value!r}, of type {type(value).__name__}.",
-                remedy='Use a list of texts (str), such as ["t"].',
+                remedy='Use a list of strings (str), such as ["t"].',
                 code="NOT_A_TEXT",
             )
         for each in value:
@@ -125,7 +125,7 @@ def check_message_kinds(message: Message) -> None:
         _refuse("the message", message, "Append a pyrocket.Message(topic=…, body=…).")
     for name, text in (("tags", message.tags), ("sharding_key", message.sharding_key)):
         if text is not None and not isinstance(text, str):
-            _refuse(name, text, "Use a text (str), or None.")
+            _refuse(name, text, "Use a string (str), or None.")
     if message.queue_id is not None and not is_number(message.queue_id):
         _refuse("queue_id", message.queue_id, "Use a whole number (int), or None.")
     if not is_number(message.flag):
@@ -139,7 +139,7 @@ def check_message_kinds(message: Message) -> None:
 def _check_keys(keys: Any) -> None:
     # The type is compared first because isinstance with an abstract class takes a microsecond.
     if type(keys) is not list and (isinstance(keys, bytes) or not isinstance(keys, Collection)):
-        _refuse("keys", keys, "Use a list of texts (str); () for none.")
+        _refuse("keys", keys, "Use a list of strings (str); () for none.")
     for key in keys:
         if not isinstance(key, str):
             _refuse("one of the keys", key, "Use texts (str).")
@@ -147,12 +147,12 @@ def _check_keys(keys: Any) -> None:
 
 def _check_properties(properties: Any) -> None:
     if type(properties) is not dict and not isinstance(properties, Mapping):
-        _refuse("properties", properties, "Use a dict of texts (str); {} for none.")
+        _refuse("properties", properties, "Use a dict of strings (str); {} for none.")
     for name, value in properties.items():
         if not isinstance(name, str):
-            _refuse("the name of a property", name, "Use a text (str).")
+            _refuse("the name of a property", name, "Use a string (str).")
         if not isinstance(value, str):
-            _refuse(f"property {name!r}", value, f"Use a text (str), such as {str(value)!r}.")
+            _refuse(f"property {name!r}", value, f"Use a string (str), such as {str(value)!r}.")
 
 
 def _refuse(name: str, value: Any, remedy: str) -> NoReturn:

@@ -54,7 +54,7 @@ Bools = npt.NDArray[np.bool_]
 class MessageFilter:
     """Selects messages whose tag is one of `tags` and for which `condition` is true.
 
-    None selects all messages. `sql` is the text of the condition.
+    None selects all messages. `sql` is the condition as SQL.
     """
 
     tags: frozenset[str] | None = None
@@ -78,7 +78,8 @@ class MessageFilter:
     def codes(self) -> Ints | None:
         """The possible tags codes of selected messages, ascending; None for any.
 
-        They are hashes of the tags in the expression, or of the tags that the condition requires.
+        The codes are hashes of the tags in the expression, or of the tags that the condition
+        requires.
         """
         texts = self.tags
         if self.condition is not None:

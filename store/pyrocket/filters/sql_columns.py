@@ -176,7 +176,7 @@ class _Rows:
         return self._fill(_FALSE)
 
     def _signs(self, left: _Operand, right: _Operand) -> tuple[Bools, Bools, Bools]:
-        """Return masks of rows: left is greater, both are equal, one side is not a number."""
+        """Return three masks of rows: left is greater, both are equal, one side is not a number."""
         a, b = left.value, right.value
         none = np.zeros(self._count, bool)
         if a is None or b is None:

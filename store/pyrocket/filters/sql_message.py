@@ -36,7 +36,7 @@ class _WrongError(Exception):
 
 
 def matches(condition: Node, properties: Properties) -> bool:
-    """Whether the condition is true, neither unknown nor wrong."""
+    """Whether the condition is true, that is, not false, unknown or wrong."""
     return verdict(condition, properties) == "T"
 
 
@@ -95,7 +95,7 @@ def _text_test(node: Node, properties: Properties) -> bool | None:
 
 
 def _decide(parts: tuple[Node, ...], properties: Properties, *, stop: bool) -> bool | None:
-    """Return `stop` if a part has this value; parts after it are not evaluated."""
+    """Return `stop` if a part has this value; later parts are then not evaluated."""
     unknown = False
     for part in parts:
         value = _value(part, properties)
@@ -134,7 +134,7 @@ def _compare(node: Compare, properties: Properties) -> bool | None:
 
 
 def _sign(left: _Value, right: _Value) -> int:
-    """Compare two numbers, one of which may be a text."""
+    """Compare two numbers, one of which may be a string."""
     if isinstance(left, str) and isinstance(right, Number):
         left = _number(left, right.kind)
     elif isinstance(right, str) and isinstance(left, Number):
@@ -160,7 +160,7 @@ def _equal_truth(left: _Value, right: _Value) -> bool:
     if isinstance(left, str):
         return (left.lower() == "true") == right
     if isinstance(right, str):
-        raise _WrongError  # RocketMQ fails to cast the truth value to a text.
+        raise _WrongError  # RocketMQ fails to cast the truth value to a string.
     return False
 
 

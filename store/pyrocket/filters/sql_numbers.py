@@ -1,7 +1,7 @@
-"""Parses texts as numbers by Java's rules, one at a time or as columns.
+"""Parses strings as numbers by Java's rules, one at a time or as columns.
 
-`Integer.valueOf`, `Long.valueOf` and `Double.valueOf` differ from Python and from Arrow. They
-reject blanks around integers, and underscores. They accept a plus sign, a type suffix after a
+`Integer.valueOf`, `Long.valueOf` and `Double.valueOf` differ from Python and from Arrow. Java
+rejects blanks around integers, and underscores. Java accepts a plus sign, a type suffix after a
 double (`1.5f`), NaN and Infinity in exactly this spelling, and hexadecimal doubles. Doubles are
 compared as by `Double.compare`: -0.0 is less than 0.0, and NaN is equal to itself and greater than
 all other numbers.
@@ -30,14 +30,14 @@ _DOUBLE = re.compile(
     re.VERBOSE,
 )
 _PLAIN_BYTES = np.isin(np.arange(256), np.frombuffer(b"-.0123456789", np.uint8))
-"""If a column has no other bytes, Java accepts all texts that Arrow accepts, as equal numbers."""
+"""If a column has no other bytes, Java accepts all strings that Arrow accepts, as equal numbers."""
 
 _PLAIN = {
     "double": r"^-?[0-9]{1,30}(\.[0-9]{1,30})?$",
     "int": r"^-?[0-9]{1,18}$",
     "long": r"^-?[0-9]{1,18}$",
 }
-"""Texts that Arrow and Java parse alike: in practice nearly all numbers."""
+"""Strings that Arrow and Java parse alike: in practice nearly all numbers."""
 
 Keys = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -56,7 +56,7 @@ def _read_whole(text: str, limit: int) -> int | None:
 
 
 def _basic_digits(text: str) -> bool:
-    """Whether Java accepts the digits: those of all scripts, but only in the basic plane.
+    """Whether Java accepts the digits: digits of all scripts, but only in the basic plane.
 
     Java reads UTF-16 code units.
     """
@@ -93,7 +93,7 @@ def compare_numbers(left: Number, right: Number) -> int:
 
 
 def column_keys(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
-    """Return the number of each text and whether the text is a number (shapes: the array's).
+    """Return the number of each string and whether the string is a number (shapes: the array's).
 
     Doubles are returned as integers with the order of `Double.compare`. Elements of nulls are
     arbitrary.
@@ -124,7 +124,7 @@ def _cast(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
 def _read_odd(
     texts: pa.StringArray, odd: pa.BooleanArray, kind: Kind, keys: Keys, good: Bools
 ) -> None:
-    """Parse rare spellings and texts that are not numbers, each distinct text once."""
+    """Parse rare spellings and strings that are not numbers, each distinct string once."""
     coded = texts.filter(odd).dictionary_encode()
     read = [read_number(text, kind) for text in coded.dictionary.to_pylist()]
     numbers = [0 if number is None else number for number in read]

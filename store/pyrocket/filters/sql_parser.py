@@ -109,7 +109,7 @@ _NEGATABLE = (*_SEARCHES, "BETWEEN", "IN")
 
 
 def parse_sql(sql: str) -> Node:
-    """Parse a condition. Raises InvalidInputError (SQL_INVALID) with the invalid character."""
+    """Parse a condition. Raises InvalidInputError (SQL_INVALID) with the position of the error."""
     return _Parser(sql).whole()
 
 

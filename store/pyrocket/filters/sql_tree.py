@@ -1,6 +1,6 @@
 """The tree of a SQL expression, whose nodes can be sent to other processes.
 
-A node is either a value (a property's text, a literal) or a condition. A condition is true, false,
+A node is either a value (a property, a literal) or a condition. A condition is true, false,
 unknown, or wrong. A condition is wrong if RocketMQ's evaluation throws an exception; the rest of
 the expression is then not evaluated. Source: RocketMQ's `filter.expression`.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal["int", "long", "double"]
-"""Java's type of a number. A text that is compared with the number is parsed as this type."""
+"""Java's type of a number. A string that is compared with the number is parsed as this type."""
 
 Order: TypeAlias = Literal["<", "<=", ">", ">="]
 
@@ -19,14 +19,14 @@ How: TypeAlias = Literal["CONTAINS", "STARTSWITH", "ENDSWITH"]
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """The text of a property, or null."""
+    """The value of a property: a string, or null."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A quoted text."""
+    """A string literal."""
 
     value: str
 
@@ -56,7 +56,7 @@ class Nothing:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """A comparison of two numbers; texts are parsed as numbers."""
+    """A comparison of two numbers; strings are parsed as numbers."""
 
     order: Order
     left: "Node"
@@ -73,14 +73,14 @@ class Equal:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A property in place of a condition: it is a text, and therefore never true."""
+    """A property in place of a condition: a property is a string, and therefore never true."""
 
     of: Property
 
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """A property is one of the texts, or none of them if `negated`."""
+    """A property is one of the strings or, if `negated`, none of them."""
 
     of: Property
     texts: frozenset[str]
@@ -89,7 +89,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A text contains, begins with or ends with another text, or does not if `negated`."""
+    """A string contains, begins with or ends with another string or, if `negated`, does not."""
 
     how: How
     left: "Node"
@@ -133,7 +133,7 @@ def is_constant(node: Node) -> bool:
 
 
 def texts_wanted(node: Node, name: str) -> frozenset[str] | None:
-    """Return the texts that the property may have if the condition is true; None for any."""
+    """Return the values that the property may have if the condition is true; None for any value."""
     if isinstance(node, Equal) and Property(name) in (node.left, node.right):
         other = node.right if node.left == Property(name) else node.left
         return frozenset([other.value]) if isinstance(other, Text) else None

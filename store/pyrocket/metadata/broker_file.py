@@ -1,7 +1,7 @@
 """`pyrocket/broker.json`: the process that serves the store, and the addresses that it listens on.
 
-It exists while a broker runs. One that was killed leaves it; the lock on the store, which the
-kernel releases, decides whether the broker is still there.
+The file exists while a broker runs, and after a broker was killed. Whether the broker still runs is
+determined by the lock on the store, which the kernel releases.
 """
 
 import os
@@ -16,19 +16,19 @@ from pyrocket.formats.fastjson import PARSE_ERRORS
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """A broker: its process, the addresses for clients, and that for metrics, or empty text."""
+    """A broker: its process, the addresses for clients, and the address for metrics or ""."""
 
     pid: int
     listen: list[str]
     metrics: str = ""
 
     def __str__(self) -> str:
-        """Return what an error says of it."""
+        """Return the description of the broker for errors."""
         return f"the broker with process {self.pid}, which listens on {', '.join(self.listen)}"
 
 
 class BrokerFile:
-    """The file of one store; it is read again at each call."""
+    """The file of one store. Each call reads the file."""
 
     def __init__(self, layout: Layout) -> None:
         self._path, self._scratch = layout.broker, layout.scratch
@@ -44,7 +44,7 @@ class BrokerFile:
         return found if found and _runs(found.pid) else None
 
     def write(self, broker: RunningBroker) -> None:
-        """Record a broker that begins to serve."""
+        """Record a broker that starts to serve the store."""
         replace_file(self._path, encode_own(self._path, asdict(broker)), self._scratch)
 
     def delete(self) -> None:

@@ -1,6 +1,6 @@
 """`config/consumerFilter.json`: the SQL subscriptions of consumer groups, in RocketMQ's form.
 
-A subscription that its group has given up is dead, and is removed a day later. Subscriptions by tag
+A subscription that its group has ended is dead, and is removed a day later. Subscriptions by tag
 are not in the file. Source: `ConsumerFilterManager`, `ConsumerFilterData`.
 """
 
@@ -19,7 +19,7 @@ SQL = "SQL92"
 
 @dataclass(frozen=True)
 class ConsumerFilter:
-    """One subscription. born_ms: when the group subscribed; dead_ms: when it ended, 0 if not."""
+    """One subscription. born_ms: when the group subscribed; dead_ms: when it ended, or 0."""
 
     group: str
     topic: str
@@ -41,7 +41,7 @@ class ConsumerFilters:
         return self.table.read()
 
     def replace(self, group: str, expressions: Mapping[str, str]) -> None:
-        """Set the SQL subscriptions of a group, topic → expression; its others are dead then.
+        """Set the SQL subscriptions of a group, topic → expression; all others of the group end.
 
         The change is durable. Requires the write lock; the caller has checked the expressions.
         """

@@ -29,7 +29,7 @@ _SECOND = 1000
 
 
 def learn_delay_levels(layout: Layout, log_file_bytes: int, queue_file_bytes: int) -> str | None:
-    """Return the delay levels of the newest entries as text; None if they are RocketMQ's defaults.
+    """Return the delay levels of the newest entries as a string; None for RocketMQ's defaults.
 
     If a level's queue has several entries, the last two must have the same delay; otherwise the
     level has RocketMQ's default.

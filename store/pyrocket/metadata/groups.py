@@ -39,7 +39,7 @@ class GroupOffsets:
         return {key: known[text] for text in known if (key := _split(text))}
 
     def of(self, group: str, topic: str) -> Offsets:
-        """Return the offsets that a group has committed in a topic; empty if none."""
+        """Return the offsets that a group has committed in a topic; empty if there are none."""
         return self.table.read().get(f"{topic}@{group}", {})
 
     def merge(
@@ -69,8 +69,8 @@ class GroupOffsets:
     def change_all(self, edit: Callable[[dict[_Key, Offsets]], bool]) -> None:
         """Change the offsets of many groups and topics at once, durably.
 
-        `edit` gets all offsets by (topic, group), changes them, and returns whether it has. The
-        caller must hold the write lock.
+        `edit` gets all offsets by (topic, group), may change them, and returns whether it has done
+        so. The caller must hold the write lock.
         """
 
         def edit_table(table: _Table) -> bool:
@@ -107,7 +107,7 @@ class GroupOffsets:
                 content[_TOPICS_OF_GROUPS] = _topics_of_groups(table)
             return True
 
-        # dataVersion stays: it counts changes of metadata, not commits.
+        # dataVersion stays the same: it counts changes of metadata, not commits.
         self.table.change(edit_content)
 
 
@@ -156,9 +156,9 @@ _FIRST_DELAY = 2
 class Backoff:
     """How long a message waits after a failed delivery: RocketMQ 5's `groupRetryPolicy`.
 
-    After delivery n, counted from 0, it is the delay n + 2 of `delays_ms`, or the last one; with
-    `initial_ms` it is that times `multiplier` to the power of n, at most `max_ms`. Source:
-    `CustomizedRetryPolicy`, `ExponentialRetryPolicy`.
+    After delivery n, counted from 0, the message waits for delay n + 2 of `delays_ms`, or for the
+    last delay. With `initial_ms`, it waits for `initial_ms` times `multiplier` to the power of n,
+    at most `max_ms`. Source: `CustomizedRetryPolicy`, `ExponentialRetryPolicy`.
     """
 
     delays_ms: tuple[int, ...] = _DELAYS_MS
@@ -173,11 +173,11 @@ class Backoff:
 
     @property
     def retry_delays_ms(self) -> tuple[int, ...]:
-        """The delays after delivery 1, 2, …; empty for a delay that is multiplied."""
+        """The delays after delivery 1, 2, …; empty if the delays grow by a multiplier."""
         return () if self.initial_ms else self.delays_ms[_FIRST_DELAY:] or self.delays_ms[-1:]
 
     def delay_ms(self, failed_before: int) -> int:
-        """Return the delay after a delivery that so many failed deliveries precede."""
+        """Return the delay after the delivery that follows `failed_before` failed deliveries."""
         if self.initial_ms:
             steps = min(max(failed_before, 0), 32)
             return min(self.max_ms, self.initial_ms * self.multiplier**steps)
@@ -188,8 +188,8 @@ class Backoff:
 class GroupConfig:
     """One consumer group.
 
-    consume_enabled: whether it may consume at all.
-    retry_queues: number of queues of its retry topic.
+    consume_enabled: whether the group may consume at all. retry_queues: number of queues of its
+    retry topic.
     retry_max_times: retries of a message before it is sent to the dead-letter topic.
     fifo: whether messages with the same sharding key are received one after the other.
     backoff: how long failed messages wait.
@@ -204,7 +204,7 @@ class GroupConfig:
 
     @property
     def max_attempts(self) -> int:
-        """Deliveries of a message before it is sent to the dead-letter topic."""
+        """Number of deliveries of a message before it is sent to the dead-letter topic."""
         return max(self.retry_max_times, 0) + 1
 
 
@@ -242,7 +242,7 @@ class Subscriptions:
         self.table.change(edit, changed_at=self._clock())
 
     def put(self, config: GroupConfig) -> None:
-        """Create or change a group, durably; other settings stay. Requires the write lock."""
+        """Create or change a group, durably; keeps other settings. Requires the write lock."""
 
         def edit(content: Content) -> bool:
             table = content.setdefault(_CONFIG_TABLE, {})

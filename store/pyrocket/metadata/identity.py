@@ -2,9 +2,9 @@
 
 The file is written once, when the directory is created or first opened for writing. A file of an
 older version gets the sizes and delay levels that it lacks. In a directory that a broker created,
-the sizes are those of most of its files; they are saved only when all files have them. Its delay
-levels are those given by the first process that opens it for writing, otherwise those derived from
-its queue entries (`delay_levels`), otherwise RocketMQ's defaults.
+the sizes are those of most of its files; they are saved only when all files have them. The delay
+levels of such a directory are, in this order: levels given by the first process that opens it for
+writing, levels derived from its queue entries (`delay_levels`), or RocketMQ's defaults.
 """
 
 import json
@@ -145,11 +145,11 @@ def _check_versions(layout: Layout) -> None:
 
 @naming_obstacles
 def load_identity(layout: Layout, config: StoreConfig) -> Identity:
-    """Return the identity of a directory; its sizes and broker name win over `config`.
+    """Return the identity of a directory; its sizes and broker name override those of `config`.
 
     Raises OptionError (DELAY_LEVELS) if `config` has other delay levels, StoreDamagedError
     (STORE_SIZES) if `store.json` contradicts all files, and StoreDamagedError (STORE_FILE_LENGTH)
-    if it is missing and the size of the log's files is unknown.
+    if `store.json` is missing and the size of the log's files is unknown.
     """
     text = read_or_none(layout.identity)
     if text is None:
@@ -230,7 +230,7 @@ class SealedLog:
         self._seen: tuple[object, SealedRanges] | None = None
 
     def __call__(self) -> SealedRanges:
-        """Return the ranges; empty if another program may have appended to the log since."""
+        """Return the ranges; empty if another program may have appended to the log."""
         stamp = _stamp(self._layout.identity), lock_identity(self._layout.lock)
         seen = self._seen
         if seen is None or seen[0] != stamp:
@@ -243,14 +243,14 @@ class SealedLog:
             known = json.loads(read_or_none(self._layout.identity) or b"{}")
             pairs = [(int(start), _end(end)) for start, end in known.get(_SEALED, [])]
             sealed = SealedRanges(tuple(pairs), int(known[_SIZES["log_file_bytes"]]))
-            # An older release changes the flag without the ranges.
+            # An older release changes the flag without changing the ranges.
             agrees = sealed.is_open == bool(known.get(_PROPERTY_CRC))
             if agrees and known.get(_SEALED_LOCK) == _lock_time(self._layout):
                 return sealed
         return NOT_SEALED
 
     def settle(self, log_end: int, sealing: bool | None) -> bool:
-        """Save durably whether records from `log_end` on have checksums; None means no.
+        """Save durably whether records at `log_end` or later have checksums; None means no.
 
         Returns whether `store.json` was changed. The caller must hold the write lock, and the log
         must end at `log_end`.
@@ -297,7 +297,7 @@ def _check_delay_levels(layout: Layout, wanted: StoreConfig, resolved: StoreConf
     raise OptionError(
         f"{layout.root} has the delay levels {resolved.delay_levels_text!r}, not"
         f" {wanted.delay_levels!r}.",
-        remedy="Leave delay_levels out; the directory's levels are used then.",
+        remedy="Omit delay_levels to use the directory's levels.",
         code="DELAY_LEVELS",
     )
 
@@ -320,7 +320,7 @@ def create_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Ide
     """Save an id, sizes and delay levels that `store.json` lacks; return the identity.
 
     The caller must hold the write lock. Raises OptionError (INDEX_GEOMETRY, DELAY_LEVELS), the
-    errors of `load_identity`, and StoreDamagedError if a file has a size other than most files.
+    errors of `load_identity`, and StoreDamagedError if a file has a different size than most files.
     """
     known = load_identity(layout, config)
     content: dict[str, Any] = json.loads(read_or_none(layout.identity) or b"{}")

@@ -3,7 +3,7 @@
 X is read first. If X is missing, empty (no bytes, or `{}`) or invalid, X.bak is used and a warning
 is logged. If both are missing or empty, so is the table. RocketMQ always writes the object that
 contains the table, so a file without it is invalid. This follows `ConfigManager` with two
-exceptions: nothing is deleted, and a file that cannot be parsed is never an empty table.
+exceptions: nothing is deleted, and a file that cannot be parsed is never treated as an empty table.
 
 Unknown fields, such as those of RocketMQ 5, are preserved when a table is changed.
 """
@@ -68,14 +68,14 @@ class JsonTable(Generic[Table]):
         return main, backup
 
     def stamp(self) -> object:
-        """Return a value that changes with the table; costs two stat calls."""
+        """Return a value that changes whenever the table changes; takes two stat calls."""
         return _stamp(self._path), _stamp(self._backup)
 
     def change(self, edit: Callable[[Content], bool], *, changed_at: int | None = None) -> None:
         """Read the table, `edit` its content, and replace it durably if `edit` returns True.
 
         The caller must hold the write lock. `changed_at`, in epoch milliseconds, advances
-        `dataVersion`; it is given for metadata, not for offsets.
+        `dataVersion`; it is passed for metadata, not for offsets.
         """
         content, _, sound = self._load()
         if not edit(content):

@@ -112,7 +112,7 @@ class QueueEnds:
         return len(saved.least()) == len(saved.queues)
 
     def save(self, queues: QueueTable, ended_at: EndedAt, log: range) -> None:
-        """Save the ends of all queues, durably. `log` is the range of the log, all of it durable.
+        """Save the ends of all queues, durably. `log` is the range of the durable log.
 
         The caller must hold the store lock exclusively, or the flush lock.
         """
@@ -173,9 +173,10 @@ class QueueEnds:
         """Whether every queue reaches its saved end; False if the saved values are invalid.
 
         `log` is the range of the log. If the log still ends at the saved end, each queue must have
-        the same files, except for first files that were cleaned with the log's, and its last file
-        must be unchanged. This takes one listing and one stat per queue. Otherwise the last entry
-        of each queue is read. A queue deleted since has no files and continues at its end.
+        the same files, except for first files that were deleted by cleaning, and the last file must
+        be unchanged. This check takes one directory listing and one stat per queue. Otherwise the
+        last entry of each queue is read. A queue that was deleted in the meantime has no files and
+        continues at its end.
         """
         at_rest, is_cleaned = log.stop == saved.log_end, log.start > saved.log_start
         try:
@@ -208,7 +209,7 @@ class Shortfall:
 
     @cached_property
     def _saved(self) -> SavedEnds:
-        """The saved ends. The file is optional, so it is ignored without permission to read it."""
+        """The saved ends. The file is optional, so a file that may not be read is ignored."""
         try:
             return self._ends.read() or _NOTHING
         except (OSError, StorePermissionError):
@@ -223,15 +224,15 @@ class Shortfall:
     ) -> None:
         """Warn if the queue ends at `end`, but its saved end is later.
 
-        Does nothing if the log was shorter than saved (`bound` is its end): then it was truncated,
-        or extended beyond what the reader has seen. Raises StoreUnavailableError (STORE_RECOVERING)
-        if an interrupted recovery has truncated the queue.
+        Does nothing if the log is shorter than saved (`bound` is its end): the log was truncated,
+        or was extended after the reader read its end. Raises StoreUnavailableError
+        (STORE_RECOVERING) if an interrupted recovery has truncated the queue.
         """
         if end >= self._least.get(queue, 0):
             return
         if queue not in self._warned:
-            # The log may have been truncated since, or extended beyond what this reader has seen.
-            # Another thread may be here at the same time.
+            # The log may have been truncated, or extended after this reader read its end. Another
+            # thread may do the same at the same time.
             for read_before in ("_saved", "_least"):
                 self.__dict__.pop(read_before, None)
         least = self._least.get(queue, 0)
@@ -276,7 +277,7 @@ def _start_of(entry: Any) -> int:
 
 
 def _is_deleted(name: str, entry: Any, ended_at: EndedAt) -> bool:
-    """Whether a queue was deleted after its values were saved; also True if they are invalid."""
+    """Whether a queue was deleted after its values were saved; True if these are invalid."""
     try:
         return ended_at(*_key(name)) >= _end_of(entry)
     except PARSE_ERRORS:
@@ -322,7 +323,7 @@ def _is_unchanged(folder: int, file: str, changed: int) -> bool:
 def _has_all_files(
     root: Path, last: str, file_bytes: int, first: int | None = None, *, later: bool
 ) -> bool:
-    """Whether a queue has all files from `first` to `last`; with `later` it may start later."""
+    """Whether a queue has all files from `first` to `last`; with `later`, it may start later."""
     if first is None:
         return True
     name, _, start = last.rpartition("/")

@@ -1,7 +1,8 @@
 """How long a store keeps messages: `pyrocket/retention.json`, which every writer applies.
 
-Without the file all messages are kept. It is written when a store is created with a retention, and
-by `Store.set_retention`. A writer that has the store open reloads it at intervals.
+Without the file all messages are kept. The file is written when a store is created with a
+retention, and by `Store.set_retention`. A writer that has the store open reloads the file at
+intervals.
 """
 
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 
 
 class RetentionFile:
-    """The file of one store. Each call reads it."""
+    """The file of one store. Each call reads the file."""
 
     def __init__(self, layout: Layout) -> None:
         self._path, self._scratch = layout.retention, layout.scratch

@@ -3,8 +3,9 @@
 The exact cursors are in the shared state, which is lost at a reboot. Each checkpoint and clean
 shutdown saves the values from before its flush in `pyrocket/cursors.json`, so a saved cursor never
 covers deliveries that are not durable. The cursors of the delay levels are also saved in RocketMQ's
-`config/delayOffset.json`, every ten seconds as RocketMQ does. Recovery uses the larger of our value
-and RocketMQ's: both only grow, and a broker may have delivered more since.
+`config/delayOffset.json`, every ten seconds as RocketMQ does. Recovery uses the larger of
+pyrocket's and RocketMQ's values: both only increase, and a broker may have delivered more in the
+meantime.
 
 `delayOffset.json`: `offsetTable` maps the level (from 1) to the next offset of queue level-1 of
 SCHEDULE_TOPIC_XXXX. Source: `ScheduleMessageService`, `DelayOffsetSerializeWrapper`.
@@ -89,7 +90,7 @@ def save_transaction_cursors(layout: Layout, cursors: Cursors) -> None:
 
 
 def restore_cursors(layout: Layout, state: SharedState, queues: QueueTable) -> None:
-    """Set the cursors in the shared state after a recovery, each at most at its queue's end."""
+    """Set the cursors in the shared state after a recovery, at most to their queues' ends."""
     for field, at in saved_cursors(layout).items():
         state[field] = at
     for field, (topic, queue_id) in _cursor_queues().items():
@@ -98,7 +99,7 @@ def restore_cursors(layout: Layout, state: SharedState, queues: QueueTable) -> N
 
 
 def saved_cursors(layout: Layout) -> dict[int, int]:
-    """Return the larger of our and RocketMQ's value of each cursor. Raises StoreDamagedError."""
+    """Return the larger of both values of each cursor. Raises StoreDamagedError."""
     own, java = read_cursors(layout), _of_java(layout)
     return {field: max(own.get(field, 0), java.get(field, 0)) for field in _NAMES.values()}
 

@@ -1,6 +1,7 @@
 """Derives the sizes of a store's files if `store.json` is missing, and checks them otherwise.
 
-Opening, verify and repair all use these functions, so they agree on which files are wrong.
+Opening a store, `verify` and `repair` all use these functions, so they agree on which files are
+wrong.
 """
 
 from collections import Counter
@@ -44,7 +45,7 @@ def sizes_of_files(layout: Layout, config: StoreConfig) -> dict[str, int]:
 
 
 def _log_size(layout: Layout, config: StoreConfig) -> int:
-    """Return the size of the log's files, 0 if there are none.
+    """Return the size of the log's files; 0 if there are none.
 
     A single truncated file does not show the size; then the configured size is used if it fits.
     """
@@ -79,7 +80,7 @@ def index_sizes(layout: Layout, config: StoreConfig) -> dict[str, int] | None:
     lengths = Counter(path.stat().st_size for path in files)
     if not lengths or Geometry(config.index_slots, config.index_items).file_bytes in lengths:
         return {}
-    # A file may have been truncated, so take the length that most files have.
+    # A file may have been truncated, so the length of most files is used.
     guess = Geometry.guess(max(lengths, key=lambda length: (lengths[length], length)))
     return {"index_slots": guess.slots, "index_items": guess.items} if guess else None
 

@@ -1,6 +1,7 @@
 """The type of a topic's messages: RocketMQ 5's attribute `message.type`, in `config/topics.json`.
 
-A topic without it takes messages of every type. Source: `TopicAttributes`, `TopicMessageType`.
+A topic without this attribute accepts messages of every type. Source: `TopicAttributes`,
+`TopicMessageType`.
 """
 
 from pyrocket.clock import Clock
@@ -21,14 +22,14 @@ class TopicTypes:
         self._cache: tuple[object, dict[str, str]] = (None, {})
 
     def of(self, topic: str) -> str:
-        """Return the type of a topic's messages, empty if it takes all."""
+        """Return the type of a topic's messages; empty if the topic accepts all types."""
         stamp = self._table.stamp()
         if self._cache[0] != stamp:
             self._cache = stamp, self._table.read()
         return self._cache[1].get(topic, "")
 
     def set(self, topic: str, message_type: str) -> None:
-        """Set the type of a topic that exists, durably; requires the write lock.
+        """Set the type of an existing topic, durably. Requires the write lock.
 
         Raises InvalidInputError (MESSAGE_TYPE).
         """

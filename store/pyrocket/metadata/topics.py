@@ -1,15 +1,16 @@
 """Topics and their queue counts: RocketMQ's `config/topics.json`, and `pyrocket/topics.json`.
 
-Our file has an id for each topic, which distinguishes a topic from a deleted one of the same name.
-It also has the queue ends of deleted topics: a new topic of that name continues there, because
-otherwise its queues could not be rebuilt from the log. Both files are reloaded when they change; a
-process that changes them holds the write lock. Other settings of RocketMQ (order flag, filter type,
-attributes) are preserved.
+The second file has an id for each topic, which distinguishes a topic from a deleted topic of the
+same name. It also has the queue ends of deleted topics: a new topic of the same name continues at
+these ends, because otherwise its queues could not be rebuilt from the log. Both files are reloaded
+when they change; a process that changes them holds the write lock. Other settings of RocketMQ
+(order flag, filter type, attributes) are preserved.
 
-A RocketMQ 5 broker cannot start on a store in use. But before it fails it overwrites the table with
-the one that it loaded, without the topics created since. Therefore our file also has the settings
-of our topics. They replace missing entries of the table as long as no broker has used the store. A
-broker that uses the store changes `lock`; then a missing topic is a deleted topic.
+A RocketMQ 5 broker cannot start on a store in use. But before the broker fails, it overwrites the
+table with the table that it loaded, without the topics created in the meantime. Therefore
+`pyrocket/topics.json` also has the settings of the topics that pyrocket created. These settings
+replace missing entries of the table as long as no broker has used the store. A broker that uses the
+store changes `lock`; after that, a missing topic is a deleted topic.
 """
 
 import re
@@ -52,7 +53,7 @@ _TABLE = "topicConfigTable"
 _DEFAULTS = {"order": False, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
 _MAX_NAMED = 10
 _MAX_QUEUES = 1 << 16
-"""A larger queue count is treated as damage: to check all queues would take too long."""
+"""A larger queue count is treated as damage, because checking all queues would take too long."""
 
 Entry = tuple[int, int, int]
 """A topic's entry in the table: read queues, write queues, permission."""
@@ -93,7 +94,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_not_system(name: str) -> None:
-    """Raise TopicNameError if it is a system topic of RocketMQ."""
+    """Raise TopicNameError if the topic is a system topic of RocketMQ."""
     if not isinstance(name, str):
         raise TopicNameError(
             f"{name!r} is not a legal topic name.", remedy="Use the name of a topic, a str."
@@ -105,10 +106,10 @@ def check_not_system(name: str) -> None:
 
 
 def is_system_topic(name: str, broker_name: str, names: Container[str] = ()) -> bool:
-    """Whether RocketMQ uses or creates the topic itself; "all topics" excludes these topics.
+    """Whether RocketMQ uses or creates the topic itself; "all topics" excludes such topics.
 
-    `names` are the names of all topics of the store: the name of a reply topic among them contains
-    the name of the cluster.
+    `names` are the names of all topics of the store: the name of a reply topic contains the name of
+    the cluster.
     """
     return (
         name in CLOSED_TO_SENDERS | MADE_BY_BROKERS | {broker_name}
@@ -174,7 +175,7 @@ class Topics:
     def create(self, topics: Sequence[TopicConfig]) -> tuple[list[TopicConfig], set[str]]:
         """Add the topics that do not exist, durably and all at once.
 
-        Returns the current settings of all given topics, in order, and the names of those that
+        Returns the current settings of all given topics, in order, and the names of topics that
         already existed.
         """
         for topic in topics:
@@ -229,11 +230,11 @@ class Topics:
         ], there
 
     def _remember(self, own: "_Own", wanted: Mapping[str, Entry], content: Content) -> None:
-        """Save ids and entries of topics in our file, durably, before the table is written."""
+        """Save ids and entries of topics in pyrocket's file, durably, before RocketMQ's table."""
         for name in wanted:
             own.ids.setdefault(name, uuid.uuid4().hex)
         lock = list(lock_identity(self._layout.lock) or ())
-        if own.lock != lock:  # A broker has used the store, so its table is the truth.
+        if own.lock != lock:  # A broker has used the store, so the broker's table is valid.
             known = _parse(content)
             own.known, own.lock = {name: known[name] for name in own.ids if name in known}, lock
         own.known.update(wanted)
@@ -264,7 +265,7 @@ class Topics:
         )
 
     def _lost(self, own: "_Own", table: Container[str]) -> dict[str, Entry]:
-        """Return our topics that are missing in the table but were not deleted."""
+        """Return pyrocket's topics that are missing in the table but were not deleted."""
         if own.lock != list(lock_identity(self._layout.lock) or ()):
             return {}
         return {name: entry for name, entry in own.known.items() if name not in table}
@@ -306,7 +307,8 @@ class _Own:
     """The content of `pyrocket/topics.json`.
 
     ids: by topic. ended: the ends of deleted queues, by topic and queue id. known: the entries of
-    our topics, valid while `lock` has the same identity. rest: unknown fields, preserved.
+    topics that pyrocket created, valid while `lock` has the same identity. rest: unknown fields,
+    preserved.
     """
 
     ids: dict[str, str]
@@ -316,7 +318,7 @@ class _Own:
     rest: Content
 
     def copy(self) -> "_Own":
-        """Return a copy that may be changed. It shares the inner dictionaries of `ended`."""
+        """Return a copy that may be changed. The copy shares the inner dictionaries of `ended`."""
         return _Own(dict(self.ids), dict(self.ended), dict(self.known), self.lock, self.rest)
 
 
@@ -353,7 +355,7 @@ def _check_settings(topic: TopicConfig) -> None:
 
 
 def _some(names: Collection[str]) -> str:
-    """Return a text that lists the first topics by name."""
+    """Return a string that lists the first topics by name."""
     first = sorted(names)[:_MAX_NAMED]
     more = f" and {len(names) - len(first)} more" if len(names) > len(first) else ""
     return f"Topics: {', '.join(map(repr, first)) or 'none'}{more}."

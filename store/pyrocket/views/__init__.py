@@ -1,4 +1,4 @@
-"""What a store, or a copy of one, has besides the messages of its topics.
+"""Views of a store, or of a copy of a store, besides the messages of its topics.
 
 parts        the parts of each view, and the columns of their rows
 commit_log   every record of the log, whether or not a queue has it
@@ -7,6 +7,6 @@ pending      scheduled messages, and half messages that are not decided
 tables       topics, one row each, and consumer groups, one row per queue
 views        `Views`: plans views and reads their parts
 
-A plan is made once and costs O(files and queues). Its parts stay as they are while the store
-changes, so that other processes may read them.
+A plan is made once and costs O(files and queues). The parts of a plan do not change while the store
+changes, so that other processes can read them.
 """

@@ -85,7 +85,7 @@ def _report(
                 remedy="Plan the view again.",
             )
         what = f"log offsets {place.start} to {place.end} have no valid record: {place.reason}"
-        # No record follows: the next recovery truncates it.
+        # No record follows: the next recovery truncates the range.
         is_torn_end = at_end and not part.is_whole and place.start >= check.end
         if not part.skips_damage and not is_torn_end:
             raise StoreDamagedError(

@@ -14,7 +14,7 @@ ViewName = Literal["commitlog", "retry", "dlq", "groups", "topics"]
 _TIMESTAMP = pa.timestamp("us", "UTC")
 
 IN_QUEUE = "inQueue"
-"""The column that is true if the queue of a record has an entry that points to it."""
+"""The column that is true if the queue of a record has an entry that points to the record."""
 
 GROUP, ORIGIN_TOPIC, ORIGIN_ID = "consumerGroup", "originTopic", "originMsgId"
 CONSUMED = "consumed"
@@ -83,7 +83,7 @@ class LogPart:
 
     @property
     def weight(self) -> int:
-        """About how many bytes of the log a read takes."""
+        """The approximate number of log bytes that are read."""
         return self.end - self.start
 
 
@@ -112,13 +112,13 @@ class PendingRetryPart:
 
     @property
     def weight(self) -> int:
-        """About how many bytes of the log a read takes."""
+        """The approximate number of log bytes that are read."""
         return self.pending.messages * 512
 
 
 @dataclass(frozen=True)
 class TablePart:
-    """The rows of the view "groups" (of all or one group) or "topics" (all or some)."""
+    """The rows of the view "groups" (all groups or one) or "topics" (all topics or some)."""
 
     view: Literal["groups", "topics"]
     group: str = ""

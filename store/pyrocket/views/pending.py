@@ -1,8 +1,8 @@
 """Plans and reads pending messages: scheduled messages and undecided half messages.
 
 A plan lists ranges of RocketMQ's own topics, which do not change while messages are delivered. Its
-ranges may be read by other processes. Topic and queue of a pending message are its destination. Its
-queue offset is the one in the system topic in which it is stored.
+ranges may be read by other processes. The topic and queue of a pending message are its destination.
+Its queue offset is its offset in the system topic in which it is stored.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ MAX_MESSAGES = 16_384
 """Maximum number of messages in one range of a plan."""
 
 _MAX_GAP = 256
-"""Maximum number of other messages between two messages of one range; they are read and skipped."""
+"""Maximum number of other messages between two messages of a range; a scan skips them."""
 
 DUE = "dueTimestamp"
 PENDING_COLUMNS: dict[str, pa.DataType] = {**SCAN_COLUMNS, DUE: pa.timestamp("us", "UTC")}
@@ -50,7 +50,8 @@ _MS = "^[0-9]{1,15}$"
 
 @dataclass(frozen=True, order=True)
 class PendingRange:
-    """Pending messages of one system queue: all of [start, end), or only those at `offsets`.
+    """Pending messages of one system queue: all messages in [start, end), or only those at
+    `offsets`.
 
     `offsets` are int64 in native byte order, ascending.
     """
@@ -139,7 +140,7 @@ def _rows_for(part: RecordSlice, topics: Sequence[str]) -> Ints:
 
 
 def _build_batch(part: RecordSlice, columns: Sequence[str], *, verify_crc: bool) -> pa.RecordBatch:
-    """Return pending messages as columns; only the first rows if inflated bodies are large."""
+    """Return pending messages as columns; only the first rows if the inflated bodies are large."""
     plain = [name for name in columns if name in SCAN_COLUMNS] or ["queueOffset"]
     batch = part.build(plain, verify_crc=verify_crc)
     properties = PropertyColumns(part.records.head(batch.num_rows).properties())
@@ -156,7 +157,7 @@ def _build_batch(part: RecordSlice, columns: Sequence[str], *, verify_crc: bool)
 
 
 def _due(properties: PropertyColumns, tags_codes: Ints) -> pa.TimestampArray:
-    """Return the due times: the property of a timer, or the tags code of a delay level."""
+    """Return the due times, from the property of a timer or the tags code of a delayed message."""
     own = properties.column(TIMER_OUT_MS)
     due = np.where(pc.is_valid(own).to_numpy(zero_copy_only=False), numbers(own, _MS), tags_codes)
     return pa.array(due * 1000).view(PENDING_COLUMNS[DUE])

@@ -2,8 +2,8 @@
 
 A consumer that fails sends the message back. The broker appends a copy to the topic %RETRY%<group>
 after a growing delay, during which the copy is pending like any delayed message. After the last
-retry it appends a copy to %DLQ%<group>. A copy has the original's body and properties; RETRY_TOPIC
-is the original's topic, ORIGIN_MESSAGE_ID its offset id. Source:
+retry, the broker appends a copy to %DLQ%<group>. A copy has the original's body and properties;
+RETRY_TOPIC is the original's topic, ORIGIN_MESSAGE_ID its offset id. Source:
 `SendMessageProcessor.asyncConsumerSendMsgBack`, `MixAll`, and `KeyBuilder` for pop consumers of
 RocketMQ 5, whose retry topics also contain the topic's name.
 """
@@ -51,7 +51,7 @@ def group_of(topic: str, groups: Collection[str], topics: Collection[str]) -> st
 
 
 def retry_parts(reader: Reader, groups: Groups, view: str, group: str) -> Iterator[RetryPart]:
-    """Yield parts of the retry or dead-letter queues of all groups, or of one."""
+    """Yield parts of the retry or dead-letter queues of all groups, or of one group."""
     queues, offsets = all_queues(reader), groups.offsets()
     for topic, owner in _owned(queues, groups, view, group).items():
         committed = offsets.get((topic, owner), {})

@@ -14,7 +14,7 @@ Row = dict[str, object]
 
 
 def all_queues(reader: Reader) -> dict[str, list[int]]:
-    """Return the queue ids of each topic: those in the topic table, and those that have files."""
+    """Return the queue ids of each topic: queues in the topic table, and queues that have files."""
     queues = {name: set(range(topic.read_queues)) for name, topic in reader.topics.all().items()}
     for name, queue_id in reader.queues_on_disk():
         queues.setdefault(name, set()).add(queue_id)
@@ -110,8 +110,8 @@ def _of_group(
 def _lag(reader: Reader, topic: str, queue_id: int, committed: int | None) -> Row:
     """Return a group's lag in a queue; without a committed offset, from the minimum offset.
 
-    A committed offset is beyond the end if a recovery truncated the log, or if the store was
-    restored from a copy that is older than its offset table.
+    A committed offset is beyond the end of the queue if a recovery truncated the log, or if the
+    store was restored from a copy that is older than its offset table.
     """
     known = reader.system_offsets(topic, queue_id)
     at = known.minimum if committed is None else committed

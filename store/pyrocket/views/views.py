@@ -92,10 +92,10 @@ class Views:
         *,
         verify_crc: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a range for these topics, or for all if empty, a few MiB at a time.
+        """Yield the messages of a range for these topics (empty: all), a few MiB at a time.
 
-        Columns: those of `Store.scan`, and `dueTimestamp` for scheduled messages. Topic and queue
-        are those of the destination, the queue offset is that of the pending message. Raises the
+        Columns: the columns of `Store.scan`, and `dueTimestamp` for scheduled messages. Topic and
+        queue are the destination; the queue offset is the offset of the pending message. Raises the
         errors of `Store.scan`.
         """
         return self._pending.scan(part, topics, columns, verify_crc=verify_crc)
@@ -103,7 +103,7 @@ class Views:
     def scan(
         self, part: ViewPart, columns: Sequence[str], *, verify_crc: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a part in batches of a few MiB; the columns are checked by the call.
+        """Return the rows of a part in batches of a few MiB; the call checks the columns.
 
         Columns: `pyrocket.VIEW_COLUMNS`. Raises OffsetOutOfRangeError if messages have been
         deleted, StoreDamagedError, SchemaError.
