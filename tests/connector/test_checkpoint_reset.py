@@ -110,7 +110,7 @@ def test_a_reset_keeps_the_offsets_of_other_sources(files):
     lines = (files.path / "offsets/3").read_text().splitlines()
     assert lines[3:] == ["-", '{"some":"other source"}']
     shown = run("show", files.path)
-    assert "source 0: from micro-batch 3 on" in shown
+    assert "source 0: starting with micro-batch 3" in shown
 
 
 def test_with_two_sources_one_has_to_be_selected(files):

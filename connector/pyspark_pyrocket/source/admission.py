@@ -18,7 +18,7 @@ _ROUNDS = 4
 """Maximum number of rounds that redistribute bytes which small backlogs do not need."""
 
 _GOOD_ENOUGH = 20
-"""A remainder of at most one part in this many of the limit is not redistributed."""
+"""A remainder of at most the limit divided by this number is not redistributed."""
 
 
 class Intake:
@@ -122,7 +122,7 @@ def _shares(backlog: Offsets, max_rows: int) -> Mapping[MessageQueue, int]:
 
 
 def _fits(spans: Iterable[ByteSpan], max_bytes: int) -> bool:
-    """Return whether all messages lie within `max_bytes` of the log, so that no sum is needed."""
+    """Return whether all messages lie within `max_bytes` of the log: then no sum is needed."""
     there = [span for span in spans if span.bytes]
     return not there or max(s.end for s in there) - min(s.start for s in there) <= max_bytes
 

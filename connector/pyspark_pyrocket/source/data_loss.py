@@ -15,7 +15,7 @@ from pyspark_pyrocket.worker import LOG
 
 GO_ON = (
     "To continue without the lost messages set the option onDataLoss to skip, earliest or latest;"
-    " the option table explains where each continues."
+    " the option table explains where each of them continues."
 )
 
 
@@ -76,7 +76,7 @@ class Losses:
         return counts
 
     def warn_once(self, text: str) -> None:
-        """Warn about a lasting state; the same text is logged once."""
+        """Warn about a lasting condition; the same warning is logged only once."""
         if text not in self.logged:
             self.logged.add(text)
             LOG.warning(text)

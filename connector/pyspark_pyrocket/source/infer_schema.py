@@ -38,7 +38,8 @@ def value_fields(
 ) -> list[StructField] | None:
     """Return the columns that replace the body, or None if the body stays.
 
-    Raises SchemaError if they cannot be inferred (always without a source) or have taken names.
+    Raises SchemaError if the columns cannot be inferred (always without a source), or if a name is
+    taken.
     """
     payload = options.payload
     if payload.value_format != JSON:

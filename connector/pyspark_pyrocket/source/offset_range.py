@@ -116,15 +116,15 @@ def _at_times(source: MessageSource, place: TimeChoice, bounds: Bounds) -> Offse
 def _first_since(
     place: TimeChoice, queue: MessageQueue, time_ms: int, offset: int, limits: QueueOffsets
 ) -> int:
-    """Return the offset of the first message since a time, within the queue's bounds."""
+    """Return the offset of the first message at or after a time, within the queue's bounds."""
     if offset < limits.maximum:  # The queue may have grown since its bounds were taken.
         return max(offset, limits.minimum)
     if limits.minimum == limits.maximum:
         return limits.maximum
     if place.without is None:
         raise OptionError(
-            f"Option {place.option!r}: topic {queue.topic!r} queue {queue.queue_id} has no message "
-            f"from {time_ms} ms on.",
+            f"Option {place.option!r}: topic {queue.topic!r} queue {queue.queue_id} has no "
+            f"message at or after {time_ms} ms.",
             remedy="Set startingOffsetsByTimestampStrategy to latest or earliest.",
             code="NO_MESSAGE_SINCE",
         )

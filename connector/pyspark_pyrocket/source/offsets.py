@@ -61,15 +61,15 @@ class Offsets(dict[MessageQueue, int]):
         return Offsets({queue: value for queue, value in self.items() if queue.topic in topics})
 
     def merge(self, newer: Mapping[MessageQueue, int]) -> "Offsets":
-        """Return the numbers of both; those of `newer` take precedence."""
+        """Return the numbers of both maps; those of `newer` take precedence."""
         return Offsets({**self, **newer})
 
     def plus(self, other: Mapping[MessageQueue, int]) -> "Offsets":
-        """Return the sum in each queue; a missing number is 0."""
+        """Return the sum for each queue; a missing number counts as 0."""
         return self.merge({queue: self.get(queue, 0) + value for queue, value in other.items()})
 
     def minus(self, start: Mapping[MessageQueue, int]) -> "Offsets":
-        """Return the positive distances from `start`, where a missing queue is at 0."""
+        """Return the positive distances from `start`; a queue that `start` lacks is at 0 there."""
         distances = {queue: value - start.get(queue, 0) for queue, value in self.items()}
         return Offsets({queue: rows for queue, rows in distances.items() if rows > 0})
 

@@ -86,7 +86,7 @@ def small_together(ranges: Iterable[QueueRange]) -> Iterator[Task]:
     """Yield the ranges in their order: small ranges of one topic together, others alone."""
 
     def kind(each: QueueRange) -> object:
-        return each.queue.topic if each.rows <= _SMALL_ROWS else object()  # Equal to no other.
+        return each.queue.topic if each.rows <= _SMALL_ROWS else object()  # Forms no group.
 
     for _, some in itertools.groupby(ranges, kind):
         yield from group_by_weight(some, [_MAX_TOGETHER], lambda _: [1])

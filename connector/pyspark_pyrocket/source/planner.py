@@ -55,8 +55,9 @@ def topics_to_read(
 ) -> list[str]:
     """Return the requested topics that exist. Raises TopicNotFoundError if one is missing.
 
-    All named topics have to exist, or one that the pattern matches, unless the query waits for them
-    or creates them. A missing topic that is `known` is not an error here, but a loss: it existed.
+    All named topics have to exist, or at least one topic that the pattern matches, unless the query
+    waits for its topics or creates them. A missing topic that is `known` is not an error here, but
+    a loss: it existed.
     """
     existing, asked = source.topics(), options.subscription
     if asked.pattern:
@@ -74,7 +75,7 @@ def topics_to_read(
 def read_bounds(
     source: MessageSource, options: ReadOptions, known: Collection[str] = ()
 ) -> dict[MessageQueue, QueueOffsets]:
-    """Return the current bounds of each queue to read. Raises as `topics_to_read` does."""
+    """Return the current bounds of each queue to read. Raises the errors of `topics_to_read`."""
     topics, asked = topics_to_read(source, options, known), options.subscription
     bounds = source.bounds(topics)
     if asked.queues:

@@ -5,7 +5,7 @@ Possible changes since then, and the offset at which each policy continues:
     messages were deleted          skip: the first remaining message
     a crash truncated the log      skip: the point of truncation; messages written since are new
     an older copy was restored     skip: the first message stored after the mark's store time, or
-                                   where the query stopped if that is earlier
+                                   the offset where the query stopped, if that is lower
     a queue ends before that       skip: the queue's end
     a topic was created again      skip: its first message; offsets continue after the old ones
     a topic was deleted            all: the last end, until the topic is created again
@@ -53,8 +53,8 @@ class Resumed:
         vanished: The bounds of queues that are no longer read queues of an existing topic.
         moved: Whether a queue continues at another offset than it stopped at, which Spark has to
             save.
-        stopped: The end, in each queue of the start offset, of the messages read that still exist;
-            includes queues that the query no longer reads.
+        stopped: For each queue of the start offset, the end of the read messages that still exist.
+            Includes queues that the query no longer reads.
         is_restored: Whether the log is not the one that was read, so that older marks and topic
             ids are invalid.
     """
@@ -97,9 +97,9 @@ def what_remains(
 ) -> Iterator[QueueRange]:
     """Yield the parts of the planned ranges that still have the planned messages.
 
-    Only a replay can find less than all: if the log was truncated, an older copy was restored or a
-    topic was deleted since. Raises DataLossError as `resume` does. The tasks detect messages that
-    were deleted by retention.
+    Messages can be missing only in a replay: if the log was truncated, an older copy was restored
+    or a topic was deleted since the ranges were planned. Raises the same DataLossError as `resume`.
+    The tasks detect messages that were deleted by retention.
     """
     check_store(source, end)
     if waits_for_recovery(source, end):

@@ -18,7 +18,7 @@ nothing. lost: the number of messages of each queue that were lost before the qu
 all its runs.
 
 Version 1 had "store" and "epoch" beside "offsets", one id per topic, and no mark. It can be read,
-but is no longer written. There is one broker, because a directory is that of one broker.
+but is no longer written. There is one broker, because a directory belongs to one broker.
 
 Spark compares the *text* of offsets: keys are sorted, and the text changes only with new messages.
 """

@@ -62,7 +62,8 @@ def next_offset(
     """Return the end offset of the next micro-batch, or None if there is nothing to read.
 
     `take` limits the micro-batch; without it everything is read. The result has all queues of
-    `start`. No queue ends before the offset at which it continues, or otherwise after `target`.
+    `start`. A queue ends at or after the offset at which it continues, and otherwise not after
+    `target`.
 
     Queues that `start` lacks begin at their first message. The result records the start of these
     queues, and of queues that continue at another offset than they stopped at, even if there is
@@ -72,7 +73,7 @@ def next_offset(
     losses = losses or Losses(options.loss)
     context = OffsetContext.now(source)
     if waits_for_recovery(source, start):
-        losses.warn_once(f"{source.target.describe()}: {WAITS} The query waits for that.")
+        losses.warn_once(f"{source.target.describe()}: {WAITS} The query waits until then.")
         return None
     resumed = resume(source, options, start, losses)
     begin, end = resumed.begin, Offsets.ends(resumed.bounds)
@@ -119,7 +120,7 @@ def planned_ranges(start: StreamOffset, end: StreamOffset) -> Iterator[QueueRang
 def _newest_mark(
     source: MessageSource, older: LogMark | None, start: StreamOffset, offsets: Offsets
 ) -> LogMark | None:
-    """Return the mark of the newest message before `offsets`; reads only queues that moved."""
+    """Return the mark of the newest message before `offsets`; reads only changed queues."""
     if older is None:
         return source.mark(offsets)
     newer = source.mark(offsets.changed_from(start.offsets))
@@ -128,7 +129,7 @@ def _newest_mark(
 
 @dataclass(frozen=True)
 class OffsetContext:
-    """The scope of offsets, read before them: a change in between is detected the next time."""
+    """The scope of offsets, read before them: the next call detects changes in between."""
 
     broker: str
     source: SourceIdentity

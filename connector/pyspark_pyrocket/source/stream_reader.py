@@ -285,7 +285,7 @@ def prepare_source(target: Target, options: ReadOptions, *, may_create_store: bo
 
 
 def _create_missing(target: Target, options: ReadOptions) -> None:
-    """Create the store and the named topics; open it for writing only if one is missing."""
+    """Create the store and the named topics; open the store for writing only if needed."""
     asked, known = options.subscription, target.find_source()
     if known is not None and known.topics().keys() >= set(asked.topics):
         return

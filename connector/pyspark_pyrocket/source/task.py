@@ -55,7 +55,7 @@ Scan = Callable[[QueueRange, ScanTally], Batches]
 """Yields the messages of a range that match a filter, and counts the records examined."""
 
 ScanLocations = Callable[[MessageLocations, ScanTally], Batches]
-"""Yields single messages of one queue in the same way."""
+"""Yields the single messages of one queue that match a filter, and counts like `Scan`."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Columns:
     def of_small_ranges(
         self, source: MessageSource, ranges: Task, tally: ScanTally
     ) -> pa.RecordBatch | None:
-        """Return the messages of small ranges of one topic; None if each has to be read alone.
+        """Return the messages of small ranges of one topic; None if each is read alone.
 
         That is the case if messages are corrupt or deleted: losses are counted for each range.
         """

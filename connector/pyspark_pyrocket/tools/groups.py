@@ -47,7 +47,7 @@ class BatchCommit:
 
     options: all options of a read of this range, `spark.read.format("pyrocket").options(**…)`.
     start, end: offsets, inclusive and exclusive.
-    topic_ids: the ids of the topics; a topic that is deleted and created again has another one.
+    topic_ids: the ids of the topics; a topic that is deleted and created again has another id.
     """
 
     group: str
@@ -64,7 +64,8 @@ class BatchCommit:
         `options` are those of a batch read: the store, the topics and, optionally, the end and the
         policy for lost messages. Queues in which the group has no committed offset begin at their
         first message, or at `startingOffsets`. Needs no Spark session and writes nothing. Raises
-        OptionError, GroupNameError, TopicNotFoundError and DataLossError, as such a read does.
+        OptionError, GroupNameError, TopicNotFoundError and DataLossError, as a batch read with
+        these options does.
         """
         given = {"startingOffsets": "committed"} if _has_no_start(options) else {}
         given |= {name: _text(value) for name, value in options.items()}
@@ -96,7 +97,7 @@ class BatchCommit:
 
     @property
     def messages(self) -> int:
-        """The number of messages in the range; a read returns fewer if some are deleted before."""
+        """The number of messages in the range; a read returns fewer if some were deleted."""
         return self.end.minus(self.start).total()
 
     def commit(self) -> None:

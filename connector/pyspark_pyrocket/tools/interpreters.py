@@ -3,7 +3,7 @@
 Spark looks up, plans and runs data sources with the interpreter that its JVM finds in its
 environment: PYSPARK_DRIVER_PYTHON, PYSPARK_PYTHON, or `python3` on PATH
 (`PythonUtils.defaultPythonExec`). This may not be the interpreter that runs the program, so it has
-to be set before the JVM starts. The setting `spark.pyspark.python` applies only to tasks.
+to be set before the JVM starts. The setting `spark.pyspark.python` only applies to tasks.
 """
 
 import os

@@ -48,9 +48,9 @@ class JavaNotFoundError(RuntimeError):
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that Spark can run on: its home, its feature release, where it was found.
+    """A Java that Spark can run on: its home, its feature release, and where it was found.
 
-    notes: one sentence for each Java that was skipped before it.
+    notes: one sentence for each Java that was skipped before this one.
     """
 
     home: Path

@@ -29,7 +29,7 @@ def display_stream(
 ) -> "StreamView":
     """Start a query that shows `n` rows of the frame, the newest last; return its view.
 
-    With the output mode `complete` these are the first rows of the result. `trigger` has the
+    With the output mode `complete` these are the first rows of the result. `trigger` contains the
     arguments of Spark's `trigger(…)`, such as `{"availableNow": True}`. Progress is not saved: the
     next view starts at `startingOffsets`. Raises InvalidInputError, UnsupportedError (Spark
     Connect).
@@ -81,7 +81,7 @@ class StreamView:
         self._follower.start()
 
     def stop(self) -> None:
-        """Stop the query; its rows stay on the screen."""
+        """Stop the query; the rows stay on the screen."""
         self.query.stop()
 
     @property

@@ -36,8 +36,8 @@ class EndpointTarget:
         endpoint: The broker's addresses, and the settings of calls.
         store_id: In a task, the uuid of the driver's store, empty if that has none; None on the
             driver, which accepts any store.
-        waits: Whether a broker that this process has never reached is waited for as long as one
-            that restarts.
+        waits: Whether this process waits for a broker that it has never reached for as long as for
+            one that restarts.
     """
 
     endpoint: Endpoint
@@ -46,7 +46,7 @@ class EndpointTarget:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the broker reports in its first reply, as far as it is known here."""
+        """The capabilities in the broker's first reply that this release knows."""
         reported = self.open_source().hello.capabilities
         return frozenset(each for each in Capability if each.value in reported)
 
@@ -85,7 +85,7 @@ class EndpointTarget:
         return self._checked(source)
 
     def find_source(self) -> "EndpointSource":
-        """Return the same as `open_source`: a broker always has a store."""
+        """Return `open_source()`: a broker always has a store."""
         return self.open_source()
 
     def close_source(self) -> None:

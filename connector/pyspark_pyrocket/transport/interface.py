@@ -102,8 +102,8 @@ class Target(Protocol):
     def waiting(self) -> "Target":
         """Return the target of a query that has reached the store before.
 
-        Where a new process cannot reach it, it waits for as long as the deadline of a call allows,
-        since a server may be restarting. Otherwise the driver soon reports a wrong address.
+        If a new process cannot reach a server, this target waits until the deadline of the call,
+        because the server may be restarting. Otherwise a wrong address is reported soon.
         """
         ...
 
@@ -116,7 +116,7 @@ class Target(Protocol):
         ...
 
     def find_source(self) -> "MessageSource | None":
-        """Return the same, or None if the store does not exist."""
+        """Return the result of `open_source`, or None if the store does not exist."""
         ...
 
     def close_source(self) -> None:
@@ -124,13 +124,13 @@ class Target(Protocol):
         ...
 
     def open_own_source(self) -> "MessageSource":
-        """Open a source for this caller, who closes it. Raises as `open_source` does."""
+        """Open a source, which the caller closes. Raises the same errors as `open_source`."""
         ...
 
     def open_sink(
         self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
     ) -> "MessageSink":
-        """Open a sink for this caller, who closes it.
+        """Open a sink, which the caller closes.
 
         Args:
             config: The settings of the writer: `auto_create_topics`, `flush` and
@@ -138,7 +138,7 @@ class Target(Protocol):
             create: Whether a missing store is created.
             staging: Whether the sink only stages and discards, which needs no write lock.
 
-        Raises as `open_source` does, and StoreLockedError.
+        Raises the same errors as `open_source`, and StoreLockedError.
         """
         ...
 
@@ -170,7 +170,7 @@ class MessageSource(Protocol):
     def version(self) -> Hashable:
         """Return a value that equals an earlier one if nothing has changed since.
 
-        It needs no round trip: a transport over a network is notified of changes.
+        The call needs no round trip: a transport over a network is notified of changes.
         """
         ...
 
@@ -267,7 +267,7 @@ class MessageSource(Protocol):
         """Return small ranges of one topic as one slice with an `order`.
 
         Returns None if they are too large together, or if one of them has to be read alone to
-        find out what is wrong with it.
+        determine what is wrong with it.
         """
         ...
 
@@ -374,7 +374,7 @@ class MessageSink(Protocol):
         ...
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
-        """Return the topic, created if it is missing and `create`. Raises TopicNotFoundError."""
+        """Return the topic; with `create`, a missing one is created. Raises TopicNotFoundError."""
         ...
 
     def append(
@@ -390,8 +390,8 @@ class MessageSink(Protocol):
         Args:
             batch: Columns of `pyrocket.SEND_COLUMNS`.
             topic: The topic of all rows; None if a column has the topics.
-            first_queue: The queue of the first row that has neither a queue nor a sharding key;
-                the others follow in turn. None: a random one.
+            first_queue: The queue of the first row that has neither a queue nor a sharding key; the
+                other such rows use the next queues in turn. None: a random queue.
             repeat_id: Identifies the append: a second one with the same id appends nothing and
                 returns the first result. If empty, every call appends.
         """

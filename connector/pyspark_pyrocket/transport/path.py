@@ -39,7 +39,7 @@ _MAX_OPEN = 8
 """Open stores per process; a query has one or two."""
 
 _open: dict[str, tuple[int, "PathSource"]] = {}
-"""Path → a descriptor of the directory, so that its inode is not reused, and its source."""
+"""Path → a descriptor of the directory, which prevents reuse of its inode, and its source."""
 
 _PENDING = ("scheduled", "half")
 
@@ -81,7 +81,7 @@ class PathTarget:
         return PathTarget(self.path, store_id)
 
     def waiting(self) -> "PathTarget":
-        """Return the same: a directory does not restart."""
+        """Return this target: a directory does not restart."""
         return self
 
     def open_source(self) -> "PathSource":
@@ -89,7 +89,7 @@ class PathTarget:
         return self._checked(lambda: _shared_source(self.path))
 
     def find_source(self) -> "PathSource | None":
-        """Return the same, or None if there is no store."""
+        """Return the source of `open_source`, or None if there is no store."""
         try:
             return self.open_source()
         except StoreNotFoundError as error:
@@ -102,7 +102,7 @@ class PathTarget:
         forget(self.path)
 
     def open_own_source(self) -> "PathSource":
-        """Open the store for reading, for this caller, who closes it."""
+        """Open the store for reading; the caller closes it."""
         return self._checked(lambda: PathSource(Store.open(self.path, read_only=True)))
 
     def open_sink(
@@ -165,7 +165,7 @@ class PathSource(StoreSource):
 
     @contextmanager
     def writing(self) -> Iterator[Store]:
-        """Open the store for writing for a moment; its clean end is left to others."""
+        """Open the store for writing for a moment; a clean shutdown is left to other processes."""
         config = None
         if self._seconds is not None:
             config = StoreConfig(lock_timeout_ms=int(1000 * self._seconds))
@@ -174,7 +174,8 @@ class PathSource(StoreSource):
             yield store
         finally:
             try:
-                # Releasing the write lock also delivers due messages, which have to become durable.
+                # Releasing the write lock also delivers due messages, which then have to become
+                # durable.
                 with suppress(StoreLockedError):
                     store.flush()
             finally:
@@ -212,7 +213,7 @@ class PathSink:
         return self._store.retention
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
-        """Return the topic, created if it is missing and `create`."""
+        """Return the topic; with `create`, a missing one is created."""
         if not create or topic in self._store.topics.all():
             return self._store.topics.get(topic)
         count = queues or DEFAULT_QUEUES

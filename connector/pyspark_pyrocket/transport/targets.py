@@ -50,6 +50,6 @@ def target_at(place: str | os.PathLike[str]) -> Target:
 
 @contextmanager
 def opened_source(target: Target) -> Iterator[MessageSource]:
-    """Open a source for this block only."""
+    """Open a source for a `with` block."""
     with closing(target.open_own_source()) as source:
         yield source

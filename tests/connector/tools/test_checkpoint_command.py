@@ -16,7 +16,7 @@ def test_checkpoint_inspect_and_repair_tool(files):
     assert "micro-batch 1  2023-11-14T22:13:20.000Z  committed  2 messages" in shown
     assert "t      0      2\n" in shown
     reset(files, "--to", "earliest", "--yes")
-    assert "from micro-batch 2 on, which reads nothing" in run("show", files.path)
+    assert "starting with micro-batch 2, which reads nothing" in run("show", files.path)
 
 
 def test_the_offset_in_a_checkpoint_is_shown_by_queue(files):

@@ -97,7 +97,7 @@ def reset(
     Times are written as for the option startingTimestamp (-1h, 2026-01-31T12:00:00Z), JSON as for
     startingOffsets. Stop the query first. It continues with its next micro-batch, so its sink and
     its state do not change; rows that it has already written stay. With --json there is no
-    question: without --yes nothing is changed.
+    confirmation prompt: without --yes nothing is changed.
     """
     found = read_checkpoint(directory)
     place = place_options(to) | ({"group": group} if group else {})
@@ -180,7 +180,7 @@ def to_group(
         after = before
         if not dry_run:
             for topic in wanted.topics:
-                opened.topic(topic)  # Raises if it does not exist.
+                opened.topic(topic)  # Raises an error if the topic does not exist.
             after = Offsets(opened.commit(group, wanted, backwards=backwards))
     if as_json:
         show_json(

@@ -64,8 +64,8 @@ class PlannedBatch:
 class Damage:
     """A file that Spark cannot read, and why.
 
-    in_the_way: the file to remove so that Spark can start: this one or its checksums; empty if
-    removing a file does not help.
+    in_the_way: the file to remove so that Spark can start: this file or its checksums. Empty if
+        removing a file does not help.
     """
 
     file: str
@@ -152,7 +152,7 @@ def _committed(path: Path, planned: list[int], damaged: list[Damage]) -> set[int
         if _lines(path, name, damaged, in_the_way=name) is None:
             continue
         if planned and number not in planned:
-            damaged.append(Damage(name, f"There is no {OFFSETS}/{number} for it.", name))
+            damaged.append(Damage(name, f"There is no {OFFSETS}/{number} for this file.", name))
             continue
         committed.add(number)
     return committed

@@ -93,7 +93,7 @@ def plan_reset(
 ) -> Move:
     """Return the move of a query to `place`, for all of its topics or only `topics`.
 
-    source: its index among the sources of the query, required if several are pyrocket's. Raises
+    source: the source's index in the query, required if several sources are pyrocket's. Raises
     InvalidInputError (CHECKPOINT_EMPTY, CHECKPOINT_SOURCE, CHECKPOINT_TOPIC) and the errors of a
     new query at `place`.
     """
@@ -132,7 +132,7 @@ def plan_new(path: Path, reads: MessageSource, options: dict[str, str], now_ms: 
     if path.exists() and any(path.iterdir()):
         raise InvalidInputError(
             f"{path} is not empty.",
-            remedy="Move the query that it belongs to with `pyrocket checkpoint reset --to"
+            remedy="Move the checkpoint's query with `pyrocket checkpoint reset --to"
             " committed`, or use an empty or a new directory.",
             code="CHECKPOINT_EXISTS",
         )
@@ -174,7 +174,7 @@ def _source(newest: PlannedBatch, wanted: int | None) -> int:
         return ours[0]
     raise InvalidInputError(
         f"The query has {len(newest.sources)} sources; those numbered {ours} are pyrocket's.",
-        remedy="Select one with --source." if ours else "It has no source to move.",
+        remedy="Select one with --source." if ours else "The query has no source to move.",
         code="CHECKPOINT_SOURCE",
     )
 

@@ -36,5 +36,5 @@ def _has_open(process: Path, store: Path) -> bool:
             return False
         links = [os.readlink(process / "fd" / name) for name in os.listdir(process / "fd")]
     except OSError:
-        return False  # It has ended, or belongs to another user.
+        return False  # The process has ended, or belongs to another user.
     return str(store.resolve()) in links

@@ -93,7 +93,7 @@ def _show_offset(
     if batch.committed:
         when = "after the last micro-batch"
     elif offset.initial:
-        when = f"from micro-batch {batch.number} on, which reads nothing"
+        when = f"starting with micro-batch {batch.number}, which reads nothing"
     else:
         when = f"after micro-batch {batch.number}, which Spark runs again after a restart"
     which = f"source {source}: " if len(batch.sources) > 1 else ""

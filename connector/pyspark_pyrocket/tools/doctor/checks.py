@@ -1,4 +1,4 @@
-"""Checks of Python, here and in Spark's workers, of pyspark, Java, and the store's disk."""
+"""Checks Python in the driver and in Spark's workers, pyspark, Java, and the store's disk."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def worker_python() -> str:
 
 
 def planner_python() -> str:
-    """Return the interpreter that Spark's JVM starts to look up data sources and to plan."""
+    """Return the interpreter that Spark's JVM starts to look up sources and to plan queries."""
     return os.environ.get("PYSPARK_DRIVER_PYTHON") or worker_python()
 
 
@@ -69,7 +69,7 @@ def check_pyspark() -> Check:
     if found < PYSPARK_MINIMUM:
         return fail("pyspark", f"pyspark {_dotted(found)}", f"Run: pip install '{needed}'.")
     if found >= (4, 3) and sys.version_info < (3, 11):
-        remedy = f"pyspark 4.3 needs Python 3.11. Use that, or: pip install '{needed},<4.3'."
+        remedy = f"pyspark 4.3 needs Python 3.11. Use it, or run: pip install '{needed},<4.3'."
         return fail("pyspark", f"pyspark {_dotted(found)}", remedy)
     return ok("pyspark", f"pyspark {_dotted(found)}")
 

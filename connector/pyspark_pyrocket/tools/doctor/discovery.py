@@ -41,7 +41,7 @@ class Source:
 
     @property
     def blocks(self) -> bool:
-        """Whether it hides every Python data source, including this one."""
+        """Whether the module hides every Python data source, including this one."""
         return self.outcome in ("raised", "not a class")
 
 

@@ -18,7 +18,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """The name of a check, its verdict, what was found, and the remedy unless it is OK."""
+    """The name of a check, its verdict, what was found, and the remedy unless the verdict is OK."""
 
     name: str
     verdict: Verdict

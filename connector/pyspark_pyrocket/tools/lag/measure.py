@@ -1,6 +1,6 @@
 """Measures the lag of a query: from the end of a micro-batch to the ends of the queues.
 
-Spark's progress has both for each micro-batch; the store adds bytes and latency.
+Spark's progress contains both ends for each micro-batch; the store adds bytes and latency.
 """
 
 import json
@@ -49,8 +49,8 @@ def lag_of(
     """Return the lag in each topic of one source of a query; an empty list for other sources.
 
     progress: an entry of `sources` in Spark's progress. store: the directory that the query reads,
-    or a source that stays open between calls. Without it, or if the query reads another store,
-    lags are in messages only. Raises StoreNotFoundError.
+        or a source that stays open between calls. Without a store, or if the query reads another
+        one, lags are in messages only. Raises StoreNotFoundError.
 
         [lag_of(each, "/data/store") for each in json.loads(query.lastProgress.json)["sources"]]
     """
@@ -141,5 +141,5 @@ def _first_stored(source: MessageSource, left: list[QueueRange]) -> Iterator[int
         try:
             for some in source.slices([first]):
                 yield from some.records.store_timestamp.tolist()
-        except PyrocketError:  # Deleted since the progress was made.
+        except PyrocketError:  # Deleted after the micro-batch.
             continue

@@ -48,7 +48,7 @@ def watch_lag(
 ) -> LagWatch:
     """Report the lag of the session's streaming queries, in the log and as metrics.
 
-    store: the directory they read, by default PYROCKET_STORE; adds lag in bytes and in time.
+    store: the directory that they read, by default PYROCKET_STORE; adds lag in bytes and in time.
     port: the port at `address` that serves the metrics (0: any free port); None: not served.
     registry: register the metrics in this registry, with or without a port.
     log_seconds: the minimum time between two log lines about a query; None: no log lines.
