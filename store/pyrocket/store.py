@@ -5,7 +5,7 @@ parts, such as `store.topics` and `store.lookup`. Each part is created on first 
 that only stages rows or scans a queue creates no timers, transactions or delivery.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
@@ -356,3 +356,12 @@ class Store:
 def consumption_of(store: Store) -> Consumption:
     """Return the object with which a broker tracks the messages that groups receive and ack."""
     return store._services.consumption
+
+
+def call_on_change(store: Store, callback: Callable[[], None]) -> None:
+    """Call `callback` after each change by this object, when `Store.position` may differ.
+
+    It is called by the thread that made the change, and must neither block nor raise. Changes by
+    other objects and processes are not announced.
+    """
+    store._services.hooks.after_release.append(callback)

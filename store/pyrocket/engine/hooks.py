@@ -1,6 +1,7 @@
 """Callbacks through which services extend the writer, so that it does not depend on them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -54,6 +55,7 @@ class Hooks:
     """Lists of callbacks, called in the order in which they were registered.
 
     after_section: called after this process has released the write lock. Must not block or raise.
+    after_release: the same, and also called after services and after failed changes.
     holds: a map from a description of the needed records to a callback that returns the lowest log
         offset that must not be deleted. Called with the write lock held; a preview calls it without
         the lock.
@@ -69,6 +71,7 @@ class Hooks:
     """
 
     after_section: list[Callable[[], None]] = field(default_factory=list)
+    after_release: list[Callable[[], None]] = field(default_factory=list)
     holds: dict[str, Callable[[], int]] = field(default_factory=dict)
     before_removal: list[Callable[[int], None]] = field(default_factory=list)
     queues_touched_by_cleanup: list[Callable[[int], set[tuple[str, int]]]] = field(
@@ -76,6 +79,15 @@ class Hooks:
     )
     before_clean_shutdown: list[Callable[[], None]] = field(default_factory=list)
     leftovers: list[Callable[[bool], None]] = field(default_factory=list)
+
+    @contextmanager
+    def announcing(self) -> Iterator[None]:
+        """Call `after_release` at the end of a `with` block."""
+        try:
+            yield
+        finally:
+            for hook in self.after_release:
+                hook()
 
     def held_from(self) -> Hold:
         """Return the lowest log offset that any service still needs."""

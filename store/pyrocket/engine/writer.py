@@ -175,7 +175,7 @@ class Writer:
 
     @contextmanager
     def _locked(self, timeout_ms: int) -> Iterator[None]:
-        with self._write_lock.hold(timeout_ms):
+        with self._hooks().announcing(), self._write_lock.hold(timeout_ms):
             self._session.check_place()
             self._session.sign()
             if self.page[STRUCTURE] != self._structure:

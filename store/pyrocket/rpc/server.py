@@ -28,6 +28,7 @@ from pyrocket.rpc.messaging.service import MessagingService
 from pyrocket.rpc.service import SERVICE, BulkService, Call
 from pyrocket.rpc.threads import Threads, Work
 from pyrocket.rpc.version_feed import VersionFeed
+from pyrocket.store import call_on_change
 
 _LOG = logging.getLogger("pyrocket")
 
@@ -77,6 +78,7 @@ class Server:
         self._stopping = asyncio.Event()
         self._settings = settings
         self._feed = VersionFeed(broker.version)
+        call_on_change(broker.store, self._feed.changed)
         self._releasing: asyncio.Future[None] | None = None
         self.parked = self.stalled = 0
         self.observe: Callable[[str, str, float], None] = lambda call, status, seconds: None
@@ -124,7 +126,7 @@ class Server:
     async def stop(self, seconds: float = 30) -> None:
         """Accept no new calls, and cancel the running ones after `seconds`."""
         self._stopping.set()
-        await self._feed.stop()
+        self._feed.stop()
         if self._releasing is not None:
             self._releasing.cancel()
         self._messaging.stop()

@@ -1,35 +1,39 @@
-"""Polls the version of a store once for all clients that watch it."""
+"""Reads the version of a store once after each change, for all clients that watch it."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from pyrocket.broker.broker import Version
 
-BUSY_S, IDLE_S = 0.01, 0.03
-"""Seconds between two polls: after a recent change, and after a while without changes."""
-
-_REST_AFTER_S = 1.0
+INTERVAL_S = 0.01
+"""Minimum time between two reads; changes in between are announced together."""
 
 
 class VersionFeed:
-    """Polls for new versions while clients are waiting. Used by one event loop."""
+    """Announces new versions to waiting clients. Created and used by one event loop."""
 
     def __init__(self, look: Callable[[], Version]) -> None:
         self._look, self._latest = look, look()
+        self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Future[None]] = set()
-        self._task: asyncio.Task[None] | None = None
-        self._stopped = False
+        self._next: asyncio.TimerHandle | None = None
+        self._not_before = 0.0
+        self._stale = self._stopped = False
+
+    def changed(self) -> None:
+        """Announce that the version may have changed. May be called by any thread; cheap."""
+        if not self._stale and not self._stopped:
+            self._stale = True
+            with suppress(RuntimeError):  # The loop is closed.
+                self._loop.call_soon_threadsafe(self._schedule)
 
     async def after(self, seen: Version | None) -> Version | None:
         """Return the first version that differs from `seen`; None once the feed is stopped."""
-        if self._task is None or self._task.done():
-            self._latest = self._look()
+        if self._stale and not self._waiting:
+            self._update()
         while self._latest == seen and not self._stopped:
-            if self._task is None or self._task.done():
-                self._task = asyncio.ensure_future(self._follow())
-            waiter = asyncio.get_running_loop().create_future()
+            waiter = self._loop.create_future()
             self._waiting.add(waiter)
             try:
                 await waiter
@@ -37,28 +41,33 @@ class VersionFeed:
                 self._waiting.discard(waiter)
         return None if self._stopped else self._latest
 
-    async def stop(self) -> None:
-        """Wake all waiting clients, and stop polling."""
+    def stop(self) -> None:
+        """Wake all waiting clients, and ignore later changes."""
         self._stopped = True
+        if self._next is not None:
+            self._next.cancel()
         self._wake()
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
 
-    async def _follow(self) -> None:
-        changed = time.monotonic()
-        while self._waiting:
-            rests = time.monotonic() - changed > _REST_AFTER_S
-            await asyncio.sleep(IDLE_S if rests else BUSY_S)
-            try:
-                latest = self._look()
-            except Exception as error:
-                self._fail(error)
-                return
-            if latest != self._latest:
-                self._latest, changed = latest, time.monotonic()
-                self._wake()
+    def _schedule(self) -> None:
+        # Without waiting clients the version stays stale until the next one arrives.
+        if self._waiting and self._next is None and not self._stopped:
+            self._next = self._loop.call_at(self._not_before, self._update)
+
+    def _update(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        self._not_before = self._loop.time() + INTERVAL_S
+        self._stale = False  # Reset first: a change during the read causes another one.
+        try:
+            latest = self._look()
+        except Exception as error:
+            self._stale = True
+            self._fail(error)
+            return
+        if latest != self._latest:
+            self._latest = latest
+            self._wake()
 
     def _fail(self, error: Exception) -> None:
         for waiter in self._waiting:
