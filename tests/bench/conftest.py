@@ -1,4 +1,4 @@
-"""Benchmarks run in a small size with the slow tests, so that they keep working, and large with `-m
+"""Benchmarks run in a small size in every test run, so that they keep working, and large with `-m
 bench`.
 
 Small runs only show that a benchmark works; their figures are meaningless and not checked. Figures
@@ -14,12 +14,7 @@ import pytest
 from bench.pairs import Report
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("small", marks=pytest.mark.slow),
-        pytest.param("large", marks=pytest.mark.bench),
-    ]
-)
+@pytest.fixture(params=["small", pytest.param("large", marks=pytest.mark.bench)])
 def large(request):
     return request.param == "large"
 

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from dataclasses import replace
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import pytest
 from pyrocket import Client, Connection, RemoteAdmin, RemoteSink
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.columns.messages import default_columns
 from support.broker_process import RestartableBroker, running
 from support.certificates import write_certificate
 from support.stores import batch
@@ -175,6 +179,35 @@ def test_an_idle_query_sees_a_message_within_50_ms(served, broker):
         lateness.append(time.monotonic() - appended)
     client.close()
     assert sorted(lateness)[-3] < 0.05
+
+
+def test_an_idle_query_waits_for_a_change_until_spark_runs_a_micro_batch(
+    served, broker, monkeypatch
+):
+    """Spark runs a micro-batch if another source of the query has new messages."""
+    monkeypatch.setattr("pyspark_pyrocket.source.stream_reader.IDLE_WAIT_S", 60)
+    schema = default_columns(kafka=False, headers=False, text=False)
+    reader = DefaultSource(served.options).streamReader(schema=schema)
+    client, everything = Client(Connection(broker.address)), ReadAllAvailable()
+    sink, start, began = RemoteSink(client), reader.initialOffset(), time.monotonic()
+    for _ in range(4):
+        assert reader.latestOffset(start, everything) == start
+        reader.commit(start)
+    for _ in range(2):
+        assert reader.latestOffset(start, everything) == start
+        appending = threading.Timer(0.3, sink.append, [batch([b"x"], 0)], {"topic": "t"})
+        appending.start()
+        end = reader.latestOffset(start, everything)
+        assert end != start
+        appending.join()
+        start = end
+        reader.latestOffset(start, everything)
+        reader.commit(start)
+    reader.prepareForTriggerAvailableNow()
+    for _ in range(3):
+        assert reader.latestOffset(start, everything) == start
+    assert time.monotonic() - began < 60, "it has only waited for messages"
+    client.close()
 
 
 @pytest.mark.parametrize("to_endpoint", [True, False])

@@ -1,6 +1,7 @@
 """The contract of every transport. Add a new one to `support.transports.TRANSPORTS`."""
 
 import pickle
+import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -104,6 +105,18 @@ def test_the_version_changes_with_the_first_new_message(source, sink):
     while source.version() == before:
         assert time.monotonic() < patience
         time.sleep(0.001)
+
+
+def test_a_caller_waits_for_a_change_unless_the_transport_is_not_notified(source, sink):
+    before = source.version()
+    assert source.wait_for_change(before, 0.01) is False
+    appending = threading.Timer(0.1, sink.append, [batch([b"new"], 0)], {"topic": "t"})
+    appending.start()
+    if source.wait_for_change(before, 60):
+        assert source.version() != before
+    else:
+        assert source.version() == before, "it returns immediately"
+    appending.join()
 
 
 def test_slices_can_be_closed_early_and_resumed_at_an_offset(source):

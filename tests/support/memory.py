@@ -280,6 +280,10 @@ class MemorySource:
     def now_ms(self):
         return self._broker.clock()
 
+    def wait_for_change(self, version, seconds):
+        """Return False: nothing notifies this source."""
+        return False
+
     def version(self):
         return self._broker.name, self._broker.changes
 

@@ -57,6 +57,11 @@ from pyspark_pyrocket.worker import (
 
 Json = dict[str, Any]
 
+IDLE_WAIT_S = 0.05
+"""How long an idle query waits for a change in each call for an offset, if it is notified of
+changes. Spark would otherwise call 85 times a second. Other sources of the query wait as long.
+"""
+
 
 @called_by_spark
 class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -73,6 +78,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_ends: Offsets | None = None
         self._idle: tuple[Hashable, Json] | None = None
         self._latest: tuple[Hashable, Json] | None = None
+        self._waits = False
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the offsets at which `Trigger.AvailableNow` ends: the current end of every queue."""
@@ -109,14 +115,17 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end offset of the next micro-batch; `start` if there is nothing to read.
 
         Spark calls this 85 times a second while the query is idle, so an idle call only reads the
-        source's version. It also delivers due delayed messages, for stores without a writer.
+        source's version, or waits for a new one. It also delivers due delayed messages, for stores
+        without a writer.
         """
         source = self._source
         self._deliver_due(source)
         version = source.version()
         if self._idle == (version, start) and not self._intake.is_over(source):
             self.follower.retry()
-            return start
+            if not self._sees_change(source, version):
+                return start
+            version = source.version()
         since = StreamOffset.from_json(start)
         is_resumed = self._topics is None and start != self._initial
         if is_resumed and not waits_for_recovery(source, since):
@@ -136,6 +145,12 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return end.to_json()
         self._idle = (version, start)
         return start
+
+    def _sees_change(self, source: MessageSource, version: Hashable) -> bool:
+        """Wait for a change, if an earlier call was idle as well; return whether there was one."""
+        waits = self._waits and self._last_ends is None
+        self._waits = True
+        return waits and source.wait_for_change(version, IDLE_WAIT_S)
 
     def reportLatestOffset(self) -> Json:
         """Return the end of all queues; Spark's progress shows it as latestOffset.
@@ -168,10 +183,12 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(partition, self._projection, self._options)
 
     def commit(self, end: Json) -> None:
-        """Do nothing: Spark calls this one batch late, and never for the last batch of a run.
+        """Stop waiting for changes: Spark runs a micro-batch, perhaps of another source.
 
-        `latestOffset` commits the offsets of the group that follows the query instead.
+        Offsets are not committed here, because Spark calls this one batch late, and never for the
+        last batch of a run. `latestOffset` commits the offsets of the group that follows the query.
         """
+        self._waits = False
 
     def stop(self) -> None:
         """Commit the offsets of the group that follows the query, and close the source."""

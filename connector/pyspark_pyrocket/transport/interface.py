@@ -174,6 +174,13 @@ class MessageSource(Protocol):
         """
         ...
 
+    def wait_for_change(self, version: Hashable, seconds: float) -> bool:
+        """Return True when the version differs from `version`, or False after `seconds`.
+
+        Returns False immediately if the transport is not notified of changes.
+        """
+        ...
+
     def is_recovering(self) -> bool:
         """Return whether a recovery was interrupted.
 

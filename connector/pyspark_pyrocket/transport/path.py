@@ -163,6 +163,10 @@ class PathSource(StoreSource):
         """Return the store, and its position in the shared state."""
         return self.store, self.store.position()
 
+    def wait_for_change(self, version: Hashable, seconds: float) -> bool:
+        """Return False immediately: a directory does not notify its readers."""
+        return False
+
     @contextmanager
     def writing(self) -> Iterator[Store]:
         """Open the store for writing for a moment; a clean shutdown is left to other processes."""

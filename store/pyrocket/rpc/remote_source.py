@@ -87,6 +87,10 @@ class RemoteSource:
         """Return a value that changes whenever the store does. It is read from memory."""
         return self.watch.version()
 
+    def wait_for_change(self, version: Hashable, seconds: float) -> bool:
+        """Return True when the version differs from `version`, or False after `seconds`."""
+        return self.watch.wait(version, seconds)
+
     def is_recovering(self) -> bool:
         """Return False: a broker has recovered its store."""
         return False

@@ -39,6 +39,11 @@ class VersionWatch:
                 self._changed.wait_for(lambda: self._version is not None, 1)
             return object() if self._version is None else self._version
 
+    def wait(self, seen: Hashable, seconds: float) -> bool:
+        """Return True when the version differs from `seen`, or False after `seconds`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._version != seen, seconds)
+
     @property
     def session(self) -> object | None:
         """An object that identifies the current stream; None while there is no stream.
