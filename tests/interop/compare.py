@@ -1,4 +1,4 @@
-"""Compares the messages that Java's client pulled with those that pyrocket reads."""
+"""Compares the messages that RocketMQ's client pulled with the messages that pyrocket reads."""
 
 import base64
 from itertools import chain
@@ -17,7 +17,7 @@ COMPRESSED = 0x1
 
 
 def of_java(shown):
-    """Return a message that Peer describes, with the names of pyrocket's fields."""
+    """Return a message of Peer's output, with the names of pyrocket's fields."""
     camel = {
         name: name.split("_")[0] + "".join(map(str.title, name.split("_")[1:])) for name in FIELDS
     }
@@ -35,7 +35,7 @@ def of_ours(message):
 
 
 def bodies(pulled, topic):
-    """Return the bodies of a topic by queue, as pulled."""
+    """Return the pulled bodies of a topic, by queue."""
     return {
         queue_id: [base64.b64decode(one["body"]) for one in found["messages"]]
         for (name, queue_id), found in sorted(pulled.items())
@@ -66,7 +66,7 @@ def read_queue(store, topic, queue_id):
 
 
 def check_scan(store, topic, queue_id, known, messages):
-    """Check that the bulk read path returns the same messages."""
+    """Check that scans return the same messages as `Store.read`."""
     names = [
         *("queueOffset", "body", "tags", "msgId", "storeTimestamp", "properties", "storeHost"),
     ]
@@ -83,13 +83,15 @@ def check_scan(store, topic, queue_id, known, messages):
 
 
 def assert_same(path, pulled):
-    """Check that pyrocket reads exactly the messages that Java's client pulled."""
+    """Check that pyrocket reads exactly the messages that RocketMQ's client pulled."""
     ours = read_all(path, pulled)
     assert ours.keys() == pulled.keys()
     for name, java in pulled.items():
         expected = [of_java(shown) for shown in java["messages"]]
         for mine, theirs in zip(ours[name]["messages"], expected, strict=False):
             unlike = {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]}
-            assert not unlike, f"{name} at {mine['queue_offset']}, ours and Java's: {unlike}"
+            assert not unlike, (
+                f"{name} at {mine['queue_offset']}, pyrocket's and RocketMQ's: {unlike}"
+            )
         assert len(ours[name]["messages"]) == len(expected), name
         assert (ours[name]["min"], ours[name]["max"]) == (java["min"], java["max"]), name

@@ -1,4 +1,4 @@
-"""Fixtures of the tests against RocketMQ: one `java` for each version."""
+"""Fixtures of the tests against RocketMQ; the fixture `java` has one value for each version."""
 
 import itertools
 from pathlib import Path
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
-    """Attach the logs of the Java processes to a failed test."""
+    """Add the logs of the Java processes to the report of a failed test."""
     report = yield
     if report.when == "call" and report.failed and "java" in getattr(item, "funcargs", {}):
         for program in item.funcargs["java"].programs():
@@ -42,7 +42,7 @@ class Java:
         return self.version.startswith("5")
 
     def broker(self, store, **config):
-        """Start a broker; use it in a `with` block, which waits until it serves."""
+        """Start a broker. Use the result in a `with` block, which waits until the broker serves."""
         home = self._folder / f"broker{next(self._numbers)}"
         self._brokers.append(Broker(self.peer, self.classes, home, store, **config))
         return self._brokers[-1]
@@ -60,7 +60,7 @@ class Java:
 
 @pytest.fixture(scope="session", params=VERSIONS)
 def java_version(request, tmp_path_factory, checkout_in_children):
-    """The processes of one version; skips the test if they are not available."""
+    """The processes of one version; skips the test if the version is not available."""
     cache = getattr(request.config, "cache", None)
     folder = cache.mkdir("interop") if cache else tmp_path_factory.mktemp("classes")
     try:

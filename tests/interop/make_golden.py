@@ -1,4 +1,4 @@
-"""Makes a Java broker write a small store, and records the messages that its client pulls.
+"""Runs a RocketMQ broker that writes a small store, and records the messages that its client pulls.
 
 Usage: python -m interop.make_golden VERSION DIRECTORY, from `tests/`; VERSION as in `maven.py`.
 Creates DIRECTORY and DIRECTORY.json. Existing files are never overwritten: they prove that old
@@ -27,7 +27,7 @@ NOT_OF_THE_STORE = ("rocksdbstore", "compaction", "timerwheel", "timerlog")
 
 
 def write(peer, broker):
-    """Write the messages; return all pulled messages once everything has arrived."""
+    """Write the messages; return all pulled messages once all messages have arrived."""
     hellos = [
         outgoing(b"hello%d" % n, tags="TagA", keys=f"ORDER{n} K2", flag=n, queue=n % 2)
         for n in range(25)
@@ -49,7 +49,7 @@ def write(peer, broker):
 
 
 def make(version, target):
-    """Write the store at `target`, and its content to a JSON file beside it."""
+    """Write the store at `target`, and its content to a JSON file beside the store."""
     assert not target.exists(), f"{target} already exists"
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)

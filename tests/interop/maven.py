@@ -11,7 +11,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 VERSIONS = {"4.9": "rocketmq4", "5.5": "rocketmq5"}
-"""Profiles of the pom."""
+"""Profiles in `pom.xml`."""
 
 CLASSPATH_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
 
@@ -21,7 +21,9 @@ class UnavailableError(Exception):
 
 
 def class_path(version, cache):
-    """Return the class path of a version, with our compiled classes; raises UnavailableError."""
+    """Return the class path of a version, including the compiled classes of `java/`. Raises
+    UnavailableError.
+    """
     for tool in ("java", "javac", "mvn"):
         if shutil.which(tool) is None:
             raise UnavailableError(f"{tool} is not installed")
@@ -41,7 +43,7 @@ def class_path(version, cache):
 
 
 def fetch(version, listing):
-    """Fetch and list the artifacts of the pom with Maven, in at most two attempts."""
+    """Fetch and list the artifacts in `pom.xml` with Maven, in at most two attempts."""
     goal = ["mvn", "-B", "-q", "-f", HERE / "pom.xml", f"-P{VERSIONS[version]}"]
     goal += [CLASSPATH_GOAL, f"-Dmdep.outputFile={listing}"]
     try:

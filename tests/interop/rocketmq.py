@@ -1,6 +1,5 @@
-"""Apache RocketMQ as processes: name server and client in one, and a broker in another.
-
-Their class path comes from `maven.py`.
+"""Runs Apache RocketMQ: name server and client in one process, and each broker in another.
+`maven.py` determines the class path.
 """
 
 import base64
@@ -24,7 +23,7 @@ JVM = [
     *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch")),
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
-    # A nearly full disk of the developer would make a broker reject messages.
+    # On a nearly full disk, a broker would otherwise reject messages.
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
     "-Drocketmq.client.rebalance.waitInterval=500",
@@ -46,7 +45,7 @@ SMALL = {
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
 }
-"""Sizes with small files; our index has 4 items per slot."""
+"""Sizes with small files; pyrocket's index files have 4 items per slot."""
 
 CLUSTER, BROKER = "DefaultCluster", "broker-a"
 
@@ -56,9 +55,8 @@ class JavaError(Exception):
 
 
 def free_ports():
-    """Return a port p with p - 2 and p + 1 free too: a broker's fast, listen and replication ports.
-
-    All are below the range of ephemeral ports.
+    """Return a port p such that p - 2, p and p + 1, a broker's fast, listen and replication ports,
+    are free. All are below the range of ephemeral ports.
     """
     for _ in range(100):
         port = random.randrange(12_000, 32_000)
@@ -73,7 +71,7 @@ def is_free(port):
 
 
 class Program:
-    """A Java process with a home of its own, which ends with the test at the latest."""
+    """A Java process with its own home directory, which ends with the test at the latest."""
 
     def __init__(self, classes, home, main, *arguments, jvm=(), **streams):
         self.home = Path(home)
@@ -97,9 +95,9 @@ class Program:
         return self.process.wait(STOP_SECONDS)
 
     def stop(self):
-        """Shut it down cleanly."""
+        """Shut the process down cleanly."""
         self.process.terminate()
-        assert self.process.wait(STOP_SECONDS) == 143, "it did not shut down cleanly"
+        assert self.process.wait(STOP_SECONDS) == 143, "the process did not shut down cleanly"
 
     def exit_status(self, seconds=START_SECONDS):
         """Wait until the process ends by itself."""
@@ -109,7 +107,7 @@ class Program:
         return text in self.output.read_text(errors="replace")
 
     def logs(self):
-        """Return the ends of all its logs, to find the cause of a failure."""
+        """Return the ends of all logs of the process, to find the cause of a failure."""
         for path in sorted(self.home.rglob("*.log")):
             lines = path.read_text(errors="replace").splitlines()[-40:]
             if lines:
@@ -117,7 +115,9 @@ class Program:
 
 
 class Broker(Program):
-    """A broker for a directory, on ports of its own. It is killed unless it was stopped before."""
+    """A broker for a directory, with its own ports. At the end it is killed, unless it was stopped
+    before.
+    """
 
     def __init__(self, peer, classes, home, store, address="127.0.0.1", jvm=(), **config):
         self.peer, self.store, self.port = peer, Path(store), free_ports()
@@ -133,10 +133,10 @@ class Broker(Program):
             "namesrvAddr": f"127.0.0.1:{peer.port}",
             "storePathRootDir": store,
             "storePathCommitLog": Path(store) / "commitlog",
-            # No file expires and the disk is never considered full during a test.
+            # No file expires during a test, and the disk is never considered full.
             "fileReservedTime": 100_000,
             "diskMaxUsedSpaceRatio": 95,
-            # A stopping broker checks half messages once more, unless they are young.
+            # While stopping, a broker checks half messages once more, unless they are new.
             "transactionCheckInterval": 3_600_000,
             "transactionTimeOut": 3_600_000,
             "traceTopicEnable": "false",
@@ -150,10 +150,10 @@ class Broker(Program):
         )
 
     def await_start(self):
-        """Wait until the broker serves; fail if it ends instead."""
+        """Wait until the broker serves; fail if it exits."""
         deadline = time.monotonic() + START_SECONDS
         while not self.said("boot success"):
-            assert self.process.poll() is None, "the broker ended while it was starting"
+            assert self.process.poll() is None, "the broker exited while it was starting"
             assert time.monotonic() < deadline, "the broker did not start in time"
             time.sleep(0.05)
         while not self.peer.ask("registered", address=f"{self.address}:{self.port}"):
@@ -167,10 +167,10 @@ class Broker(Program):
     def __exit__(self, kind, error, trace):
         self.kill()
 
-    # The client's view of this broker.
+    # Requests to this broker by the client.
 
     def queues_on_disk(self):
-        """Return every (topic, queue id) that has files, independent of any table."""
+        """Return every (topic, queue id) that has files, whether or not a table contains it."""
         folders = (self.store / "consumequeue").glob("*/*")
         return sorted((folder.parent.name, int(folder.name)) for folder in folders)
 
@@ -181,7 +181,7 @@ class Broker(Program):
         return {(one["topic"], one["queue"]): one for one in pulled}
 
     def query(self, topic, key):
-        """Return the messages that Java finds by a key, oldest first."""
+        """Return the messages that the broker finds by a key, oldest first."""
         found = self.peer.ask("query", topic=topic, key=key)
         return sorted(found, key=lambda one: one["physicalOffset"])
 
@@ -216,7 +216,7 @@ class Peer(Program):
         self._answers.put(b"")
 
     def ask(self, command, timeout=120, **arguments):
-        """Run a command in the client; raises JavaError with Java's message."""
+        """Run a command in the client. Raises JavaError with the client's message."""
         request = json.dumps({"do": command, **arguments}) + "\n"
         self.process.stdin.write(request.encode())
         self.process.stdin.flush()
@@ -233,11 +233,13 @@ class Peer(Program):
         self.process.stdout.close()
 
     def send(self, topic, messages, **options):
-        """Send messages (see `outgoing`), each alone, or all in one batch with `batch`."""
+        """Send messages (see `outgoing`) one by one, or with `batch` as one batch."""
         return self.ask("send", topic=topic, messages=messages, **options)
 
     def consume(self, topic, group, attempts, max_reconsume_times=1, seconds=30):
-        """Consume until `attempts` attempts were made; bodies that begin with `bad` fail."""
+        """Consume until this number of attempts was made; messages whose body begins with `bad`
+        fail.
+        """
         return self.ask(
             "consume",
             topic=topic,
@@ -249,9 +251,7 @@ class Peer(Program):
 
 
 def outgoing(body, **more):
-    """Return a message for `Peer.send`: tags, keys (one text), properties, delay, flag, queue,
-    state.
-
-    `own` are RocketMQ's own properties.
+    """Return a message for `Peer.send`: tags, keys (as one string), properties, delay, flag, queue,
+    state. `own` contains system properties.
     """
     return {"body": base64.b64encode(body).decode(), **more}

@@ -1,4 +1,4 @@
-"""Stores written by pyrocket for Java to open."""
+"""Stores that pyrocket writes, to be opened by RocketMQ."""
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,8 @@ COMMITTED = {0: 5, 1: 7}
 
 
 def written(path, config=SIZES, rounds=3):
-    """Return an open store: several topics and queues, keys, deflated bodies, a batch over log
-    files.
+    """Return an open store with several topics and queues, keys, deflated bodies, and a batch over
+    several log files.
     """
     store = Store.open(path, create=True, config=config)
     store.topics.create("orders", read_queues=2, write_queues=2)
@@ -44,7 +44,7 @@ def written(path, config=SIZES, rounds=3):
 
 
 def over_several_files(count=80, size=3000):
-    """Return rows that take almost four log files of 64 KiB, in random bytes."""
+    """Return rows with random bodies that fill almost four log files of 64 KiB."""
     rng = np.random.default_rng(7)
     bodies = [b"wide%d " % n + rng.bytes(size) for n in range(count)]
     keys = pa.array([[f"wide{n}"] for n in range(count)], pa.list_(pa.string()))
@@ -52,7 +52,7 @@ def over_several_files(count=80, size=3000):
 
 
 def name_system_topics(store):
-    """Add the topics that only a broker adds to the table, so that Java's client may pull from
+    """Add the topics that only a broker adds to the table, so that RocketMQ's client may pull from
     them.
     """
     with inner(store).writer.exclusive():
@@ -66,12 +66,12 @@ def append_record(store, topic, properties, body, tags_code):
 
 
 def append_delayed(store, body=b"late", topic="orders"):
-    """Append a message delayed by a second: `ScheduleMessageService`'s topic, level 1."""
+    """Append a message with delay level 1, a second, to the topic of `ScheduleMessageService`."""
     own = {"REAL_TOPIC": topic, "REAL_QID": "1", "DELAY": "1", "TAGS": "L", "UNIQ_KEY": "A" * 32}
     append_record(store, DELAYED, own, body, system_clock() + 1000)
 
 
 def append_half(store, body=b"half", topic="orders"):
-    """Append an undecided message of a transaction: `TransactionalMessageBridge`'s topic."""
+    """Append an undecided message of a transaction to the topic of `TransactionalMessageBridge`."""
     own = {"REAL_TOPIC": topic, "REAL_QID": "0", "TRAN_MSG": "true", "PGROUP": "payers"}
     append_record(store, HALF, own | {"TAGS": "P", "UNIQ_KEY": "B" * 32}, body, java_hash("P"))

@@ -1,4 +1,6 @@
-"""Delay levels handed over: Java delivers pending messages of our store, and we those of Java's."""
+"""Delay levels: a RocketMQ broker delivers the pending messages of pyrocket's store, and pyrocket
+those of the broker's store.
+"""
 
 import time
 
@@ -32,7 +34,7 @@ def park(path):
         assert delivered(store) == OURS_EARLY
 
 
-def test_java_delivers_messages_pending_in_our_store_once(java, store_path):
+def test_a_broker_delivers_messages_pending_in_pyrockets_store_once(java, store_path):
     park(store_path)
     with java.broker(store_path, **SMALL) as broker:
         wait_until(lambda: len(all_bodies(broker.pull(), "t")) >= 10)
@@ -48,7 +50,7 @@ def test_java_delivers_messages_pending_in_our_store_once(java, store_path):
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_we_deliver_messages_pending_in_java_s_store_once(java, store_path, ending):
+def test_pyrocket_delivers_messages_pending_in_a_brokers_store_once(java, store_path, ending):
     early = [b"java early%d" % number for number in range(3)]
     late = [b"java late%d" % number for number in range(5)]
     with java.broker(store_path, **SMALL) as broker:
@@ -63,9 +65,9 @@ def test_we_deliver_messages_pending_in_java_s_store_once(java, store_path, endi
             for batch in store.views.scan_pending(part, ["t"], ["body"])
             for body in batch.column("body")
         ]
-        # A broker may take so long to stop that it delivers some in the meantime.
+        # A broker may take so long to stop that it delivers some messages in the meantime.
         assert sorted(delivered(store) + waits) == early + late, (
-            "a message that Java delivered is delivered again"
+            "a message that the broker delivered is delivered again"
         )
         with store.run_services():
             wait_until(lambda: len(delivered(store)) >= 8)

@@ -1,4 +1,6 @@
-"""We write, Java opens after our clean shutdown or crash; then Java writes, and we read."""
+"""A RocketMQ broker opens a store after pyrocket's clean shutdown or crash; then the broker writes,
+and pyrocket reads.
+"""
 
 import random
 import time
@@ -25,7 +27,7 @@ from support.stores import log_files, queue_files
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "unclean"])
-def test_java_pulls_everything_we_wrote_and_continues(java, store_path, clean):
+def test_a_broker_serves_all_messages_of_pyrocket_and_continues(java, store_path, clean):
     written(store_path).close(clean=clean)
     assert len(log_files(store_path)) > 5
     assert len(queue_files(store_path, "orders", 0)) > 1
@@ -55,14 +57,14 @@ def check_offsets(broker):
 
 
 def check_ids(peer, pulled):
-    """Check that Java finds a message by the offset id that we return."""
+    """Check that the broker finds a message by the offset id that pyrocket returns."""
     found = of_java(pulled["orders", 0]["messages"][3])
     offset_id = offset_message_id(*STORE_HOST, found["physical_offset"])
     assert offset_id.startswith("7F000001")
     assert found["store_host"] == "127.0.0.1:10911"
 
 
-def test_java_delivers_our_delayed_message_and_checks_our_half_message(java, store_path):
+def test_a_broker_delivers_pyrockets_delayed_message_and_checks_its_half_message(java, store_path):
     with written(store_path) as store:
         name_system_topics(store)
         append_delayed(store)
@@ -122,8 +124,7 @@ def test_writers_killed_during_an_append_lose_no_acknowledged_message(
 
 
 def check_nothing_lost(diaries, ours, pulled):
-    """Check that Java reads our messages, and perhaps complete ones that were not acknowledged
-    yet."""
+    """Check that the broker reads all acknowledged messages, and otherwise only complete ones."""
     numbers = {}
     for name, found in ours.items():
         seen = [of_java(one) for one in pulled[name]["messages"]]
@@ -138,7 +139,7 @@ def check_nothing_lost(diaries, ours, pulled):
         assert len(found) == len(set(found)), "no message is duplicated"
 
 
-def test_files_of_the_default_sizes(java, store_path):
+def test_a_broker_continues_a_store_with_files_of_the_default_sizes(java, store_path):
     written(store_path, StoreConfig(), rounds=1).close()
     with java.broker(store_path) as broker:
         assert_same(store_path, broker.pull())

@@ -1,4 +1,6 @@
-"""Java writes, and we read everything; we append, and Java reads; Java appends, and we read."""
+"""A RocketMQ broker writes, and pyrocket reads all messages. Then pyrocket appends and the broker
+reads, and the broker appends and pyrocket reads.
+"""
 
 import pytest
 from interop.compare import all_bodies, assert_same, bodies, of_java
@@ -58,7 +60,7 @@ def check_kinds(sent, pulled):
 
 
 def check_views(path, pulled):
-    """Check that our views show retried and dead letters, and every record of the log."""
+    """Check that the views show retried messages, dead letters, and every record of the log."""
     for view, topic in (("retry", "%RETRY%workers"), ("dlq", "%DLQ%workers")):
         columns = ["originTopic", "originMsgId", "physicalOffset", "storeTimestamp"]
         rows = {row["physicalOffset"]: row for row in view_rows(path, view, columns, "workers")}
@@ -99,7 +101,7 @@ def check_continued(before, after, ours):
     assert sorted(all_bodies(after, "orders")) == sorted(expected)
 
 
-def test_ipv6_hosts(java, store_path):
+def test_messages_with_ipv6_hosts_are_read(java, store_path):
     config = SMALL | {"address": "::1"}
     with java.broker(store_path, **config) as broker:
         java.peer.send("six", [outgoing(b"six%d" % n, keys=f"k{n}") for n in range(3)], queues=1)

@@ -1,4 +1,6 @@
-"""Java opens a topic of Kafka rows that we wrote, with null values and keys of any bytes."""
+"""A RocketMQ broker opens a topic of Kafka rows that pyrocket wrote, with null values and keys of
+any bytes.
+"""
 
 import pyarrow as pa
 from interop.compare import assert_same, bodies
@@ -12,7 +14,7 @@ from pyspark_pyrocket.sink.columns import plan_columns, send_batch
 ROWS = [(b"k1", b"v1"), (b"k2", None), (b"\xff\x00", b"v3"), (b"a b", b"")]
 
 
-def test_java_reads_null_values_as_empty_bodies_with_their_marker(java, store_path):
+def test_a_broker_returns_null_values_as_empty_bodies_with_their_marker(java, store_path):
     keys, values = zip(*ROWS, strict=True)
     rows = pa.record_batch(
         {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}

@@ -30,7 +30,7 @@ def index_files(path):
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_keys_that_java_indexed_are_found(java, store_path, ending):
+def test_keys_that_rocketmq_indexed_are_found_by_pyrocket(java, store_path, ending):
     messages = [outgoing(b"%d" % n, keys=f"one{n} ten{n // 10}") for n in range(250)]
     with java.broker(store_path, **SMALL) as broker:
         sent = java.peer.send("t", messages, queues=2)
@@ -49,7 +49,7 @@ def test_keys_that_java_indexed_are_found(java, store_path, ending):
         for n in range(250, 400):
             store.append(Message(topic="t", body=b"%d" % n, keys=[f"one{n}", "ten24"]))
         check_lookups(store, found | {"ten24": ours(store, "t", "ten24")}, viewed, offset_id)
-        assert len(ours(store, "t", "ten24")) == 64, "the newest, up to Java's limit"
+        assert len(ours(store, "t", "ten24")) == 64, "the newest messages, up to RocketMQ's limit"
         newest = ours(store, "t", "one399")
     with java.broker(store_path, **SMALL) as broker:
         for key in asked[:4]:
@@ -111,7 +111,7 @@ def test_pyrocket_finds_all_keys_after_rocketmq_has_indexed_only_the_newest(java
     time.sleep(1)
     store.close(clean=False)
     with java.broker(store_path, **SMALL) as broker:
-        assert not java_s(broker, "orders", "key0"), "Java itself no longer finds it"
+        assert not java_s(broker, "orders", "key0"), "RocketMQ no longer finds it"
         assert len(java_s(broker, "orders", "late199")) == 1
     with Store.open(store_path) as store:
         for key in ("key0", "key60", "late0", "late199"):

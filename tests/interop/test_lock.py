@@ -1,4 +1,6 @@
-"""One directory for Java and us: the second process is refused, and its attempt loses nothing."""
+"""A RocketMQ broker and a pyrocket writer on one store: the second process is rejected, and its
+attempt loses no message.
+"""
 
 import threading
 import time
@@ -12,7 +14,7 @@ from pyrocket.errors import StoreLockedError
 
 
 class Appending(threading.Thread):
-    """Appends to topic `busy` and commits for a group until it is stopped."""
+    """Appends to topic `busy` and commits offsets of a group, until it is stopped."""
 
     def __init__(self, store):
         super().__init__(daemon=True)
@@ -38,7 +40,7 @@ class Appending(threading.Thread):
         return self.acknowledged
 
 
-def test_java_is_refused_while_we_write_and_damages_nothing(java, store_path):
+def test_a_broker_is_rejected_while_pyrocket_writes_and_damages_nothing(java, store_path):
     store = written(store_path)
     before = read_all(store_path, [("orders", 0), ("orders", 1), ("wide", 0)])
     appending = Appending(store)
@@ -67,13 +69,17 @@ def test_java_is_refused_while_we_write_and_damages_nothing(java, store_path):
 
 
 def refused(java, path):
-    """Start a broker on a store that is in use; it loads everything before it checks the lock."""
+    """Start a broker on a store in use, and wait until it exits. It loads the store before it
+    checks the lock.
+    """
     broker = java.broker(path, **SMALL)
     assert broker.exit_status() != 0
 
 
-def test_keys_are_found_after_java_was_refused(java, store_path):
-    """While loading, Java creates index files for a store without a clean shutdown."""
+def test_keys_are_found_after_a_broker_was_rejected(java, store_path):
+    """While loading, the broker creates index files, because the store was not shut down
+    cleanly.
+    """
     with written(store_path) as store:
         store.flush()
         time.sleep(1)
@@ -82,8 +88,8 @@ def test_keys_are_found_after_java_was_refused(java, store_path):
             assert len(store.lookup.query(topic, key)) == 1, key
 
 
-def test_topics_created_while_java_is_refused_remain(java, store_path):
-    """RocketMQ 5 writes its tables as loaded when it ends."""
+def test_topics_created_while_a_broker_is_rejected_remain(java, store_path):
+    """When it exits, a RocketMQ 5 broker writes its tables as it loaded them."""
     made, ended = [], threading.Event()
     with written(store_path) as store:
 
@@ -104,7 +110,7 @@ def names(path):
     return {str(entry.relative_to(path)) for entry in path.rglob("*")}
 
 
-def test_our_writer_is_refused_while_java_runs(java, store_path):
+def test_a_writer_is_rejected_while_a_broker_runs(java, store_path):
     with java.broker(store_path, **SMALL) as broker:
         java.peer.send("t", [outgoing(b"one")], queues=1)
         with pytest.raises(StoreLockedError) as caught:
@@ -119,7 +125,7 @@ def test_our_writer_is_refused_while_java_runs(java, store_path):
         assert [message.body for message in store.read("t", 0, 0)] == [b"one", b"two", b"three"]
 
 
-def test_a_reader_follows_a_running_java_broker_without_changing_the_store(java, store_path):
+def test_a_reader_follows_a_running_broker_without_changing_the_store(java, store_path):
     with java.broker(store_path, **SMALL) as broker:
         java.peer.send("t", [outgoing(b"0")], queues=1)
         pulled = broker.pull([("t", 0)])

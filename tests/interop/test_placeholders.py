@@ -1,4 +1,6 @@
-"""Java opens a store in which our repair has overwritten damaged messages with placeholders."""
+"""A RocketMQ broker opens a store in which a repair has replaced corrupt messages by
+placeholders.
+"""
 
 import shutil
 
@@ -17,10 +19,10 @@ WRITTEN = [b"ours%d" % number for number in range(COUNT)]
 
 @pytest.mark.parametrize("queues", ["kept", "lost"])
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "unclean"])
-def test_java_continues_after_a_placeholder_and_returns_it_with_its_marker(
+def test_a_broker_continues_after_a_placeholder_and_returns_it_with_its_marker(
     java, store_path, queues, clean
 ):
-    """All other messages keep their offsets, even after Java has rebuilt the queue."""
+    """All other messages keep their offsets, even after the broker has rebuilt the queue."""
     with Store.open(store_path, create=True, config=SIZES) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         store.append_batch(batch(WRITTEN, 0), topic="t")

@@ -1,4 +1,6 @@
-"""Checksums over complete records: RocketMQ 5 recovers with ours, and we read with its."""
+"""Checksums over complete records: RocketMQ 5 accepts pyrocket's checksums in a recovery, and
+pyrocket accepts RocketMQ's.
+"""
 
 import shutil
 from dataclasses import replace
@@ -20,12 +22,12 @@ STRICT = SMALL | {"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"}
 @pytest.fixture
 def java5(java):
     if not java.is_5:
-        pytest.skip("RocketMQ 4 knows no checksums over whole records")
+        pytest.skip("RocketMQ 4 does not support checksums over complete records")
     return java
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "unclean"])
-def test_a_strict_broker_accepts_our_records_and_we_accept_those_of_a_broker(
+def test_a_strict_broker_accepts_pyrockets_records_and_pyrocket_accepts_a_brokers(
     java5, store_path, clean
 ):
     written(store_path, replace(SIZES, property_crc=True)).close(clean=clean)
@@ -43,8 +45,8 @@ def test_a_strict_broker_accepts_our_records_and_we_accept_those_of_a_broker(
     assert verify(store_path).ok
 
 
-def test_the_broker_truncates_a_log_where_we_do(java5, store_path):
-    """A property is changed after the last checkpoint: this record and all later ones are
+def test_a_broker_and_pyrocket_truncate_a_log_at_the_same_record(java5, store_path):
+    """A property is changed after the last checkpoint: its record and all later records are
     truncated.
     """
     with Store.open(store_path, create=True, config=replace(SIZES, property_crc=True)) as store:

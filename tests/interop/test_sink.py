@@ -1,4 +1,4 @@
-"""A broker continues a store that a sink has published into, and then the sink continues."""
+"""A broker continues a store in which a sink has published, and then the sink continues."""
 
 from interop.compare import assert_same, bodies
 from interop.rocketmq import SMALL, outgoing
@@ -10,7 +10,7 @@ ROWS = [f"row{n} ".encode().ljust(3000, b"x") for n in range(80)]
 FROM_JAVA = [b"java%d" % n for n in range(30)]
 
 
-def test_a_broker_between_two_batches(java, store_path):
+def test_a_sink_continues_after_a_broker_has_used_the_store_between_two_batches(java, store_path):
     with Store.open(store_path, create=True, config=SIZES) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         publish(store, 0, ROWS, queue_id=0)

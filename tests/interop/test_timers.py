@@ -1,4 +1,6 @@
-"""Timers handed over: a RocketMQ 5 broker delivers ours, we deliver its, each once."""
+"""Timers: a RocketMQ 5 broker delivers pyrocket's pending timers, and pyrocket the broker's, each
+once.
+"""
 
 import time
 
@@ -17,7 +19,7 @@ HOUR, DAY = 3_600_000, 86_400_000
 @pytest.fixture
 def java5(java):
     if not java.is_5:
-        pytest.skip("RocketMQ 4 has no timers")
+        pytest.skip("RocketMQ 4 does not support timers")
     return java
 
 
@@ -44,13 +46,13 @@ def arrived(broker, wanted):
 
 
 def everything_later(path):
-    """Deliver everything by the end, and return all messages of topic t."""
+    """Deliver all timers, and return all messages of topic t."""
     later = FakeClock(int(time.time() * 1000) + 40 * DAY)
     with Store.open(path, clock=later) as store:
         return sorted(drained(store))
 
 
-def test_a_broker_delivers_our_pending_timers(java5, store_path):
+def test_a_broker_delivers_pyrockets_pending_timers(java5, store_path):
     with open_store(store_path) as store:
         send(store, b"month", 30 * DAY)
         gone = send(store, b"gone", 4000)
@@ -81,7 +83,7 @@ def test_a_broker_delivers_our_pending_timers(java5, store_path):
 
 
 def test_a_broker_repeats_no_delivery_even_if_another_timer_is_hours_late(java5, store_path):
-    """The broker starts at the second of the oldest overdue timer; later deliveries follow it."""
+    """The broker starts with the second of the oldest overdue timer."""
     clock = FakeClock(int(time.time() * 1000) - 4 * HOUR)
     with open_store(store_path, clock=clock) as store:
         for body, after_ms in ((b"late", 2 * HOUR), (b"delivered", 1)):
@@ -104,7 +106,7 @@ def _timer(body, after_ms, **own):
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_we_deliver_the_pending_timers_of_a_broker(java5, store_path, end):
+def test_pyrocket_delivers_the_pending_timers_of_a_broker(java5, store_path, end):
     open_store(store_path).close()
     with java5.broker(store_path, **SMALL, timerMaxDelaySec=10 * 86_400) as broker:
         sent = java5.peer.send(
@@ -129,7 +131,7 @@ def test_we_deliver_the_pending_timers_of_a_broker(java5, store_path, end):
     assert everything_later(store_path) == wanted
 
 
-def test_a_timer_that_a_broker_cancelled_is_not_delivered_by_us(java5, store_path):
+def test_pyrocket_does_not_deliver_a_timer_that_was_cancelled_at_a_broker(java5, store_path):
     open_store(store_path).close()
     with java5.broker(store_path, **SMALL) as broker:
         due = str(int(time.time() * 1000) + HOUR)
@@ -142,8 +144,8 @@ def test_a_timer_that_a_broker_cancelled_is_not_delivered_by_us(java5, store_pat
     assert everything_later(store_path) == [b"kept"]
 
 
-def test_a_broker_rolls_distant_timers_and_we_deliver_them_once(java5, store_path):
-    """With a wheel of a few seconds the broker re-appends timers that do not fit."""
+def test_pyrocket_delivers_once_the_distant_timers_that_a_broker_has_rolled(java5, store_path):
+    """With a wheel of a few seconds, the broker re-appends timers that are beyond the wheel."""
     with open_store(store_path) as store:
         send(store, b"ours", HOUR)
     with java5.broker(store_path, **SMALL, timerRollWindowSlot=3) as broker:

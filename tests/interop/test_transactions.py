@@ -27,8 +27,9 @@ def decide(message, arg=None):
 
 
 def asked_by_java(java, count, state="COMMIT_MESSAGE", seconds=6):
-    """Return the bodies that a broker checks with a producer of the group, which answers
-    `state`."""
+    """Return the bodies that a broker checks with a producer of the group; the producer answers
+    `state`.
+    """
     found = java.peer.ask(
         "checks", topic="bills", group=GROUP, state=state, count=count, seconds=seconds
     )
@@ -37,8 +38,12 @@ def asked_by_java(java, count, state="COMMIT_MESSAGE", seconds=6):
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "unclean"])
 @pytest.mark.parametrize("held", [False, True], ids=["alone", "behind-another-group"])
-def test_a_broker_checks_exactly_the_half_messages_we_left_undecided(java, store_path, clean, held):
-    """Some were re-appended before; another group's message holds the half cursor before them."""
+def test_a_broker_checks_exactly_the_half_messages_undecided_in_pyrocket(
+    java, store_path, clean, held
+):
+    """Some messages were re-appended before; a message of another group can hold the half cursor
+    before them.
+    """
     clock = FakeClock(system_clock() - 10 * MINUTE)
     with_ours = Store.open(store_path, create=True, config=SIZES, clock=clock)
     with_ours.topics.create("bills", read_queues=1, write_queues=1)
@@ -71,7 +76,7 @@ def test_a_broker_checks_exactly_the_half_messages_we_left_undecided(java, store
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_we_check_exactly_the_half_messages_a_broker_left_undecided(java, store_path, ending):
+def test_pyrocket_checks_exactly_the_half_messages_undecided_at_a_broker(java, store_path, ending):
     name_transaction_topics(store_path)
     states = ["COMMIT_MESSAGE", "UNKNOW", "ROLLBACK_MESSAGE", "UNKNOW"]
     messages = [
@@ -111,8 +116,8 @@ def test_we_check_exactly_the_half_messages_a_broker_left_undecided(java, store_
     assert_same(store_path, pulled)
 
 
-def test_a_broker_continues_with_our_immune_messages(java, store_path):
-    """They were re-appended with their first offset, which no op message may contain."""
+def test_a_broker_continues_with_pyrockets_immune_messages(java, store_path):
+    """The messages were re-appended with their first offset, which no op message may contain."""
     clock = FakeClock(system_clock() - 2 * MINUTE)
     with Store.open(store_path, create=True, config=SIZES, clock=clock) as store:
         store.topics.create("bills", read_queues=1, write_queues=1)

@@ -1,4 +1,6 @@
-"""One of our writers dies during a batch over several log files; then Java opens the store."""
+"""A pyrocket writer dies during a batch over several log files; then a RocketMQ broker opens the
+store.
+"""
 
 import os
 import subprocess
@@ -26,7 +28,7 @@ def make(path):
 
 
 def append_and_die(path, step, trace, kind):
-    """Append, but die during the write number `step`; return the exit status."""
+    """Append in a process that dies during the write number `step`; return the exit status."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "interop.dying", path, step, trace, kind]
     return subprocess.run(
@@ -35,7 +37,7 @@ def append_and_die(path, step, trace, kind):
 
 
 def writes_of_an_append(path, trace, kind):
-    """Return the number of writes of an append until it is published."""
+    """Return the number of writes of an append before it is published."""
     assert append_and_die(make(path), NEVER, trace, kind) == 0
     assert len(log_files(path)) > 3
     steps = trace.read_text().splitlines()
@@ -44,11 +46,13 @@ def writes_of_an_append(path, trace, kind):
 
 @pytest.mark.parametrize("kind", ["whole", "plain", "sink"])
 @pytest.mark.parametrize("back", [1, 3])
-def test_java_and_we_continue_after_an_incomplete_batch(java, store_path, tmp_path, kind, back):
-    """Java reads a complete batch or none of it; an incomplete batch of a sink can be published
-    again.
+def test_a_broker_and_pyrocket_continue_after_an_incomplete_batch(
+    java, store_path, tmp_path, kind, back
+):
+    """The broker reads a complete batch or none of it; an incomplete batch of a sink can be
+    published again.
 
-    Of a plain batch that was not published, Java may keep the first rows; then we read them, too.
+    The broker may keep the first rows of an incomplete plain batch; pyrocket then reads them, too.
     """
     writes = writes_of_an_append(tmp_path / "rehearsal", tmp_path / "rehearsed", kind)
     assert append_and_die(make(store_path), writes - back, tmp_path / "trace", kind) == DIED

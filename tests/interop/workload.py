@@ -1,4 +1,4 @@
-"""Messages written by Java: every kind that a store can hold."""
+"""Writes messages of every kind that a store can contain, with RocketMQ's client."""
 
 import json
 import random
@@ -13,9 +13,8 @@ STATES = ("COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW")
 
 
 def name_transaction_topics(path):
-    """RocketMQ 4 refuses pulls from topics that are not in its table.
-
-    Its first check of half messages, a minute later, adds these two.
+    """RocketMQ 4 rejects pulls from topics that are not in its table. Its first check of half
+    messages, a minute after the start, adds these two topics.
     """
     common = {"order": False, "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
     queues = {"readQueueNums": 1, "writeQueueNums": 1}
@@ -26,20 +25,19 @@ def name_transaction_topics(path):
 
 
 def wait_until(condition, seconds=30):
-    """Poll until an answer is not empty, and return it."""
+    """Poll until the condition returns a value that is not empty, and return this value."""
     deadline = time.monotonic() + seconds
     while True:
         answer = condition()
         if answer:
             return answer
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.2)
 
 
 def steady(broker):
-    """Return all pulled messages once no more arrive.
-
-    A killed broker repeats the delayed deliveries of its last seconds.
+    """Return all pulled messages once no more arrive. After a kill, a broker repeats the delayed
+    deliveries of its last seconds.
     """
     last = broker.pull()
     while True:
@@ -50,7 +48,7 @@ def steady(broker):
 
 
 def write_everything(java, broker):
-    """Return the sent messages by topic, and all messages that Java's client then pulls."""
+    """Send messages; return them by topic, and all messages that RocketMQ's client then pulls."""
     sent = {
         "orders": send_orders(java.peer),
         "batch": send_batch(java.peer),
@@ -99,7 +97,7 @@ def send_packed(peer):
 
 
 def send_work(peer):
-    """Send two messages, one of which is tried twice and becomes a dead letter."""
+    """Send two messages; one of them fails twice and becomes a dead letter."""
     plain = [b"good", b"bad"]
     peer.send("work", [outgoing(body, keys=body.decode()) for body in plain], queues=1)
     attempts = peer.consume("work", "workers", attempts=3)
@@ -110,7 +108,7 @@ def send_work(peer):
 
 
 def settled(broker, sent):
-    """Return all pulled messages once all pending ones have arrived, else None."""
+    """Return all pulled messages if all pending ones have arrived, or None."""
     pulled = broker.pull()
 
     def count(topic):

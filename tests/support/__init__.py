@@ -1,1 +1,1 @@
-"""What tests share: stores made in many ways, faults, clocks and Spark."""
+"""Helpers that tests share: stores of many kinds, faults, clocks and Spark."""

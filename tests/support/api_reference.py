@@ -1,4 +1,4 @@
-"""The public names as HTML pages, by pdoc: `api_reference.py FOLDER`."""
+"""Writes the public names as HTML pages, with pdoc: `api_reference.py FOLDER`."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""Blocks of records as clients send them to a broker."""
+"""Builds blocks of records as clients send them to a broker."""
 
 import numpy as np
 from pyrocket.formats.record import follow
@@ -6,7 +6,7 @@ from pyrocket.formats.wire_block import encode_records
 
 
 def block_of(data, sizes=None):
-    """Return a block of records; without `sizes` the sizes are taken from the records."""
+    """Return a block of records; `sizes` defaults to the sizes in the records."""
     if sizes is None:
         starts, end = follow(memoryview(data), 0)
         bounds = [*starts, end] if starts else [0]

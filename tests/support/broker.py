@@ -13,7 +13,7 @@ from pyrocket.rpc.server import Server
 
 
 class FaultyServer(Server):
-    """A server that loses or delays calls; `faults` are `support.memory.Fault`s."""
+    """A server that loses or delays calls; `faults` contains `support.memory.Fault`s."""
 
     def __init__(self, faults, *parts):
         super().__init__(*parts)
@@ -63,7 +63,7 @@ def snake(name):
 
 @contextmanager
 def served(store, port=0, access=None, certificate=None, faults=None, **settings):
-    """Serve an open store and yield the address; close the broker and the store at the end."""
+    """Serve an open store, and yield the address; close the broker and the store at the end."""
     loop, ready, address = asyncio.new_event_loop(), threading.Event(), []
     given = Settings(**settings)
     broker = Broker(store, max_request_bytes=given.request_bytes, checks=given.check_policy())

@@ -1,4 +1,4 @@
-"""Clients of one group in the process of a broker, which is killed at a disk operation."""
+"""Clients of one group that run in a broker's process, which is killed at a disk operation."""
 
 import itertools
 import os
@@ -27,7 +27,7 @@ _LONGEST_S = 20
 
 
 def die_at(step, half):
-    """Kill this process at disk operation `step`; with `half` after half of a write."""
+    """Kill this process at disk operation `step`, or with `half` after half of a write."""
     numbers = itertools.count(1)
 
     def dying(name, real):
@@ -77,7 +77,9 @@ class Clients:
                 time.sleep(0.001 if received.messages else 0.005)
 
     def end(self, chance, body, handle):
-        """Ack a message, forward it to the dead-letter topic, nack it, or let its time pass."""
+        """Ack a message, forward it to the dead-letter topic, nack it, or let its invisible time
+        pass.
+        """
         if chance < 0.5:
             self.try_to(b"ack", body, lambda: self.pop.ack("g", "t", [handle]))
         elif chance < 0.6:
@@ -100,7 +102,8 @@ class Clients:
 
 def consume_until_death(path, diary, seed, step, half):
     """Send, receive, ack, nack and forward messages until the process dies."""
-    # A snapshot may include a message hidden for its ack; shorten the time until it is visible.
+    # A snapshot may include a message that is hidden while its ack is stored; make it visible
+    # sooner.
     group._LEAVING_MS = 500
     die_at(step, half)
     broker = Broker(Store.open(path, config=CONFIG))

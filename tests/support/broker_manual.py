@@ -1,4 +1,4 @@
-"""The table of settings in `store/BROKER.md`, generated from the code.
+"""Generates the table of settings in `store/BROKER.md` from the code.
 
 python tests/support/broker_manual.py --write     updates the page
 """

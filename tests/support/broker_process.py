@@ -22,7 +22,9 @@ def start(path, *arguments, **environment):
 
 
 def wait_until_it_serves(process, path):
-    """Wait until the broker serves; return its `RunningBroker` from the store's files."""
+    """Wait until the broker serves, and return the `RunningBroker` that the store's files
+    describe.
+    """
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
         found = BrokerFile(Layout(path)).read()
@@ -30,12 +32,12 @@ def wait_until_it_serves(process, path):
             return found
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
-    raise AssertionError("the broker does not start")
+    raise AssertionError("the broker has not started")
 
 
 @contextmanager
 def ending(process, path):
-    """Yield the `RunningBroker` of a broker once it serves, and stop the broker at the end."""
+    """Wait until the broker serves, yield its `RunningBroker`, and stop the broker at the end."""
     try:
         yield wait_until_it_serves(process, path)
     finally:

@@ -1,4 +1,4 @@
-"""A source of messages that have only lengths."""
+"""A source in which a message is only a length."""
 
 import itertools
 
@@ -8,7 +8,9 @@ from support.offsets import offsets
 
 
 class Lengths:
-    """`queues[topic, queue]` has the lengths of its messages, from offset `first` on."""
+    """`queues` maps (topic, queue id) to the lengths of the messages, starting at offset
+    `first`.
+    """
 
     def __init__(self, queues, first=0, now=0):
         self.queues, self.first, self.time, self.asked = queues, first, now, 0
@@ -18,7 +20,7 @@ class Lengths:
         return self.queues[topic, queue_id][start - self.first : end - self.first]
 
     def bytes(self, start, end):
-        """Return the bytes between two offsets of all queues."""
+        """Return the number of bytes between the start and end offsets of all queues."""
         return sum(
             sum(self.of(queue.topic, queue.queue_id, start[queue], offset))
             for queue, offset in end.items()
@@ -28,8 +30,9 @@ class Lengths:
         return [self._span(each) for each in ranges]
 
     def _span(self, each):
-        """Return a span as if queues were far apart, with an estimate from the first message
-        only."""
+        """Return a span as if the messages were far apart in the log, with an estimate from the
+        first message only.
+        """
         there = self.of(each.queue.topic, each.queue.queue_id, each.start, each.end)
         begin = 10**12 * each.queue.queue_id
         guess = there[0] * len(there) if there else 0

@@ -13,7 +13,7 @@ BIN = Path(pyspark.__file__).parent / "bin"
 
 @contextmanager
 def two_workers(folder, **environment):
-    """Yield the master's URL. Each worker has one core and its own address."""
+    """Start a cluster, and yield the master's URL. Each worker has one core and its own address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"spark://127.0.0.1:{port}"

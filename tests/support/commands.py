@@ -7,7 +7,7 @@ from pyrocket.tools.cli import main
 
 
 def run(*arguments, answer=None, **environment):
-    """Run a command with text or bytes on standard input; return click's result."""
+    """Run a command with a string or bytes on standard input; return click's result."""
     texts = [str(each) for each in arguments]
     return CliRunner().invoke(main, texts, input=answer, env=environment, prog_name="pyrocket")
 
@@ -18,7 +18,7 @@ def run_on(path, *arguments, **options):
 
 
 def document(*arguments, status=0, **options):
-    """Return the JSON output of a command, which prints nothing else."""
+    """Run a command that prints only JSON, and return the parsed output."""
     done = run(*arguments, "--json", **options)
     assert done.exit_code == status, done.output
     assert not done.stderr
@@ -26,5 +26,5 @@ def document(*arguments, status=0, **options):
 
 
 def document_on(path, *arguments, **options):
-    """Return the JSON of a command of a group on the store at `path`."""
+    """Run a command of a group on the store at `path`, and return the parsed output."""
     return document(*arguments, "--path", path, **options)

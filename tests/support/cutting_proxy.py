@@ -1,4 +1,4 @@
-"""A TCP proxy for a broker that closes connections after a request and before its reply."""
+"""A TCP proxy for a broker. It closes connections after a request and before the reply."""
 
 import select
 import socket
@@ -9,10 +9,9 @@ _CHUNK = 1 << 16
 
 
 class CuttingProxy:
-    """Forwards connections, but closes the connection instead of forwarding every n-th reply.
-
-    A reply is the first data from the broker after a request, so the call may have had its effect.
-    With `within`, each chunk of data from the broker counts as a reply.
+    """Forwards connections, but instead of forwarding every n-th reply closes the connection. A
+    reply is the first data from the broker after a request, so the call may have had its effect.
+    With `within`, each chunk of data from the broker is treated as a reply.
     """
 
     def __init__(self, target, every, *, within=False):
@@ -62,7 +61,7 @@ class CuttingProxy:
 
 @contextmanager
 def cutting(target, every, *, within=False):
-    """Run a proxy for an address."""
+    """Run a proxy for an address in the block."""
     proxy = CuttingProxy(target, every, within=within)
     try:
         yield proxy

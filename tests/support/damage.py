@@ -1,4 +1,4 @@
-"""Kinds of damage to a small store, their finding codes, and whether repair can fix them."""
+"""Kinds of damage to a small store, the codes of their findings, and the results of a repair."""
 
 from dataclasses import dataclass
 from random import Random
@@ -13,7 +13,9 @@ LAST = 59
 
 
 def make(path, clock):
-    """Topic t, one queue with 60 messages in four files; topic u, two queues; a group's offsets."""
+    """Create topic t with 60 messages in one queue and four log files, topic u with two queues, and
+    a group's offsets.
+    """
     store = Store.open(path, create=True, config=CONFIG, clock=clock)
     store.topics.create("t", read_queues=1, write_queues=1)
     store.topics.create("u", read_queues=2, write_queues=2)
@@ -23,7 +25,7 @@ def make(path, clock):
         if int(body[:6]) % 7 == 0:
             store.append_batch(batch([b"u", b"v"], [0, 1]), topic="u")
     store.groups.commit("g", "t", {0: 17})
-    store.topics.update("t", perm=6)  # The backup of the topic table has both.
+    store.topics.update("t", perm=6)  # The backup of the topic table contains both topics.
     return store
 
 
@@ -63,7 +65,7 @@ def clear_slot(path):
 
 
 def move_end(path, offset):
-    """Change the end of the last index file, in its header and its last item."""
+    """Change the end offset of the last index file, in its header and its last item."""
     file = index_files(path)[-1]
     count = int.from_bytes(file.read_bytes()[36:40], "big")
     for place in 24, 40 + 4 * 20 + 20 * (count - 1) + 4:
@@ -72,10 +74,9 @@ def move_end(path, offset):
 
 @dataclass(frozen=True)
 class Damage:
-    """The damage, the finding's code, and the result of `repair`.
-
-    mended: everything is restored. cut: messages from an offset of topic t on are lost. stepped:
-    one message is lost. None of them: repair changes nothing.
+    """A kind of damage, the finding's code, and the result of `repair`. mended: `repair` restores
+    everything. cut: the messages of topic t at this offset or later are lost. stepped: the message
+    at this offset is lost. If none of these is set, `repair` changes nothing.
     """
 
     name: str

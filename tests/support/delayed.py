@@ -1,4 +1,4 @@
-"""Helpers to send and inspect messages with delayed delivery."""
+"""Helpers to send and inspect delayed messages."""
 
 import pyarrow as pa
 from pyrocket.formats.queue_entry import parse_entries
@@ -15,7 +15,7 @@ def parked(store, topic, queue_id=0):
 
 
 def own(stored):
-    """Return RocketMQ's own properties except for the id."""
+    """Return the system properties of a message, except its unique id."""
     return {name: value for name, value in stored.properties.items() if name != "UNIQ_KEY"}
 
 

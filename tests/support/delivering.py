@@ -38,13 +38,15 @@ def waiting(store, level):
 
 
 def deliver_all(store):
-    """Deliver all due messages; one call of `deliver_due` returns after half a second."""
+    """Deliver all due messages, by several calls: one call of `deliver_due` returns after half a
+    second.
+    """
     while store.deliver_due():
         pass
 
 
 class Driver:
-    """Delivers due messages of an open store, but only when it is called."""
+    """Delivers due messages of an open store, but only when a test calls it."""
 
     def __init__(self, store, **limits):
         self.hooks = inner(store).services.hooks

@@ -1,4 +1,4 @@
-"""Simulates the death of a process at one disk operation, in this process."""
+"""Simulates the death of a process at a disk operation, within this process."""
 
 import threading
 
@@ -8,13 +8,12 @@ STEPS = ("write_at", "rename", "unlink", "set_length", "make_directory", "sync_d
 
 
 class DeathError(BaseException):
-    """An error that is never handled: no code of the store runs after it."""
+    """Raised instead of the process's death: the store handles no such exception."""
 
 
 class DyingAt:
-    """From now on this thread dies at its operation number `step`; with `half`, half of it is done.
-
-    Other threads, such as those that flush, continue.
+    """Raise Killed in this thread at its disk operation number `step`, or with `half` after half of
+    the operation. Other threads, such as those that flush, continue.
     """
 
     def __init__(self, patch, step, half):
@@ -24,7 +23,7 @@ class DyingAt:
             patch.setattr(io, name, self.instead(name, getattr(io, name)))
 
     def instead(self, name, real):
-        """Return an operation that counts its calls and dies at the chosen one."""
+        """Return an operation that counts its calls and raises Killed at the chosen call."""
 
         def operation(*given):
             if self._counts(name):

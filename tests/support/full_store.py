@@ -12,7 +12,7 @@ from support.stores import SMALL, FakeClock, batch, bodies, filled, numbered, re
 
 
 def make_full(path):
-    """Create a store with a file of every kind, without a clean shutdown, and recover a copy."""
+    """Create a store with a file of every kind; it is recovered once, and not shut down cleanly."""
     clock = FakeClock()
     with filled(path, count=30, clock=clock) as store:
         store.append(Message(topic="t", body=b"key", keys="k"))
@@ -40,7 +40,7 @@ def make_full(path):
 
 
 def with_timers(store, clock):
-    """Enable timers in the store."""
+    """Append two timers, one of which is delivered."""
     for after in (10, 7_200_000):
         store.append(Message(topic="t", body=b"at", deliver_at_ms=clock.now + after))
     clock.now += 10_000
@@ -48,7 +48,9 @@ def with_timers(store, clock):
 
 
 def names_of(path):
-    """Return all file names of a store; of consecutive files only the first and the last."""
+    """Return the paths of all files in a store; of consecutive files, only the first and the
+    last.
+    """
     names = []
     for entry in sorted(path.rglob("*")):
         among = sorted(each.name for each in entry.parent.iterdir())
@@ -86,7 +88,7 @@ def copied(path, target):
 
 
 def error_of(operation, *arguments):
-    """Return the pyrocket error that an operation raises, or None; other errors fail the test."""
+    """Return the pyrocket error that an operation raises, or None. Other errors fail the test."""
     try:
         operation(*arguments)
     except PyrocketError as error:
@@ -101,7 +103,7 @@ def descriptors():
     for name in os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"):
         try:
             status = os.fstat(int(name))
-        except OSError:  # The descriptor that lists the directory.
+        except OSError:  # The descriptor that listed the directory is closed.
             continue
         found[int(name)] = status.st_dev, status.st_ino
     return found

@@ -20,7 +20,9 @@ SECOND, MINUTE = 1000, 60_000
 
 
 class Listener:
-    """Answers with `state` and `answer`, or calls them; records its checks."""
+    """Returns `state` for an execution and `answer` for a check, or the results of calling them.
+    Records the checked messages.
+    """
 
     def __init__(self, state=COMMIT, answer=UNKNOWN):
         self.state, self.answer = state, answer
@@ -36,7 +38,9 @@ class Listener:
 
 
 class Held:
-    """A store with other rules for transaction checks, or as if just opened."""
+    """A view of a store with other rules for transaction checks, and with state as if the store had
+    just been opened.
+    """
 
     def __init__(self, store, **policy):
         policy = CheckPolicy(**policy)
@@ -44,12 +48,14 @@ class Held:
 
 
 def producer(held, group="pg", listener=None, **options):
-    """Return a producer without a thread: `check_now` does the work of its thread."""
+    """Return a producer without a thread; `check_now` does what the thread would do."""
     return TransactionProducer(held, group, listener or Listener(), background=False, **options)
 
 
 def truth(message, arg=None):
-    """Return the state of a local transaction from its body; some are only known later."""
+    """Return the state of a local transaction, by its body; some states are known only in a
+    check.
+    """
     kind = message.body[:1]
     if kind == b"u" and arg:
         return UNKNOWN
@@ -57,7 +63,7 @@ def truth(message, arg=None):
 
 
 def send_for_ever(path, diaries, name, group, seed):
-    """Send messages in transactions, and log the body of each one that was acknowledged."""
+    """Send messages in transactions, and record the body of each acknowledged message."""
     rng, number = random.Random(seed), 0
     diary = os.open(Path(diaries) / name, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     held = Held(Store.open(path), timeout_ms=5, interval_ms=20)
@@ -71,7 +77,7 @@ def send_for_ever(path, diaries, name, group, seed):
 
 
 def queue(store, topic, queue_id=0):
-    """Return all messages of a queue, which may be of a system topic."""
+    """Return all messages of a queue; the topic may be a system topic."""
     known = inner(store).reader.system_offsets(topic, queue_id)
     config = TopicConfig(topic, queue_id + 1, queue_id + 1)
     count = known.maximum - known.minimum
@@ -79,7 +85,7 @@ def queue(store, topic, queue_id=0):
 
 
 def rounds(one, clock, count=1, every=MINUTE):
-    """Advance the clock by `count` intervals; return the number of checks in each."""
+    """Advance the clock by `count` intervals; return the number of checks in each interval."""
     asked = []
     for _ in range(count):
         clock.now += every

@@ -1,4 +1,5 @@
-"""Internals of an open store, for promises that its public methods cannot show.
+"""Gives access to internals of an open store, for tests of promises that public methods cannot
+show.
 
     inner(store).writer.page[PUBLISHED]
     inner(store).crash()
@@ -66,7 +67,7 @@ class Inner:
         return self.services.transactions._bridge
 
     def crash(self) -> None:
-        """Release files and locks as the kernel does for a process that was killed."""
+        """Release files and locks, as the kernel does for a killed process."""
         self.writer._release()
 
 

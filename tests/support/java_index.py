@@ -1,6 +1,6 @@
 """RocketMQ's index files: a transcription of `IndexFile.putKey` and `IndexService`.
 
-Written from the description of the algorithm, field by field, and slow: the reference for the
+This slow code follows the description of the algorithm, field by field. It is the reference for the
 vectorised code.
 """
 
@@ -43,7 +43,7 @@ class JavaFile:
         data = bytearray(40 + 4 * self.slots + 20 * self.most)
         times = self.begin_timestamp, self.end_timestamp
         offsets = self.begin_offset, self.end_offset
-        # Java writes the count with the first put.
+        # RocketMQ writes the count with the first put.
         count = self.count if self.count > 1 else 0
         data[:40] = HEADER.pack(*times, *offsets, self.slot_count, count)
         for at, number in self.slot.items():

@@ -1,4 +1,4 @@
-"""Stores whose messages have keys, and their expected index."""
+"""Stores whose messages have keys, and their expected key index."""
 
 import os
 from dataclasses import replace
@@ -47,7 +47,7 @@ def contents(path):
 
 
 def fill(store, count=100, first=0):
-    """Append messages with a unique key each and a key that all share."""
+    """Append messages that each have a unique key and a shared key."""
     keys = [[f"k{first + number}", "all"] for number in range(count)]
     store.append_batch(batch(numbered(count, 20, first), 0, keys=keys), topic="t")
 
@@ -58,7 +58,9 @@ def keyless(store, count, body_bytes=50):
 
 
 def from_ipv6(store, count, first=0):
-    """Append messages with a key each, every other one from a host with an IPv6 address."""
+    """Append messages with one key each; every second message comes from a host with an IPv6
+    address.
+    """
     hosts = STORE_HOST, (LOOPBACK_V6, 1)
     append_records(
         store,
@@ -87,7 +89,7 @@ def append_records(store, fields):
 
 
 def java(store):
-    """Return the index that Java would have built from the log."""
+    """Return the index that RocketMQ would build from the log."""
     index = JavaIndex(SMALL.index_slots, SMALL.index_items)
     queued = store.read("t", 0, 0, 10**6)
     for one in sorted(queued, key=lambda stored: stored.physical_offset):
@@ -123,11 +125,9 @@ class OpenedKeyFile(IndexFile):
 
 
 class Refused:
-    """The effect of a RocketMQ broker that loads the index of a locked store, before it sees the
-    lock.
-
-    It removes files that are not full, and the last `more` of the others. Then it indexes the log
-    from `start` on, step by step, into files of its own, and keeps the last one open.
+    """Does what a RocketMQ broker does to the index of a locked store before it fails to get the
+    lock. It deletes files that are not full, and the last `more` of the full files. Then it indexes
+    the log, starting at `start`, step by step into its own files, and keeps them open.
     """
 
     def __init__(self, path, log, start, more=0):
@@ -157,7 +157,7 @@ class Refused:
 
     def _new(self):
         index = index_of(self._path)
-        # The broker created them later than we created ours.
+        # The broker creates its files later than pyrocket created its own.
         name = table_name(1_700_000_000_500)
         while index.path(name).exists() or name <= self._last_name:
             name = name_after(name)

@@ -1,4 +1,6 @@
-"""A pytest plugin for `mutants.py map`: records the lines that each test executes, and its time."""
+"""A pytest plugin for `mutants.py map`: records the lines that each test executes, and the test's
+duration.
+"""
 
 import json
 import os

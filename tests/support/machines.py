@@ -1,4 +1,4 @@
-"""Simulates other machines for a test: other Java versions, no Java, a bare environment."""
+"""Simulates other machines: with another Java, without Java, or with a bare environment."""
 
 import os
 import shlex
@@ -28,7 +28,7 @@ def path_without_java(folder):
     PATH."""
     folder.mkdir(parents=True)
     for place in map(Path, os.environ["PATH"].split(os.pathsep)):
-        # pyenv's shims would find java themselves.
+        # pyenv's shims would find java by themselves.
         for program in place.iterdir() if place.is_dir() and place.name != "shims" else ():
             link = folder / program.name
             if not program.name.startswith("java") and not os.path.lexists(link):
@@ -39,7 +39,9 @@ def path_without_java(folder):
 
 
 def bare_environment(**changes):
-    """Return the environment without the additions of this test run; None removes a variable."""
+    """Return the environment without this test run's variables; a change to None removes a
+    variable.
+    """
     ours = ("PYTHONPATH", "PYSPARK_PYTHON", "PYROCKET_STORE", "VIRTUAL_ENV")
     kept = {key: value for key, value in os.environ.items() if key not in ours}
     changed = {key: value for key, value in {**kept, **changes}.items() if value is not None}

@@ -1,8 +1,8 @@
-"""A transport in memory: one broker, whose calls can be late, fail or lose their replies.
+"""A transport in memory. Calls of its brokers can be late, fail, or lose their replies.
 
-`MemoryBroker` has the state of a broker, `MemoryTarget` names one, and `MemorySource` and
-`MemorySink` call it through `MemoryBroker.call`, as over a network. Records are encoded and decoded
-like those of a store. Views are not supported.
+`MemoryBroker` contains the state of a broker, `MemoryTarget` its name. `MemorySource` and
+`MemorySink` call the broker through `MemoryBroker.call`, as over a network. Records are encoded and
+decoded like those of a store. Views are not supported.
 """
 
 import inspect
@@ -53,16 +53,16 @@ from support.offsets import BROKER, at
 from support.stores import FakeClock
 
 SLICE_ROWS = 3
-"""Messages per slice: few, so that a test's read has several slices."""
+"""Messages per slice; so few that a test's read has several slices."""
 
 JOINED_ROWS = 16
-"""Messages per joined slice."""
+"""Messages per slice of several ranges."""
 
 DEADLINE = 30.0
 """Seconds per call, unless `within` sets another deadline."""
 
 _brokers = {}
-"""Name → broker of this process: a pickled target finds its broker here."""
+"""Name → broker of this process; a pickled target finds its broker by this name."""
 
 _LOCAL = {"within", "version", "now_ms", "close", "deliver_due"}
 """Calls that cost no round trip."""
@@ -70,7 +70,7 @@ _LOCAL = {"within", "version", "now_ms", "close", "deliver_due"}
 
 @dataclass
 class Record:
-    """One message as it is stored."""
+    """A stored message."""
 
     data: bytes
     log_offset: int
@@ -80,7 +80,9 @@ class Record:
 
 @dataclass
 class Fault:
-    """A fault of the next call of a name: before its effect, after it, or a delay."""
+    """A fault of the next call with a name: an error before or after the call's effect, or a
+    delay.
+    """
 
     call: str
     after: bool = False
@@ -102,7 +104,7 @@ class MemoryBroker:
         _brokers[name] = self
 
     def call(self, name, seconds, safe, work):
-        """Execute a call, unless a fault stops it."""
+        """Execute a call, unless a fault prevents it."""
         fault = next((each for each in self.faults if each.call == name), None)
         if fault is None:
             return work()
@@ -512,7 +514,7 @@ class MemorySink:
 
 @dataclass
 class MemoryStager:
-    """Keeps the rows of one task beside the queues."""
+    """Keeps the rows of one task until they are published."""
 
     _broker: MemoryBroker
     name: str

@@ -1,4 +1,6 @@
-"""Short forms of queues and offsets for tests: topic and queue id, on a single broker."""
+"""Short forms of queues and offsets for tests: a queue is a topic and a queue id, on a single
+broker.
+"""
 
 import json
 
@@ -31,7 +33,7 @@ def offsets(topics=None, **more):
 
 
 def as_asked(**options):
-    """Return all options of a read of topic t."""
+    """Return the options of a read of topic t."""
     return ReadOptions(path="/s", subscription=Subscription(("t",)), **options)
 
 

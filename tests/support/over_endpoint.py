@@ -1,7 +1,7 @@
 """Selects the connector's tests that run with both targets, `path` and `endpoint`.
 
-Tests in `QUICK` run with both in every run, the other tests of `MODULES` in the heavy one. Tests of
-truncated, restored and golden stores run with both, too, by fixtures of their own.
+Tests in `QUICK` run with both targets in every run, the other tests of `MODULES` in the heavy run.
+Tests of truncated, restored and golden stores also run with both, by their own fixtures.
 """
 
 QUICK = frozenset(
@@ -27,7 +27,7 @@ MODULES = {
         "test_a_table_without_options_fails_with_an_error_that_shows_how_to_pass_them",
     },
     "test_stream_read": {
-        # The delay service of a reader; a broker delivers by itself.
+        # Tests the delay service of a reader; a broker delivers by itself.
         "test_running_query_delivers_delayed_messages_without_a_writer",
     },
     "test_stream_promises": set(),
@@ -41,19 +41,19 @@ MODULES = {
     "test_value_columns": set(),
     "test_views": set(),
     "test_delayed_write": {
-        # The limit of the store that the writer opens; a broker has its own limit.
+        # The option sets the limit of the store that the writer opens; a broker has its own limit.
         "test_the_longest_delay_of_rows_is_an_option",
     },
     "test_payload": set(),
     "test_key_read": {
-        # A store with its own clock, and one that only RocketMQ has opened.
+        # Use a store with its own clock, and a store that only RocketMQ has opened.
         "test_query_by_key_and_time_range",
         "test_messages_of_a_java_broker_are_found_by_key",
-        # The store in the driver logs the line.
+        # The line is logged by the store in the driver.
         "test_a_log_line_names_the_indexes_used_and_the_unread_messages",
     },
     "test_pending": {
-        # A copied store.
+        # Uses a copied store.
         "test_half_messages_are_rows",
     },
     "test_stream_replay": {
@@ -67,11 +67,11 @@ MODULES = {
         "test_a_store_held_by_another_process_fails_the_start_with_the_reason",
         "test_a_broker_that_takes_the_directory_later_does_not_end_the_query",
         "test_a_busy_writer_does_not_fail_the_start",
-        # Reads right after an append; a broker reports it some milliseconds later.
+        # Reads right after an append, which a broker reports some milliseconds later.
         "test_small_batches_share_a_commit_and_the_end_of_the_query_commits_the_rest",
     },
     "test_missing_topics": {
-        # A broker always has a store.
+        # These tests have no store at first; a broker always has one.
         "test_a_query_that_waits_still_needs_a_store",
         "test_columns_cannot_be_inferred_from_a_missing_topic",
         "test_a_new_query_creates_its_store_and_topic_when_spark_asks_where_it_starts",
@@ -88,5 +88,5 @@ MODULES = {
 
 
 def runs(module, test):
-    """Whether a test runs with both targets."""
+    """Return whether a test runs with both targets."""
     return module in MODULES and test not in MODULES[module]

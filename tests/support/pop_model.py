@@ -1,4 +1,4 @@
-"""A simple model of consumer groups, and random schedules that compare a `Pop` with it."""
+"""A simple model of consumer groups, and random schedules that compare a `Pop` with the model."""
 
 import random
 from concurrent.futures import Future
@@ -16,7 +16,7 @@ SETTINGS = PopSettings(first_attempts=2, max_batch=5, commit_ms=5_000, snapshot_
 
 
 class Killed(BaseException):
-    """The simulated process is killed here."""
+    """Raised where the simulated process is killed."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Copy:
     ended: Whether it is certainly acked or a dead letter.
     maybe: Whether it may be acked or a dead letter, because a reply was lost.
     vague: Whether it may be visible at another time, because a reply was lost.
-    twice: Whether a retry of it may be delivered as well, because the group was reset.
+    twice: Whether a retry of the message may be delivered as well, because the group was reset.
     """
 
     body: bytes
@@ -53,7 +53,7 @@ class Copy:
 class Client:
     """One group, with its copies of all messages in send order.
 
-    committed: All offsets that it has committed in each queue.
+    committed: Queue id → all offsets that the group has committed.
     """
 
     name: str
@@ -66,7 +66,9 @@ class Client:
         return [one for one in self.copies.values() if one.handle and not one.ended]
 
     def reset(self, queue_id, before, offset):
-        """Restart at an offset, or skip the messages before it."""
+        """Continue at an offset: forget deliveries of later messages, or skip the messages before
+        it.
+        """
         for copy in self.copies.values():
             if copy.place[0] != queue_id or copy.place[1] < min(before, offset):
                 continue
@@ -78,7 +80,9 @@ class Client:
 
 
 class Schedule:
-    """Random operations on one topic with a normal and a FIFO group; kills at any append."""
+    """Random operations on one topic with a normal and a FIFO group, with kills at random
+    appends.
+    """
 
     def __init__(self, store, clock, seed):
         self.store, self.clock, self.random = store, clock, random.Random(seed)
@@ -98,7 +102,7 @@ class Schedule:
         self.pop = Pop(store, self.append, SETTINGS)
 
     def append(self, records):
-        """Append; at the scheduled append, die before or after it."""
+        """Append. At the scheduled append, raise Killed before or after it."""
         if self.fuse is not None:
             self.fuse -= 1
         if self.fuse == 0:
@@ -112,7 +116,7 @@ class Schedule:
         return done
 
     def run(self, steps):
-        """Do a number of operations, then receive and ack all remaining messages."""
+        """Execute a number of operations, then receive and ack all remaining messages."""
         doing = [
             *([self.send] * 3),
             *([self.receive] * 6),
@@ -128,7 +132,7 @@ class Schedule:
         self.drain()
 
     def attempt(self, operation):
-        """Do one operation; if the process dies, start the next process."""
+        """Execute one operation; if the process dies, start the next one."""
         try:
             operation()
         except Killed:
@@ -136,7 +140,7 @@ class Schedule:
         self.check_committed()
 
     def start(self):
-        """Start the next process, which may die, too."""
+        """Start the next process, which may also die."""
         self.pop = None
         while self.pop is None:
             with suppress(Killed):
@@ -187,7 +191,7 @@ class Schedule:
         copy.ended = copy.maybe = copy.vague = False
 
     def check_order(self, client, copy, batch):
-        """Check that all earlier messages of the key have ended or are in the same batch."""
+        """Check that all earlier messages with the same key have ended or are in the same batch."""
         for other in client.copies.values():
             if other is copy:
                 return
@@ -312,7 +316,9 @@ class Schedule:
         return [one for one in left if one.body not in dead]
 
     def check_committed(self):
-        """Check that a consumer starting at the committed offsets gets all unacked messages."""
+        """Check that a consumer that starts at the committed offsets receives all unacked
+        messages.
+        """
         for client in self.clients:
             committed = self.store.groups.committed(client.name, self.topic)
             for queue_id, offset in committed.items():
@@ -328,13 +334,13 @@ class Schedule:
                 assert passed <= moved | self.scheduled(client), "messages would be skipped"
 
     def copies_in(self, prefix, client):
-        """Return the bodies in a topic of the group."""
+        """Return the bodies in the group's topic with this prefix."""
         topic = prefix + client.name
         known = topic in self.store.topics.all()
         return {one.body for one in self.store.messages(topic)} if known else set()
 
     def scheduled(self, client):
-        """Return the bodies of its retries, pending or delivered."""
+        """Return the bodies of the group's retries, pending or delivered."""
         if "SCHEDULE_TOPIC_XXXX" not in self.store.topics.all():
             return set()
         return {
@@ -345,7 +351,9 @@ class Schedule:
 
 
 class Unsure:
-    """If the process dies inside, the messages are ended or not, or visible at another time."""
+    """If the process dies in the block, record that the messages may have ended, or may be visible
+    at another time.
+    """
 
     def __init__(self, copies, until=None):
         self.copies, self.until = copies, until

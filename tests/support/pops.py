@@ -19,7 +19,7 @@ POP_CRASHES = PopSettings(first_attempts=2, commit_ms=5_000, snapshot_ms=20_000)
 
 
 def at_once(store):
-    """Return an append function that appends each request at once."""
+    """Return an append function that executes each request at once."""
 
     def append(records):
         done = Future()
@@ -86,7 +86,7 @@ def handles_of(deliveries):
 
 
 def acked(pop, received, group="g", topic="t"):
-    """Ack all messages of a receive; return the validity of each handle."""
+    """Ack all messages of a receive; return for each handle whether it was valid."""
     done = pop.ack(group, topic, handles(received))
     done.stored.result(10)
     return done.valid

@@ -1,4 +1,4 @@
-"""Code of writer processes, in a module that spawned processes can import."""
+"""Functions of writer processes, in a module that spawned processes can import."""
 
 from itertools import count
 from multiprocessing import parent_process
@@ -11,10 +11,9 @@ COMMITS = 25
 
 
 def produce(path, producer, sent, ended):
-    """Append numbered messages until `ended` is set or the parent has ended.
-
-    Appends batches and single messages alternately, with pauses, so that running queries keep up.
-    `sent[producer]` is their number.
+    """Append numbered messages until `ended` is set or the parent has exited. Batches and single
+    messages alternate, with pauses, so that running queries keep up. `sent[producer]` is the number
+    of messages.
     """
     with Store.open(path) as store:
         for round_ in count():
@@ -30,7 +29,9 @@ def produce(path, producer, sent, ended):
 
 
 def commit_often(path, queue_id):
-    """Commit offsets continuously: for a queue of a shared group, and in a group of its own."""
+    """Commit offsets continuously: in one queue for a shared group, and for this process's own
+    group.
+    """
     with Store.open(path) as store:
         for offset in range(1, COMMITS + 1):
             store.groups.commit("shared", "t", {queue_id: offset})

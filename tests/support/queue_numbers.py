@@ -1,4 +1,4 @@
-"""A source whose queues are only numbers, for tests of the planner."""
+"""A source whose queues consist only of offsets, for tests of the planner."""
 
 from bisect import bisect_left
 
@@ -13,11 +13,10 @@ from support.offsets import BROKER, at, through_spark
 
 
 class Numbers(MemorySource):
-    """A source whose queues are only numbers, and which grow, shrink and disappear as a test wants.
-
-    times: topic and queue → the store times of its messages, from offset 0 on. commits: group and
-    topic → queue → offset. left: queues that still have messages outside their bounds. The log is
-    never restored from an older copy; log marks are tested with real stores.
+    """A source whose queues consist only of offsets; a test can extend, shorten and delete queues.
+    times: (topic, queue id) → the store times of the messages, starting at offset 0. commits:
+    (group, topic) → queue → offset. left: queues that still have messages outside their bounds. The
+    log is never restored from an older copy; log marks are tested with real stores.
     """
 
     def __init__(self, **topics):
@@ -95,7 +94,7 @@ class Numbers(MemorySource):
         self.ids.setdefault(topic, f"id-{topic}")
 
     def delete(self, topic, ended=None):
-        """Delete a topic; `ended` has the end offsets of its queues."""
+        """Delete a topic; `ended` maps its queues to their end offsets."""
         for queue, limits in self.known.pop(topic).items():
             end = limits.maximum if ended is None else ended
             self.left[topic, queue] = QueueOffsets(end, end)

@@ -1,4 +1,4 @@
-// A program with RocketMQ's own Node.js client, unmodified: what it has seen, as one line of JSON.
+// Uses RocketMQ's own Node.js client, unmodified, and prints the results as one line of JSON.
 //
 //   node rocketmq_node.js FOLDER-WITH-node_modules ENDPOINT
 

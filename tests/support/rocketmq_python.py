@@ -17,7 +17,7 @@ TIMEOUT_S = 120
 
 
 def start(program, endpoint, home, environment=None, **options):
-    """Start a program; `home` gets the client's log."""
+    """Start a program; the client's log is written to `home`."""
     command = [sys.executable, __file__, program, endpoint, json.dumps(options)]
     variables = {**os.environ, **(environment or {}), "HOME": str(home)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -32,7 +32,7 @@ def result(process):
 
 
 class Programs:
-    """The programs, as methods that share a client configuration."""
+    """The programs; these methods share a client configuration."""
 
     def __init__(self, endpoint, options):
         import rocketmq
@@ -94,7 +94,7 @@ class Programs:
             if name != "check":
                 getattr(transaction, name)()
         self.until(lambda: checked)
-        time.sleep(0.5)  # For the answer to the check.
+        time.sleep(0.5)  # Time for the answer to the check.
         producer.shutdown()
         return {**sent, "checked": checked}
 
@@ -118,7 +118,9 @@ class Programs:
         return seen
 
     def push(self):
-        """Run a push consumer; a message `fail` fails as often as set in the options."""
+        """Run a push consumer; the message `fail` fails the number of times that the options
+        give.
+        """
         programs, seen = self, []
 
         class Listener(self.rocketmq.MessageListener):

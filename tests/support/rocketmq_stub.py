@@ -11,7 +11,7 @@ ENDPOINTS = {"scheme": 1, "addresses": [{"host": "127.0.0.1", "port": 8081}]}
 
 
 class Stub:
-    """One client id on one channel."""
+    """A client with its own id, on one channel."""
 
     def __init__(self, address, client_id="test@1@0@x", metadata=()):
         self.channel = grpc.insecure_channel(address)
@@ -32,7 +32,7 @@ class Stub:
         return code_of(reply[0] if isinstance(reply, list) else reply)
 
     def send(self, *bodies, topic="t", **system):
-        """Send messages that differ only in their bodies and ids."""
+        """Send messages that differ only in body and id."""
         return self.call(
             "SendMessage", messages=[message(body, topic, **system) for body in bodies]
         )
@@ -87,7 +87,9 @@ COUNT = iter(range(10**9))
 
 
 def message(body=b"body", topic="t", properties=None, **system):
-    """Return a message; `system` are fields of its SystemProperties, times in milliseconds."""
+    """Return a message; `system` contains fields of SystemProperties, with times in
+    milliseconds.
+    """
     times = {name: system.pop(name) for name in [*system] if name.endswith(("_ms", "_duration_s"))}
     system.setdefault("message_id", f"01{next(COUNT):032X}")
     system.setdefault("message_type", number("MessageType", "NORMAL"))

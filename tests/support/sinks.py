@@ -1,4 +1,4 @@
-"""Staging and publishing for tests."""
+"""Helpers to stage and publish rows."""
 
 import pyarrow as pa
 from pyrocket import SinkBatch
@@ -9,7 +9,7 @@ QUERY = "0b7c0f3a-query"
 
 
 def numbered(number, run="run-1", identity=QUERY, target="t"):
-    """Return the batch of a query with this number."""
+    """Return the batch with this number of a query."""
     return SinkBatch(identity=identity, target=target, batch=number, run=run)
 
 
@@ -27,7 +27,7 @@ def stage(
 
 
 def stage_tasks(store, batch, bodies, tasks=2, **more):
-    """Stage consecutive shares of the bodies as several tasks."""
+    """Stage the bodies as several tasks, each with consecutive bodies."""
     share = -(-len(bodies) // tasks) or 1
     parts = [bodies[at : at + share] for at in range(0, len(bodies), share)]
     return [stage(store, batch, part, number, **more) for number, part in enumerate(parts)]

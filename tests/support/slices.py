@@ -1,4 +1,4 @@
-"""Decoding of raw slices, for tests that compare messages."""
+"""Decodes raw slices, for tests that compare messages."""
 
 import numpy as np
 from pyrocket import decode_slices
@@ -7,7 +7,7 @@ from pyrocket.formats.record_columns import build_columns
 
 
 def decoded(slices, columns=("body",), **options):
-    """Return the batches of slices, in their order."""
+    """Return the batches of slices, in order."""
     return decode_slices(slices, columns, **options)
 
 
@@ -21,6 +21,8 @@ def scan_ranges(store, topic, ranges, columns=("body",), *, verify_crc=False, **
 
 
 def decode_run(fields, queue, first_offset, columns, *, verify_crc=False):
-    """Return records as columns; check that they belong to a queue, from an offset on."""
+    """Return records as columns; check that they are the records of a queue, starting at an
+    offset.
+    """
     fields.check_places(queue.topic, queue.queue_id, np.arange(len(fields)) + first_offset)
     return build_columns(fields, queue, columns, verify_crc=verify_crc)

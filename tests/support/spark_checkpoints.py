@@ -1,4 +1,4 @@
-"""Checkpoints as Spark writes them, and `pyrocket checkpoint` commands for them."""
+"""Writes checkpoints as Spark does, and runs `pyrocket checkpoint` commands on them."""
 
 import json
 import zlib
@@ -13,9 +13,7 @@ SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{"a":"
 
 
 class Files:
-    """Writes a checkpoint as Spark does, for a queue source, with micro-batches that a test
-    chooses.
-    """
+    """Writes a checkpoint as Spark does, with the micro-batches that a test chooses."""
 
     def __init__(self, path, box, **options):
         self.path, self.box, self.number = path, box, 0
@@ -28,7 +26,7 @@ class Files:
         self.position = self.reader.initialOffset()
 
     def plan(self, *others):
-        """Plan a micro-batch with all messages; the lines of other sources follow."""
+        """Plan a micro-batch with all messages; `others` contains the lines of other sources."""
         self.position = json.loads(json.dumps(self.reader.latestOffset(self.position, None)))
         lines = ["v1", SETTINGS, json.dumps(self.position), *others]
         self.put(f"offsets/{self.number}", "\n".join(lines))

@@ -1,4 +1,4 @@
-"""Random SQL expressions and properties, including the special cases of Java's evaluation."""
+"""Random SQL expressions and properties, including the special cases of RocketMQ's evaluation."""
 
 from hypothesis import strategies as st
 
@@ -11,8 +11,9 @@ TEXTS = [
     "\u0663", "\U0001d7d3", "½", "true", "TRUE", "False", "it's", "", "中", "-", "+", ".", "e5",
     "1e", "--5", "1" * 40,
 ]  # fmt: skip
-"""Values of properties; an empty value means no property, because messages cannot have empty
-ones."""
+"""Values of properties; an empty value means no property, because a message's properties cannot be
+empty.
+"""
 
 _CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02")
 _VALUES = st.one_of(
@@ -42,7 +43,7 @@ _VALUE = st.one_of(
 
 
 def _tests(inner):
-    """Return conditions on values; some values are conditions themselves."""
+    """Return conditions on values; some of these values are conditions themselves."""
     value = st.one_of(_VALUE, st.sampled_from(NAMES), inner.map("({})".format))
     texts = st.lists(_TEXT, min_size=1, max_size=3).map(", ".join)
     negated = st.sampled_from(["", "NOT "])
@@ -79,4 +80,4 @@ EXPRESSIONS = st.recursive(
     _joined,
     max_leaves=5,
 )
-"""Return expressions, many of them invalid: for example, comparisons with texts."""
+"""Return expressions, many of which are invalid, such as comparisons of strings by size."""

@@ -16,10 +16,10 @@ from pyrocket.formats.record_batch import EncodedBatch
 from support.inner import inner
 
 SMALL = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=20, index_items=80)
-"""Files so small that new ones are created all the time."""
+"""Files so small that new files are created all the time."""
 
 BY_HAND = replace(SMALL, flush_interval_ms=3_600_000)
-"""Nothing is flushed unless the test does it."""
+"""Only the test flushes."""
 
 RECORD_BYTES = 91
 """The size of a record without body, topic and properties."""
@@ -61,7 +61,9 @@ def message(body=b"x", topic="t", queue_id=0, **more):
 
 
 def batch(bodies, queue_id=None, **columns):
-    """Return a batch of bodies; `queue_id` is one id for all rows, or a list with one per row."""
+    """Return a batch of bodies; `queue_id` is one id for all rows, or a list with one id per
+    row.
+    """
     if queue_id is not None:
         ids = queue_id if isinstance(queue_id, list) else [queue_id] * len(bodies)
         columns["queueId"] = pa.array(ids, pa.int32())
@@ -89,12 +91,12 @@ def bodies(store, topic="t"):
 
 
 def words(path):
-    """Return the shared state, writable."""
+    """Return the shared state, mapped for writing."""
     return SharedState(Layout(path).state, writable=True)
 
 
 def reboot(path):
-    """Invalidate the shared state, as a reboot without a clean shutdown does."""
+    """Simulate a reboot without a clean shutdown, which invalidates the shared state."""
     page = words(path)
     page[_BOOT_WORD] = page[_BOOT_WORD] ^ 1
     page.mark_dirty()
@@ -109,7 +111,7 @@ def next_boot(path):
 
 
 def snapshot(path):
-    """Return the names, contents and times of all files, which every write would change."""
+    """Return the names, contents and times of all files; every write would change the result."""
     return {
         str(entry.relative_to(path)): (
             entry.stat().st_mtime_ns,

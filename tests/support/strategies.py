@@ -18,7 +18,7 @@ INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TIMES = st.integers(-(2**53), 2**53)
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"))
-"""Any Unicode that can be stored, astral characters too."""
+"""Any Unicode that can be stored, including astral characters."""
 
 WORDS = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02 "), min_size=1, max_size=8
@@ -113,7 +113,9 @@ _VALUES = st.one_of(
 
 @st.composite
 def well_formed_blocks(draw):
-    """Draw properties as brokers of all versions write them, with or without the last separator."""
+    """Draw properties as RocketMQ's brokers of all versions write them, with or without the last
+    separator.
+    """
     entries = draw(st.lists(st.tuples(_NAMES, _VALUES), max_size=5))
     closed = b"".join(name + b"\x01" + value + b"\x02" for name, value in entries)
     return closed if draw(st.booleans()) else closed[:-1]
@@ -147,7 +149,7 @@ BLOCK_COLUMNS = st.one_of(
 
 @dataclass(frozen=True)
 class Slice:
-    """Consecutive records of one queue in a buffer, with other bytes between them."""
+    """Draw consecutive records of one queue in a buffer, with other bytes between them."""
 
     data: bytes
     base: int
@@ -184,7 +186,7 @@ def _records(draw, topic, queue_id):
 
 @st.composite
 def slices(draw, min_size=1, max_size=5):
-    """Draw any mix of records that a queue may hold, in a piece of log."""
+    """Draw any mix of records that a queue may contain, in a part of a log."""
     topic = draw(st.sampled_from(["T", "TopicTest", "%RETRY%group", "t" * 127]))
     queue_id, first = draw(st.integers(0, 2**31 - 1)), draw(st.integers(0, 2**62))
     base = draw(st.integers(0, 2**62))

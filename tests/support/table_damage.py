@@ -1,4 +1,4 @@
-"""Kinds of damage to the JSON files of a small store, and folders in the place of files."""
+"""Kinds of damage to the JSON files of a small store, and folders in place of files."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ OWN = [f"pyrocket/{name}.json" for name in ("store", "topics", "epochs", "sink",
 
 
 def write(text, name, path, *, backup=""):
-    """Overwrite a file with a text; overwrite its backup with `backup`, or delete it."""
+    """Overwrite a file with a string; overwrite its backup with `backup`, or delete the backup."""
     (path / name).write_text(text)
     (path / f"{name}.bak").unlink(missing_ok=True)
     if backup:

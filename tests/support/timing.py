@@ -16,7 +16,7 @@ HOUR, DAY = 3_600_000, 86_400_000
 
 
 class Timing:
-    """One open store whose timers are delivered by hand."""
+    """An open store whose timers are delivered by hand."""
 
     def __init__(self, path, clock, config=SMALL, **options):
         self.store = Store.open(path, create=True, config=config, clock=clock, **options)
@@ -41,7 +41,7 @@ class Timing:
             if not step:
                 return done
             done += step
-        raise AssertionError("it does not end")
+        raise AssertionError("the delivery does not end")
 
     def next_due(self):
         with self.writer.try_exclusive():

@@ -28,8 +28,8 @@ class Made:
 
     other: The target of another store.
     busy: A context manager that delays calls that write.
-    fail: Makes the next call of this name fail, before or after its effect; None if the transport
-        cannot lose calls.
+    fail: Makes the next call with this name fail, before or after its effect; None if the transport
+    cannot lose calls.
     resumes: Whether the transport resumes a read after a lost connection.
     """
 
@@ -42,7 +42,7 @@ class Made:
 
 @contextmanager
 def path_transport(folder) -> Iterator[Made]:
-    """Yield the directory of a store. Calls are never lost, and wait only for the write lock."""
+    """Yield a store in a directory. Calls are never lost, and wait only for the write lock."""
     targets = [PathTarget(str(folder / name)) for name in ("store", "other")]
     for target in targets:
         Store.open(target.path, create=True).close()
@@ -80,7 +80,7 @@ def memory_transport(folder) -> Iterator[Made]:
 
 @contextmanager
 def endpoint_transport(folder) -> Iterator[Made]:
-    """Yield the broker of a store, in a thread of this process; its server injects the faults."""
+    """Yield a broker in a thread of this process, whose server injects the faults."""
     stores = [Store.open(folder / name, create=True) for name in ("store", "other")]
     faults: list[Fault] = []
     with served(stores[0], faults=faults) as address, served(stores[1]) as elsewhere:

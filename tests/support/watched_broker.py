@@ -2,8 +2,8 @@
 
 python -m support.watched_broker SECONDS DIR ARGUMENT…
 
-SIGUSR1 starts the measurement. At the end the process prints, as JSON, the longest time and the
-longest CPU time between two waits of the loop. Until SIGUSR2 each fsync takes SECONDS longer.
+SIGUSR1 starts the measurement. At the end, the process prints as JSON the longest time and the
+longest CPU time between two waits of the loop. Until SIGUSR2, each fsync takes SECONDS longer.
 """
 
 import json

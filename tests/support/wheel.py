@@ -1,4 +1,4 @@
-"""RocketMQ 5's timer wheel, as a broker builds it from `timercheck` and `timerlog/`."""
+"""RocketMQ 5's timer wheel, built from `timercheck` and `timerlog/` as a broker does."""
 
 import numpy as np
 from pyrocket.formats.java_timers import UNIT, TimerCheck, decode_timer_check
@@ -8,7 +8,9 @@ FILE_BYTES = 10 * 52 + 16
 
 
 class Wheel:
-    """Recovers from the files as `TimerMessageStore.recover` does, and delivers."""
+    """Recovers from the files as `TimerMessageStore.recover` does, and determines the timers to
+    deliver.
+    """
 
     def __init__(self, path):
         check = path / "config" / "timercheck"
@@ -22,7 +24,7 @@ class Wheel:
         self.slots = {slot: list(self.chained(place)) for slot, place in last.items()}
 
     def chained(self, place):
-        """Return the physical offsets of a slot's units, oldest first."""
+        """Return the log offsets of a slot's units, oldest first."""
         found = []
         while place != -1:
             unit = self.units[place]
@@ -31,9 +33,8 @@ class Wheel:
         return reversed(found)
 
     def dequeued(self):
-        """Return (slot, physical offset, magic) of all pending units.
-
-        A unit of magic 4 is never delivered: `TimerMessageStore.needDelete`.
+        """Return (slot, log offset, magic) of all pending units. A unit with magic 4 is never
+        delivered: `TimerMessageStore.needDelete`.
         """
         return [
             (slot, *unit)
