@@ -25,7 +25,7 @@ shutdown was clean: there is no file `abort`, and the shared state records no fa
         test_an_abort_file_takes_precedence_over_the_state
     a broker has used the store, or it is a copy               recover; clean if there is no `abort`
         test_a_broker_that_ran_since_is_detected
-        test_a_copy_is_recovered_first
+        test_a_copied_store_is_recovered_when_it_is_opened
     an fsync failed                                            drop cached pages, recover, unclean
         test_failed_fsync_stops_every_writer_until_recovery
     recovery is necessary, but other writers are present       refuse: STORE_NEEDS_RECOVERY

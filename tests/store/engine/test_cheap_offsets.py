@@ -32,7 +32,7 @@ def maxima(store):
 
 @pytest.fixture
 def looks(monkeypatch):
-    """Numbers of file operations: folder listings and reads."""
+    """The numbers of folder listings and of reads."""
     counts = {"listdir": 0, "pread": 0, "open": 0}
 
     def counting(name):
@@ -68,7 +68,7 @@ def test_the_end_of_a_queue_is_found_after_any_number_of_appends(path, reader):
             assert maxima(reader)[0] == writer.max_offset("t", 0)
 
 
-def test_an_open_reader_sees_that_files_were_deleted(path, reader):
+def test_an_open_reader_detects_deleted_files(path, reader):
     with Store.open(path, config=SMALL) as writer:
         writer.append_batch(batch([b"x" * 300] * 60, 5), topic="t")
         assert reader.offsets("t")[5] == QueueOffsets(0, 61)

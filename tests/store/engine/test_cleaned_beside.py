@@ -7,7 +7,9 @@ from support.stores import SMALL, queue_files
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_concurrent_cleanings_miss_no_file(aged, open_store, monkeypatch, dry_run):
+def test_files_deleted_by_a_concurrent_cleaning_are_not_missing(
+    aged, open_store, monkeypatch, dry_run
+):
     """Files may be deleted between the listing of the folder and the access to them."""
     other, real, starts = open_store(), FileQueue.starts, []
 

@@ -1,4 +1,4 @@
-"""Cleaning deletes the right files, keeps the others, and is visible to readers."""
+"""Cleaning deletes exactly the files that exceed the limits, and is visible to readers."""
 
 import shutil
 from dataclasses import replace
@@ -43,7 +43,7 @@ def test_a_manual_cleaning_deletes_old_files_and_moves_minimum_offsets(aged, pat
     }
 
 
-def test_queue_files_are_deleted_too_but_never_the_last(aged, path):
+def test_cleaning_deletes_queue_files_except_the_last(aged, path):
     report = aged.clean(hours=30)
     first = int(queue_files(path)[0].name) // 20
     minimum = aged.min_offset("t", 0)
@@ -121,7 +121,9 @@ def with_halves(store, clock):
 
 @pytest.mark.parametrize("limits", [{"hours": 0}, {"hours": 60}, {"total_bytes": 30_000}])
 @pytest.mark.parametrize("more", [with_keys, with_a_delayed_one, with_timers, with_halves])
-def test_a_dry_run_changes_nothing_and_reports_the_same(aged, path, clock, more, limits):
+def test_a_dry_run_changes_nothing_and_has_the_report_of_a_cleaning(
+    aged, path, clock, more, limits
+):
     more(aged, clock)
     aged.close()
     before = snapshot(path)
@@ -154,7 +156,7 @@ def test_a_manual_cleaning_needs_a_limit(aged):
 
 @pytest.mark.parametrize("limit", [float("nan"), -1, -0.5, True, False, "5"])
 @pytest.mark.parametrize("name", ["hours", "total_bytes"])
-def test_a_limit_of_none_deletes_nothing(aged, path, name, limit):
+def test_a_cleaning_without_a_limit_deletes_nothing(aged, path, name, limit):
     before = log_files(path)
     for dry_run in (False, True):
         with pytest.raises(OptionError, match=name):
@@ -163,7 +165,7 @@ def test_a_limit_of_none_deletes_nothing(aged, path, name, limit):
     assert not aged.clean(hours=float("inf")).removals, "for ever"
 
 
-def test_the_age_of_a_file_is_that_of_its_last_message_even_in_a_copy(aged, path, tmp_path, clock):
+def test_the_age_of_a_log_file_is_the_age_of_its_last_message(aged, path, tmp_path, clock):
     """The modification time of a copied file is the wall-clock time."""
     aged.close()
     copy = shutil.copytree(path, tmp_path / "copy", copy_function=shutil.copyfile)
@@ -173,7 +175,7 @@ def test_the_age_of_a_file_is_that_of_its_last_message_even_in_a_copy(aged, path
 
 
 def test_a_preallocated_file_is_not_the_last_file(path, clock):
-    """A broker leaves such a file after a crash; the messages before it must not be deleted."""
+    """A broker leaves such a file after a crash; messages in earlier files must not be deleted."""
     filled(path, count=10, clock=clock).close()
     (only,) = log_files(path)
     only.with_name(f"{int(only.name) + 4096:020d}").write_bytes(bytes(4096))
@@ -189,7 +191,7 @@ def failing(*_):
 def test_a_cleaning_killed_at_any_step_leaves_a_consistent_store(
     tmp_path, clock, monkeypatch, booted
 ):
-    """Each file operation of a cleaning fails once, with all later ones."""
+    """In each run, one file operation of a cleaning and all later operations fail."""
     for step in range(200):
         path = tmp_path / f"store{step}"
         store = filled(path, count=0, clock=clock)
@@ -266,7 +268,7 @@ def test_a_cleaning_does_not_change_the_end_of_the_log(aged, path):
     page.close()
 
 
-def test_index_files_are_deleted_even_if_one_is_damaged(path, clock):
+def test_index_files_are_deleted_even_if_one_file_is_damaged(path, clock):
     config = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=10, index_items=20)
     with filled(path, count=90, config=config, clock=clock) as store:
         store.close()

@@ -17,7 +17,7 @@ def start_of(file):
     return int(file.name)
 
 
-def test_files_that_a_service_needs_are_kept_and_older_ones_deleted(tmp_path):
+def test_files_that_a_service_needs_are_kept_and_older_files_deleted(tmp_path):
     with filled(tmp_path, 200) as store:
         before = list(map(start_of, log_files(tmp_path)))
         held = before[3]
@@ -57,7 +57,7 @@ def test_a_service_is_called_before_files_are_deleted(tmp_path):
         assert max(start for start, _ in seen) == report.log_start
 
 
-def test_nothing_is_deleted_if_a_service_cannot_reappend_what_it_needs(tmp_path):
+def test_no_file_is_deleted_if_a_service_cannot_reappend_its_messages(tmp_path):
     with filled(tmp_path, 200) as store:
         files = log_files(tmp_path)
 
@@ -82,7 +82,7 @@ def test_messages_that_a_service_reappends_are_durable_before_files_are_deleted(
         assert order[:3] == ["moved", "flushed", "removed"]
 
 
-def test_services_are_called_after_a_section_and_may_enter_one_themselves(tmp_path):
+def test_services_called_after_a_section_may_enter_a_section(tmp_path):
     with filled(tmp_path, 1) as store:
         called = []
 

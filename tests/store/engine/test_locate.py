@@ -22,7 +22,7 @@ ONE_KEY = LookupRequest(topics=["t"], keys=["k"])
 
 @pytest.fixture(params=["indexed", "tail", "no index"])
 def some(open_store, path, request):
-    """Opens a store with messages of two topics: indexed, after the index, or without one."""
+    """Opens a store with messages of two topics: indexed, after the index, or without an index."""
 
     def fill(messages):
         config = replace(SMALL, key_index=request.param != "no index")
@@ -92,13 +92,13 @@ def test_ids_of_both_kinds_are_found(some):
     assert read(store, LookupRequest(topics=["t"], ids=[strange])) == []
 
 
-def test_an_id_is_not_a_key_and_a_key_not_an_id(some):
+def test_ids_do_not_match_keys_but_keys_match_unique_ids(some):
     store, sent = some([message(b"0"), message(b"1", keys=["key"])])
     assert read(store, LookupRequest(topics=["t"], ids=["key"])) == []
     assert read(store, LookupRequest(topics=["t"], keys=[sent[0].msg_id])) == [b"0"]
 
 
-def test_a_window_is_exact_to_the_millisecond(open_store, clock):
+def test_the_time_range_is_exact_to_the_millisecond(open_store, clock):
     store, start = open_store(), clock.now
     for at in range(40):
         store.append(message(b"%d" % at, keys=["k"]))
@@ -132,7 +132,7 @@ def test_the_whole_index_file_is_read_for_a_key_of_most_messages(open_store, mon
     assert read(reader, ONE_KEY) == whole
 
 
-def test_the_result_reports_what_was_read(open_store):
+def test_the_result_has_the_cost_of_the_lookup(open_store):
     store = open_store()
     store.append_batch(batch(numbered(100), 0, keys=[["k"]] * 100), topic="t")
     tail = store.lookup.locate(ONE_KEY)
@@ -204,7 +204,7 @@ def test_locations_of_another_queue_are_rejected(open_store):
         list(decoded(store.raw.slices_at(places), ["boddy"]))
 
 
-def test_locations_within_a_range_of_offsets():
+def test_locations_are_limited_to_a_range_of_offsets():
     at = np.array([2, 5, 9])
     places = MessageLocations.of("t", 0, at, at * 100, np.full(3, 10))
     assert places.within(2, 6).queue_offsets.tolist() == [2, 5]
@@ -220,7 +220,7 @@ def test_records_far_apart_are_read_in_windows(open_store, monkeypatch):
     assert read(store, ONE_KEY) == numbered(60, 300)
 
 
-def test_another_process_sees_what_is_appended(open_store):
+def test_appended_messages_are_found_by_another_process(open_store):
     store, reader = open_store(), open_store(read_only=True)
     for at in range(5):
         store.append(message(b"%d" % at, keys=["k"]))

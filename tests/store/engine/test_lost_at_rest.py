@@ -60,7 +60,7 @@ def test_a_store_without_saved_queue_ends_is_recovered(trusted, recoveries, cont
 @pytest.mark.parametrize("lost", [[0], [1], [2], [0, 1], [1, 2], [0, 2]], ids=str)
 @pytest.mark.parametrize("abort", [False, True])
 def test_a_queue_that_lost_earlier_files_is_rebuilt(trusted, recoveries, abort, lost):
-    """The end of the queue exists, and its first messages appear to have expired."""
+    """The last file of the queue exists, so that its first messages appear to have expired."""
     for number in lost:
         queue_files(trusted, queue_id=1)[number].rename(trusted / f"lost{number}")
     if abort:
@@ -103,7 +103,7 @@ def contents(path):
 def test_nothing_is_appended_to_a_log_with_missing_or_short_files(
     trusted, recoveries, which, damage, code, others
 ):
-    """Even after a clean shutdown, and with other processes that have the store open."""
+    """This holds even after a clean shutdown, and if other processes have the store open."""
     other = Store.open(trusted, config=SMALL) if others else None
     name = log_files(trusted)[which]
     damage(name)

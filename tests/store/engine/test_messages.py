@@ -28,7 +28,7 @@ def places(messages):
     return [(one.queue_id, one.queue_offset) for one in messages]
 
 
-def test_messages_reads_all_of_a_topic_queue_by_queue(two_queues):
+def test_messages_returns_all_messages_of_a_topic_queue_by_queue(two_queues):
     expected = [(0, offset) for offset in range(100)] + [(1, offset) for offset in range(40)]
     assert places(two_queues.messages("t")) == expected
 
@@ -49,7 +49,7 @@ def test_messages_of_one_queue_and_range(two_queues):
     assert places(two_queues.messages("t", 0, 100)) == []
 
 
-def test_messages_are_those_that_read_returns(two_queues):
+def test_messages_and_read_return_the_same_messages(two_queues):
     assert [*two_queues.messages("t", 0)] == two_queues.read("t", 0, 0, 100)
 
 

@@ -1,4 +1,4 @@
-"""If a process dies, either a service's messages are appended and its cursors moved, or neither."""
+"""If a process dies, a service's messages are appended and its cursors moved, or neither."""
 
 import pytest
 from pyrocket import Store

@@ -1,4 +1,4 @@
-"""Look-ups by key and id find exactly the matching messages, whatever part is indexed."""
+"""Lookups by key and id find exactly the matching messages, indexed or not."""
 
 import threading
 from dataclasses import replace
@@ -22,7 +22,7 @@ HALF, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
 
 @pytest.fixture(params=["indexed", "tail"])
 def some(open_store, request):
-    """Opens a store with these messages, which are in its index or after it."""
+    """Opens a store with these messages, which are in the index or after its end."""
 
     def fill(messages):
         store = open_store()
@@ -52,7 +52,7 @@ def test_a_key_finds_its_messages_oldest_first(some):
     assert store.lookup.query("other", "k1") == []
 
 
-def test_a_message_that_is_found_equals_the_one_that_is_read(some):
+def test_a_message_found_by_key_equals_the_message_read_by_offset(some):
     store, (sent,) = some([message(b"x", keys=["k"], tags="T", properties={"a": "b"})])
     (found,) = store.lookup.query("t", "k")
     assert [found] == store.read("t", 0, 0)
@@ -83,12 +83,12 @@ def test_topics_are_distinguished(some):
     assert [len(store.lookup.query(topic, "k")) for topic in ("t", "u", "v")] == [2, 1, 0]
 
 
-def test_a_key_that_a_message_has_twice_finds_it_once(some):
+def test_a_message_with_the_same_key_twice_is_found_once(some):
     store, _ = some([message(b"x", keys=["k", "k"])])
     assert bodies(store.lookup.query("t", "k")) == [b"x"]
 
 
-def test_a_window_is_exact_to_the_millisecond(open_store, clock):
+def test_the_time_range_is_exact_to_the_millisecond(open_store, clock):
     store, start = open_store(), clock.now
     for at in range(40):
         store.append(message(b"%d" % at, keys=["k"]))
@@ -106,7 +106,7 @@ def test_a_window_is_exact_to_the_millisecond(open_store, clock):
 
 
 def test_the_index_and_the_log_after_it_are_searched_together(open_store):
-    """Returns the candidates of the index and of the log after it, searched in several steps."""
+    """Returns the candidates of the index and of the log after the index, in several steps."""
     store = open_store()
     store.append(message(b"0", keys=["k"]))
     store.close()
@@ -116,7 +116,7 @@ def test_the_index_and_the_log_after_it_are_searched_together(open_store):
         assert bodies(store.lookup.query("t", "k")) == [b"%d" % one for one in range(at + 1)]
 
 
-def test_another_process_sees_what_is_appended(open_store):
+def test_appended_messages_are_found_by_another_process(open_store):
     store, reader = open_store(), open_store(read_only=True)
     for at in range(5):
         store.append(message(b"%d" % at, keys=["k"]))

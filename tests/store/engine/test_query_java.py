@@ -1,4 +1,4 @@
-"""Look-ups in stores that a broker wrote; the broker's index is used, continued or ignored."""
+"""Lookups in stores that a broker wrote; the broker's index is used, continued or ignored."""
 
 import shutil
 

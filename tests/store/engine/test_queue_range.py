@@ -4,7 +4,7 @@ from pyrocket import QueueOffsets, Store
 from support.stores import batch, filled
 
 
-def test_a_queue_in_use_has_its_offsets(path):
+def test_the_range_of_a_queue_in_use_is_its_offsets(path):
     with filled(path, count=40) as store:
         assert store.queue_range("t", 0) == store.offsets("t")[0] == QueueOffsets(0, 40)
 

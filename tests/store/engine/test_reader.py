@@ -73,7 +73,7 @@ def test_a_scan_returns_exactly_the_requested_range(forty):
             assert [b for part in parts for b in part.column(0).to_pylist()] == expected[start:end]
 
 
-def test_offset_by_time_is_the_first_message_at_or_after(open_store, clock):
+def test_the_offset_of_a_time_is_the_first_message_stored_then_or_later(open_store, clock):
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
     assert store.offset_by_time("t", 0, 0) == 0
@@ -143,7 +143,7 @@ def test_a_damaged_body_is_detected_if_crcs_are_verified(forty, path):
     assert sum(part.num_rows for part in forty.scan("t", 0, 0, 40)) == 40
 
 
-def test_a_deleted_log_file_is_an_offset_out_of_range(forty, path):
+def test_offsets_in_a_deleted_log_file_are_out_of_range(forty, path):
     with_gone = forty.read("t", 0, 0)[0].physical_offset
     assert with_gone == 4096
     rows = forty.scan("t", 0, 0, 40)

@@ -1,4 +1,4 @@
-"""A reader delivers due messages if no writer is open, and writes nothing else."""
+"""A reader delivers due messages if no writer has the store open, and writes nothing else."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ from support.stores import SMALL, message, reboot, snapshot
 
 @pytest.fixture
 def reading(open_store, path, clock):
-    """A store without writers, in which a message is due, and a reader of it."""
+    """A store without writers, in which a message is due, and a reader of the store."""
     store = open_store()
     delay(store, 1, b"x")
     store.close(clean=False)

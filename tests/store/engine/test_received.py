@@ -1,4 +1,4 @@
-"""Records that a client has encoded are rejected unless our own encoder could have made them."""
+"""Records from a client are rejected unless pyrocket's encoder could have encoded them."""
 
 import struct
 
@@ -158,7 +158,7 @@ def test_data_that_is_not_a_block_is_rejected(store, change):
     assert code_of_block(store, change(block_of(three().data.to_pybytes()))) == "RECORD_CORRUPT"
 
 
-def test_sizes_that_lead_out_of_a_block_are_rejected(store):
+def test_record_sizes_beyond_the_end_of_a_block_are_rejected(store):
     batch = three()
     first, second, third = batch.sizes.tolist()
     for sizes in (
@@ -205,7 +205,7 @@ def test_illegal_records_are_rejected(store, bad, code):
     assert code_of(store, bad) == code
 
 
-def test_a_request_cannot_name_a_system_topic(store):
+def test_a_request_for_a_system_topic_is_rejected(store):
     bad = record(topic="rmq_sys_pyrocket_sink")
     assert code_of(store, bad, routes={"rmq_sys_pyrocket_sink": 1}) == "TOPIC_ILLEGAL"
 

@@ -35,7 +35,7 @@ def impatient(root):
 
 @contextmanager
 def alone(root):
-    """Hold the store exclusively, like a process that recovers it."""
+    """Hold the store exclusively, like a process that recovers the store."""
     lock = FileLock(root / "lock")
     assert lock.try_lock()
     try:
@@ -59,7 +59,7 @@ def die_in_a_recovery(root, where=recovery, step="keep_tail"):
 
 
 def test_durable_messages_can_be_read_after_a_writer_was_killed_in_a_recovery(root):
-    """The next recovery may truncate later messages, which would be a loss of visible ones."""
+    """The next recovery may truncate later messages, which therefore must not be visible."""
     with impatient(root) as before:
         assert before.max_offset("T", 0) == 100
         die_in_a_recovery(root)
@@ -90,7 +90,7 @@ def test_queues_that_a_killed_recovery_truncated_are_not_read(root):
 
 @pytest.mark.parametrize("broker", ["runs", "has ended"])
 def test_readers_do_not_wait_for_a_killed_recovery_after_a_broker_started(root, broker):
-    """The broker recovers a store itself, and has changed the lock file."""
+    """The broker recovers the store itself, and has changed the lock file."""
     die_in_a_recovery(root)
     os.utime(root / "lock", ns=(1, 1))
     held = alone(root) if broker == "runs" else nullcontext()
@@ -160,7 +160,7 @@ def test_a_reader_reports_a_recovery_that_never_ends(root, monkeypatch, can_tell
 
 
 def test_a_scan_during_a_recovery_reads_the_queue_again(root):
-    """The range was checked before; the entries are truncated and rewritten during the scan."""
+    """The range was checked before; during the scan, the entries are truncated and rewritten."""
     queue_file = next((root / "consumequeue" / "T" / "0").iterdir())
     entries = queue_file.read_bytes()
     page = SharedState(root / "pyrocket/state", writable=True)
@@ -218,7 +218,7 @@ def test_messages_read_during_a_recovery_are_read_again(root, monkeypatch):
 
 
 def test_readers_do_not_wait_for_a_recovery_that_failed(root, monkeypatch):
-    """For example on a full disk: the store is still readable."""
+    """A recovery may fail on a full disk; the store is still readable."""
 
     def no_space(*arguments, **named):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -81,7 +81,7 @@ def test_an_unclean_shutdown_is_recovered_in_the_next_boot(rested, recoveries):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_state_restored_from_an_older_copy_hides_no_messages(tmp_path, recoveries, clean):
-    """In the same boot and in place, so that the file keeps its identity."""
+    """The copy is restored in the same boot and in place, so that the file keeps its inode."""
     path = tmp_path / "store"
     filled(path, count=20).close(clean=clean)
     older = Layout(path).state.read_bytes()
@@ -100,7 +100,7 @@ def test_a_broker_that_ran_since_is_detected(rested, recoveries):
     assert recoveries == [True]
 
 
-def test_a_copy_is_recovered_first(rested, recoveries, tmp_path):
+def test_a_copied_store_is_recovered_when_it_is_opened(rested, recoveries, tmp_path):
     shutil.copytree(rested, tmp_path / "copy")
     reopened(tmp_path / "copy")
     assert recoveries == [True]
@@ -263,7 +263,7 @@ def test_a_reader_without_permission_for_ends_json_reads_the_store(tmp_path, cap
     assert warnings(caplog) == []
 
 
-def test_a_log_that_was_truncated_later_is_accepted(tmp_path, caplog):
+def test_a_shorter_queue_causes_no_warning_if_ends_json_was_deleted(tmp_path, caplog):
     path = tmp_path / "store"
     filled(path).close()
     shortfall = Shortfall(Layout(path))

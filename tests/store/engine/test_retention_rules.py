@@ -33,7 +33,7 @@ def utc(monkeypatch):
 
 
 def files(*ages_in_hours, now=FOUR):
-    """Files whose last messages have these ages, followed by a new file."""
+    """Log files whose last messages have these ages, followed by a new file."""
     stored = [now - int(age * HOUR) for age in ages_in_hours] + [now]
     return [LogFile(at * SIZE, SIZE, each) for at, each in enumerate(stored)]
 
@@ -46,7 +46,7 @@ def full(ratio):
     return DiskUsage(round(ratio * 10_000), 10_000)
 
 
-def test_expired_files_are_deleted_at_the_hour():
+def test_expired_files_are_deleted_at_the_configured_hour():
     plan = plan_cleaning(Retention(), files(100, 72, 71.9, 50), ROOMY, FOUR)
     assert going(plan) == [(0, EXPIRED), (1, EXPIRED)]
     assert not plan.refuse_appends
@@ -110,7 +110,7 @@ def test_a_run_deletes_a_limited_number_of_files():
     assert len(plan_by_hand(many, FOUR, hours=72, total_bytes=None).removals) == 30
 
 
-def test_above_the_total_bytes_the_oldest_are_deleted_at_any_hour():
+def test_above_the_total_bytes_the_oldest_files_are_deleted_at_any_hour():
     young = files(1, 1, 1, now=NOON)
     for limit, count in ((4 * SIZE, 0), (4 * SIZE - 1, 1), (2 * SIZE, 2), (0, 3)):
         plan = plan_cleaning(Retention(total_bytes=limit), young, ROOMY, NOON)

@@ -49,7 +49,9 @@ def test_a_writer_checks_every_ten_seconds(aged, path, clock, monkeypatch):
         assert 30 < store.min_offset("t", 0) <= 50
 
 
-def test_expired_files_are_deleted_at_the_hour_even_with_free_space(aged, path, clock, monkeypatch):
+def test_expired_files_are_deleted_at_the_configured_hour_even_with_free_space(
+    aged, path, clock, monkeypatch
+):
     aged.close()
     set_disk_usage(monkeypatch, 100)
     hour = local_hour(clock.now)
@@ -157,7 +159,7 @@ def left_over(aged, clock):
 
 
 def test_abandoned_staged_files_are_deleted_with_the_next_append(left_over, path, clock):
-    """Even if no batch is published and there is no retention; a younger file is kept."""
+    """This needs no published batch and no retention; a younger file is kept."""
     younger = stage(left_over, numbered(8, identity="busy"), [b"soon there"])
     left_over.append(message(b"any", queue_id=0))
     assert staged_files(path) == [younger.name]
@@ -172,7 +174,7 @@ def test_a_service_thread_deletes_abandoned_staged_files(left_over, path):
 
 
 def test_a_manual_cleaning_deletes_and_counts_abandoned_staged_files(left_over, path):
-    """Regardless of the time since the last check."""
+    """The time since the last check does not matter."""
     before = staged_files(path)
     with Store.open(path, read_only=True, clock=inner(left_over).engine.clock) as reader:
         planned = reader.clean(hours=1000, dry_run=True)
@@ -199,7 +201,7 @@ def test_the_command_clean_reports_abandoned_staged_files(path):
 def test_on_a_full_disk_staged_files_are_deleted_before_an_append_is_rejected(
     aged, path, clock, monkeypatch
 ):
-    """Abandoned staged files, and files kept for reuse; not files that are still needed."""
+    """This includes files kept for reuse, but not files that are still needed."""
     kept = stage(aged, numbered(9, identity="kept"), [b"for later"])
     publish(aged, 0, [b"x"])
     gone = stage(aged, numbered(7, identity="gone"), [b"lost"])

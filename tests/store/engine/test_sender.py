@@ -1,4 +1,4 @@
-"""Sending: one message, a batch, routing, limits, flushing."""
+"""Sending of one message and of batches: queue selection, limits, flushing."""
 
 import os
 from collections import Counter
@@ -111,7 +111,7 @@ def test_messages_with_the_same_sharding_key_are_in_one_queue_in_order(store):
         assert len(mine) == 10
 
 
-def test_queue_id_overrides_sharding_key_and_null_is_spread(store):
+def test_queue_id_overrides_sharding_key_and_rows_with_neither_are_spread(store):
     columns = {"shardingKey": ["ORDER1", "ORDER1", None], "queueId": pa.array([3, None, 2])}
     store.append_batch(batch([b"a", b"b", b"c"], **columns), topic="t")
     assert queue_for_key("ORDER1", 4) == 1
@@ -170,7 +170,7 @@ def test_an_illegal_message_is_rejected_and_nothing_is_written(store, wrong, cod
     assert store.position() == before
 
 
-def test_plain_string_of_keys_is_one_key(store):
+def test_a_plain_string_as_keys_is_one_key(store):
     store.append(message(keys="order"))
     assert store.read("t", 0, 0)[0].keys == ("order",)
 
@@ -202,7 +202,9 @@ def test_an_empty_value_is_treated_as_missing(store, case):
         ({"topic": ["t", "u", "t" * 9, None]}, "TOPIC_MISSING", 3),
     ],
 )
-def test_errors_of_a_batch_name_its_row_with_any_routing(open_store, columns, code, row):
+def test_the_error_for_a_row_has_its_number_however_its_queue_is_selected(
+    open_store, columns, code, row
+):
     store = open_store(config=BIG)
     rows = batch([b""] * 4, [1, 0, 1, 0], **columns)
     with pytest.raises(MessageError, match=rf"row {row} ") as caught:

@@ -212,7 +212,7 @@ def test_thread_delivers_without_writers(open_store, clock):
     assert not services.is_running
 
 
-def test_the_thread_sees_what_another_process_has_appended(open_store, clock):
+def test_the_thread_delivers_messages_appended_by_another_process(open_store, clock):
     store, other = open_store(), open_store()
     with store.run_services():
         time.sleep(0.05)

@@ -27,7 +27,7 @@ from support.stores import (
 
 @pytest.fixture
 def source(path, clock):
-    """Forty messages in three log files, four full queue files and a half-full one."""
+    """Forty messages in three log files, four full queue files and a half-full queue file."""
     with filled(path, count=45, clock=clock) as store:
         store.topics.create("u", read_queues=2, write_queues=2)
         store.append_batch(batch(numbered(7), [0, 1, 0, 1, 0, 1, 0]), topic="u")
@@ -161,7 +161,7 @@ def test_the_source_is_not_changed(source, path, target):
 
 
 def test_a_checkpoint_beyond_the_copy_is_detected(source, target):
-    """A query that has read later offsets of the source must not silently continue in the copy."""
+    """A query that has read later offsets of the source must not silently use the copy."""
     source.snapshot(target)
     end = source.max_offset("t", 0)
     source.append(message(b"later", queue_id=0))

@@ -1,4 +1,4 @@
-"""If a snapshot fails, the error names the source or the target, whichever caused it."""
+"""If a snapshot fails, the error names the source or the target, whichever caused the failure."""
 
 import errno
 import os

@@ -4,7 +4,7 @@ from pyrocket.engine.message_encoder import UniqueIds
 from support.stores import FakeClock
 
 
-def test_ids_have_the_shape_of_rocketmqs():
+def test_ids_have_the_format_of_rocketmq():
     ids = UniqueIds(FakeClock())
     for one in [ids.one(), *ids.column(3).to_pylist()]:
         assert len(one) == 32

@@ -134,7 +134,7 @@ def test_a_failed_fsync_stops_the_store_and_publishes_nothing(path, monkeypatch)
 
 
 def test_records_after_an_unfinished_batch_never_reappear(path):
-    """Its later records are complete on disk; the next append must not make them visible."""
+    """Its later records are complete on disk, and must not become visible with the next append."""
     with Store.open(path, config=SMALL) as store:
         page = words(path)
         end = page[PUBLISHED]

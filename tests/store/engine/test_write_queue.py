@@ -11,7 +11,7 @@ from support.stores import batch, before_publishing, bodies, message
 
 
 class Crowd:
-    """Threads that wait in the queue while the first is in the exclusive section."""
+    """Threads that wait in the queue while the first thread is in the exclusive section."""
 
     def __init__(self, store, monkeypatch):
         self.store, self.answers, self.threads = store, {}, []
@@ -146,7 +146,7 @@ def test_an_interrupt_is_raised_in_the_interrupted_thread_only(store, monkeypatc
 
 
 def test_appends_grouped_with_an_interrupted_one_report_an_unknown_result(crowd, monkeypatch):
-    """One thread appends for both: it gets the interrupt, the other thread an error."""
+    """One thread appends for both: this thread gets the interrupt, the other thread an error."""
     store = crowd.store
     crowd.do("first", lambda: store.append(message(b"first")))
 

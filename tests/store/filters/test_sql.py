@@ -89,7 +89,7 @@ def test_conditions_that_are_true(sql):
         "c = 1 AND c = 2",
     ],
 )
-def test_false_or_unknown(sql):
+def test_conditions_that_are_false_or_unknown(sql):
     assert not is_true(sql, GOLDEN)
 
 
@@ -99,16 +99,16 @@ def test_false_or_unknown(sql):
 def test_a_comparison_that_fails_in_rocketmq_never_matches_even_if_negated(sql):
     assert not is_true(sql, GOLDEN)
     assert not is_true(f"NOT ({sql})", GOLDEN)
-    assert not is_true(f"{sql} OR b = 'abc'", GOLDEN), "the wrong part comes first"
-    assert is_true(f"b = 'abc' OR ({sql})", GOLDEN), "it is never come to"
+    assert not is_true(f"{sql} OR b = 'abc'", GOLDEN), "the wrong part is evaluated first"
+    assert is_true(f"b = 'abc' OR ({sql})", GOLDEN), "the wrong part is not evaluated"
 
 
 @pytest.mark.parametrize(
     ("text", "sql", "expected"),
     [
-        ("3000000000", "a > 5", False),  # No int.
+        ("3000000000", "a > 5", False),  # Not an int.
         ("3000000000", "a > 2147483648", True),
-        ("9223372036854775808", "a > 2147483648", False),  # No long.
+        ("9223372036854775808", "a > 2147483648", False),  # Not a long.
         ("0.5", "a > 0", False),
         ("0.5", "a > 1E-9", True),
         (" 0.5 ", "a > 1E-9", True),
@@ -131,11 +131,11 @@ def test_a_comparison_that_fails_in_rocketmq_never_matches_even_if_negated(sql):
         ("it's", "a = 'it''s'", True),
     ],
 )
-def test_numbers_and_truth_values_are_read_as_java_reads_them(text, sql, expected):
+def test_numbers_and_truth_values_are_parsed_as_in_java(text, sql, expected):
     assert is_true(sql, {"a": text}) is expected
 
 
-def test_result_equals_that_of_rocketmq():
+def test_the_result_of_an_expression_equals_rocketmqs_result():
     for sql, properties, answer in OF_JAVA:
         if answer == "R":
             with pytest.raises(InvalidInputError):
@@ -224,7 +224,7 @@ def test_any_text_is_accepted_or_rejected_as_sql(sql):
     assert in_columns(sql, [GOLDEN]) == [sql_message.matches(condition, GOLDEN)]
 
 
-def test_a_long_list_of_conditions_is_not_nested():
+def test_a_long_list_of_conditions_does_not_exceed_the_nesting_limit():
     sql = " OR ".join(f"a = '{number}'" for number in range(5000))
     assert is_true(sql, {"a": "4999"})
     assert not is_true(sql, {"a": "5000"})

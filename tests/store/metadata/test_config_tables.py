@@ -111,7 +111,7 @@ def always(queue_id, old, new):
     return True
 
 
-def test_commit_changes_only_one_number_in_javas_file(layout):
+def test_a_commit_changes_only_one_number_in_rocketmqs_file(layout):
     text = copy_of_java(layout, "consumerOffset")
     offsets = GroupOffsets(layout)
     assert offsets.of("groupA", "TopicTest") == {0: 5, 1: 7}
@@ -215,7 +215,7 @@ def test_host_names_are_valid_topic_names(layout, clock):
     assert Topics(layout, clock).all() == {"host.local": TopicConfig("host.local", 1, 1, 7)}
 
 
-def test_saving_a_delay_offset_changes_only_its_level(layout):
+def test_saving_the_delay_offset_of_a_level_changes_only_this_level(layout):
     text = copy_of_java(layout, "delayOffset")
     offsets = DelayOffsets(layout)
     assert offsets.read() == {1: 1}
@@ -233,7 +233,7 @@ def test_saving_delay_offsets_keeps_fields_of_rocketmq_5(layout):
     assert layout.config("delayOffset").read_text() == text.replace("1:1", "1:2")
 
 
-def test_groups_of_a_java_store_continue_from_their_offsets(tmp_path):
+def test_groups_of_a_broker_store_continue_from_their_offsets(tmp_path):
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path / "store")
     with Store.open(root, read_only=True) as store:
         assert store.groups.committed("groupA", "TopicTest") == {0: 5, 1: 7}
@@ -250,7 +250,7 @@ def without_topic(path, name):
     Layout(path).config("topics").write_text(json.dumps(table))
 
 
-def test_topic_is_kept_when_a_refused_broker_overwrites_the_table(path):
+def test_a_topic_survives_a_rejected_broker_that_overwrites_the_table(path):
     with Store.open(path, create=True) as store:
         made = store.topics.create("made", read_queues=3, write_queues=2)
         without_topic(path, "made")

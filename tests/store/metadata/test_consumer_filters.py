@@ -17,14 +17,14 @@ def table(path):
 
 
 def test_a_subscription_is_saved_as_rocketmq_does(store, path, clock):
-    """The file that a Java broker wrote, except for its times."""
+    """The saved file equals the file that a RocketMQ broker wrote, except for its times."""
     store.groups.subscribe("groupA", {"TopicTest": "a > 5"})
     ours = (path / FILE).read_text()
     assert re.sub(r"[0-9]{13}", "TIME", ours) == re.sub(r"[0-9]{13}", "TIME", JAVA.read_text())
     assert str(clock.now) in ours
 
 
-def test_the_same_subscription_writes_nothing(store, path):
+def test_saving_an_unchanged_subscription_writes_nothing(store, path):
     store.groups.subscribe("g", {"T": "a > 5"})
     before = (path / FILE).stat()
     store.groups.subscribe("g", {"T": "a > 5"})
@@ -44,20 +44,20 @@ def test_a_subscription_ends_and_is_removed_a_day_later(store, path, clock):
     assert store.groups.filters()["U", "g"].expression == "b = 2"
 
 
-def test_an_ended_subscription_lives_again(store, clock):
+def test_an_ended_subscription_can_be_renewed(store, clock):
     store.groups.subscribe("g", {"T": "a > 5"})
     store.groups.subscribe("g", {})
     store.groups.subscribe("g", {"T": "a > 5"})
     assert store.groups.filters()["T", "g"].dead_ms == 0
 
 
-def test_an_expression_that_does_not_compile_is_rejected_with_the_parsers_text(store, path):
+def test_an_invalid_expression_is_rejected_with_the_error_of_the_parser(store, path):
     with pytest.raises(InvalidInputError, match="SQL_INVALID"):
         store.groups.subscribe("g", {"T": "a > 5", "U": "a >"})
     assert not (path / FILE).exists()
 
 
-def test_files_of_java_are_read_and_kept(store, path):
+def test_files_of_rocketmq_are_read_and_preserved(store, path):
     theirs = JAVA.read_text()
     (path / FILE).parent.mkdir(exist_ok=True)
     (path / FILE).write_text(theirs.replace('"dead":', '"more":7,"dead":'))
@@ -75,10 +75,10 @@ def test_files_of_java_are_read_and_kept(store, path):
         ("The quick brown fox jumps over the lazy dog.", 0xCD99481F9EE902C9),
     ],
 )
-def test_murmur3(text, hashed):
-    """Vectors of the author's implementation."""
+def test_murmur3_returns_the_published_hashes(text, hashed):
+    """The hashes are test vectors of the author's implementation."""
     assert murmur3(text.encode()) == hashed
 
 
-def test_bits_are_in_the_filter():
+def test_bit_positions_are_inside_the_filter():
     assert all(0 <= bit < 112 for n in range(200) for bit in bit_positions(f"g{n}", "t" * n))

@@ -1,4 +1,4 @@
-"""Epochs record the ends of queues to which recoveries truncated them."""
+"""Epochs record the ends of queues after recoveries that may have truncated them."""
 
 import pytest
 from pyrocket.disk.layout import Layout

@@ -52,7 +52,7 @@ def test_numpy_offsets_are_written_as_json_numbers(queues, path):
         queues.groups.commit("g", "t", {0: 4.0})
 
 
-def test_the_first_commit_creates_the_group_for_brokers_too(queues, path):
+def test_the_first_commit_also_creates_the_group_for_brokers(queues, path):
     queues.groups.commit("g", "t", {0: 3})
     queues.groups.commit("g", "t", {0: 4})
     content = fastjson.loads((path / "config/subscriptionGroup.json").read_text())
@@ -141,7 +141,7 @@ def test_a_reset_moves_backwards_and_forwards(queues):
     assert queues.groups.reset("g", "t", {1: 3}) == {0: 10, 1: 3, 2: 0}
 
 
-def test_a_reset_to_a_time_starts_at_the_first_message_stored_then(queues, clock):
+def test_a_reset_to_a_time_starts_at_the_first_message_stored_then_or_later(queues, clock):
     clock.now += 60_000
     queues.append_batch(batch(numbered(4), 1), topic="t")
     groups = queues.groups
@@ -193,7 +193,7 @@ def test_the_error_for_a_missing_group_suggests_the_most_similar_name(queues):
 
 
 def test_offsets_after_a_truncated_end_do_not_prevent_later_commits(open_store, path):
-    """The log's tail was not durable: its offsets are assigned to other messages."""
+    """The end of the log was not durable: its queue offsets are assigned to other messages."""
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
     first = store.append_batch(batch(numbered(2), 0), topic="t")

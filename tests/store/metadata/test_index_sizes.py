@@ -1,4 +1,4 @@
-"""Slots and items of index files: saved, because index files do not contain them."""
+"""The slots and items of index files are saved, because the files do not contain them."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from support.stores import SMALL, batch, message, numbered, overwrite, snapshot
 
 @pytest.fixture
 def odd(path):
-    """A store with five items per slot, without our own files."""
+    """A store with five items per slot, without pyrocket's own files."""
     config = replace(SMALL, index_slots=100, index_items=500)
     with Store.open(path, create=True, config=config) as store:
         for number in range(50):
@@ -77,7 +77,7 @@ def test_an_index_of_unknown_sizes_is_not_deleted_or_reported_as_damage(odd, bef
     assert snapshot(odd / "index") == before
 
 
-def test_an_index_is_checked_and_its_sizes_saved_once_they_are_given(odd, before):
+def test_given_sizes_of_an_index_are_saved_and_used_to_check_it(odd, before):
     config = StoreConfig(index_slots=100, index_items=500)
     report = verify(odd, config=config)
     assert report.ok

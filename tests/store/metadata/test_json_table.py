@@ -147,7 +147,7 @@ def test_lone_surrogates_become_question_marks_as_in_java(table, main):
 
 
 def test_a_change_that_fails_at_any_step_leaves_the_old_or_the_new_table(root, main, monkeypatch):
-    """Each operation of a change fails once, as on a full disk or when the process is killed."""
+    """In each run, one operation of a change fails, as on a full disk or after a kill."""
     table = JsonTable(Layout(root), "x", parse)
     table.change(add("n", 0))
     table.change(add("n", 1))

@@ -48,7 +48,9 @@ def test_a_clean_shutdown_reads_only_changed_queues(many, looked_at):
     assert saved(many) == {("t", queue): end for queue, end in ends.items()}
 
 
-def test_a_checkpoint_reads_only_queues_changed_since_the_last(many, looked_at, open_store, clock):
+def test_a_checkpoint_reads_only_queues_changed_since_the_last_checkpoint(
+    many, looked_at, open_store, clock
+):
     store = open_store()
     for queue in (3, 7):
         store.append(message(queue_id=queue))

@@ -48,7 +48,7 @@ def test_without_a_retention_no_message_is_deleted(path, clock):
         assert store.retention is None
 
 
-def test_a_retention_given_at_a_later_open_applies_to_that_process_only(path, clock):
+def test_a_retention_given_at_a_later_open_applies_only_to_this_process(path, clock):
     filled(path, clock).close()
     assert write_late(path, clock, config=replace(SMALL, retention=KEPT)) <= 2
     with Store.open(path, read_only=True) as store:

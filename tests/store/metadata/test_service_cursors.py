@@ -1,4 +1,4 @@
-"""The services' cursors survive reboots, and never exceed the durable end."""
+"""The services' cursors survive reboots, and never exceed the durable ends of their queues."""
 
 import pytest
 from pyrocket import Store
@@ -55,7 +55,7 @@ def _system_topics_may_be_written(monkeypatch):
 
 
 def test_delay_offsets_are_saved_for_rocketmq_every_ten_seconds(tmp_path, clock):
-    """After our crash, a broker repeats no more deliveries than after its own crash."""
+    """After a crash of pyrocket, a broker repeats no more deliveries than after its own crash."""
     store = with_delayed(tmp_path, clock=clock, config=BY_HAND)
     saved = []
     for after_ms, delivered in ((0, 1), (9_999, 2), (1, 3), (5_000, 4), (5_000, 5)):

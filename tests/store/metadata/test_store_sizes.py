@@ -17,7 +17,7 @@ LENGTHS = [0, 1000, 2000, 4096, 6000]
 
 @pytest.fixture
 def bare(path, clock):
-    """A store with several log and queue files, without our own files."""
+    """A store with several log and queue files, without pyrocket's own files."""
     filled(path, count=150, config=CONFIG, clock=clock).close()
     shutil.rmtree(path / "pyrocket")
     assert len(log_files(path)) == 5
@@ -42,7 +42,7 @@ def open_error(path, **options):
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
 def test_a_log_file_of_wrong_length_is_reported_and_no_size_is_stored(bare, number, length):
-    """Such a file once determined the size permanently if the file system listed it first."""
+    """In an earlier version, such a file determined the size if the file system listed it first."""
     file = log_files(bare)[number]
     data = file.read_bytes()
     truncate(file, length)
@@ -109,7 +109,7 @@ WRONG = {"logFileBytes": (4096, 8192), "queueFileEntries": (5, 10), "log": (1638
 
 @pytest.mark.parametrize("case", WRONG)
 def test_stored_sizes_that_contradict_all_files_are_rejected_with_a_remedy(path, clock, case):
-    """Such a `store.json` was once written for a store with one truncated file."""
+    """An earlier version wrote such a `store.json` for a store with one truncated file."""
     filled(path, count=150, config=CONFIG, clock=clock).close()
     key, (wrong, right) = "logFileBytes" if case == "log" else case, WRONG[case]
     identity = path / "pyrocket" / "store.json"
@@ -133,7 +133,7 @@ def test_stored_sizes_that_contradict_all_files_are_rejected_with_a_remedy(path,
 
 @pytest.fixture
 def single(path, clock):
-    """A store with one log file, without our own files."""
+    """A store with one log file, without pyrocket's own files."""
     filled(path, count=30, config=CONFIG, clock=clock).close()
     shutil.rmtree(path / "pyrocket")
     (file,) = log_files(path)
@@ -148,7 +148,7 @@ def test_size_is_derived_from_a_single_intact_file(single, path):
 
 @pytest.mark.parametrize("length", [1, 1000, 4096])
 def test_a_single_truncated_file_is_reported(single, path, length):
-    """4096 bytes could be a complete log file if no message continued after them."""
+    """4096 bytes could be a complete log file if no message crossed their end."""
     truncate(single, length)
     for read_only in (True, False):
         error = open_error(path, read_only=read_only)

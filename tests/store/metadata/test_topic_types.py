@@ -6,7 +6,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.errors import InvalidInputError, TopicNotFoundError
 
 
-def test_the_type_of_a_topic_is_kept_in_rocketmqs_table(tmp_path):
+def test_the_type_of_a_topic_is_saved_in_rocketmqs_table(tmp_path):
     with Store.open(tmp_path, create=True) as store:
         store.topics.create("t")
         assert store.topics.message_type("t") == store.topics.message_type("missing") == ""

@@ -21,7 +21,7 @@ CONSUMER_OFFSETS = """{
 }"""
 
 
-def test_topic_is_kept_in_rocketmqs_own_file(store, path):
+def test_topics_are_saved_in_rocketmqs_file(store, path):
     store.topics.create("t", read_queues=3, write_queues=2, perm=4)
     text = (path / "config" / "topics.json").read_text()
     assert re.search(r'^\t"topicConfigTable":\{$', text, re.MULTILINE)
@@ -105,7 +105,7 @@ def test_queues_added_to_a_topic_are_written_and_read(store, open_store):
     assert bodies(reader) == {0: [], 1: [], 2: [b"x"]}
 
 
-def test_removed_write_queue_stays_readable_until_it_is_no_read_queue(store):
+def test_a_removed_write_queue_is_readable_as_long_as_it_is_a_read_queue(store):
     store.topics.create("t", read_queues=2, write_queues=2)
     store.append(message(b"old", queue_id=1))
     store.topics.update("t", write_queues=1)
@@ -203,8 +203,8 @@ def test_deleting_a_topic_deletes_all_its_files(store, path):
     assert list((path / "pyrocket" / "tmp").iterdir()) == []
 
 
-def test_interrupted_deletion_never_restores_old_messages(open_store, path, monkeypatch):
-    """Each operation of a deletion fails once; old messages never reappear."""
+def test_messages_of_an_interrupted_topic_deletion_never_reappear(open_store, path, monkeypatch):
+    """In each run, one operation of a deletion fails; old messages never reappear."""
     for failing in range(100):
         store = open_store()
         store.topics.create("t", read_queues=1, write_queues=1)
@@ -242,7 +242,9 @@ def _failing(real, left):
     return operation
 
 
-def test_corrupt_topics_file_is_replaced_by_our_table_or_the_backup(store, path, open_store):
+def test_a_corrupt_topics_file_is_replaced_by_pyrockets_table_or_the_backup(
+    store, path, open_store
+):
     store.topics.create("a")
     store.topics.create("b")
     (path / "config" / "topics.json").write_text('{"half')
@@ -298,7 +300,7 @@ def test_create_many_changes_the_table_once(store, path):
     made = store.topics.create_many(wanted)
     assert table_version(path) == before + 1
     assert [topic.name for topic in made] == [topic.name for topic in wanted]
-    assert made[1].read_queues == 7, "a topic that exists stays as it is"
+    assert made[1].read_queues == 7, "an existing topic is unchanged"
     assert len({topic.topic_id for topic in made}) == len(made)
     assert store.topics.all() == {topic.name: topic for topic in made}
     assert store.topics.create_many(wanted) == made

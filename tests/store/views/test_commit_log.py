@@ -38,7 +38,7 @@ def test_records_of_all_topics_are_in_log_order(open_store):
     assert len(store.views.plan("commitlog")) == len(log_files(store.path))
 
 
-def test_every_column_equals_that_of_a_scan_of_the_queue(store):
+def test_every_column_equals_the_column_of_a_scan_of_the_queue(store):
     store.append(message(b"x" * 300, keys=["a", "b"], tags="T", properties={"p": "q"}))
     columns = [name for name in VIEW_COLUMNS["commitlog"] if name != "inQueue"]
     (scanned,) = store.scan("t", 0, 0, 1, columns)
@@ -78,7 +78,7 @@ def test_the_view_ends_at_the_end_of_the_log(open_store, path):
     assert bodies(store) == [b"x"]
     store.close(clean=False)
     reboot(path)
-    assert bodies(open_store(read_only=True)) == [b"x", b"x"], "nothing else shows where it ends"
+    assert bodies(open_store(read_only=True)) == [b"x", b"x"], "no other file records its end"
 
 
 def test_a_torn_end_of_a_copied_store_is_not_damage(path, open_store, caplog):
@@ -168,8 +168,8 @@ def test_columns_are_checked_before_anything_is_read(store):
             store.views.scan(part, columns)
 
 
-def test_random_damage_never_invents_a_record(path):
-    """After any change of bytes, the view only has existing records, in their order."""
+def test_no_record_is_made_up_from_damaged_bytes(path):
+    """After any change of bytes, the view contains only existing records, in their order."""
     rng = random.Random(7)
     store = filled(path, count=40)
     store.close()

@@ -40,7 +40,7 @@ def test_delayed_messages_are_listed_with_topic_queue_and_due_time(open_store, c
     assert (first["topic"], first["queueId"], first["body"]) == ("t", 1, b"at")
     assert due_ms(first) == clock.now + 777
     assert (second["queueId"], second["body"]) == (3, b"five")
-    assert second["properties"] == [("own", "1")], "RocketMQ's own are hidden"
+    assert second["properties"] == [("own", "1")], "RocketMQ's own properties are hidden"
     assert due_ms(second) == clock.now + 5000
     assert second["queueOffset"] == 0
 
@@ -111,7 +111,7 @@ def test_large_inflated_bodies_are_returned_in_several_batches(open_store, monke
 
 
 def test_half_messages_are_listed_until_decided(tmp_path):
-    """The broker re-appended two messages three times, and discarded a third."""
+    """The broker re-appended two messages three times, and discarded a third message."""
     root = shutil.copytree(GOLDEN / TXCHECK, tmp_path / "store")
     with Store.open(root, read_only=True) as store:
         columns = ("topic", "queueId", "body", "systemProperties")

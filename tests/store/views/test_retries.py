@@ -1,4 +1,4 @@
-"""The views `retry` and `dlq` have the group and the origin of each message."""
+"""The views `retry` and `dlq` show the group and the origin of each message."""
 
 import pytest
 from pyrocket.errors import GroupNotFoundError, SchemaError

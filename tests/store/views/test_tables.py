@@ -47,7 +47,7 @@ def test_a_group_that_has_read_everything_has_no_lag(aged):
     assert (row["lag"], row["lagBytes"], row["nextStoreTimestamp"]) == (0, 0, None)
 
 
-def test_a_queue_without_a_commit_has_its_whole_length_as_lag(store):
+def test_the_lag_of_a_queue_without_a_commit_is_all_its_messages(store):
     for queue_id in (0, 1):
         store.append(message(queue_id=queue_id))
     store.groups.commit("billing", "t", {1: 1})
