@@ -25,7 +25,7 @@ def no_waiting_for_the_disk(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def room_on_the_disk(monkeypatch):
-    """Independent of the machine's disk usage; tests in `crash` use a disk that is really full."""
+    """Ignore the machine's disk usage; tests in `crash` use a disk that is really full."""
     set_disk_usage(monkeypatch, 100)
 
 
@@ -41,7 +41,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def at_open():
-    """Functions that `open_store` calls with each store it opens."""
+    """The functions that `open_store` calls with each store that it opens."""
     return []
 
 

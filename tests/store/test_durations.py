@@ -1,4 +1,4 @@
-"""Durations and delay levels as text; ambiguous texts are rejected."""
+"""Parsing of durations and delay levels; ambiguous ones are rejected."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""All processes use a test clock in the store's directory, and none uses it by accident."""
+"""All processes use a test clock in the store's directory; opening such a store logs a warning."""
 
 import logging
 import multiprocessing
@@ -90,7 +90,7 @@ def test_reading_a_store_with_a_clock_changes_no_files(path, file_clock):
     assert snapshot(path) == before
 
 
-def test_without_the_file_the_wall_clock_is_used_again(path, file_clock):
+def test_after_the_clock_file_is_deleted_the_wall_clock_is_used(path, file_clock):
     file_clock.remove()
     file_clock.remove()
     with Store.open(path, create=True) as store:

@@ -1,4 +1,4 @@
-"""Public methods raise only errors of the tree, with a remedy, for any arguments."""
+"""For any arguments, public methods raise only PyrocketError, with a remedy."""
 
 import errno
 import inspect
@@ -36,13 +36,13 @@ HOSTILE = {
     "true": True,
     "an empty text": "",
     "another text": "nope",
-    "a text with NUL": "a\0b",
-    "a text with a surrogate": "a\ud800b",
+    "a string with NUL": "a\0b",
+    "a string with a surrogate": "a\ud800b",
     "a long text": "x" * 5000,
     "a path": "../../x",
     "bytes": b"t",
     "a list": [],
-    "a list of texts": ["a\0b", "\ud800"],
+    "a list of strings": ["a\0b", "\ud800"],
     "a list of numbers": [1, 2, 3],
     "a list of lists": [[], [1]],
     "a dict": {},
@@ -55,7 +55,7 @@ WIRING = {
     *("Transactions.add", "Transactions.remove", "Transactions.answer", "Transactions.close"),
     *("Store.close", "Store.run_services"),
 }
-"""Methods that only the package calls, with objects of its own, or that these tests do not need."""
+"""Methods that only pyrocket itself calls, or that these tests do not need."""
 
 WITH_PATHS = ("Store.open", "Store.snapshot")
 
@@ -265,7 +265,7 @@ def outcome(method, arguments):
     try:
         run(method, arguments)
     except PyrocketError as error:
-        return "" if error.remedy else f"{error.code} names no way out"
+        return "" if error.remedy else f"{error.code} has no remedy"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""

@@ -1,4 +1,4 @@
-"""Stores of the Java broker 4.9.8 are read completely and not changed."""
+"""Stores of a RocketMQ 4.9.8 broker are read completely and not changed."""
 
 import shutil
 
@@ -23,7 +23,7 @@ def txcheck(tmp_path):
     return shutil.copytree(GOLDEN / TXCHECK, tmp_path / TXCHECK)
 
 
-def test_reading_leaves_no_trace(clean, txcheck):
+def test_reading_changes_no_file(clean, txcheck):
     for root in (clean, txcheck):
         before = listing(root)
         with Store.open(root, read_only=True) as store:
@@ -46,7 +46,7 @@ def test_every_message_of_the_topic_is_read(clean):
         check_test_topic(store)
 
 
-def test_columns_agree_with_messages(clean):
+def test_the_columns_of_a_scan_agree_with_the_messages(clean):
     with Store.open(clean, read_only=True) as store:
         for queue_id, end in ((0, 14), (1, 13)):
             columns = [
@@ -75,7 +75,7 @@ def test_columns_agree_with_messages(clean):
 
 
 @pytest.mark.parametrize("queue_id", [0, 1])
-def test_a_time_finds_the_first_message_at_or_after_it(clean, queue_id):
+def test_the_offset_of_a_time_is_the_first_message_stored_at_or_after_it(clean, queue_id):
     with Store.open(clean, read_only=True) as store:
         times = [m.store_timestamp for m in store.read("TopicTest", queue_id, 0, 100)]
         for time in {0, *times, *(time + 1 for time in times)}:
@@ -83,7 +83,7 @@ def test_a_time_finds_the_first_message_at_or_after_it(clean, queue_id):
             assert store.offset_by_time("TopicTest", queue_id, time) == expected
 
 
-def test_topics_are_those_of_the_topic_table_of_the_broker(clean, txcheck):
+def test_the_topics_equal_the_topic_table_of_the_broker(clean, txcheck):
     with Store.open(clean, read_only=True) as store:
         counts = {
             name: (t.read_queues, t.write_queues, t.perm) for name, t in store.topics.all().items()

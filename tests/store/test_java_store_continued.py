@@ -1,4 +1,4 @@
-"""Stores of the Java broker 4.9.8 are opened for writing, continued and recovered."""
+"""Stores of a RocketMQ 4.9.8 broker are opened for writing, continued and recovered."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""The error for an argument of wrong type names it and the right type; nothing is written."""
+"""The error for an argument of wrong type names the argument and its type; nothing is written."""
 
 import numpy as np
 import pyarrow as pa
@@ -73,7 +73,7 @@ def test_numpy_integers_are_accepted_as_numbers(store):
     assert [each.flag for each in store.read("t", np.int32(0), np.int64(3))] == [7]
 
 
-def test_a_table_is_rejected_with_a_remedy(store):
+def test_an_arrow_table_is_rejected_with_a_remedy(store):
     table = pa.table({"body": pa.array([b"a", b"b"], pa.binary())})
     with pytest.raises(SchemaError, match=r"to_batches\(\)") as caught:
         store.append_batch(table, topic="t")
@@ -108,7 +108,7 @@ READS = {
 
 
 @pytest.mark.parametrize("expected", READS)
-def test_a_number_or_text_of_wrong_type_is_rejected(store, expected):
+def test_a_number_or_string_of_wrong_type_is_rejected(store, expected):
     with pytest.raises(InvalidInputError, match=expected) as caught:
         READS[expected](store)
     assert caught.value.remedy.startswith("Use ")

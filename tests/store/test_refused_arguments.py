@@ -83,7 +83,7 @@ def test_a_group_name_must_be_a_str(topic, group):
 
 
 @pytest.mark.parametrize("name", ["../../t", "a\0b", "\ud800", "..", "", "x" * 256])
-def test_a_topic_name_that_is_no_valid_folder_name_is_rejected(topic, name):
+def test_a_topic_name_that_is_not_a_valid_folder_name_is_rejected(topic, name):
     with pytest.raises(InvalidInputError) as failure:
         topic.queue_range(name, 0)
     assert failure.value.remedy

@@ -25,7 +25,7 @@ def test_a_missing_directory_is_reported_and_not_created(path, read_only):
     assert not path.exists()
 
 
-def test_read_only_never_creates(path):
+def test_a_missing_store_opened_read_only_is_never_created(path):
     with pytest.raises(StoreNotFoundError):
         Store.open(path, create=True, read_only=True)
     assert not path.exists()
@@ -84,7 +84,7 @@ def test_sizes_and_broker_name_of_the_directory_take_precedence(open_store, path
 
 def test_sizes_that_differ_from_the_directory_cause_one_warning(open_store, path, caplog):
     open_store().close()
-    assert not caplog.records, "what was given is what it has"
+    assert not caplog.records, "the given values equal the values of the directory"
     for read_only in (True, False):
         other = replace(SMALL, log_file_bytes=8192, index_items=99, broker_name="broker-x")
         open_store(config=other, read_only=read_only)
@@ -163,7 +163,7 @@ def test_abort_exists_from_the_first_append_to_the_last_writers_clean_close(open
 
 
 def test_a_store_that_is_being_closed_does_not_block_the_next(open_store, monkeypatch):
-    """It holds the store exclusively only until its clean shutdown has ended."""
+    """The closing writer holds the store exclusively only until its clean shutdown has ended."""
     first, opened = open_store(), []
     first.append(message())
     release = Writer._release
@@ -179,7 +179,7 @@ def test_a_store_that_is_being_closed_does_not_block_the_next(open_store, monkey
     assert bodies(opened[0])[0] == [b"x", b"x"]
 
 
-def test_unclean_close_leaves_abort_for_the_next_clean_one(open_store, path):
+def test_an_unclean_close_leaves_abort_for_the_next_clean_close(open_store, path):
     first = open_store()
     first.append(message())
     first.close(clean=False)
@@ -250,7 +250,7 @@ def test_a_writer_does_not_write_to_a_removed_directory(open_store, path):
     assert bodies(new)[0] == [b"new", b"newer"]
 
 
-def test_a_foreign_file_in_the_log_is_reported(open_store, path):
+def test_an_unknown_file_in_the_log_folder_is_reported(open_store, path):
     open_store().append(message())
     foreign = path / "commitlog" / "notes.txt"
     foreign.write_text("hello")

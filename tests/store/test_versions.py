@@ -1,4 +1,4 @@
-"""Files of a later release are reported before any change, or ignored if they are hints."""
+"""Files of a later release are reported before any change, or ignored if they are optional."""
 
 import re
 import shutil
@@ -39,7 +39,7 @@ NEEDED = sorted(VERSIONS.keys() - HINTS)
 
 @pytest.fixture
 def root(tmp_path):
-    """A closed store with all of our files that have a version."""
+    """A closed store with all of pyrocket's files that have a version."""
     path = shutil.copytree(GOLDEN, tmp_path / "store")
     names = {one.name for one in (path / "pyrocket").iterdir()}
     assert names | IN_FOLDERS.keys() >= VERSIONS.keys()
@@ -48,7 +48,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def make_later(root, monkeypatch):
-    """Changes one file to that of a later release."""
+    """Changes one file to a file of a later release."""
 
     def make(name):
         file = root / "pyrocket" / IN_FOLDERS.get(name, name)
@@ -86,7 +86,7 @@ def test_a_file_of_a_later_release_is_rejected_and_nothing_is_changed(
 
 
 @pytest.mark.parametrize("name", sorted(HINTS))
-def test_a_hint_of_a_later_release_is_ignored(root, make_later, name):
+def test_an_optional_file_of_a_later_release_is_ignored(root, make_later, name):
     with Store.open(root, read_only=True) as store:
         before = store.offsets("orders")
     make_later(name)
@@ -105,7 +105,7 @@ def test_an_open_store_rejects_a_file_written_later_by_a_newer_release(root, mak
 
 
 @pytest.mark.parametrize("word", [FORMAT_WORD, WRITTEN_BY_WORD])
-def test_one_damaged_field_of_the_state_is_not_taken_for_a_later_release(root, word):
+def test_a_damaged_field_of_the_state_is_not_reported_as_a_later_release(root, word):
     page = words(root)
     page[word] ^= 1
     page.close()
@@ -127,7 +127,7 @@ def test_files_of_this_release_contain_version_and_release(tmp_path):
 
 
 @pytest.mark.parametrize("version", [0, -1, "2", None, 1.5, [1]])
-def test_an_invalid_version_is_damage_not_a_later_release(root, monkeypatch, version):
+def test_an_invalid_version_is_reported_as_damage(root, monkeypatch, version):
     with pytest.raises(ValueError, match="is not a version"):
         check_version(Path("topics.json"), version)
     monkeypatch.setitem(VERSIONS, "topics.json", version)
@@ -139,7 +139,7 @@ def test_an_invalid_version_is_damage_not_a_later_release(root, monkeypatch, ver
             store.topics.all()
 
 
-def test_the_release_is_that_of_the_package():
+def test_the_release_equals_the_version_of_the_package():
     assert f'version="{RELEASE}"' in (ROOT / "setup.py").read_text()
 
 

@@ -14,7 +14,7 @@ from pyrocket.tools.cli import main
 from support.stores import filled, overwrite, queue_files
 
 
-def test_the_remedy_of_the_error_rebuilds_the_queues(tmp_path):
+def test_the_remedy_for_a_wrong_queue_entry_rebuilds_the_queues(tmp_path):
     root = tmp_path / "store"
     with Store.open(root, create=True) as store:
         for number in range(50):
@@ -40,7 +40,7 @@ def test_the_remedy_of_the_error_rebuilds_the_queues(tmp_path):
 
 @pytest.mark.parametrize("size", [120, 138, 4000])
 def test_a_wrong_size_in_an_entry_is_not_reported_as_damage_of_the_log(path, size):
-    """Only a repair fixes it: the log itself is intact."""
+    """Only a repair corrects the entry; the log is intact."""
     with filled(path) as store:
         overwrite(queue_files(path)[0], size.to_bytes(4, "big"), 3 * 20 + 8)
         for read in (lambda: store.read("t", 0, 3, 1), lambda: list(store.scan("t", 0, 3, 5))):

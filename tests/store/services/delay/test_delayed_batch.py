@@ -1,4 +1,4 @@
-"""Batches with delayed rows: each row is pending in the same queue as a single message."""
+"""Batches with delayed rows: each row is pending in the same queue as if it were sent alone."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +93,7 @@ def contents(store):
 
 @settings(max_examples=20)
 @given(ROWS)
-def test_a_batch_is_delayed_like_its_rows_sent_one_by_one(rows):
+def test_the_rows_of_a_batch_are_delayed_as_if_sent_one_by_one(rows):
     clock = FakeClock(NOW)
     whens = [when or ("", None) for _, _, when in rows]
     columns = {
@@ -131,7 +131,7 @@ def test_a_batch_is_split_and_each_queue_keeps_its_order(store, clock):
     assert tags_codes(store, SCHEDULE, 1) == [clock.now + 5000] * 20
 
 
-def test_delayed_rows_keep_the_queue_chosen_by_their_key(store):
+def test_delayed_rows_keep_the_queue_selected_by_their_sharding_key(store):
     keys = [f"key-{n % 5}" for n in range(20)]
     plain = batch(numbered(20), shardingKey=keys)
     store.append_batch(plain, topic="t")
@@ -175,7 +175,7 @@ def test_the_delay_of_staged_rows_starts_at_their_publication(open_store, clock)
     assert dues == [NOW + 600_000, NOW + 120_000]
 
 
-def test_a_row_too_far_ahead_fails_the_batch_with_an_error_that_names_it(store, clock):
+def test_a_row_due_too_far_ahead_fails_the_batch_with_its_row_number(store, clock):
     store.topics.create("t")
     before = store.position()
     for column, values in {
@@ -189,7 +189,7 @@ def test_a_row_too_far_ahead_fails_the_batch_with_an_error_that_names_it(store, 
     assert store.position() == before
 
 
-def test_an_error_names_the_row_for_every_system_topic(open_store):
+def test_errors_for_rows_of_every_system_topic_have_the_row_number(open_store):
     store = open_store(config=BIG)
     columns = {"delayLevel": [None, 2, 1, 2, 1], "delay": ["1s", None, None, None, None]}
     for bad in range(5):

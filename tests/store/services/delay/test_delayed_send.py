@@ -56,7 +56,7 @@ def test_a_past_due_time_delivers_at_once(store, clock, ago):
     assert TIMER not in store.topics.all()
 
 
-def test_levels_above_the_maximum_mean_the_maximum(store, clock):
+def test_levels_above_the_maximum_have_the_delay_of_the_maximum(store, clock):
     store.append(message(delay_level=99))
     store.append_batch(delayed_batch([b"row"], delayLevel=[2**31 - 1]), topic="t")
     assert [own(stored)["DELAY"] for stored in parked(store, SCHEDULE, 17)] == ["18", "18"]
@@ -127,7 +127,7 @@ def test_system_topics_are_created_as_in_rocketmq(store):
     assert (made.read_queues, made.write_queues, made.perm) == (1, 1, 6)
 
 
-def test_each_of_any_number_of_levels_has_a_queue(open_store, tmp_path):
+def test_every_level_has_a_queue_for_any_number_of_levels(open_store, tmp_path):
     store = open_store(config=NINETEEN)
     store.append(message(b"last", delay_level=19))
     assert store.topics.get(SCHEDULE).read_queues == 19
@@ -221,7 +221,7 @@ def test_a_send_updates_the_next_due_time_in_the_shared_state(store, clock):
 
 JAVA = {"java498-clean": 1, "java550-clean": 3}
 OF_CLIENT_AND_BROKER = {"MSG_REGION", "CLUSTER", "TRACE_ON", "WAIT"}
-"""RocketMQ's client and broker set them on every message."""
+"""RocketMQ's client and broker set these properties on every message."""
 OF_RETRY = {"ORIGIN_MESSAGE_ID", "RETRY_TOPIC"}
 
 

@@ -1,4 +1,4 @@
-"""A delivered record differs from the pending one only in its offsets and store time."""
+"""A delivered record differs from the pending record only in its offsets and store time."""
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ OWN = {"UNIQ_KEY": "K1", "DELAY": "1", "TAGS": "A"}
 
 
 def parked(body=b"x", topic="t", queue_id="1", **more):
-    """A record of the schedule topic without the properties that are None."""
+    """A record of the schedule topic; properties that are None are omitted."""
     own = {**OWN, "REAL_TOPIC": topic, "REAL_QID": queue_id}
     return encode_record(
         topic=SCHEDULE_TOPIC,

@@ -88,7 +88,7 @@ def test_timers_are_in_slots_that_end_at_or_after_their_due_time(path, clock):
 
 
 def test_the_last_unit_belongs_to_the_last_message_of_the_queue(path, clock):
-    """A broker continues after it in the queue."""
+    """A broker continues after this message in the queue."""
     timing = Timing(path, clock)
     timing.send(b"pending", HOUR)
     timing.send(b"delivered", 1)
@@ -137,7 +137,7 @@ def test_units_are_durable_after_a_clean_shutdown(path, clock, monkeypatch):
         assert durable[file.stat().st_ino] == file.read_bytes()
 
 
-def test_a_file_is_as_large_as_rocketmqs(path, clock, monkeypatch):
+def test_a_file_of_the_timer_log_has_rocketmqs_size(path, clock, monkeypatch):
     rocketmqs = java_timers.FILE_BYTES
     monkeypatch.setattr("pyrocket.services.delay.java_handover.FILE_BYTES", rocketmqs)
     timing = Timing(path, clock)
@@ -165,7 +165,7 @@ def test_each_clean_shutdown_updates_the_files(path, clock):
     assert ends == [{b"a", b"b", b"c"}, {b"b", b"c"}, {b"c"}, {b"c"}, {b"c"}]
 
 
-def test_new_timers_are_added_after_those_handed_over(path, clock):
+def test_new_timers_are_added_after_timers_handed_over_before(path, clock):
     timing = Timing(path, clock)
     for number in range(7):
         timing.send(b"%d" % number, HOUR)
@@ -282,7 +282,7 @@ def test_timers_delivered_by_a_broker_are_not_delivered_again(path, clock):
         assert again.bodies() == [b"1", b"2"]
 
 
-def test_pending_messages_of_a_broker_s_store_are_listed_without_writes(path, clock):
+def test_listing_pending_messages_of_a_broker_store_writes_nothing(path, clock):
     timing = Timing(path, clock)
     for number, after in enumerate([1000, 5000, HOUR]):
         timing.send(b"%d" % number, after)
@@ -308,7 +308,7 @@ def test_units_of_a_second_are_chained_across_files():
             assert units["previous"][row] == lie[before]
 
 
-def test_a_blank_has_the_bytes_that_rocketmq_writes():
+def test_blank_units_have_the_bytes_that_rocketmq_writes():
     """`TimerLog.BLANK_MAGIC_CODE` is -875286124."""
     magic = (-875286124).to_bytes(4, "big", signed=True)
     assert java_timers.encode_timer_blank(68) == bytes([0, 0, 0, 68]) + bytes(8) + magic

@@ -66,7 +66,7 @@ def test_messages_in_deleted_log_files_are_skipped(open_store, path, clock):
 
 @pytest.mark.parametrize("full", [950, 500])
 def test_full_disk_does_not_stop_delivery(open_store, clock, monkeypatch, full):
-    """A pending message holds its file, so no file could be deleted if delivery stopped."""
+    """Pending messages keep their log files, so no file could be deleted if delivery stopped."""
     store = open_store(config=replace(SMALL, retention=Retention()))
     delay(store, 1, b"x")
     set_disk_usage(monkeypatch, full)

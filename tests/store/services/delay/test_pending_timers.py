@@ -1,4 +1,4 @@
-"""Only the last copy of a message is delivered, and none of a cancelled message."""
+"""Only the last copy of a message is delivered, and no copy of a cancelled message."""
 
 import numpy as np
 from hypothesis import given
@@ -21,7 +21,7 @@ def plainly(rows):
 
 
 @given(st.lists(ROWS, max_size=40))
-def test_live_entries_are_neither_cancelled_nor_replaced(rows):
+def test_entries_are_pending_unless_cancelled_or_replaced(rows):
     entries = np.zeros(len(rows), TIMER_ENTRY)
     for number, (due, key, copies) in enumerate(rows):
         entries[number]["due"], entries[number]["key"] = due, key

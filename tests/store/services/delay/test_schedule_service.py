@@ -32,7 +32,7 @@ def test_a_message_is_delivered_when_it_is_due_and_not_before(driven, clock, lev
     assert driver.all() == 0
 
 
-def test_a_level_above_the_maximum_means_the_maximum(open_store, clock):
+def test_a_level_above_the_maximum_is_delivered_with_the_maximum_level(open_store, clock):
     store = open_store(config=replace(SMALL, delay_levels="1s 7s"))
     driver = Driver(store)
     delay(store, 40, b"x")
@@ -59,7 +59,9 @@ def test_each_message_is_delivered_to_its_topic_and_queue_in_order(driven, clock
         for topic, queue_id in [("t", 0), ("u", 0), ("t", 1)]
         for one in store.read(topic, queue_id, 0, 100)
     ]
-    assert [number for _, number in sorted(delivered)] == list(range(30)), "in the log as parked"
+    assert [number for _, number in sorted(delivered)] == list(range(30)), (
+        "in the order of the schedule topic"
+    )
 
 
 def test_messages_of_levels_due_at_once_share_one_append(driven, clock):
@@ -236,4 +238,4 @@ def test_cursor_moves_past_dropped_messages(driven, clock):
     assert driver.all() == 1
     assert driver.cursor(1) == 1
     assert driver.next_due == NEVER
-    assert waiting(store, 1) == [b"lost"], "the record stays, the cursor passes it"
+    assert waiting(store, 1) == [b"lost"], "the record is kept, and the cursor moves past it"

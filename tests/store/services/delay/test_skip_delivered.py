@@ -76,7 +76,7 @@ def test_the_delivered_part_of_an_append_is_not_delivered_again(store, clock):
     again.close()
 
 
-def test_dropped_message_between_delivered_ones_is_skipped(store, clock):
+def test_a_dropped_message_between_delivered_messages_is_skipped(store, clock):
     store.topics.create("gone", read_queues=1, write_queues=1)
     delay(store, 1, b"1")
     delay(store, 1, b"dropped", topic="gone")
@@ -141,7 +141,7 @@ def test_a_message_after_the_copy_is_treated_as_scheduled_later(store, clock):
     store.close()
 
 
-def test_clean_shutdown_leaves_exact_cursors(store, clock, monkeypatch):
+def test_a_clean_shutdown_saves_the_exact_cursors(store, clock, monkeypatch):
     delay(store, 1, b"x")
     clock.now += 1000
     Driver(store).all()

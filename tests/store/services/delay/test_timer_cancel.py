@@ -25,7 +25,7 @@ def test_a_cancelled_timer_is_not_delivered(timing, clock):
 
 @pytest.mark.parametrize("after", [1, 999, 1000, 1001, 2000, HOUR, 3 * DAY])
 @pytest.mark.parametrize("indexed", [False, True])
-def test_timer_is_cancelled_for_any_due_time(timing, clock, after, indexed):
+def test_timers_with_any_due_time_can_be_cancelled(timing, clock, after, indexed):
     clock.now -= clock.now % HOUR
     gone = timing.send(b"gone", after)
     if indexed:
@@ -92,7 +92,7 @@ def test_another_process_sees_the_cancellation(path, clock):
 
 @pytest.mark.parametrize("form", ["{id}", "{topic}+{id}"])
 def test_cancellation_record_of_a_rocketmq_producer_works(timing, clock, form):
-    """RocketMQ 5.3 gives topic and id; 5.0 and 5.5 give only the id."""
+    """A producer of RocketMQ 5.3 sends topic and id; producers of 5.0 and 5.5 send only the id."""
     due = clock.now + 1500
     gone = timing.send(b"gone", 1500)
     own = {"TIMER_DEL_UNIQKEY": form.format(id=gone.msg_id, topic="t"), "REAL_TOPIC": "t"}

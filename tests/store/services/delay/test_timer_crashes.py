@@ -42,7 +42,9 @@ def test_crash_during_delivery_delivers_each_timer_once(
 
 
 @pytest.mark.parametrize("step", range(8))
-def test_interrupted_cancellation_takes_effect_or_not(path, clock, monkeypatch, step):
+def test_an_interrupted_cancellation_cancels_the_timer_or_changes_nothing(
+    path, clock, monkeypatch, step
+):
     timing = Timing(path, clock)
     gone = timing.send(b"gone", 1000)
     with monkeypatch.context() as patch:

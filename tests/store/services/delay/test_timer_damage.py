@@ -1,4 +1,4 @@
-"""If the timer index is damaged, it is rebuilt from the log; no timer is lost or repeated."""
+"""If the timer index is damaged, it is rebuilt from the log; each timer is delivered once."""
 
 import os
 import shutil
@@ -153,7 +153,7 @@ def test_a_cancellation_stays_valid_after_the_index_is_damaged(path, clock):
 
 
 def test_pending_late_timers_are_not_lost(path, clock, monkeypatch):
-    """Judged by due time alone, they would be considered delivered."""
+    """By due time alone, these timers would be considered delivered."""
     with Timing(path, clock) as timing:
         clock.now += HOUR
         timing.run()

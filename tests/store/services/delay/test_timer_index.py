@@ -74,7 +74,7 @@ def test_erase_removes_only_chosen_entries(index):
     assert index.erase(lambda part: part["queue_offset"] % 2 == 0) == 0
 
 
-def test_first_due_time_is_after_the_cursor(index):
+def test_the_first_due_time_is_the_earliest_after_the_cursor(index):
     assert index.first_due((0, 0)) == NEVER
     index.add(made([HOUR_MS * 9, 700, 700, 5]))
     assert index.first_due((0, 0)) == 5
@@ -98,7 +98,7 @@ def test_remove_before_deletes_earlier_files(index):
 @given(
     st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5))), st.integers(0, 6), st.integers(0, 6)
 )
-def test_entries_after_the_cursor(pairs, due, offset):
+def test_the_mask_selects_the_entries_after_the_cursor(pairs, due, offset):
     entries = np.zeros(len(pairs), TIMER_ENTRY)
     for number, (at, place) in enumerate(pairs):
         entries[number]["due"], entries[number]["queue_offset"] = at, place

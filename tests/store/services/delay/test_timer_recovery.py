@@ -1,4 +1,4 @@
-"""After a power failure or a copy, each timer is delivered once, whatever state was saved."""
+"""After a power failure or in a copy, each timer is delivered once, whatever state was saved."""
 
 import random
 import shutil
@@ -152,7 +152,7 @@ def test_copied_store_continues_delivery(timing, path, clock, tmp_path):
 
 
 def test_entries_after_saved_queue_offset_are_erased(timing, path, clock):
-    """They may belong to messages lost in the power failure whose offsets were reassigned."""
+    """The entries may belong to lost messages whose queue offsets were reassigned."""
     checkpoint(timing)
     numbered(timing, [HOUR, 2 * HOUR])
     timing.run()

@@ -58,7 +58,7 @@ def test_copies_are_delivered_to_their_real_topic_and_queue(timing, clock):
         assert timing.bodies(*queue) == [b"%d" % n for n in range(9 + first, -1, -3)]
 
 
-def test_delivered_message_equals_the_sent_one(timing, clock):
+def test_a_delivered_message_equals_the_sent_message(timing, clock):
     timing.send(b"x" * 5000, 1, keys=["k"], tags="red", properties={"a": "b"}, flag=7)
     (parked,) = timing.store.read(TIMER, 0, 0) if TIMER in timing.store.topics.all() else (None,)
     clock.now += 1
@@ -79,8 +79,8 @@ def test_overdue_messages_are_delivered(timing, clock):
     assert timing.bodies() == [b"old", b"new"]
 
 
-def test_timer_indexed_after_later_ones_is_delivered(timing, clock):
-    """Its due time is before the read position, because a process with a slow clock sent it."""
+def test_a_timer_indexed_after_later_timers_is_delivered(timing, clock):
+    """A process with a slow clock sent the timer, so its due time is before the read position."""
     early = clock.now + 1
     timing.send(b"later", 5)
     clock.now += 5
@@ -91,7 +91,7 @@ def test_timer_indexed_after_later_ones_is_delivered(timing, clock):
     assert timing.bodies() == [b"later", b"early"]
 
 
-def test_the_next_due_time_is_that_of_the_first_timer(timing, clock):
+def test_the_next_due_time_is_the_due_time_of_the_first_timer(timing, clock):
     assert timing.next_due() == NEVER
     timing.send(b"far", 9 * DAY)
     assert timing.next_due() == clock.now, "it is not indexed yet"
@@ -156,7 +156,7 @@ def test_timers_of_deleted_topic_are_dropped_and_delay_no_others(timing, clock, 
     assert "dropped" in caplog.text
 
 
-def test_clock_set_back_delivers_nothing_twice_or_early(timing, clock):
+def test_no_timer_is_delivered_twice_or_early_if_the_clock_is_set_back(timing, clock):
     timing.send(b"a", 1000)
     timing.send(b"z", 10 * DAY)
     clock.now += 365 * DAY

@@ -34,7 +34,7 @@ def test_the_same_batch_is_dropped(store):
     assert all_bodies(store) == ROWS
 
 
-def test_next_batches_are_published_with_or_without_gaps(store):
+def test_later_batches_are_published_with_or_without_gaps(store):
     for number in (0, 1, 7):
         assert publish(store, number, [b"%d" % number]).rows == 1
     assert all_bodies(store) == [b"0", b"1", b"7"]
@@ -48,7 +48,7 @@ def test_an_earlier_batch_is_rejected_with_a_remedy(store):
     assert all_bodies(store) == ROWS
 
 
-def test_applications_have_no_runs(store):
+def test_a_batch_without_a_run_is_not_fenced(store):
     for number in (3, 3, 4):
         publish(store, number, [b"%d" % number], run="")
     assert all_bodies(store) == [b"3", b"4"]
@@ -86,7 +86,7 @@ def test_repeated_batch_is_dropped_only_if_durable(path, store):
     page.close()
 
 
-def test_published_batches_are_known_after_crash_of_the_machine(path, store, clock):
+def test_published_batches_are_recognized_after_a_crash_of_the_machine(path, store, clock):
     publish(store, 0, ROWS, "run-1")
     publish(store, 1, ROWS, "run-2")
     store.close(clean=False)
@@ -110,7 +110,7 @@ def test_ledger_is_rebuilt_from_the_log(path, store, clock):
 
 
 def test_replay_after_messages_were_deleted_is_recognized(path, store, clock):
-    """After five idle days, all of the batch was deleted, including its publish record."""
+    """After five idle days, the whole batch was deleted, including its publish record."""
     publish(store, 3, ROWS, "run-1")
     clock.now += 5 * DAY_MS
     for _ in range(10):
@@ -154,7 +154,7 @@ def test_a_query_is_forgotten_after_more_than_a_year(path, store, clock):
     assert store.sink.last("other", "t") == 0
 
 
-def test_a_ledger_that_is_rarely_read_knows_deleted_records(path, store, reader):
+def test_a_rarely_read_ledger_includes_deleted_records(path, store, reader):
     publish(store, 0, ROWS)
     assert reader.sink.last(QUERY, "t") == 0
     other = numbered(0, identity="other")
@@ -181,8 +181,8 @@ def test_ledger_file_is_saved_after_many_batches(path, store):
 
 
 @pytest.mark.parametrize("how", ["ahead", "of another log"])
-def test_ledger_file_ahead_of_the_log_is_ignored(path, store, clock, caplog, how):
-    """As after a restore of an older log beside a newer ledger file."""
+def test_a_ledger_file_newer_than_the_log_is_ignored(path, store, clock, caplog, how):
+    """This happens if an older log is restored beside a newer ledger file."""
     publish(store, 0, ROWS)
     publish(store, 1, ROWS)
     store.close()
@@ -210,7 +210,7 @@ def test_an_error_names_a_corrupt_ledger_file(path, store, clock):
         assert publish(again, 0, ROWS).dropped
 
 
-def test_listing_changes_nothing(path, store, reader):
+def test_reading_the_last_batch_writes_nothing(path, store, reader):
     publish(store, 0, ROWS)
     before = snapshot(path)
     assert reader.sink.last(QUERY, "t") == 0
@@ -218,8 +218,8 @@ def test_listing_changes_nothing(path, store, reader):
     assert snapshot(path) == before
 
 
-def test_copy_of_store_knows_published_batches(path, store, tmp_path):
-    """Including batches whose messages were deleted; staged rows are not copied."""
+def test_a_copy_of_a_store_recognizes_published_batches(path, store, tmp_path):
+    """This includes batches whose messages were deleted; staged rows are not copied."""
     publish(store, 3, ROWS)
     for _ in range(10):
         store.append_batch(FILLER, topic="t")

@@ -1,4 +1,4 @@
-"""The order in which a publication reaches the disk; readers never see a part of it."""
+"""The order of the writes of a publication, of which readers never see a part."""
 
 import os
 
@@ -56,7 +56,7 @@ def checkpoints(path):
 def test_head_is_written_last_between_two_fsyncs_then_published(
     store, journal, checkpoints_at_the_word
 ):
-    """No checkpoint is written before that, because recovery would start after the head."""
+    """No checkpoint is written before; otherwise recovery would start after the head."""
     before, one = checkpoints(store.path), numbered(0)
     staged = stage_tasks(store, one, ROWS)
     journal.clear()

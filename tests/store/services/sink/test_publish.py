@@ -109,7 +109,7 @@ def test_an_empty_batch_writes_one_small_file_and_needs_no_writer(path, reader):
     assert changed == {f"pyrocket/sink/{query_key(QUERY)}"}
 
 
-def test_publishing_needs_a_writer(reader):
+def test_a_read_only_store_cannot_publish(reader):
     one = numbered(0)
     with pytest.raises(StoreReadOnlyError):
         reader.sink.publish(one, [stage(reader, one, ROWS)])
@@ -135,7 +135,7 @@ def test_staged_files_of_published_and_earlier_batches_are_deleted(path, store, 
 
 @pytest.mark.parametrize("run", ["run-1", "run-2"])
 def test_a_task_finishes_after_its_batch_was_published(store, reader, run):
-    """Another attempt or run has published it, so its staged rows are not needed."""
+    """Another attempt or run has published the batch, so this task's rows are not needed."""
     one = numbered(0, run)
     with reader.sink.stage(one, partition=0, attempt=1) as stager:
         stager.append(batch(ROWS[:20], 0), topic="t")

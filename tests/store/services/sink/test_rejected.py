@@ -1,4 +1,4 @@
-"""Batches that cannot be published as staged are rejected before anything is written."""
+"""Batches that cannot be published as staged are rejected before any write."""
 
 from dataclasses import replace
 
@@ -81,7 +81,7 @@ def test_full_disk_rejects_batch(path, clock, reader):
         assert all_bodies(store) == ROWS
 
 
-def test_tasks_that_routed_differently_are_rejected(store, reader):
+def test_tasks_with_different_queue_counts_of_a_topic_are_rejected(store, reader):
     one = numbered(0)
     staged = [stage(reader, one, ROWS)]
     store.topics.update("t", write_queues=3)
@@ -91,7 +91,7 @@ def test_tasks_that_routed_differently_are_rejected(store, reader):
 
 
 def test_a_change_of_any_byte_of_a_staged_file_is_detected(path, store, reader):
-    """All except the padding between its parts, less than eight bytes each."""
+    """The padding between the parts of the file, less than eight bytes each, is not checked."""
     staged = stage(reader, numbered(0), [b"body"], keys=pa.array(["k"]))
     file = path / "pyrocket" / "staging" / staged.name
     good = file.read_bytes()

@@ -1,4 +1,4 @@
-"""Replays with other rows, missing batches, and stores that the query did not write to."""
+"""Replays with other rows, missing batches, and stores to which the query did not write."""
 
 import json
 import logging
@@ -172,7 +172,7 @@ def test_gap_can_be_accepted_once(store, caplog, rows):
     assert all_bodies(store) == sorted([b"first", *rows, b"next"])
 
 
-def test_older_copy_of_store_is_detected_by_gap(path, store, clock, tmp_path):
+def test_an_older_copy_of_the_store_is_detected_by_its_gap(path, store, clock, tmp_path):
     """`cp -a` while the store is open, a snapshot, and a copy of a closed store."""
     strictly(store, 0, ROWS)
     strictly(store, 1, [])
@@ -189,7 +189,7 @@ def test_older_copy_of_store_is_detected_by_gap(path, store, clock, tmp_path):
 
 
 def test_older_copy_opened_after_reboot_is_detected(path, store, clock, tmp_path):
-    """A copy of an open store looks like one after a crash, which it is not."""
+    """A copy of an open store looks as if the machine had crashed, but no crash has happened."""
     strictly(store, 0, ROWS)
     shutil.copytree(path, tmp_path / "copy")
     reboot(tmp_path / "copy")
@@ -199,7 +199,7 @@ def test_older_copy_opened_after_reboot_is_detected(path, store, clock, tmp_path
 
 
 def test_gap_after_crash_of_the_machine_is_logged(path, store, clock, caplog):
-    """Notes are not flushed, so a power failure may lose the last ones."""
+    """Markers are not flushed, so a power failure may lose the last ones."""
     strictly(store, 0, ROWS)
     marker = path / "pyrocket" / "sink" / query_key(QUERY)
     strictly(store, 1, [])
@@ -218,8 +218,8 @@ def test_gap_after_crash_of_the_machine_is_logged(path, store, clock, caplog):
         assert refused(again, 6).code == "SINK_BATCH_GAP", "no marker has been lost since then"
 
 
-def test_notes_are_durable_after_clean_shutdown(path, store, clock, monkeypatch):
-    """After a reboot nothing would show that a power failure has lost them."""
+def test_markers_are_durable_after_a_clean_shutdown(path, store, clock, monkeypatch):
+    """After a reboot, nothing would show that a power failure has lost the markers."""
     marker, real, durable = path / "pyrocket" / "sink" / query_key(QUERY), io.sync, []
 
     def sync(descriptor):
@@ -259,7 +259,7 @@ def test_an_unreadable_record_of_empty_batches_is_ignored(path, store, content):
 
 
 def test_a_gap_after_a_batch_of_an_earlier_release_is_a_warning(store, monkeypatch, caplog):
-    """It did not record batches without rows."""
+    """The earlier release did not record batches without rows."""
     with an_earlier_release(monkeypatch):
         strictly(store, 0, ROWS)
     strictly(store, 4, [])
@@ -269,7 +269,7 @@ def test_a_gap_after_a_batch_of_an_earlier_release_is_a_warning(store, monkeypat
 
 
 def test_older_checkpoint_before_a_batch_without_rows_continues(store):
-    """Nothing was published under these numbers."""
+    """No batch was published under these numbers."""
     strictly(store, 0, [b"0"])
     for number in (1, 2, 3):
         strictly(store, number, [])
@@ -299,7 +299,7 @@ def test_a_batch_that_cannot_be_recorded_fails_with_an_error_that_names_the_file
     assert caught.value.code == "WRITE_FAILED"
 
 
-def test_notes_are_forgotten_after_more_than_a_year(path, store, clock):
+def test_markers_are_deleted_after_more_than_a_year(path, store, clock):
     strictly(store, 0, ROWS)
     strictly(store, 1, [])
     clock.now += FORGET_AFTER_MS + 1
@@ -362,7 +362,7 @@ def test_query_can_continue_with_another_topic(store, caplog):
 
 
 def test_query_can_continue_with_another_topic_and_return(store, reader, caplog):
-    """Batches of all topics are counted, including those without rows."""
+    """The batches of all topics are considered, including batches without rows."""
     course = [("t", []), ("u", [b"1"]), ("u", []), ("t", [b"3"]), ("u", []), ("t", [b"5"])]
     for number, (topic, rows) in enumerate(course):
         one = SinkBatch(identity=QUERY, target=topic, batch=number, run=f"run-{number}")
@@ -402,7 +402,7 @@ def staged_sum(store, swapped=False, **columns):
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_other_attributes_are_a_difference(store, name):
-    """Even if only two rows have exchanged them."""
+    """This holds even if only two rows have exchanged their attributes."""
     column = {name: COLUMNS[name]}
     known = staged_sum(store, **column)
     assert known == staged_sum(store, **column)
@@ -428,7 +428,7 @@ def test_null_attributes_and_none_are_the_same(store):
 
 
 def test_the_sum_ignores_order_and_split_of_an_exact_replay(path, clock):
-    """Send time, chosen queues, a due time that has passed, and the split into batches."""
+    """The sum also ignores the send time, selected queues, and whether a due time has passed."""
     big = [b"z" * 9000, b"x", b"y"]
     columns = {"deliverTimestamp": pa.array([clock.now + 5] * 3, pa.timestamp("ms", "UTC"))}
     with Store.open(path, read_only=True, clock=clock) as store:

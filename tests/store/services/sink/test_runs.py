@@ -1,4 +1,4 @@
-"""Of two runs of a query only the later run can publish; the earlier run gets an error."""
+"""Of two runs of a query, only the later run can publish; the earlier run gets an error."""
 
 import json
 from dataclasses import replace
@@ -43,7 +43,7 @@ def test_a_later_run_that_only_repeats_also_fences_the_earlier_run(store):
 @pytest.mark.parametrize("published", [1, 3])
 @pytest.mark.parametrize("rows", [ROWS, []])
 def test_slow_run_is_fenced_before_its_first_publication(store, reader, published, rows):
-    """Only that batch or later batches, too, were published meanwhile; the newer run continues."""
+    """The newer run has published only this batch, or also later batches, and continues."""
     held = numbered(0, "run-1")
     staged = stage_tasks(reader, held, rows)
     for number in range(published):
@@ -57,7 +57,7 @@ def test_slow_run_is_fenced_before_its_first_publication(store, reader, publishe
 
 
 def test_slow_run_is_fenced_after_a_replay(store):
-    """A later run repeats the published batch: the slow run began before that."""
+    """A later run repeats the published batch; the slow run began before the repetition."""
     publish(store, 0, ROWS, "run-1")
     held = numbered(0, "run-2")
     staged = stage_tasks(store, held, ROWS)
@@ -79,8 +79,10 @@ def test_late_publication_of_a_crashed_run_is_harmless(store):
     assert refused(store, 2, "run-1") == "SINK_FENCED"
 
 
-def test_run_overtaken_during_replay_does_not_take_over(path, store, clock, monkeypatch):
-    """The other run publishes the next batch before this run has the write lock."""
+def test_a_run_overtaken_during_a_replay_does_not_fence_the_other_run(
+    path, store, clock, monkeypatch
+):
+    """The other run publishes the next batch before this run acquires the write lock."""
     publish(store, 0, ROWS, "run-1")
     with Store.open(path, config=SMALL, clock=clock) as slow:
         section, overtaking = inner(slow).writer.exclusive, ["run-1"]
@@ -99,13 +101,13 @@ def test_run_overtaken_during_replay_does_not_take_over(path, store, clock, monk
     assert publish(store, 1, ROWS, "run-1").dropped
 
 
-def test_old_checkpoint_and_slow_run_are_distinguished(store):
+def test_the_errors_for_an_old_checkpoint_and_a_slow_run_differ(store):
     publish(store, 5, ROWS, "run-1")
     assert refused(store, 4, "run-2") == "SINK_BATCH_BEHIND"
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_every_run_is_new_after_reboot(path, store, clock, saved):
+def test_every_run_is_newer_after_a_reboot(path, store, clock, saved):
     """The time since boot restarts at 0, however long the machine was running before."""
     publish(store, 0, ROWS, "run-1")
     store.close()
@@ -118,7 +120,9 @@ def test_every_run_is_new_after_reboot(path, store, clock, saved):
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_batches_from_records_without_start_time_are_known(path, store, clock, monkeypatch, saved):
+def test_batches_are_recognized_from_records_without_a_start_time(
+    path, store, clock, monkeypatch, saved
+):
     with monkeypatch.context() as patch:
         fields = [name for name in publish_record._IN_BODY if name not in ("boot", "began")]
         patch.setattr(publish_record, "_IN_BODY", fields)

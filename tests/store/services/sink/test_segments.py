@@ -24,7 +24,7 @@ def staged_in_pieces(store, one, **more):
         return stager.finish()
 
 
-def test_rows_of_several_segments_are_published_whole_and_in_order(path, store, reader):
+def test_rows_of_several_segments_are_published_completely_and_in_order(path, store, reader):
     one = numbered(0)
     staged = staged_in_pieces(reader, one)
     files = staged_files(path)
@@ -68,7 +68,7 @@ def test_damaged_segment_is_rejected_before_any_write(path, store, reader, numbe
 
 
 def test_staged_files_of_a_failed_publication_are_rejected(path, store, reader, monkeypatch):
-    """Its first segments were deleted; the query stages its rows again."""
+    """The failed publication has deleted the first segments; the query stages its rows again."""
     one = numbered(0)
     staged = staged_in_pieces(reader, one)
     with monkeypatch.context() as patch:
@@ -127,7 +127,7 @@ def test_a_full_disk_fails_the_task_and_leaves_nothing(path, reader, monkeypatch
 
 
 def test_rows_that_cannot_be_read_again_get_their_entries_from_the_log(path, store, reader):
-    """The staged file is damaged between copying its records and reading its columns."""
+    """The staged file is damaged after its records are copied and before its columns are read."""
     one = numbered(0)
     staged = staged_in_pieces(reader, one)
     file = path / "pyrocket" / "staging" / staged.name

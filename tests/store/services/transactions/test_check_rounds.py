@@ -59,7 +59,9 @@ def test_the_cursors_move_with_the_checks(path, store, one, listener, clock):
     page.close()
 
 
-def test_message_is_not_checked_again_before_the_first_answer(store, one, listener, clock):
+def test_a_message_is_not_checked_again_before_the_first_check_is_answered(
+    store, one, listener, clock
+):
     """A slow listener must not use up the message's checks."""
     one.send(message())
     clock.now += MINUTE
@@ -72,8 +74,8 @@ def test_message_is_not_checked_again_before_the_first_answer(store, one, listen
     assert bodies(store)[0] == [b"x"]
 
 
-def test_thread_runs_checks(store):
-    """The thread waits in real time."""
+def test_the_thread_of_a_producer_runs_checks(store):
+    """The thread waits by the machine's clock, not by the clock of the test."""
     held = Held(store, timeout_ms=0, interval_ms=0)
     inner(store).engine.clock.now += 1
     listener = Listener(UNKNOWN)
@@ -104,7 +106,7 @@ def test_closing_the_store_stops_the_thread(open_store):
 
 
 def test_cursors_are_saved_for_rocketmq_after_each_round(store, one, clock):
-    """After a kill, a broker must not treat a half message and its copy as two pending ones."""
+    """After a kill, a broker must not treat both a half message and its copy as pending."""
     one.send(message())
     rounds(one, clock)
     assert store.groups.committed("CID_RMQ_SYS_TRANS", HALF_TOPIC) == {0: 1}

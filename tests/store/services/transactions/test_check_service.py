@@ -32,7 +32,7 @@ def test_message_is_not_checked_before_six_seconds(store, one, listener, clock):
     assert [seen.body for seen in listener.checked] == [b"x"]
 
 
-def test_round_runs_every_minute(one, clock):
+def test_a_round_of_checks_runs_every_minute(one, clock):
     one.send(message())
     assert one.check_now() == 0, "the first round is at once"
     assert rounds(one, clock, 6, every=10 * SECOND - 1) == [0] * 6
@@ -50,7 +50,7 @@ def test_check_request_has_the_real_topic(one, listener, clock):
 
 
 @pytest.mark.parametrize(("answer", "seen"), [(COMMIT, [b"x"]), (ROLLBACK, [])])
-def test_an_answer_decides(store, one, listener, clock, answer, seen):
+def test_the_answer_to_a_check_decides_the_message(store, one, listener, clock, answer, seen):
     one.send(message())
     listener.answer = answer
     assert rounds(one, clock, 3) == [1, 0, 0]
@@ -59,7 +59,7 @@ def test_an_answer_decides(store, one, listener, clock, answer, seen):
     assert ops(store) == [1], "the copy is decided; the half cursor has passed the original"
 
 
-def test_a_committed_copy_names_the_copy(store, one, listener, clock):
+def test_the_committed_message_refers_to_the_copy(store, one, listener, clock):
     one.send(message())
     listener.answer = COMMIT
     rounds(one, clock)
@@ -83,7 +83,9 @@ def test_a_message_is_discarded_after_fifteen_checks(store, one, listener, clock
     assert ops(store) == []
 
 
-def test_last_check_can_be_answered(store, one, listener, clock):
+def test_the_last_check_can_be_answered_before_the_message_is_discarded(
+    store, one, listener, clock
+):
     one.send(message())
     rounds(one, clock, 14)
     listener.answer = COMMIT
@@ -98,7 +100,7 @@ def test_a_failed_listener_is_asked_again(one, listener, clock):
     assert rounds(one, clock, 3) == [1, 1, 1]
 
 
-def test_message_is_discarded_after_72_hours_without_check(store, one, listener, clock):
+def test_a_message_older_than_72_hours_is_discarded_without_a_check(store, one, listener, clock):
     one.send(message())
     one.close()
     clock.now += 72 * HOUR + 1
@@ -119,7 +121,7 @@ def test_a_message_exactly_72_hours_old_is_checked(store, one, listener, clock):
         assert late.check_now() == 1
 
 
-def test_immune_message_is_renewed_without_check(store, one, listener, clock):
+def test_a_message_in_its_immunity_time_is_renewed_without_a_check(store, one, listener, clock):
     one.send(message(), immunity_s=150)
     assert rounds(one, clock, 4) == [0, 0, 1, 1]
     copies = halves(store)
@@ -160,7 +162,7 @@ def test_renewed_immune_message_is_decided_by_its_first_offset(store, elsewhere,
 
 
 def test_check_by_another_process_during_execution_is_harmless(store, elsewhere, clock):
-    """RocketMQ would ask again about the copy and store the message twice."""
+    """RocketMQ would check the copy again and store the message twice."""
 
     def slow(message, arg):
         assert rounds(elsewhere, clock, 3) == [1, 1, 1]
@@ -175,8 +177,8 @@ def test_check_by_another_process_during_execution_is_harmless(store, elsewhere,
     assert committed.prepared_transaction_offset == copy.physical_offset
 
 
-def test_a_process_is_not_asked_about_what_it_is_executing(store, listener, clock):
-    """A listener would not find any result of the transaction yet."""
+def test_a_process_is_not_asked_about_a_message_that_it_is_executing(store, listener, clock):
+    """A listener would not find the result of the transaction yet."""
 
     def slow(message, arg):
         assert rounds(one, clock, 3) == [0, 0, 0]

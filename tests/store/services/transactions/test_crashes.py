@@ -72,7 +72,9 @@ ANSWERS = {b"yes": COMMIT, b"no": ROLLBACK}
 
 
 @pytest.mark.parametrize("body", ANSWERS)
-def test_send_and_decision(tmp_path, monkeypatch, clock, body):
+def test_after_a_crash_in_a_send_or_decision_a_message_is_committed_once(
+    tmp_path, monkeypatch, clock, body
+):
     def act(store, one):
         one._listener.state = ANSWERS[body]
         one.send(message(body))
@@ -100,7 +102,7 @@ def prepare_with(state):
     return prepare
 
 
-def test_check_after_another_groups_message(tmp_path, monkeypatch, clock):
+def test_after_a_crash_in_a_check_each_message_is_pending_once(tmp_path, monkeypatch, clock):
     """One append writes the copies, the op messages for their originals, and the cursors."""
 
     def prepare(store):
@@ -130,7 +132,7 @@ def test_check_after_another_groups_message(tmp_path, monkeypatch, clock):
     assert found == {True, False}
 
 
-def test_discard(tmp_path, monkeypatch, clock):
+def test_after_a_crash_in_a_discard_messages_are_discarded_once(tmp_path, monkeypatch, clock):
     def prepare(store):
         one = producer(Held(store), "pg", Listener(None))
         for body in ANSWERS:

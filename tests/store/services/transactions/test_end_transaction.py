@@ -1,4 +1,4 @@
-"""END_TRANSACTION: checks, rejected decisions, and the records it writes."""
+"""END_TRANSACTION: validation, rejected decisions, and the records that are written."""
 
 import pytest
 from pyrocket.disk.shared_state import PUBLISHED
@@ -52,7 +52,7 @@ def test_transactions_can_be_committed_and_rolled_back_without_a_producer(store,
     assert ops(store) == [1, 0]
 
 
-def test_unknown_changes_nothing(store, sent):
+def test_the_decision_unknown_changes_nothing(store, sent):
     store.transactions.end(place(sent), UNKNOWN)
     assert len(store.transactions.pending()) == 1
 
@@ -97,7 +97,7 @@ def test_a_renewed_message_can_be_ended_with_either_offset(store, one, clock):
         assert refused(store, place(result)) == "TRANSACTION_ENDED"
 
 
-def test_discarded_transaction_has_ended(store, one, sent, clock):
+def test_a_discarded_transaction_cannot_be_ended(store, one, sent, clock):
     clock.now += 100 * 60 * MINUTE
     one.check_now()
     assert refused(store, place(sent)) == "TRANSACTION_ENDED"
@@ -116,7 +116,7 @@ def test_after_the_immunity_time_only_a_check_can_end_a_transaction(
     assert bodies(store)[0] == [b"0", b"1"]
 
 
-def test_send_result_has_error_of_failed_decision(store, clock):
+def test_the_send_result_has_the_error_of_a_failed_decision(store, clock):
     def slow(message, arg):
         clock.now += MINUTE
         return COMMIT

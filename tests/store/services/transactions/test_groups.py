@@ -66,7 +66,7 @@ def test_messages_after_another_groups_message_are_ended_by_ops(path, stores, tw
 
 
 def test_an_immune_message_after_another_groups_message_is_not_renewed(stores, two, clock):
-    """In RocketMQ an op message for the original would also end its copy."""
+    """In RocketMQ, an op message for the original would also end its copy."""
     with producer(two[0], "a", Listener(UNKNOWN)) as a:
         a.send(message(b"a"))
     with producer(two[1], "b", Listener(UNKNOWN, COMMIT)) as b:
@@ -80,7 +80,7 @@ def test_an_immune_message_after_another_groups_message_is_not_renewed(stores, t
     assert bodies(stores[0])[0] == [b"b"]
 
 
-def test_two_producers_of_one_group_check_once_a_minute(stores, two, clock):
+def test_two_producers_of_a_group_together_check_a_message_once_a_minute(stores, two, clock):
     listeners = Listener(UNKNOWN), Listener(UNKNOWN)
     with producer(two[0], "pg", listeners[0]) as one:
         one.send(message())
@@ -96,7 +96,7 @@ def test_two_producers_of_one_group_check_once_a_minute(stores, two, clock):
     assert len(halves(stores[0])) == 7
 
 
-def test_later_process_is_asked_about_earlier_messages(stores, two, clock):
+def test_a_process_is_asked_about_messages_sent_by_an_earlier_process(stores, two, clock):
     with producer(two[0], "pg", Listener(None)) as one:
         for n in range(3):
             one.send(message(b"%d" % n))
@@ -107,7 +107,7 @@ def test_later_process_is_asked_about_earlier_messages(stores, two, clock):
     assert two[0].transactions.pending() == []
 
 
-def test_concurrent_sends_are_decided_by_their_own_listener(stores, two):
+def test_each_of_several_concurrent_sends_is_decided_by_its_own_listener(stores, two):
     with producer(two[0], "a") as a, producer(two[1], "b") as b:
         for n in range(5):
             assert a.send(message(b"a%d" % n)).error is None

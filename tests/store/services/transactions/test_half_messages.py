@@ -1,4 +1,4 @@
-"""Which half messages are undecided, for stores of any writer and any kind of shutdown."""
+"""Finding the undecided half messages, for stores of any writer and after any kind of shutdown."""
 
 import numpy as np
 import pyarrow as pa
@@ -97,7 +97,7 @@ def test_an_op_message_before_its_half_message_decides_it(store):
 
 
 def test_renewed_copy_replaces_original_without_op_message(store):
-    """A broker records this only in its cursor, which it saves every five seconds."""
+    """A broker records the replacement only in its cursor, which it saves every five seconds."""
     put_half(store, 0)
     put_half(store, 1)
     put_half(store, 0, TRANSACTION_CHECK_TIMES="1")
@@ -106,7 +106,7 @@ def test_renewed_copy_replaces_original_without_op_message(store):
     assert pending(store) == [1]
 
 
-def test_records_without_an_id_are_different_messages(store):
+def test_records_without_an_id_are_treated_as_different_messages(store):
     own = {"REAL_TOPIC": "t", "REAL_QID": "0", "PGROUP": "pg"}
     for _ in range(2):
         put(store, HALF_TOPIC, b"same", own)
@@ -114,7 +114,7 @@ def test_records_without_an_id_are_different_messages(store):
 
 
 def test_an_op_message_for_the_first_offset_of_an_immune_message_ends_its_copy(store, clock):
-    """As in RocketMQ, when a broker renews the message while its producer ends it."""
+    """In RocketMQ this happens if a broker renews the message while its producer ends it."""
     put_half(store, 9)
     put_half(store, 0, CHECK_IMMUNITY_TIME_IN_SECONDS="300")
     more = {"TRAN_PREPARED_QUEUE_OFFSET": "1", "TRANSACTION_CHECK_TIMES": "1"}
@@ -130,7 +130,7 @@ def test_an_op_message_for_the_first_offset_of_an_immune_message_ends_its_copy(s
 
 
 def test_no_op_message_is_written_for_an_original_while_its_copy_is_immune(store, clock):
-    """Another group's message holds the half cursor before both of them."""
+    """Another group's message keeps the half cursor before the original and the copy."""
     put_half(store, 9, PGROUP="other")
     put_half(store, 0, CHECK_IMMUNITY_TIME_IN_SECONDS="300")
     more = {"TRAN_PREPARED_QUEUE_OFFSET": "1", "TRANSACTION_CHECK_TIMES": "1"}
@@ -161,11 +161,11 @@ def test_messages_without_group_or_topic_are_not_checked(store, clock):
     ("text", "number"),
     [(None, None), ("7", 7), ("-7", -7), ("+7", 7), ("", -1), (" 7", -1), ("7.0", -1), ("٣", -1)],
 )
-def test_numbers_are_parsed_as_in_rocketmq(text, number):
+def test_numbers_in_properties_are_parsed_as_in_rocketmq(text, number):
     assert parse_java_long(text) == number
 
 
-def test_only_changed_properties_differ():
+def test_change_properties_changes_only_the_given_properties():
     block = b"a\x01\xff\x02NAME\x01x\x02NAMES\x01y\x02z\x01w\x01w"
     changed = change_properties(block, {"NAME": "new"}, without=("z",))
     assert changed == b"a\x01\xff\x02NAMES\x01y\x02NAME\x01new\x02"
@@ -227,7 +227,7 @@ def place_of(half):
 
 
 def cut_the_last_op(path):
-    """Remove the last op message, as a power failure may do while the message survives."""
+    """Remove the last op message; a power failure may do so while other messages survive."""
     last = log_records(path)[-1]
     assert last.topic == OP_TOPIC
     for file in log_files(path):
@@ -280,7 +280,7 @@ def test_recovery_restores_cursors(path, open_store):
     reboot(path)
     store = open_store()
     page = words(path)
-    assert page[31] == 3, "RocketMQ's table of group offsets also has it"
+    assert page[31] == 3, "RocketMQ's table of group offsets also has the cursor"
     page.close()
     assert store.groups.committed("CID_RMQ_SYS_TRANS", HALF_TOPIC) == {0: 3}
     assert pending(store) == []

@@ -1,4 +1,4 @@
-"""After commit, check and discard, each record equals the one that RocketMQ 4.9.8 wrote."""
+"""After commit, check and discard, each record equals the record that RocketMQ 4.9.8 wrote."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,7 @@ from support.inner import inner
 GOLDEN = Path(__file__).resolve().parents[3] / "golden"
 CHECKED = GOLDEN / "java498-txcheck"
 ROUNDS = [1795225875575, 1795225876187, 1795225876791]
-"""The times of RocketMQ's rounds; it was configured to run one every 600 ms."""
+"""The times of RocketMQ's rounds; RocketMQ was configured to run a round every 600 ms."""
 
 POLICY = {"interval_ms": 600, "timeout_ms": 6000}
 BIG = StoreConfig(log_file_bytes=65536, queue_file_entries=1000, index_slots=100, index_items=400)
@@ -85,7 +85,7 @@ def append_again(store, record):
         inner(store).writer.append([batch])
 
 
-def test_three_rounds_of_checks(path, clock):
+def test_three_rounds_of_checks_write_rocketmqs_records(path, clock):
     theirs = log_records(CHECKED)
     with Store.open(path, create=True, config=BIG, clock=clock) as store:
         clock.now = ROUNDS[0] - POLICY["interval_ms"]
@@ -105,7 +105,7 @@ def test_three_rounds_of_checks(path, clock):
     assert queue_entries(path) == queue_entries(CHECKED)
 
 
-def test_a_commit_and_its_op(path, clock):
+def test_a_commit_writes_rocketmqs_records(path, clock):
     theirs = [one for one in log_records(GOLDEN / "java498-clean") if is_of_the_transaction(one)]
     clock.now = theirs[0].born_timestamp
     sent = Message(topic="TopicTest", body=b"half", tags="TagC", keys=["HK"], queue_id=0)
@@ -126,7 +126,7 @@ def test_a_commit_and_its_op(path, clock):
         assert one == other
 
 
-def test_a_rollback_and_its_op(path, clock):
+def test_a_rollback_writes_rocketmqs_records(path, clock):
     """A rollback writes the same op message as a commit, and no other record."""
     _, _, his_op = [
         one for one in log_records(GOLDEN / "java498-clean") if is_of_the_transaction(one)
@@ -147,7 +147,7 @@ def is_of_the_transaction(record):
 
 @pytest.fixture
 def continued(path, clock):
-    """RocketMQ's store. Without saved cursors, a broker sees all nine as undecided."""
+    """RocketMQ's store. Without saved cursors, a broker treats all nine messages as undecided."""
     shutil.copytree(CHECKED, path)
     clock.now = ROUNDS[-1] + 600_000
     with Store.open(path, clock=clock) as store:
@@ -168,7 +168,7 @@ def test_checks_started_by_a_broker_continue(continued, clock):
     assert held.transactions.pending() == []
 
 
-def test_pending_timers_of_a_broker_s_store_are_listed_before_the_first_write(path):
+def test_pending_timers_of_a_broker_store_are_listed_before_the_first_write(path):
     shutil.copytree(CHECKED, path)
     with Store.open(path, read_only=True) as store:
         pending = Held(store).transactions.pending()

@@ -14,7 +14,7 @@ from support.halves import COMMIT, ROLLBACK, UNKNOWN, Listener, halves, ops, pro
 from support.stores import SMALL, bodies, message
 
 
-def test_committed_message_is_visible_and_like_rocketmqs(store, clock):
+def test_a_committed_message_is_visible_and_has_rocketmqs_properties(store, clock):
     listener = Listener(COMMIT)
     sent = Message(topic="t", body=b"x", tags="A", keys=["k"], properties={"a": "b"}, queue_id=2)
     with producer(store, "pg", listener) as one:

@@ -23,7 +23,7 @@ def asking(store, clock):
 
 @pytest.fixture
 def looking(store, open_store):
-    """The same directory, opened for reading."""
+    """The same directory, opened read-only."""
     return open_store(read_only=True)
 
 
@@ -73,7 +73,9 @@ def test_undecided_message_is_listed_after_interrupted_renewal(asking, looking, 
 
 
 @pytest.mark.parametrize("nth", [1, 2])
-def test_undecided_message_is_listed_when_renewed_during_read(asking, looking, monkeypatch, nth):
+def test_an_undecided_message_is_listed_when_renewed_during_the_read(
+    asking, looking, monkeypatch, nth
+):
     """Writers may append while the reader reads the two queues one after the other."""
     offsets, calls = Reader.system_offsets, []
 
