@@ -8,6 +8,8 @@ from pyrocket.tools.cli import main
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 
+from support.json_manual import Checker
+
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{"a":"b"}}'
 
@@ -54,7 +56,11 @@ def run(*arguments, status=0, env=None):
 
 
 def run_json(*arguments, status=0):
-    return json.loads(run(*arguments, "--json", status=status))
+    """Run a command, and return its JSON, which has the fields that `store/JSON.md` lists."""
+    found = json.loads(run(*arguments, "--json", status=status))
+    shape = "Any command" if "error" in found else f"checkpoint {arguments[0]}"
+    Checker().check(shape, found)
+    return found
 
 
 def reset(files, *arguments, **expected):

@@ -19,6 +19,7 @@ from pyspark_pyrocket.tools.doctor.checks import (
 from pyspark_pyrocket.tools.doctor.discovery import check_discovery
 from pyspark_pyrocket.tools.doctor.report import Verdict, fail, ok, warn
 from pyspark_pyrocket.tools.java import JavaNotFoundError
+from support.json_manual import Checker
 from support.machines import executable
 
 
@@ -216,6 +217,7 @@ def test_json_holds_every_check_of_this_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("PYROCKET_STORE", str(tmp_path))
     done = CliRunner().invoke(doctor, ["--json"])
     answer = json.loads(done.output)
+    Checker().check("doctor", answer)
     names = [check["name"] for check in answer["checks"]]
     assert names[:4] == ["python", "workers", "pyspark", "java"]
     assert str(tmp_path) in answer["checks"][-1]["found"]
