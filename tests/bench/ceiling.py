@@ -1,5 +1,6 @@
-"""Writes the batches of a read to files that another source yields: the upper bound of
-throughput."""
+"""Writes the batches of a read to files. A source that only yields them shows the upper bound of
+throughput.
+"""
 
 import pyarrow as pa
 from pyspark_pyrocket.columns.projection import Projection
@@ -10,7 +11,7 @@ def to_nowhere(frame):
 
 
 def prebuild(store, schema, path):
-    """Write the batches that a read yields, in the exact form that Spark receives, by task."""
+    """Write the batches of each task of a read, exactly as Spark receives them."""
     projection = Projection.of(schema)
     for queue, offsets in store.offsets("T").items():
         batches = store.scan("T", queue, 0, offsets.maximum, projection.scan)

@@ -1,8 +1,6 @@
-"""Benchmarks run in a small size in every test run, so that they keep working, and large with `-m
-bench`.
-
-Small runs only show that a benchmark works; their figures are meaningless and not checked. Figures
-are printed beside a reference from the same run. A large run fails if it misses an aim.
+"""Benchmarks run in a small size in every test run, and in a large size with `-m bench`. A small
+run only shows that a benchmark works; its figures are meaningless and not checked. Figures are
+printed beside a reference from the same run. A large run fails if it misses an aim.
 """
 
 import os
@@ -21,13 +19,13 @@ def large(request):
 
 @pytest.fixture
 def report(capsys, large):
-    """Prints figures past pytest's capturing; small runs print nothing."""
+    """Prints figures while bypassing pytest's capturing; small runs print nothing."""
     return Report(capsys, quiet=not large)
 
 
 @pytest.fixture
 def fast_disk(tmp_path):
-    """A folder in memory if possible, so that the code is measured and not the disk."""
+    """A folder that is in memory if possible, so that the code is measured and not the disk."""
     if not os.path.isdir("/dev/shm"):
         yield tmp_path
         return

@@ -28,7 +28,7 @@ def batch(rows, body_bytes, *, rich=True):
 
 
 def fill(store, topic, rows, body_bytes, *, queues=2, rich=True):
-    """Append `rows` messages in batches of 10,000, or fewer for big bodies."""
+    """Append `rows` messages in batches of 10,000, or of fewer if the bodies are long."""
     store.topics.create(topic, read_queues=queues, write_queues=queues)
     size = min(rows, 10_000, max(1, (32 << 20) // body_bytes))
     one = batch(size, body_bytes, rich=rich)

@@ -1,17 +1,17 @@
 """Measures the layout of the product, and the number of its files that a task passes through.
 
     python tests/bench/house.py                       measures this checkout
-    python tests/bench/house.py --root ../other       another checkout, by the same rules
-    python tests/bench/house.py --json                the same as one JSON object
-    python tests/bench/house.py --files NAME          the files of one walk, such as "append_batch"
+    python tests/bench/house.py --root ../other       measures another checkout by the same rules
+    python tests/bench/house.py --json                prints the result as one JSON object
+    python tests/bench/house.py --files NAME          prints the files of one walk (append_batch, …)
 
-Run with the Python of the environment that has pyspark. No Spark session is started.
+Run it with the Python of the environment that has pyspark. No Spark session is started.
 
-Rules. A *room* is a part that the top of the repository shows: each package of `pyrocket`, each
-loose module beside them (`__init__` and `__main__` too), and the connector as one. An *arrow* is a
+Rules. A *room* is a top-level part of the product: each package of `pyrocket`, each module beside
+these packages (including `__init__` and `__main__`), and the connector as one room. An *arrow* is a
 pair of rooms of which one imports the other, in any place; an *upward* arrow breaks the order in
-`tests/test_tidy.py`; *floors* are the rooms of the longest chain of arrows, those in a cycle
-counted as one. Code lines are all but blank lines, docstrings, comments and imports.
+`tests/test_tidy.py`. *Floors* are the rooms of the longest chain of arrows; the rooms of a cycle
+are counted as one. Code lines are all lines except blank lines, docstrings, comments and imports.
 
 A *walk* is one call on a small store in memory, after the same call has run once in this process.
 *Crossings* are calls whose caller, the nearest frame of the product, is in another file; *depth* is
@@ -163,8 +163,9 @@ def layout(root):
 
 
 def upward(sources):
-    """Return imports against the order in the checkout's own `test_tidy`, including accepted
-    ones."""
+    """Return the imports that break the order in the checkout's own `test_tidy`, including accepted
+    ones.
+    """
     import pyrocket
     import test_tidy
 
@@ -219,7 +220,9 @@ class Walk:
 
 
 class Walks:
-    """The walks by name, each on a store below `folder`, after the same call has run once."""
+    """Return name → walk. Each walk uses a store below `folder`, and runs after the same call has
+    run once.
+    """
 
     def __init__(self, root, folder):
         self._root, self._folder, self.found = root, folder, {}
@@ -321,7 +324,7 @@ class Walks:
 
 
 def reboot():
-    """Return a function that makes a store look as after a reboot."""
+    """Return a function that simulates a reboot for a store."""
     try:
         from support.stores import reboot
     except ImportError:  # Older checkouts without tests/support.
@@ -339,7 +342,7 @@ class Commits:
 
 
 def through_spark(value):
-    """Return a value as after its transfer between driver and worker."""
+    """Return a copy of a value, pickled and unpickled as between driver and worker."""
     return pickle.loads(pickle.dumps(value))
 
 

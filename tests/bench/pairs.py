@@ -1,5 +1,6 @@
-"""Measures pairs: pyrocket and the reference alternate, so that drift of the machine affects
-both."""
+"""Measures pairs: runs of pyrocket and of the reference alternate, so that a change of the
+machine's speed affects both.
+"""
 
 import os
 import sys
@@ -16,12 +17,14 @@ ROUNDS = 7
 """Minimum number of pairs if a figure is compared with an aim."""
 
 TOLERATED = 0.9
-"""A benchmark fails if two measurements are below this share of its aim: machines are noisy."""
+"""A benchmark fails if two measurements are below this share of its aim; one may be, because
+measurements vary.
+"""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Medians in seconds, and the median over the pairs of reference / ours."""
+    """The medians in seconds, and the median of reference / ours over the pairs."""
 
     ours: float
     reference: float
@@ -36,19 +39,21 @@ def cpu_seconds():
         try:
             times = process.cpu_times()
         except psutil.Error:
-            continue  # It has ended: its CPU time is included in its parent's.
+            continue  # The process has ended: its CPU time is included in its parent's.
         total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
 def measure(ours, reference, rounds, warm_up=1, clock=time.perf_counter):
-    """Run both functions alternately, `rounds` times each; they may return their own seconds."""
+    """Run both functions alternately, `rounds` times each. A function may return its duration in
+    seconds; otherwise the call is timed.
+    """
     for _ in range(warm_up):
         ours()
         reference()
     times = []
     for number in range(rounds):
-        # Alternate the order, so that neither always runs with the caches of the other.
+        # The order alternates, so that neither function always runs with the caches of the other.
         if number % 2:
             other = _time(reference, clock)
             times.append((_time(ours, clock), other))
@@ -75,32 +80,32 @@ class Report:
         self._capsys, self._quiet = capsys, quiet
 
     def rate(self, name, pair, amount, unit, hoped=""):
-        """Print amount per second of both, and the ratio to the reference."""
+        """Print the amount per second of both, and the ratio to the reference."""
         ours, reference = amount / pair.ours, amount / pair.reference
         self.line(
             f"{name}: {ours:,.2f} {unit}/s; reference {reference:,.2f} {unit}/s;"
-            f" {pair.ratio:.0%} of it{hoped and f' (hoped for: {hoped})'}"
+            f" {pair.ratio:.0%} of the reference{hoped and f' (target: {hoped})'}"
         )
 
     def share(self, name, measured, rows, aim):
         """Print the cost of a row and its share of the reference; fail if the aim is missed.
 
         `measured` returns a Pair in CPU seconds. It is called again if the ratio is less than
-        TOLERATED of the aim. Small runs measure, but compare nothing.
+        TOLERATED of the aim. Small runs measure, but do not compare the ratio with the aim.
         """
         for _ in range(2):
             pair = measured()
             ours, reference = (seconds / rows * 1e6 for seconds in (pair.ours, pair.reference))
             self.line(
-                f"{name}: {ours:.3f} µs of CPU a row; reference {reference:.3f} µs;"
-                f" {pair.ratio:.2f} of it (aim: ≥ {aim})"
+                f"{name}: {ours:.3f} µs of CPU per row; reference {reference:.3f} µs;"
+                f" {pair.ratio:.2f} of the reference (aim: ≥ {aim})"
             )
             if self._quiet or pair.ratio >= aim * TOLERATED:
                 return
         pytest.fail(f"{name}: {pair.ratio:.2f} of the reference; the aim is {aim}")
 
     def rate_share(self, name, measured, amount, unit, aim):
-        """Print rates as `rate` does; fail where the aim is missed, as `share` does."""
+        """Print rates as `rate` does; fail if the aim is missed, as `share` does."""
         for _ in range(2):
             pair = measured()
             self.rate(name, pair, amount, unit, f"≥ {aim:.0%}")
@@ -118,7 +123,7 @@ class Report:
 def touch(path, size):
     """Allocate the first bytes of a file of zeros, so that a benchmark measures the writer.
 
-    On virtual machines, new memory pages can cost more than everything else.
+    On virtual machines, new memory pages can take longer than everything else.
     """
     with open(path, "r+b") as file:
         file.truncate(max(size, file.seek(0, os.SEEK_END)))

@@ -13,7 +13,7 @@ from pyrocket import Store
 @pytest.mark.parametrize("verify_crc", [False, True])
 @pytest.mark.parametrize("columns", [("body", "queueOffset"), DEFAULT_COLUMNS])
 @pytest.mark.parametrize("body_bytes", [1024, 100])
-def test_decode_beside_memcpy(fast_disk, large, report, body_bytes, columns, verify_crc):
+def test_decoding_beside_memcpy(fast_disk, large, report, body_bytes, columns, verify_crc):
     rows = (400 * MIB if large else MIB) // (body_bytes + 150)
     with Store.open(f"{fast_disk}/store", create=True) as store:
         fill(store, "T", rows, body_bytes, queues=1)
@@ -32,8 +32,8 @@ def test_decode_beside_memcpy(fast_disk, large, report, body_bytes, columns, ver
 
 
 @pytest.mark.parametrize("body_bytes", [1024, 100])
-def test_append_beside_write(fast_disk, large, report, body_bytes):
-    """The files are allocated before, so that neither side waits for new memory pages."""
+def test_appending_beside_a_plain_write(fast_disk, large, report, body_bytes):
+    """The files are allocated in advance, so that neither side waits for new memory pages."""
     # All messages fit in the store's first file.
     rounds, per_round = (7, 8) if large else (1, 1)
     one = batch(10_000 if large else 100, body_bytes, rich=False)

@@ -10,11 +10,13 @@ from pyrocket import SinkBatch, Store
 
 TASKS = 2
 LARGE_ROWS = 2_200_000
-"""Rows of 1 KiB: more than 2 GiB in total."""
+"""The number of rows of 1 KiB: more than 2 GiB in total."""
 
 
 def write_once(spark, path, rows, delivery, clock):
-    """Write rows of 1 KiB to a new store and remove it; return the duration of the write alone."""
+    """Write rows of 1 KiB to a new store, and delete the store; return the duration of the write
+    alone.
+    """
     body = "cast(rpad(cast(id as string), 1024, 'x') as binary) AS body"
     frame = spark.range(0, rows, 1, TASKS).selectExpr(body)
     with Store.open(path, create=True) as store:
@@ -47,7 +49,9 @@ def test_exactly_once_in_memory_beside_at_least_once(spark, fast_disk, large, re
 
 
 def test_exactly_once_on_disk_beside_at_least_once(spark, tmp_path, large, report):
-    """Both are durable at the end: at-least-once calls fsync per task, exactly-once per write."""
+    """Both writes are durable at the end: at-least-once calls fsync for each task, exactly-once for
+    each write.
+    """
     rows, rounds = (LARGE_ROWS, 3) if large else (2_000, 1)
     pair = beside_at_least_once(spark, tmp_path / "store", rows, rounds, time.perf_counter)
     name = "Spark batch write to disk, 1 KiB, exactly-once beside at-least-once"
@@ -94,4 +98,4 @@ def test_publication_alone(tmp_path, fast_disk, large, report):
 
         pair = measure(publish, copy, rounds)
     report.rate("publication, 1 KiB, in memory, beside a copy", pair, rows / 1e6, "M rows")
-    report.line(f"publication costs {pair.ours / rows * 1e6:.2f} µs a row")
+    report.line(f"publication takes {pair.ours / rows * 1e6:.2f} µs per row")

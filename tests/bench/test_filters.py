@@ -1,4 +1,4 @@
-"""Filters in the source, compared with reading everything and filtering in Spark."""
+"""Filters in the source, compared with reading all messages and filtering in Spark."""
 
 import os
 import shutil
@@ -43,7 +43,7 @@ def fill(path, rows):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder that is removed after these tests, because it is big."""
+    """A folder that is deleted after these tests, because it is large."""
     one = tmp_path_factory.mktemp("filters")
     yield one
     shutil.rmtree(one)

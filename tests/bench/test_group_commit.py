@@ -1,6 +1,6 @@
 """The number of durable appends per fsync, compared with one appender alone in the same run.
 
-The injected fsync sleeps 2 ms, the same on every machine and disk. Aims: at least four appends per
+The injected fsync sleeps 2 ms on every machine and disk. Aims: at least four appends per
 fsync and four times the rate of one appender, with eight threads and with eight processes.
 """
 
@@ -107,7 +107,7 @@ def test_eight_appenders_share_fsyncs(tmp_path, monkeypatch, large, report, run)
     assert together
     report.line(
         f"{run.__name__}: {appenders} appenders {together / seconds:,.0f} durable appends/s,"
-        f" {together / fsyncs:.1f} an fsync; one {alone / seconds:,.0f}/s,"
-        f" {alone / fsyncs_alone:.1f} an fsync: {together / alone:.1f} times. Injected fsync"
+        f" {together / fsyncs:.1f} per fsync; one {alone / seconds:,.0f}/s,"
+        f" {alone / fsyncs_alone:.1f} per fsync: {together / alone:.1f} times. Injected fsync"
         f" {FSYNC_SECONDS * 1000:.0f} ms"
     )

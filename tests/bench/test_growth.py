@@ -33,7 +33,7 @@ print(most)
 
 
 GROWTH_MIB = 48
-"""The additional memory that a longer read may take, for caches and by chance."""
+"""The additional memory that a longer read may use, for caches and by chance."""
 
 
 def seconds(function, times):
@@ -49,7 +49,7 @@ def open_and_close(path):
     Store.open(path).close(clean=False)
 
 
-def test_opening_and_planning_do_not_grow(tmp_path, large, report):
+def test_the_duration_of_opening_and_planning_does_not_grow(tmp_path, large, report):
     for rows in (10**4, 10**7) if large else (10**2, 10**3):
         path = tmp_path / str(rows)
         with Store.open(path, create=True) as store:

@@ -1,5 +1,5 @@
-"""A hundred keys among ten million messages as a DataFrame, compared with reading all and
-filtering.
+"""Reading a hundred keys among ten million messages as a DataFrame, compared with reading all
+messages and filtering.
 """
 
 import random
@@ -15,7 +15,7 @@ TOPIC, WANTED = "orders", 100
 
 
 def fill(path, rows, at_once):
-    """Append messages with a unique key and a body of ten bytes each, to four queues."""
+    """Append messages to four queues, each with a unique key and a body of ten bytes."""
     with Store.open(path, create=True) as store:
         store.topics.create(TOPIC, read_queues=4, write_queues=4)
         for first in range(0, rows, at_once):

@@ -59,7 +59,9 @@ def late(times):
 
 
 def test_building_the_index_beside_appending(fast_disk, large, report, monkeypatch):
-    """The same appends with and without an index, alternately; then the whole log at once."""
+    """The same appends run with and without an index, alternately. Then the complete log is indexed
+    at once.
+    """
     rows, rounds = (10_000, 30) if large else (100, 2)
     one = batch(rows, BODY_BYTES)
     spent = {True: 0.0, False: 0.0}
@@ -82,7 +84,7 @@ def test_building_the_index_beside_appending(fast_disk, large, report, monkeypat
             spent[on] += time.process_time() - start
     stores[True].close(clean=False)
     appended = rows * rounds
-    # Both look for keys; one saves and indexes them.
+    # Both stores look for keys; one of them saves and indexes the keys.
     hashing, saving, putting = (sum(cost) / appended * 1e6 for cost in costs)
     hashing /= 2
     longest = max(costs[2], default=0)
@@ -113,7 +115,7 @@ def cost_of(monkeypatch, owner, name):
 
 
 def build_from_log(store):
-    """Index a log without an index; return the messages and the processor time."""
+    """Index a log that has no index; return the number of messages and the processor time."""
     writer, start = inner(store).writer, time.process_time()
     builder = inner(store).keys
     builder._enabled = True

@@ -1,5 +1,6 @@
-"""The cost of 10,000 topics for a process that uses one: creating, opening, planning,
-descriptors."""
+"""The cost of 10,000 topics for a process that uses one of them: creating, opening, planning,
+descriptors.
+"""
 
 import os
 import time
@@ -40,7 +41,7 @@ def one_each(names):
 
 
 def planning(path, topic, times):
-    """Return the median time in ms of planning a micro-batch of one topic, once the table is
+    """Return the median time in ms of planning a micro-batch of one topic, after the table has been
     loaded.
     """
     options = {"path": str(path), "topic": topic, "startingOffsets": "earliest"}
@@ -59,7 +60,7 @@ def opened(path, **options):
     return spent, store
 
 
-def test_what_one_topic_costs_among_many(fast_disk, large, report):
+def test_the_cost_of_one_topic_among_many(fast_disk, large, report):
     count, times = (10_000, 20) if large else (50, 2)
     path, names = fast_disk / "many", named(count)
     with Store.open(fast_disk / "few", create=True, config=CONFIG) as few:

@@ -24,7 +24,7 @@ def start(spark, source, options, folder):
 
 
 def advance(clock, number):
-    """Set the trivial source's clock; it may be read at any time."""
+    """Set the trivial source's clock, which may be read at any time."""
     draft = clock.with_suffix(".new")
     draft.write_text(str(number))
     draft.replace(clock)

@@ -39,7 +39,7 @@ def ms(function, *arguments):
 
 
 def test_a_plan_over_64_queues(store, large, report):
-    """Calls the source as Spark's source runner does, with one new message in each queue."""
+    """The source is called as by Spark's source runner, with one new message in each queue."""
     options = {"path": str(store.path), "topic": "T", "startingOffsets": "earliest"}
     schema = default_columns(kafka=False, headers=False, text=False)
     reader = DefaultSource(options).streamReader(schema=schema)
@@ -110,7 +110,7 @@ def test_a_trigger_over_64_queues_beside_the_trivial_source(spark, store, tmp_pa
     report.line(
         f"trigger over {QUEUES} queues of one row each, median of {len(counted)} pairs: planning"
         f" {planning[0]:.0f} ms, trivial source {planning[1]:.0f} ms (hoped for: within 20 ms);"
-        f" all of it {whole[0]:.0f} ms, trivial source {whole[1]:.0f} ms"
+        f" in total {whole[0]:.0f} ms, trivial source {whole[1]:.0f} ms"
     )
 
 
@@ -139,13 +139,14 @@ JOBS = {
     "parsed by Spark's from_json": ([PARSED, "queueOffset"], "noop"),
     "exported to Parquet": (["CAST(body AS STRING) AS body", "queueOffset"], "parquet"),
 }
-"""A task that only reads keeps both cores busy: one decodes, and the JVM creates rows on the
-other."""
+"""A task that only reads keeps both cores busy: the worker decodes on one, and the JVM creates rows
+on the other.
+"""
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_skewed_topic_with_min_partitions(spark, fast_disk, large, report, job):
-    """Two cores; without the option one task alone reads nine tenths."""
+    """There are two cores; without the option, one task reads nine tenths of the messages."""
     path, (expressions, output) = str(fast_disk / "store"), JOBS[job]
     stored = fill_skewed(path, 1_200 * MIB if large else 10 * MIB)
 

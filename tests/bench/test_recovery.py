@@ -1,6 +1,7 @@
-"""Opening a store: immediate after a clean shutdown; after a crash, proportional to the new data.
+"""Opening a store takes the same time after every clean shutdown, and time proportional to the new
+data after a crash.
 
-The recovery after a crash is compared with a plain CRC-32 of the same bytes in the same run.
+The recovery after a crash is compared with a CRC-32 of the same bytes in the same run.
 """
 
 import time
@@ -42,7 +43,7 @@ def open_seconds(path):
     return spent
 
 
-def test_opening_after_a_clean_end_does_not_grow(tmp_path, large, report):
+def test_the_duration_of_opening_after_a_clean_shutdown_does_not_grow(tmp_path, large, report):
     for mib in (10, 10 * 1024) if large else (1, 4):
         path = tmp_path / str(mib)
         with Store.open(path, create=True) as store:
@@ -57,10 +58,10 @@ def test_opening_after_a_clean_end_does_not_grow(tmp_path, large, report):
 
 
 @pytest.mark.parametrize("since_mib", [64, 512])
-def test_recovery_reads_what_came_after_the_checkpoint(
+def test_recovery_reads_only_the_log_after_the_checkpoint(
     fast_disk, large, report, monkeypatch, since_mib
 ):
-    """2 GiB before the checkpoint, in files of 64 MiB, and at least a little after it."""
+    """The log has 2 GiB before the checkpoint, in files of 64 MiB, and some bytes after it."""
     scale = 1 if large else 64
     clock = TickingClock()
     config = StoreConfig(log_file_bytes=64 * MIB // scale, flush="manual")

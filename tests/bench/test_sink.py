@@ -1,4 +1,6 @@
-"""The cost of publishing a batch per row, compared with plain appends, and its constant memory."""
+"""The cost per row of publishing a batch, compared with plain appends, and the memory that it
+uses.
+"""
 
 import re
 import subprocess
@@ -48,7 +50,9 @@ def timed(function, *arguments):
 
 
 def test_publishing_beside_appending(tmp_path, large, report):
-    """One process on one core; in Spark, tasks stage in parallel, and one process publishes."""
+    """One process on one core does all the work; in Spark, tasks stage in parallel, and one process
+    publishes.
+    """
     rows = 1024 * 1024 if large else 2000
     for number in range(3 if large else 1):
         with store_at(tmp_path / str(number)) as store:
@@ -89,7 +93,7 @@ def test_the_delay_of_other_writers(tmp_path, large, report):
 
 
 GROWTH_MIB = 48
-"""The additional memory for ten times as many rows, for caches and by chance."""
+"""The additional memory that ten times as many rows may use, for caches and by chance."""
 
 MEASURED = """
 import sys
@@ -105,8 +109,9 @@ print(most, seconds)
 
 
 def most_of(function):
-    """Return the function's result, the maximum private memory during the call in MiB, and
-    seconds."""
+    """Return the function's result, the maximum private memory during the call in MiB, and the
+    duration in seconds.
+    """
     most, done = [own_mib()], threading.Event()
 
     def watch():

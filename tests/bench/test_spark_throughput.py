@@ -49,9 +49,8 @@ def test_batch_read_beside_prebuilt_batches(
 def test_batch_write_beside_a_counting_writer(
     spark_with_trivial, tmp_path, fast_disk, large, report, disk, delivery
 ):
-    """In memory, the log's pages are allocated before, so that only the code is measured.
-
-    On disk, and for staged rows, they are not.
+    """In memory, the log's pages are allocated in advance, so that only the code is measured. The
+    pages of a log on disk and of staged rows are not.
     """
     spark, rows = spark_with_trivial, 250_000 if large else 2_000
     rounds = 3 if large else 1
@@ -81,7 +80,7 @@ def test_batch_write_beside_a_counting_writer(
 
 
 def plain_write_rate(folder):
-    """Return GB/s of writing 256 MiB sequentially into a new file."""
+    """Return the rate in GB/s of writing 256 MiB sequentially to a new file."""
     data = os.urandom(MIB)
     with open(folder / "plain", "wb", buffering=0) as file:
         start = time.perf_counter()

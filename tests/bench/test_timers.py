@@ -1,4 +1,4 @@
-"""The cost of a million timers spread over weeks: to store, keep and deliver them."""
+"""The cost of storing, keeping and delivering a million timers over weeks."""
 
 import re
 import time
@@ -49,9 +49,7 @@ def test_a_million_pending_timers(fast_disk, large, report):
         report.rate(f"send {rows:,} timers of 100 B, beside plain messages", pair, 1e-6, "M")
         before = own_mib()
         taking = spent(lambda: _take_all_in(store))
-        report.line(
-            f"take them in: {rows / taking / 1e6:.2f} M/s, {own_mib() - before:.0f} MiB more"
-        )
+        report.line(f"index them: {rows / taking / 1e6:.2f} M/s, {own_mib() - before:.0f} MiB more")
         size = sum(file.stat().st_size for file in (path / "pyrocket" / "timers").iterdir())
         files = len(list((path / "pyrocket" / "timers").iterdir()))
         report.line(f"they take {size / MIB:.0f} MiB in {files} files")
@@ -63,7 +61,7 @@ def test_a_million_pending_timers(fast_disk, large, report):
         _deliver_one_by_one(store, clock, report)
         _cancel(store, clock, report)
         closing = spent(store.close)
-    report.line(f"clean end, with all that a RocketMQ 5 broker needs: {closing:.2f} s")
+    report.line(f"clean shutdown, with the files for a RocketMQ 5 broker: {closing:.2f} s")
 
 
 def _take_all_in(store):
@@ -105,7 +103,7 @@ def _cancel(store, clock, report):
     report.line(f"cancel one: {median(times) * 1000:.2f} ms")
 
 
-def test_many_due_at_once(fast_disk, large, report):
+def test_delivering_many_timers_due_at_once(fast_disk, large, report):
     rows = 300_000 if large else 2_000
     clock, path = FakeClock(), fast_disk / "store"
     with Store.open(path, create=True, clock=clock, config=CONFIG) as store:

@@ -1,7 +1,5 @@
-"""The minimal cost of a Python data source: it yields prebuilt Arrow batches and counts written
-ones.
-
-Pickled by value, so that Spark's workers need not import this module.
+"""A Python data source with minimal cost: it yields prebuilt Arrow batches, and counts written
+rows. It is pickled by value, so that Spark's workers need not import this module.
 """
 
 import gc
@@ -25,7 +23,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def read_prebuilt(options, partition):
-    """Yield the batches in the task's file, which is mapped: nothing is decoded or copied."""
+    """Yield the batches in the task's file. The file is mapped, so nothing is decoded or copied."""
     gc.freeze()
     with pa.memory_map(f"{options['batches']}.{partition.value}") as mapped:
         file = pa.ipc.open_file(mapped)

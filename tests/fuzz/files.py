@@ -1,4 +1,6 @@
-"""Harnesses of formats read from files: each has its own folder, in memory if possible."""
+"""Harnesses of formats that are read from files. Each harness has its own folder, in memory if
+possible.
+"""
 
 import os
 import shutil
@@ -45,14 +47,14 @@ def now():
 
 
 def memory():
-    """Return a folder in memory if there is one, otherwise None for the default."""
+    """Return a folder in memory, or None for the default if there is none."""
     shared = Path("/dev/shm")
     return shared if shared.is_dir() else None
 
 
 @cache
 def _root():
-    """Return a folder for this process, in the configured place."""
+    """Return a folder for this process in the configured folder."""
     return Path(tempfile.mkdtemp(prefix="fuzz", dir=os.environ.get(FOLDER) or memory()))
 
 
@@ -63,7 +65,7 @@ def clear():
 
 
 def new_layout(name):
-    """Return a store's folders, all of them empty."""
+    """Return the layout of a store with empty folders."""
     root = _root() / name
     shutil.rmtree(root, ignore_errors=True)
     for folder in ("config", "pyrocket/tmp", "commitlog", "index", "consumequeue/t/0"):
@@ -76,7 +78,7 @@ def _log(layout):
 
 
 def log(data):
-    """Read a log of one file record by record and in columns; both must agree."""
+    """Read a log of one file record by record and in columns; the results must agree."""
     layout = new_layout("log")
     content = data[:LOG_BYTES].ljust(LOG_BYTES, b"\0")
     (layout.commit_log / file_name(0)).write_bytes(content)
@@ -100,7 +102,7 @@ def log(data):
 
 @cache
 def _sound_log():
-    """Return eight messages of one queue, and their positions."""
+    """Return a log with eight messages of one queue, and their positions and sizes."""
     content, places = b"", []
     for number in range(8):
         made = raw_record(
@@ -116,8 +118,7 @@ def _sound_log():
 
 
 def queue(data):
-    """Read two files of entries that point into an intact log: only existing messages are
-    returned."""
+    """Read two files of queue entries over an intact log: only existing messages are returned."""
     layout = new_layout("queue")
     content, places = _sound_log()
     (layout.commit_log / file_name(0)).write_bytes(content)
@@ -160,7 +161,7 @@ def _read_queue(known, log_, bound, places):
 
 
 def keys(data):
-    """Search, inspect and continue two index files, the second shorter."""
+    """Search, check and continue two index files, of which the second is shorter."""
     layout = new_layout("keys")
     for at, name in enumerate(_NAMES):
         part = data[at * GEOMETRY.file_bytes :][: GEOMETRY.file_bytes]
@@ -193,7 +194,7 @@ def _go_on(index, place):
     hashes = np.array([key_hash("t", "key"), 2, 3], np.int32)
     items = KeyItems(hashes, np.arange(place, place + 3), np.full(3, NOW))
     index.append(items, NOW)
-    # At any store time: the start time of a damaged file can be anything.
+    # The search covers all store times, because the start time of a damaged file can be anything.
     assert place in _search(index, -WHOLE_LOG, WHOLE_LOG)
 
 
@@ -204,7 +205,9 @@ def _search(index, begin, end):
 
 
 def _items(index, begin, end):
-    """Yield log offsets of all items with the key's hash in this period, counted or not."""
+    """Yield log offsets of all items with the key's hash in this period, whether or not the header
+    counts them.
+    """
     wanted = key_hash("t", "key")
     for known in index.files():
         with index.open(known.name) as file:
@@ -266,7 +269,7 @@ def _levels(layout):
 
 
 def own(data):
-    """Read one of our JSON files: store.json, topics.json, epochs.json."""
+    """Read one of pyrocket's JSON files: store.json, topics.json or epochs.json."""
     layout = new_layout("own")
     which = data[0] % 3 if data else 0
     (layout.identity, layout.topic_ids, layout.epochs)[which].write_bytes(data[1:])

@@ -1,7 +1,6 @@
-"""One function per parser: any input may raise only the documented errors.
-
-If a parser exists for single values and for columns, both have to agree. `fuzz.run` passes each to
-a fuzzer; `test_corpus` repeats inputs that were once interesting.
+"""One function for each parser: an input may raise only the documented errors. If there is a parser
+for single values and one for columns, both must agree. `fuzz.run` passes a function to a fuzzer;
+`test_corpus` repeats inputs that were once interesting.
 """
 
 import json
@@ -54,7 +53,7 @@ _SAME = {
 
 
 def record(data):
-    """Parse one record alone and in columns."""
+    """Parse one record as a single value and in columns."""
     read_store_timestamp(data)
     with suppress(StoreDamagedError):
         decode_record(data)
@@ -132,7 +131,7 @@ def _compare_fields(fields, rest):
     for at, (start, size) in enumerate(bounds):
         one = _decoded(rest[start : start + size])
         if one is None:
-            # Only one of the two decodes the topic.
+            # Only one of the two parsers decodes the topic.
             assert to_text(pa.array([topics[at]], pa.binary()))[0].as_py().encode() != topics[at]
             continue
         assert (one.body, one.properties) == (bodies[at], blocks[at])
@@ -172,7 +171,7 @@ def checkpoint(data):
 
 
 def timer_check(data):
-    """Parse the file `timercheck`, and the timers delivered by it."""
+    """Parse the file `timercheck`, and determine the timers that it marks as delivered."""
     known = decode_timer_check(data)
     assert min(known.read_ms, known.log_position, known.queue_offset) >= 0
     again = decode_timer_check(encode_timer_check(known))
@@ -183,7 +182,7 @@ def timer_check(data):
 
 
 def timer_units(data):
-    """Parse units of a timer log: their positions and their chain."""
+    """Parse the units of a timer log, with their positions and their chain."""
     units = np.frombuffer(data, UNIT, len(data) // UNIT_BYTES).copy()
     places = positions(len(units), 4096)
     chain(units, places)
@@ -202,7 +201,7 @@ def message_id(data):
 
 
 def json_text(data):
-    """Parse RocketMQ's JSON; valid JSON is written in a form that is parsed again."""
+    """Parse RocketMQ's JSON; a parsed value is written and must be parsed as the same value."""
     try:
         value = fastjson.loads(data.decode())
     except ValueError:

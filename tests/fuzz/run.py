@@ -1,4 +1,4 @@
-"""Runs one harness under Atheris, a coverage-guided fuzzer: pip install '.[fuzz]'.
+"""Runs one harness with Atheris, a coverage-guided fuzzer (pip install '.[fuzz]').
 
     PYTHONPATH=store:tests python -m fuzz.run NAME FOLDER [OPTIONS OF LIBFUZZER]
 
@@ -43,7 +43,7 @@ def main(name, *options):
     with atheris.instrument_imports(include=["pyrocket"]):
         target = harness(name)
         from pyrocket.disk import io
-    # Without power losses an fsync only costs time.
+    # Without power losses, an fsync only costs time.
     io.sync = io.sync_directory = lambda target: None
     logging.disable()
     atheris.Setup([sys.argv[0], *options], target)

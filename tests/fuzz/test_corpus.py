@@ -16,7 +16,7 @@ def folder():
 
 @pytest.fixture
 def quick_disk(monkeypatch):
-    """Disable fsync: without power losses it only costs time."""
+    """Disable fsync, which only costs time in tests without power losses."""
     monkeypatch.setattr(io, "sync", lambda descriptor: None)
     monkeypatch.setattr(io, "sync_directory", lambda path: None)
 

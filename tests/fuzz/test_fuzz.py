@@ -1,4 +1,5 @@
-"""Every parser under a coverage-guided fuzzer: only documented errors, no crash, no hang.
+"""With a coverage-guided fuzzer, every parser raises only documented errors, and neither crashes
+nor hangs.
 
 Needs Atheris (pip install '.[fuzz]'). PYROCKET_FUZZ_SECONDS: seconds for each parser, 120 by
 default.
@@ -42,7 +43,9 @@ def test_a_fuzzer_finds_no_undocumented_error(name, tmp_path):
 
 
 def summary(text):
-    """Return the number of executions, and the coverage at the beginning and at the end."""
+    """Return one line with the number of executions, and the coverage at the start and at the
+    end.
+    """
     covered = re.findall(r"cov: (\d+)", text)
     done = re.findall(r"Done (\d+) runs in (\d+)", text)
     assert covered, text[-2000:]

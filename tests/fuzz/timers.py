@@ -1,4 +1,4 @@
-"""The harness of timer buckets and their tally."""
+"""The harness of the timer index: its files and their tally."""
 
 from contextlib import suppress
 
@@ -22,8 +22,8 @@ def _known():
 
 
 def timers(data):
-    """Read a bucket of three timers and its tally, partly overwritten: all three timers, or an
-    error.
+    """Read a file with three timers and the tally, one of them partly overwritten: the result is
+    all three timers or an error.
 
     The first byte selects the file and the position; two files are always read.
     """

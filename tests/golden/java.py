@@ -1,18 +1,18 @@
-"""The stores of the Java broker 4.9.8, and their content."""
+"""The stores of RocketMQ's broker 4.9.8, and their content."""
 
 from pathlib import Path
 
 GOLDEN = Path(__file__).parent
 CLEAN, TXCHECK = "java498-clean", "java498-txcheck"
 LOG_END = 5438
-"""The end of the clean store's log."""
+"""The end offset of the clean store's log."""
 
-# Twelve or thirteen records lie between two messages: hello0, hello2 … and hello1, hello3 …
+# The numbers of the messages in queue 0 (hello0, hello2, …) and queue 1 (hello1, hello3, …).
 HELLOS = {0: range(0, 25, 2), 1: range(1, 25, 2)}
 
 
 def listing(root):
-    """Return everything that a write could change."""
+    """Return everything about the files that a write could change."""
     return {
         str(path.relative_to(root)): (
             path.stat().st_mtime_ns,

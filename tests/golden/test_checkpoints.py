@@ -1,4 +1,4 @@
-"""A checkpoint of the first version can be resumed with every later one.
+"""A checkpoint of the first version can be continued by every later release.
 
 `checkpoints/v1` was written by the release of commit de38b47: a query with Trigger.AvailableNow on
 `subscribe=t,u` and `missingTopic=wait`, run three times, and the store that it read.
@@ -26,7 +26,7 @@ BATCHES = [
     [("t", 0, 3, "t0-3"), ("u", 0, 0, "u0-0"), ("u", 0, 1, "u0-1")],
     [("t", 1, 2, "t1-2"), ("u", 0, 2, "u0-2")],
 ]
-"""The messages that each micro-batch has read."""
+"""The messages that each micro-batch of the query has read."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Kept:
     options: dict
 
     def offset(self, batch):
-        """Return the source's line of a planned micro-batch, as Spark passes it on."""
+        """Return the source's offset in a planned micro-batch, as Spark passes it to the source."""
         return json.loads((self.path / f"checkpoint/offsets/{batch}").read_text().splitlines()[2])
 
     def query(self):
@@ -51,7 +51,7 @@ class Kept:
 
 @pytest.fixture(params=["path", "endpoint"])
 def kept(tmp_path, request):
-    """A copy of the checkpoint and of the store, which its broker serves."""
+    """A copy of the checkpoint and of the store; a broker serves the store."""
     shutil.copytree(Path(__file__).parent / "checkpoints/v1", tmp_path, dirs_exist_ok=True)
     asked = {"subscribe": "t,u", "missingTopic": "wait", "startingOffsets": "earliest"}
     with options_of(request.param, tmp_path / "store") as options:

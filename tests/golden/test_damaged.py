@@ -1,4 +1,4 @@
-"""Nothing on disk is trusted: damage is reported, or has no effect on checked values."""
+"""No file is trusted: damage is reported, or does not change the values that are checked."""
 
 import shutil
 from contextlib import suppress
@@ -25,7 +25,9 @@ ENTRY_FILES = FILES[2:4]
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """One copy for all examples of a test: each restores the files that it has changed."""
+    """One copy of the store for all examples of a test; each example restores the files that it has
+    changed.
+    """
     return shutil.copytree(GOLDEN / CLEAN, tmp_path_factory.mktemp("damaged") / CLEAN)
 
 
@@ -125,7 +127,7 @@ def test_a_writer_recovers_from_flipped_bits_or_reports_them(tmp_path_factory, n
 
 
 def with_entries(tmp_path, first, offsets, sizes):
-    """Return a copy with other entries in queue 0 from `first` on."""
+    """Return a copy of the store with other entries in queue 0, starting at `first`."""
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path / CLEAN)
     bad = build_entries(np.array(offsets), np.array(sizes), np.zeros(len(sizes)))
     with (root / ENTRY_FILES[0]).open("r+b") as file:
@@ -161,7 +163,7 @@ def test_an_invalid_topic_table_is_reported_as_damage_that_names_it(tmp_path, go
     path = root / "config/topics.json"
     path.write_text(path.read_text().replace(good, bad))
     with Store.open(root, read_only=True) as store:
-        assert "TopicTest" in store.topics.all(), "Java left a backup"
+        assert "TopicTest" in store.topics.all(), "RocketMQ has written a backup"
     (root / "config/topics.json.bak").unlink()
     with Store.open(root, read_only=True) as store, pytest.raises(StoreDamagedError):
         store.topics.all()

@@ -1,5 +1,5 @@
-"""We deliver delayed messages of the Java brokers with exactly the bytes that the brokers
-delivered.
+"""pyrocket delivers the delayed messages of RocketMQ's brokers with exactly the bytes that the
+brokers delivered.
 """
 
 import shutil
@@ -21,7 +21,7 @@ def clock():
 
 
 def records(root, start=0):
-    """Return position → raw bytes of every record of a log from an offset on."""
+    """Return log offset → raw bytes of every record of a log, starting at an offset."""
     found = {}
     for file in sorted((root / "commitlog").iterdir()):
         data, at = file.read_bytes(), 0
@@ -50,12 +50,12 @@ def delivered(found):
 
 
 @pytest.mark.parametrize(("name", "count"), [(CLEAN, 1), (JAVA5, 3)])
-def test_we_deliver_the_same_bytes_as_java(tmp_path, clock, name, count):
+def test_the_delivered_bytes_equal_those_of_rocketmq(tmp_path, clock, name, count):
     root = shutil.copytree(GOLDEN / name, tmp_path / name)
     java = delivered(records(root))
     end = max(records(root))
     for file in (root / "config").glob("delayOffset*"):
-        file.unlink()  # As if the broker had stopped before.
+        file.unlink()  # As if the broker had stopped before the delivery.
     with Store.open(root, clock=clock) as store:
         assert store.deliver_due()
     ours = delivered(records(root, end + 1))
@@ -64,7 +64,7 @@ def test_we_deliver_the_same_bytes_as_java(tmp_path, clock, name, count):
 
 
 @pytest.mark.parametrize("name", [CLEAN, JAVA5])
-def test_a_message_that_java_has_delivered_is_not_delivered_again(tmp_path, clock, name):
+def test_a_message_that_rocketmq_has_delivered_is_not_delivered_again(tmp_path, clock, name):
     root = shutil.copytree(GOLDEN / name, tmp_path / name)
     before = records(root)
     with Store.open(root, clock=clock) as store:
@@ -73,7 +73,7 @@ def test_a_message_that_java_has_delivered_is_not_delivered_again(tmp_path, cloc
     assert records(root) == before
 
 
-def test_a_message_parked_by_java_is_shown_and_delivered_when_it_is_due(tmp_path):
+def test_a_pending_message_of_rocketmq_is_shown_and_delivered_when_it_is_due(tmp_path):
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path / CLEAN)
     parked = decode_record(records(root)[4444])
     for file in (root / "config").glob("delayOffset*"):

@@ -1,4 +1,4 @@
-"""A store of the Java broker 5.5.0: we read the messages that Java's client pulled from it."""
+"""A store of RocketMQ's broker 5.5.0: pyrocket reads the messages that RocketMQ's client pulled."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ def root(tmp_path):
     return shutil.copytree(GOLDEN / NAME, tmp_path / NAME)
 
 
-def test_every_message_equals_java_s_and_reading_changes_nothing(root):
+def test_every_message_equals_that_of_rocketmqs_client_and_reading_changes_nothing(root):
     before = listing(root)
     assert_same(root, PULLED)
     assert listing(root) == before
@@ -29,7 +29,7 @@ def test_every_message_equals_java_s_and_reading_changes_nothing(root):
     assert kinds == {0, 0x8, 0x100, 0x200, 0x300}, "plain, committed, LZ4, Zstandard, zlib"
 
 
-def test_every_key_and_every_id_is_found_with_java_s_index(root):
+def test_every_key_and_every_id_is_found_in_rocketmqs_index(root):
     expected = {}
     for message in MESSAGES:
         own = message["properties"]
@@ -52,7 +52,7 @@ def test_the_progress_of_groups_is_read(root):
 
 
 @pytest.mark.parametrize("damage", ["nothing", "checkpoint", "queues"])
-def test_queues_are_rebuilt_from_the_log_as_java_built_them(root, damage):
+def test_queues_rebuilt_from_the_log_equal_those_of_rocketmq(root, damage):
     (root / "abort").write_text("4711")
     if damage == "checkpoint":
         (root / "checkpoint").unlink()
@@ -64,7 +64,7 @@ def test_queues_are_rebuilt_from_the_log_as_java_built_them(root, damage):
     assert queue_files(root) == queue_files(GOLDEN / NAME)
 
 
-def test_the_log_continues_where_java_ended(root):
+def test_the_log_continues_after_rocketmqs_last_message(root):
     with Store.open(root) as store:
         for number in range(60):
             store.append(Message(topic="TopicTest", body=b"%d" % number, queue_id=number % 2))

@@ -1,5 +1,5 @@
-"""Stores of earlier releases and of Java brokers have the same content over `endpoint` as in their
-directory: rows, offsets, views, look-ups and errors.
+"""Stores of earlier releases and of RocketMQ's brokers have the same content over `endpoint` as in
+their directory: rows, offsets, views, lookups and errors.
 """
 
 import json
@@ -35,7 +35,9 @@ ERRORS = {
 
 @dataclass
 class Old:
-    """A store's topics with messages, and the options that select its directory or its broker."""
+    """The topics of a store that have messages, and the options that select the store's directory
+    or its broker.
+    """
 
     names: list
     path: dict

@@ -1,7 +1,7 @@
-"""Stores that earlier releases wrote are read, continued and verified by this one.
+"""This release reads, continues and verifies the stores that earlier releases wrote.
 
-`stores/<release>` was written once by `stores/write.py` with that release's code; `<name>.json` is
-what its own reader returned.
+`stores/<release>` was written once by `stores/write.py` with that release's code; `<name>.json`
+contains the result of that release's reader.
 """
 
 import json
@@ -52,7 +52,7 @@ def test_all_messages_and_progress_are_read_and_reading_changes_nothing(root, na
     with Store.open(root, read_only=True, clock=clock) as store:
         found = as_json(look(store))
     if name == "unclean":
-        # Only a writer may use the shared state of a killed one; a reader uses the saved state.
+        # Only a writer may use the shared state of a killed writer; a reader uses the saved state.
         for unsaved in ("pending", "undecided", "keys"):
             found.pop(unsaved), seen.pop(unsaved)
     assert found == seen

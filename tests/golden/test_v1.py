@@ -1,4 +1,4 @@
-"""Files written by the first version are readable by every later one."""
+"""Every later release can read the files that the first version wrote."""
 
 import hashlib
 import shutil
@@ -145,7 +145,7 @@ TOPICS = '{"topicConfigTable":{"Golden":{"perm":6,"readQueueNums":1,"writeQueueN
 
 @pytest.fixture
 def directory(tmp_path):
-    """The files at their places in a store."""
+    """A store that contains these files."""
     places = {
         "commitlog.bin": "commitlog/00000000000000004096",
         "consumequeue.bin": "consumequeue/Golden/0/00000000000000000000",
@@ -177,5 +177,5 @@ def test_a_store_of_these_files_is_continued(directory):
         check_messages(store.read("Golden", 0, 3, 6))
         added = store.read("Golden", 0, 9)
     assert [message.body for message in added] == [b"next"] * 3
-    # A blank record with nothing after it is overwritten, as RocketMQ does.
+    # A blank record at the end of the log is overwritten, as in RocketMQ.
     assert added[0].physical_offset == BASE + sum(SIZES)

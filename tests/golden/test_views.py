@@ -1,4 +1,4 @@
-"""Views of the Java brokers' directories, read in place."""
+"""Views of the directories of RocketMQ's brokers, read in place."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ def rows(path, view, columns=None, **options):
 
 
 def pulled(topic):
-    """Return the messages that Java's client pulled from queue 0 of a topic."""
+    """Return the messages that RocketMQ's client pulled from queue 0 of a topic."""
     queues = json.loads((GOLDEN / f"{JAVA5}.json").read_text())
     return next(one["messages"] for one in queues if (one["topic"], one["queue"]) == (topic, 0))
 
@@ -35,7 +35,7 @@ def ms(time):
 
 
 @pytest.mark.parametrize(("view", "topic"), [("retry", "%RETRY%workers"), ("dlq", "%DLQ%workers")])
-def test_retries_and_dead_letters_of_java_are_those_that_its_client_pulled(view, topic):
+def test_retries_and_dead_letters_equal_those_that_rocketmqs_client_pulled(view, topic):
     (row,) = rows(GOLDEN / JAVA5, view)
     (java,) = pulled(topic)
     assert {name: row[name] for name in SENT_BACK} == SENT_BACK
@@ -60,7 +60,7 @@ def test_the_origin_of_a_dead_letter_is_found_by_its_id():
 def test_pending_retries_are_shown_with_their_due_time(tmp_path):
     root = shutil.copytree(GOLDEN / JAVA5, tmp_path / "store")
     for file in (root / "config").glob("delayOffset*"):
-        file.unlink()  # As if the broker had stopped before it was delivered.
+        file.unlink()  # As if the broker had stopped before the delivery.
     there, waiting = rows(root, "retry")
     assert there["dueTimestamp"] is None
     assert {name: waiting[name] for name in SENT_BACK} == SENT_BACK
@@ -69,7 +69,7 @@ def test_pending_retries_are_shown_with_their_due_time(tmp_path):
     assert rows(root, "retry", group="pullers") == []
 
 
-def test_offline_read_of_files_made_by_real_rocketmq():
+def test_every_view_of_rocketmqs_files_is_read_without_writing():
     for name, records in ((CLEAN, 30), (TXCHECK, 10), (JAVA5, 54)):
         before = listing(GOLDEN / name)
         log = rows(GOLDEN / name, "commitlog", ["topic", "physicalOffset", "body", "inQueue"])
@@ -79,7 +79,7 @@ def test_offline_read_of_files_made_by_real_rocketmq():
         assert all(row["inQueue"] for row in log)
         for view in ("retry", "dlq", "groups", "topics"):
             rows(GOLDEN / name, view)
-        assert listing(GOLDEN / name) == before, "nothing has been written"
+        assert listing(GOLDEN / name) == before, "no file has been written"
 
 
 def test_half_messages_and_decisions_are_in_the_log_view():
@@ -93,7 +93,7 @@ def test_half_messages_and_decisions_are_in_the_log_view():
     assert by_topic["TopicTest"]["preparedTransactionOffset"] > 0
 
 
-def test_a_table_of_groups_shows_the_progress_of_java_s_consumers():
+def test_the_view_of_groups_shows_the_progress_of_rocketmqs_consumers():
     (first, second) = rows(GOLDEN / CLEAN, "groups", group="groupA")[1:3]
     assert (first["topic"], first["queueId"], first["committedOffset"]) == ("TopicTest", 0, 5)
     assert (first["minOffset"], first["maxOffset"], first["lag"], first["lost"]) == (0, 14, 9, 0)
@@ -105,7 +105,7 @@ def test_a_table_of_groups_shows_the_progress_of_java_s_consumers():
     assert first["lagBytes"] == sum(one.store_size for one in behind)
 
 
-def test_a_table_of_topics_shows_their_content():
+def test_the_view_of_topics_shows_their_content():
     topics = {row["topic"]: row for row in rows(GOLDEN / CLEAN, "topics")}
     test = topics["TopicTest"]
     assert (test["kind"], test["perm"], test["messages"]) == ("user", 6, 27)

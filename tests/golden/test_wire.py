@@ -1,4 +1,4 @@
-"""Clients and brokers of other releases: recorded sessions go on working in both directions."""
+"""Clients and brokers of other releases: recorded sessions still work in both directions."""
 
 import json
 import re
@@ -17,10 +17,10 @@ UNKNOWN_FIELD = b"\xc2\x3e\x02hi"
 """Field 1000, which a later release may have added."""
 
 LATER_FIELDS = {"GroupConfig": ["fifo", "backoff"]}
-"""Fields that replies have since the session was recorded; earlier clients ignore them."""
+"""Fields that were added to replies after the session was recorded; earlier clients ignore them."""
 
 VARYING = {"Hello", "Mark", "Holds"}
-"""Calls whose replies have times."""
+"""Calls whose replies contain times."""
 
 
 @pytest.fixture(params=sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
@@ -40,7 +40,7 @@ def test_this_client_understands_the_brokers_of_other_releases(recorded, more):
         replies[name].append([bytes.fromhex(each) + raw for each in answers])
 
     def answer(name, _):
-        # A client may ask again who the broker is.
+        # A client may call Hello again.
         return replies[name].popleft() if len(replies[name]) > 1 else replies[name][0]
 
     with answering(answer) as address:

@@ -1,4 +1,4 @@
-"""Bytes that Apache RocketMQ 4.9.8 itself has written, or has read back with all fields."""
+"""Bytes that Apache RocketMQ 4.9.8 has written, or has read with all fields."""
 
 UNIQ_KEY = "7F00000100002A139F55000000010001"
 """The sender's id in RECORD."""
@@ -45,7 +45,7 @@ QUEUES_OF_FOUR = {"ORDER1": 1, "ORDER2": 0, "ORDER3": 3, "Tag-10": 2}
 """SelectMessageQueueByHash over four queues."""
 
 DEFLATED = "785eedc13101000000c2a0aceb5fc2147e4001000000006f034b6f66f2"
-"""5000 times `a` as Java's zlib stores it at level 5, in hex."""
+"""5000 times `a`, compressed by Java's zlib at level 5, in hex."""
 
 CHECKSUMS = {b"hello": 907060870, b"a": 1756872259, b"": 0}
 """bodyCRC."""

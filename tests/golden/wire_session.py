@@ -1,6 +1,6 @@
-"""One session of a client with a broker, recorded as bytes for later releases.
+"""Records one session of a client with a broker as bytes, for later releases.
 
-python tests/golden/wire_session.py     records it with this release, which is done once
+python tests/golden/wire_session.py records the session with this release, once
 """
 
 import json
@@ -35,7 +35,7 @@ TAKES_STREAMS = {each.name for each in service(SERVICE).methods if each.client_s
 
 
 def session(address):
-    """Return what a client sees that makes nearly every call."""
+    """Make nearly every call of a client, and return the results."""
     client = Client(Connection(address))
     source, sink, admin = RemoteSource(client), RemoteSink(client), RemoteAdmin(client)
     seen = {"broker": source.hello.broker, "capabilities": sorted(source.hello.capabilities)}
@@ -82,7 +82,7 @@ def _bodies(slices):
 
 @contextmanager
 def answering(answer):
-    """Serve a function of a call's name and requests that returns all replies as bytes."""
+    """Serve a function that maps a call's name and requests to all replies, as bytes."""
 
     class Calls(grpc.GenericRpcHandler):
         def service(self, details):

@@ -1,4 +1,4 @@
-"""Sinks compared with the model: after any other operations, every batch exists once."""
+"""Compares sinks with a model: every batch exists once, whatever other operations run."""
 
 from unittest import mock
 
@@ -15,7 +15,9 @@ SINKS = st.sampled_from(["one", "two"])
 
 
 class SinkMachine(StoreMachine):
-    """Two queries that publish to any topic, each with runs that replace each other."""
+    """Two queries that publish to any topic. Each query has several runs, and a new run replaces
+    the previous one.
+    """
 
     @initialize()
     def begin(self):
@@ -26,7 +28,7 @@ class SinkMachine(StoreMachine):
         return numbered(number, f"run-{self.run.get(sink, 0) if run is None else run}", sink, "")
 
     def counted(self, sink):
-        """Return the newest batch, with rows or without."""
+        """Return the number of the newest batch, with rows or without."""
         return self.last.get(sink, -1) + self.empty.get(sink, 0)
 
     def is_published(self, sink, number):
@@ -46,7 +48,7 @@ class SinkMachine(StoreMachine):
         return self.runs
 
     def staged(self, one, topic, rows):
-        """Stage as two tasks with a share each; the reader stages, as tasks do."""
+        """Stage the rows as two tasks, in a store that is open for reading, as in Spark's tasks."""
         half = len(rows) // 2
         return [
             stage(
@@ -85,8 +87,9 @@ class SinkMachine(StoreMachine):
     @precondition(lambda self: self.topics and self.held)
     @rule(data=st.data(), rows=ROWS, which=st.integers(0, 1))
     def come_too_late(self, data, rows, which):
-        """The paused run continues if no other run has published since; otherwise it gets an
-        error."""
+        """The paused run can publish if no other run has published since; otherwise it gets an
+        error.
+        """
         topic = data.draw(st.sampled_from(sorted(self.topics)))
         sink = data.draw(st.sampled_from(sorted(self.held)))
         run, one, moves = self.held.pop(sink)
@@ -104,7 +107,9 @@ class SinkMachine(StoreMachine):
     @precondition(lambda self: self.topics and self.last)
     @rule(data=st.data(), rows=ROWS, which=st.integers(0, 1), new_run=st.booleans())
     def repeat(self, data, rows, which, new_run):
-        """Repeat a batch number, perhaps with other rows; a new run takes over by it."""
+        """Repeat a batch number, possibly with other rows; a new run thereby replaces the current
+        one.
+        """
         topic = data.draw(st.sampled_from(sorted(self.topics)))
         sink = data.draw(st.sampled_from(sorted(self.last)))
         if new_run:
@@ -134,7 +139,7 @@ class SinkMachine(StoreMachine):
     @precondition(lambda self: self.topics)
     @rule(data=st.data(), sink=SINKS, rows=ROWS, at=st.integers(1, 9))
     def publish_on_a_full_disk(self, data, sink, rows, at):
-        """Publishing fails at some step and is retried: then the batch is complete."""
+        """Publishing fails at some step and is retried; then the batch is complete."""
         topic = data.draw(st.sampled_from(sorted(self.topics)))
         one = self.batch_of(sink, self.counted(sink) + 1)
         staged = self.staged(one, topic, rows)

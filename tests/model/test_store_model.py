@@ -1,5 +1,6 @@
-"""The store compared with a model of dicts and lists: they agree after any sequence of
-operations."""
+"""Compares the store with a model of dicts and lists: they agree after any sequence of
+operations.
+"""
 
 import shutil
 import tempfile
@@ -77,7 +78,7 @@ class StoreMachine(RuleBasedStateMachine):
             patch.stop()
 
     def add(self, topic, rows):
-        """Append to the model: the rows of a queue keep their order."""
+        """Add rows to the model; the rows of a queue keep their order."""
         self.last_time = max(self.last_time, self.clock.now)
         for body, queue_id in rows:
             self.topics[topic][queue_id].rows.append((body, self.last_time))
@@ -151,7 +152,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.add(topic, rows)
         self.writers[1].topics.create(
             topic
-        )  # Any section with the write lock makes the messages in the log visible.
+        )  # Any operation with the write lock makes the messages in the log visible.
 
     @precondition(lambda self: self.topics)
     @rule(data=st.data(), which=st.integers(0, 1))
@@ -166,7 +167,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), files=st.integers(0, 4))
     def clean(self, which, files):
-        """Delete the oldest messages of all queues, by whole log files."""
+        """Delete the oldest log files, and thus the oldest messages of all queues."""
         report = self.writers[which].clean(total_bytes=files * CONFIG.log_file_bytes)
         assert len(log_files(self.path)) <= max(files, 1)
         for topic, queues in self.topics.items():
@@ -220,7 +221,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(booted=st.booleans(), clean=st.booleans())
     def crash(self, booted, clean):
-        """Kill all processes; after a reboot, only the files remain."""
+        """Kill all processes; with a reboot, only the files remain."""
         for one in self.writers:
             one.close(clean=clean)
         if booted:

@@ -1,6 +1,6 @@
-"""Describes the content of a golden store as JSON: recorded by the release that wrote the store.
-
-Later releases compare. Uses only the public API, so that every release can run it.
+"""Describes the content of a golden store as JSON. The release that wrote the store recorded the
+result; later releases compare theirs with it. Uses only the public API, so that every release can
+run it.
 """
 
 PROPERTIES = {"topic", "queue_id", "queue_offset", "physical_offset", "store_size", "properties"}
@@ -11,7 +11,7 @@ KEYS = ["o-0", "o-11", "o-12", "o-23", "all"]
 
 
 def look(store):
-    """Return everything that a reader sees, with the log's own records."""
+    """Return everything that a reader can read, including all records of the log."""
     topics = store.topics.all()
     return {
         "uuid": store.uuid,
@@ -56,7 +56,7 @@ def plain(one):
 
 
 def keyed(one):
-    """Return a message that a look-up by key found."""
+    """Return a message that a lookup by key found."""
     return [one.queue_id, one.queue_offset, one.body.decode()]
 
 

@@ -1,10 +1,10 @@
-"""Writes the golden stores of one release: run once, with that release's code, never again.
+"""Writes the golden stores of one release. It is run only once, with that release's code.
 
     git worktree add ../old de38b47
     PYTHONPATH=../old/store python tests/golden/stores/write.py tests/golden/stores/de38b47
 
-`clean` was closed, `unclean` is the state on disk when its writer was killed. `<name>.json` is
-what that release's own reader returned (`look.py`).
+`clean` was closed, `unclean` is the state on disk when its writer was killed. `<name>.json`
+contains the result of that release's own reader (`look.py`).
 """
 
 import json
@@ -41,7 +41,7 @@ class Clock:
 
 
 class Listener:
-    """Decides by the first letter of the body."""
+    """Decides transactions by the first letter of the body."""
 
     def execute(self, message, arg):
         states = {
@@ -130,7 +130,7 @@ def publish(store, batch):
 
 
 def write_first_half(root, clock):
-    """Write everything once, without a clean shutdown."""
+    """Write data of every kind, without a clean shutdown."""
     with Store.open(root, create=True, config=SIZES, clock=clock) as store:
         delete_topic(store)
         write_messages(store, clock, range(12))
@@ -139,7 +139,7 @@ def write_first_half(root, clock):
         store.groups.create("audit")
         store.groups.commit("billing", "orders", {0: 3, 1: 2})
         store.flush()
-        # The recovery at the next opening reads it, as after a kill.
+        # The recovery at the next opening reads this file, as after a kill.
         killed = root.with_name("killed")
         shutil.copytree(root, killed)
     return killed
@@ -155,7 +155,7 @@ def write_second_half(root, clock):
         write_batches(store, [2, 3])
         store.groups.commit("audit", "sunk", {0: 4})
         store.flush()
-        # A message that waits for its level keeps its log file.
+        # A pending message of a delay level keeps its log file.
         clock.now += 3 * HOUR
         while store.deliver_due():
             pass
