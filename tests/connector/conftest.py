@@ -22,7 +22,7 @@ from support.transports import disconnect
 class Box:
     """One topic of one store, and operations on it without Spark.
 
-    With an address, a broker has the store open: then Spark and all writes of this class use the
+    With an address, a broker has the store open; Spark and all writes of this class then use the
     broker.
     """
 
@@ -57,7 +57,7 @@ class Box:
                 self.broker.start()
 
     def recreate(self, config):
-        """Create the store with other sizes of its files."""
+        """Create the store with other file sizes."""
         if self.broker:
             self.broker.stop()
             shutil.rmtree(self.path)

@@ -31,7 +31,7 @@ def places(frame):
 
 
 def test_limited_batches_of_available_now_read_every_queue_to_its_end(skewed, stream):
-    """With all limits it reads everything, and does not wait for more messages."""
+    """With all limits, the query reads everything and does not wait for more messages."""
     taken = stream.drain(
         maxBytesPerTrigger=f"{150 * SIZE}",
         maxOffsetsPerTrigger="149",
@@ -44,7 +44,7 @@ def test_limited_batches_of_available_now_read_every_queue_to_its_end(skewed, st
     assert [tuple(row[1:3]) for row in stream.output()] == places(read(stream.spark, skewed))
 
 
-def test_oom_on_the_first_backlog_is_prevented_by_a_limit_of_bytes(skewed, stream):
+def test_a_byte_limit_bounds_the_micro_batches_of_the_first_backlog(skewed, stream):
     taken = stream.drain(maxBytesPerTrigger=f"{100 * SIZE}")
     assert sum(taken) == ROWS
     assert 90 <= max(taken) <= 104
@@ -53,7 +53,7 @@ def test_oom_on_the_first_backlog_is_prevented_by_a_limit_of_bytes(skewed, strea
     assert sum(end["offsets"]["t"]["broker-a"].values()) == taken[0]
 
 
-def test_more_tasks_than_queues(skewed, spark):
+def test_a_read_can_have_more_tasks_than_queues(skewed, spark):
     """Each message is read once, by about the requested number of tasks of about equal size."""
     whole = read(spark, skewed, coalesceQueues="false")
     cut = read(spark, skewed, minPartitions="8")

@@ -311,7 +311,7 @@ def test_a_store_held_by_a_broker_is_reported_before_any_task_runs(spark, box, j
     box.send("kept")
     frame = spark.range(4).selectExpr("'x' AS body")
     with open(f"{box.path}/lock", "r+b") as lock:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)  # As Java's FileChannel does.
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)  # Like a FileChannel of a broker.
         with pytest.raises(AnalysisException, match="STORE_IN_USE"):
             frame.write.format("pyrocket").mode("append").options(**box.options).save()
     assert jobs() == 0

@@ -45,18 +45,18 @@ def test_an_existing_bad_record_is_not_sent_again(box, bad):
     assert box.bodies() == [b"body 1", b"body 2", b"body 3"]
 
 
-def test_a_task_that_sees_another_store_sends_nothing(box, bad):
+def test_a_task_that_finds_another_store_sends_no_bad_records(box, bad):
     with pytest.raises(StoreNotSharedError):
         BadRecords(PathTarget(box.path, "another"), "bad").send(records(1))
     assert box.rows() == 0
 
 
-def test_without_the_option_nothing_is_sent():
+def test_without_the_option_no_bad_records_are_sent():
     assert sender(PathTarget("/s", "uuid"), "") is None
 
 
 @pytest.mark.parametrize("more", [{}, {"subscribe": "a,t"}])
-def test_bad_records_cannot_go_to_a_topic_that_is_read(box, more):
+def test_bad_records_cannot_be_sent_to_a_topic_that_is_read(box, more):
     box.create()
     with pytest.raises(OptionError, match="which this query reads") as info:
         prepare_bad_records(PathTarget(box.path), options(box, "t", **more))
@@ -71,7 +71,7 @@ def test_a_pattern_must_not_cover_the_topic_of_bad_records(box):
         prepare_bad_records(PathTarget(box.path), ReadOptions.parse(request))
 
 
-def test_views_send_nothing(box):
+def test_a_topic_for_bad_records_is_rejected_for_views(box):
     box.create()
     with pytest.raises(OptionError, match="view=scheduled"):
         prepare_bad_records(PathTarget(box.path), options(box, view="scheduled"))

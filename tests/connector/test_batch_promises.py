@@ -34,7 +34,7 @@ def bodies(path, **options):
     return [row[-1] for row in rows(path, **options)]
 
 
-def test_batch_read_of_an_offset_range(box):
+def test_a_batch_reads_exactly_the_given_offset_range(box):
     box.create(queues=3)
     for queue in range(3):
         box.send(*(b"%d-%d" % (queue, at) for at in range(20)), queue=queue)
@@ -65,7 +65,7 @@ def test_a_batch_reads_a_recovered_store_and_verifies_crcs_on_request(tmp_path):
     assert bodies(path)[1:] == whole[1:], "the checksum was not requested"
 
 
-def test_safe_concurrent_read_while_another_process_writes(box):
+def test_a_batch_reads_complete_batches_while_another_process_writes(box):
     box.create(queues=2)
     writer = subprocess.Popen([sys.executable, "-c", WRITER, box.path])
     try:
@@ -77,7 +77,7 @@ def test_safe_concurrent_read_while_another_process_writes(box):
                 offsets = [offset for which, offset, _ in found if which == queue]
                 assert offsets == list(range(len(offsets)))
             numbers = sorted(int(body) for *_, body in found)
-            assert numbers == list(range(len(numbers))), "batches come whole, and in order"
+            assert numbers == list(range(len(numbers))), "batches are complete and in order"
             assert len(numbers) % 50 == 0
             assert len(numbers) >= seen
             seen = len(numbers)

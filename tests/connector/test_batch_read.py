@@ -33,7 +33,7 @@ def test_the_format_is_found_without_registering_it(spark, box):
     assert load(spark, box).columns == list(ROCKETMQ_DEFAULT)
 
 
-def test_the_default_columns_hold_the_message(spark, box):
+def test_the_default_columns_contain_the_message(spark, box):
     fill(box)
     bare, full = load(spark, box).orderBy("queueId").collect()
     now = datetime.now(timezone.utc).replace(tzinfo=None)
@@ -50,7 +50,7 @@ def test_the_default_columns_hold_the_message(spark, box):
 
 
 def every_column(nullable):
-    """Return all columns; those with two types have the second one."""
+    """Return all columns; columns with two types have the second one."""
     return StructType(
         [
             StructField(name, variants[-1].spark_type, nullable)
@@ -60,7 +60,7 @@ def every_column(nullable):
     )
 
 
-def test_every_column_arrives_in_its_type(spark, box):
+def test_every_column_is_read_in_its_type(spark, box):
     fill(box)
     schema = every_column(nullable=True)
     frame = spark.read.format("pyrocket").schema(schema).options(**box.options).load()
@@ -75,7 +75,7 @@ def test_every_column_arrives_in_its_type(spark, box):
     assert full.systemProperties["UNIQ_KEY"] == full.msgId
 
 
-def test_every_column_arrives_as_not_null_where_it_has_a_value(spark, box):
+def test_every_column_with_values_can_be_read_as_not_null(spark, box):
     fill(box)
     inner = {
         "keys": ArrayType(COLUMNS["keys"][0].spark_type.elementType, False),
@@ -97,7 +97,7 @@ def test_every_column_arrives_as_not_null_where_it_has_a_value(spark, box):
     assert frame.count() == 1
 
 
-def test_bodies_and_keys_arrive_as_bytes_too(spark, box):
+def test_bodies_and_keys_can_be_read_as_bytes(spark, box):
     fill(box)
     schema = StructType([StructField(name, BinaryType()) for name in ("key", "value", "body")])
     frame = spark.read.format("pyrocket").schema(schema).options(**box.options).load()
@@ -114,18 +114,18 @@ def test_value_format_string_decodes_bodies(spark, box):
     assert frame.first().body == "é"
 
 
-def test_bodies_that_are_not_utf_8_fail_with_their_offset(spark, box):
+def test_a_body_that_is_not_utf_8_fails_the_read_with_its_offset(spark, box):
     box.send(b"fine", b"\xff", queue=2)
     with pytest.raises(Exception, match=r"BODY_NOT_UTF8.*queue 2 offset 1"):
         load(spark, box, valueFormat="string").collect()
 
 
-def test_an_empty_topic_is_an_empty_frame(spark, box):
+def test_an_empty_topic_is_read_as_an_empty_dataframe(spark, box):
     box.create()
     assert load(spark, box).count() == 0
 
 
-def test_offsets_choose_exactly_the_messages_between_them(spark, box):
+def test_offsets_select_exactly_the_messages_between_them(spark, box):
     box.create(queues=2)
     box.send(*[f"a{i}" for i in range(10)], queue=0)
     box.send(*[f"b{i}" for i in range(10)], queue=1)

@@ -71,7 +71,7 @@ def test_a_batch_reports_messages_in_removed_queues(box, caplog):
         ),
     ],
 )
-def test_times_and_offsets_choose_exactly_the_messages_between_them(day, options, ranges):
+def test_times_and_offsets_select_exactly_the_messages_between_them(day, options, ranges):
     assert planned(day, **options) == [("t", 0, *each) for each in ranges]
 
 

@@ -76,7 +76,7 @@ def test_a_bug_keeps_all_frames(call):
 
 
 @pytest.mark.parametrize("call", [Called.method, lambda called: list(called.rows())])
-def test_debug_keeps_all_frames(call, monkeypatch):
+def test_log_level_debug_keeps_all_frames(call, monkeypatch):
     monkeypatch.setattr(LOG, "level", LOG.level)
     LOG.setLevel(logging.DEBUG)
     try:

@@ -45,7 +45,7 @@ def test_a_reset_accepts_every_start_of_a_query(files, to, after):
     assert reset(files, "--to", to, "--yes")["after"] == {"t": after}
 
 
-def test_a_reset_to_the_committed_offsets_of_a_group(files):
+def test_a_reset_can_move_a_query_to_the_committed_offsets_of_a_group(files):
     with Store.open(files.box.path) as store:
         store.groups.commit("billing", "t", {0: 1, 1: 2})
     done = reset(files, "--to", "committed", "--group", "billing", "--yes")
@@ -74,7 +74,7 @@ def test_an_uncommitted_plan_is_replaced_and_backed_up(files):
     with open(f"{done['backup']}/offsets/2") as kept:
         assert kept.read() == plan
     assert files.offset(2)["initial"] is True
-    assert not (files.path / "offsets/.2.crc").exists(), "a stale one would make it unreadable"
+    assert not (files.path / "offsets/.2.crc").exists(), "old checksums would make it unreadable"
     assert run_json("show", files.path)["damaged"] == []
 
 

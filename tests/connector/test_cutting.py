@@ -37,7 +37,7 @@ def halves(mib):
     return [MIB // 2] * (2 * mib)
 
 
-def test_coalesce_tiny_queues_into_one_task():
+def test_tiny_queues_share_one_task():
     assert shape(cut_queues([[1], [SMALL_BYTES - 1], [5]])[1]) == [[0, 1, 2]]
 
 
@@ -55,18 +55,18 @@ def test_without_coalescing_each_queue_has_a_task():
     assert shape(cut_queues([[1], [2], [3]], coalesce=False)[1]) == [[0], [1], [2]]
 
 
-def test_nothing_to_read_needs_no_task():
+def test_a_read_without_messages_has_no_task():
     assert cut_queues([])[1] == []
 
 
-def test_split_large_queues_by_min_partitions():
+def test_min_partitions_splits_large_queues():
     """If there are more tasks than queues, the large queue is split."""
     store, tasks = cut_queues([halves(90), halves(4), halves(4)], min_tasks=10)
     assert shape(tasks) == [[0]] * 9 + [[1, 2]]
     assert [size(store, task) for task in tasks] == [10 * MIB] * 9 + [8 * MIB]
 
 
-def test_min_partitions_split_well_under_heavy_skew():
+def test_min_partitions_splits_a_skewed_backlog_evenly():
     """One queue of 900 MiB and 63 of 1.5 MiB: no task has more than its share."""
     store, tasks = cut_queues([halves(900), *[[MIB, MIB // 2]] * 63], min_tasks=10)
     assert 10 <= len(tasks) <= 11
@@ -90,13 +90,13 @@ def test_a_queue_with_almost_all_bytes_is_split_even_for_few_tasks():
     assert max(size(store, task) for task in tasks) == 45 * MIB
 
 
-def test_split_by_bytes_and_not_by_messages():
+def test_queues_are_split_by_bytes_and_not_by_messages():
     """A few long messages have the same size as many short ones."""
     _, tasks = cut_queues([[1000] * 10 + [100_000] * 10], min_tasks=2, coalesce=False)
     assert [task[0].rows for task in tasks] == [14, 6]
 
 
-def test_max_records_per_partition():
+def test_max_records_per_partition_limits_each_task():
     _, tasks = cut_queues([[100] * 25], max_rows=10)
     assert [(e.start, e.end) for task in tasks for e in task] == [(0, 8), (8, 16), (16, 25)]
 
@@ -105,7 +105,7 @@ def test_small_queues_share_a_task_up_to_max_records():
     assert shape(cut_queues([[1] * 4, [1] * 5, [1] * 2], max_rows=9)[1]) == [[0, 1], [2]]
 
 
-def test_max_bytes_per_partition():
+def test_max_bytes_per_partition_limits_each_task():
     store, tasks = cut_queues([halves(64), halves(2)], max_bytes=16 * MIB)
     assert shape(tasks) == [[0]] * 4 + [[1]]
     assert {size(store, task) for task in tasks} == {16 * MIB, 2 * MIB}

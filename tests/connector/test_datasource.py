@@ -24,7 +24,7 @@ def test_a_relative_path_is_resolved_on_the_driver_for_all_workers(box, monkeypa
     assert "body" in pickle.loads(source).schema().names
 
 
-def test_the_schema_follows_the_options(box):
+def test_the_options_determine_the_schema(box):
     box.create()
 
     def names(**options):

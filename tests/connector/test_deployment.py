@@ -61,7 +61,7 @@ def rows_of(path, topic):
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_spark_submit_with_py_files_on_two_workers(archive, tmp_path):
+def test_spark_submit_runs_a_job_with_py_files_on_two_workers(archive, tmp_path):
     """The zip is shipped to both workers; processes that the driver starts find it, too."""
     with two_workers(tmp_path, **bare()) as master:
         environment = bare(PYTHONPATH=archive)
@@ -70,7 +70,7 @@ def test_spark_submit_with_py_files_on_two_workers(archive, tmp_path):
     assert rows_of(tmp_path / "store", "first") == rows_of(tmp_path / "store", "second") == 2_000
 
 
-def test_insert_into_a_temporary_view(spark, box):
+def test_rows_can_be_inserted_into_a_temporary_view(spark, box):
     """A view keeps its options, for reads and writes."""
     box.create(queues=1)
     spark.sql(

@@ -106,7 +106,7 @@ def test_insufficient_credentials_are_reported(broker, given, reason):
 
 
 def test_an_address_without_a_broker_is_reported():
-    """With the default timeouts; a running query would wait for a minute."""
+    """The timeouts are the defaults; a running query would wait for a minute."""
     reader = DefaultSource({"topic": "t", "endpoint": "127.0.0.1:1"}).reader(SCHEMA)
     check_fails_soon(reader.partitions, "127.0.0.1:1", "TRANSPORT_FAILED.*doctor --endpoint")
     check_rejected(

@@ -85,8 +85,8 @@ def test_spark_over_a_connection_that_is_lost_repeatedly(box, broker, stream):
             queries.append(query)
         for first in range(200, 600, 100):
             cut.send(*map(str, range(first, first + 100)))
-        # The broker reports an append after some milliseconds; after a lost connection it takes
-        # longer.
+        # The broker reports an append after some milliseconds; after a lost connection, the report
+        # takes longer.
         end = time.monotonic() + 120
         while any(box.other(topic).rows() < box.rows() for topic in ("once", "repeated")):
             assert time.monotonic() < end
@@ -97,7 +97,7 @@ def test_spark_over_a_connection_that_is_lost_repeatedly(box, broker, stream):
             query.stop()
         disconnect()
         assert proxy.cuts >= 10
-    sent = counted(box, "t")  # After a lost reply rows are sent again.
+    sent = counted(box, "t")  # After a lost reply, the rows are sent again.
     assert sent.keys() == set(range(600))
     assert counted(box, "once") == sent
     assert all(count >= sent[row] for row, count in counted(box, "repeated").items())

@@ -68,13 +68,13 @@ def committed(box, group="billing"):
         return store.groups.committed(group, box.topic)
 
 
-def test_group_progress_written_at_batch_commit(box, make):
+def test_the_group_is_moved_when_a_batch_is_committed(box, make):
     box.create(queues=2)
     box.send("a", "b", queue=0)
     reader = make()
     start = through_spark(reader.initialOffset())
     end = ask(reader, start)
-    assert committed(box) == {}, "planned is not committed"
+    assert committed(box) == {}, "a planned batch is not committed"
     box.send("c", queue=1)
     ask(reader, end)
     assert committed(box) == {0: 2, 1: 0}
@@ -154,7 +154,7 @@ def test_small_batches_share_a_commit_and_the_end_of_the_query_commits_the_rest(
     position = reader.initialOffset()
     for _ in range(3):
         position = ask(reader, position, ReadMaxRows(1))
-    assert committed(box) == {0: 1}, "the second comes too soon"
+    assert committed(box) == {0: 1}, "the second commit would be too soon"
     now[0] += group_follower.INTERVAL_SECONDS
     ask(reader, position)
     assert committed(box) == {0: 3}
@@ -188,7 +188,7 @@ def test_a_store_held_by_another_process_fails_the_start_with_the_reason(box, ma
     assert DefaultSource(box.options).streamReader(schema=SCHEMA).initialOffset()
 
 
-def test_a_broker_that_takes_the_directory_later_does_not_end_the_query(box, make, alone):
+def test_a_broker_that_opens_the_directory_later_does_not_end_the_query(box, make, alone):
     box.create(queues=1)
     box.send("a", queue=0)
     reader = make()

@@ -18,7 +18,7 @@ def queue(*lengths):
 
 
 def taken(intake, store, first=0, last=None, **more):
-    """Return the number of messages of queue 0 from `first` on that a micro-batch reads."""
+    """Return the number of messages of queue 0 that a micro-batch reads, starting at `first`."""
     start = offsets({"t": {0: first}})
     end = ends(store.queues) if last is None else offsets({"t": {0: last}})
     return intake.take(store, start, end, **more)[at("t", 0)] - first
@@ -113,7 +113,7 @@ def test_batch_with_min_rows_takes_up_to_max_rows(store):
 def test_limited_batches_of_available_now_read_every_queue_to_its_end(
     queues, max_rows, max_bytes, min_rows
 ):
-    """With all limits everything is read, no queue starves, and the row limit is not exceeded."""
+    """With all limits, everything is read, no queue starves, and the row limit is not exceeded."""
     admission = Admission(max_rows=max_rows, max_bytes=max_bytes, min_rows=min_rows)
     store, intake, begin, end = Lengths(queues), Intake(admission), starts(queues), ends(queues)
     waiting = sum(bool(lengths) for lengths in queues.values())

@@ -51,7 +51,7 @@ def orders(box):
     return box
 
 
-def test_key_query_as_dataframe(spark, orders):
+def test_messages_with_a_key_are_read_as_a_dataframe(spark, orders):
     rows = load(spark, orders, keys="order-7, order-12,nothing").collect()
     assert sorted((row.queueId, row.queueOffset, row.body) for row in rows) == [
         (0, 6, b"12"),
@@ -60,7 +60,7 @@ def test_key_query_as_dataframe(spark, orders):
     assert rows[0]["keys"][0].startswith("order-")
 
 
-def test_query_by_key_and_time_range(orders, tmp_path):
+def test_a_look_up_is_limited_to_a_time_range(orders, tmp_path):
     clock, path = FakeClock(), str(tmp_path / "timed")
     with Store.open(path, create=True, clock=clock) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
@@ -81,7 +81,7 @@ def test_query_by_key_and_time_range(orders, tmp_path):
     assert len(bodies(timed, **later, startingOffsetsByTimestampStrategy="earliest")) == 10
 
 
-def test_query_by_unique_id_or_offset_id(orders):
+def test_messages_are_found_by_unique_id_and_by_offset_id(orders):
     with Store.open(orders.path, read_only=True) as store:
         one, two = store.read("t", 0, 3)[0], store.read("t", 1, 5)[0]
     place = f"7F00000100002A9F{two.physical_offset:016X}"
@@ -91,7 +91,7 @@ def test_query_by_unique_id_or_offset_id(orders):
     assert bodies(orders, msgId=json.dumps([one.msg_id])) == [one.body.decode()]
 
 
-def test_range_and_key_restriction_by_option(orders):
+def test_keys_are_combined_with_offsets_queues_and_tags(orders):
     everything = bodies(orders, keys="k1,k2")
     assert sorted(map(int, everything)) == [n for n in range(40) if n % 4 in (1, 2)]
     offsets = '{"t":{"0":5,"1":8}}', '{"t":{"0":10,"1":"latest"}}'
@@ -118,7 +118,7 @@ def test_a_look_up_is_planned_into_few_tasks(orders, monkeypatch):
     assert len(bodies(orders, keys="k0,k1,k2,k3")) == 40
 
 
-def test_nothing_found_is_an_empty_dataframe(spark, orders):
+def test_a_look_up_without_matches_is_an_empty_dataframe(spark, orders):
     assert reader(orders, keys="nothing").partitions() == []
     assert load(spark, orders, keys="nothing").count() == 0
 
@@ -188,7 +188,7 @@ def test_a_missing_topic_is_reported_before_any_lookup(orders):
         reader(orders, keys="k1").partitions()
 
 
-def test_messages_of_a_java_broker_are_found_by_key(box):
+def test_messages_of_a_rocketmq_broker_are_found_by_key(box):
     shutil.copytree(GOLDEN / CLEAN, box.path)
     box.topic = "TopicTest"
     assert bodies(box, keys="ORDER3,ORDER17") == ["hello3", "hello17"]

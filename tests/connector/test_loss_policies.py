@@ -81,7 +81,7 @@ def stopped(numbers):
         (recreated_by_java, TopicRecreatedError),
     ],
 )
-def test_data_loss_policy_fail(stopped, happened, error):
+def test_policy_fail_raises_an_error_for_each_kind_of_loss(stopped, happened, error):
     store, start = stopped
     happened(store)
     with pytest.raises(error, match="onDataLoss to skip, earliest or latest"):
@@ -98,7 +98,7 @@ def test_data_loss_policy_fail(stopped, happened, error):
         (recreated_by_java, [("t", 0, 0, 5)], 0),
     ],
 )
-def test_data_loss_policy_skip(stopped, caplog, happened, seen, lost):
+def test_policy_skip_continues_and_counts_lost_messages(stopped, caplog, happened, seen, lost):
     store, start = stopped
     happened(store)
     end, read = store.step(start, options(SKIP))
@@ -118,7 +118,7 @@ def test_data_loss_policy_skip(stopped, caplog, happened, seen, lost):
         (recreated_by_java, [("t", 0, 0, 5)], 0),
     ],
 )
-def test_policy_reset_to_earliest_with_the_lost_count(stopped, happened, seen, lost):
+def test_policy_earliest_restarts_the_queue_and_counts_lost_messages(stopped, happened, seen, lost):
     store, start = stopped
     happened(store)
     end, read = store.step(start, options("earliest"))
@@ -129,7 +129,7 @@ def test_policy_reset_to_earliest_with_the_lost_count(stopped, happened, seen, l
     ("happened", "lost"),
     [(cleaned, 20), (truncated, 23), (ends_before, 0), (recreated, 20), (recreated_by_java, 5)],
 )
-def test_policy_reset_to_latest_with_the_lost_count(stopped, happened, lost):
+def test_policy_latest_continues_at_the_end_and_counts_lost_messages(stopped, happened, lost):
     """The micro-batch is empty and its end is saved: later messages are read."""
     store, start = stopped
     happened(store)

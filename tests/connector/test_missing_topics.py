@@ -121,7 +121,7 @@ def test_a_new_query_creates_its_store_and_topic_when_spark_asks_where_it_starts
     assert asked.schema() == SCHEMA
     reader = asked.streamReader(schema=SCHEMA)
     reader.prepareForTriggerAvailableNow()
-    assert not os.path.exists(box.path), "a restarted query gets so far, too"
+    assert not os.path.exists(box.path), "a restarted query also reaches this point"
     reader.initialOffset()
     with Store.open(box.path, read_only=True) as store:
         assert (store.topics.get("t").read_queues, store.topics.get("t").write_queues) == (4, 4)

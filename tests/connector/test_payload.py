@@ -24,7 +24,7 @@ def values(frame):
     return sorted(tuple(row) for row in frame.collect())
 
 
-def test_all_system_fields_as_columns(spark, box):
+def test_all_system_fields_can_be_read_as_columns(spark, box):
     properties = pa.array([[("a", "1")]], pa.map_(pa.string(), pa.string()))
     box.create(queues=1).send("x", queue=0, tags=pa.array(["T"]), keys=pa.array([["k1", "k2"]]))
     box.send("y", queue=0, properties=properties)
@@ -51,7 +51,7 @@ def test_all_system_fields_as_columns(spark, box):
 
 
 @pytest.mark.parametrize("mode", ["rocketmq", "kafka"])
-def test_properties_as_map_column(spark, box, mode):
+def test_properties_can_be_read_as_a_map_column(spark, box, mode):
     """The headers, which are optional in Kafka mode, are always available."""
     properties = pa.array([[("a", "1"), ("b", "2")]], pa.map_(pa.string(), pa.string()))
     box.send("x", properties=properties)
@@ -59,7 +59,7 @@ def test_properties_as_map_column(spark, box, mode):
     assert row.properties == {"a": "1", "b": "2"}
 
 
-def test_payload_decode_by_option(spark, box):
+def test_options_select_how_bodies_are_decoded(spark, box):
     box.create(queues=1).send(ORDER, '{"id":8}', queue=0)
     frame = read(spark, box, **JSON)
     assert "body" not in frame.columns
@@ -76,7 +76,7 @@ def test_a_kafka_job_gets_the_fields_in_place_of_the_value(spark, box):
     assert frame.columns[:5] == ["key", "id", "at", "tags_", "topic"]
 
 
-def test_column_subset_to_avoid_copying_bodies(spark, box):
+def test_columns_can_be_selected_in_any_order_and_case(spark, box):
     box.create(queues=1).send(ORDER, ORDER, queue=0)
     frame = read(spark, box, "queueOffset BIGINT, tags STRING", **JSON)
     assert values(frame) == [(0, None), (1, None)]
@@ -105,7 +105,7 @@ def bad_messages(box, topic="bad"):
     return sorted(found, key=lambda message: message.properties["originQueueOffset"])
 
 
-def test_permissive_mode_corrupt_column_and_bad_record_topic(spark, box):
+def test_permissive_mode_fills_the_corrupt_column_and_the_bad_records_topic(spark, box):
     poisoned(box)
     options = {**JSON, "valueSchema": "id BIGINT, at DATE, _corrupt_record STRING"}
     frame = read(spark, box, badRecordsTopic="bad", **options)
@@ -151,7 +151,7 @@ def test_failfast_stops_at_the_first_bad_body_and_names_its_offset(spark, box):
         read(spark, box, mode="FAILFAST", **JSON).collect()
 
 
-def test_text_that_is_not_utf8(spark, box):
+def test_each_mode_handles_a_body_that_is_not_utf_8(spark, box):
     box.create(queues=1).send(b"a", b"\xff", queue=0)
     schema = "body STRING, _corrupt_record STRING"
     options = {"valueFormat": "string", "mode": "permissive"}
@@ -162,7 +162,7 @@ def test_text_that_is_not_utf8(spark, box):
         read(spark, box, valueFormat="string").collect()
 
 
-def test_a_schema_needs_no_registry(spark, box, caplog):
+def test_bodies_are_decoded_without_a_schema_registry(spark, box, caplog):
     box.create(queues=2).send('{"id":1,"when":{"day":"x"}}', queue=0)
     box.send('{"id":2.5,"ok":true}', queue=1)
     frame = read(spark, box, valueFormat="json")
@@ -196,7 +196,7 @@ def test_fields_with_names_of_message_columns_are_read_into_one_column(spark, bo
     ]
 
 
-def test_write_any_dataframe_auto_json_encode(spark, box):
+def test_any_dataframe_can_be_written_as_json(spark, box):
     frame = spark.sql(
         "SELECT 'T' AS tags, concat('k', id) AS key, id, id / 2 AS half, "
         "CASE id WHEN 1 THEN named_struct('at', DATE'2024-01-02', 'xs', array(1.5D)) END AS r, "

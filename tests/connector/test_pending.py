@@ -45,7 +45,7 @@ def test_scheduled_messages_are_rows_with_a_due_time(spark, box, delayed):
     assert round(timer.dueTimestamp.timestamp() * 1000) == delayed
 
 
-def test_a_schema_is_the_projection_of_a_view_too(spark, box, delayed):
+def test_a_schema_selects_the_columns_of_a_view(spark, box, delayed):
     schema = "dueTimestamp TIMESTAMP, topic STRING, value STRING"
     source = spark.read.format("pyrocket").schema(schema)
     frame = source.options(**box.target, subscribe="t,u", view="scheduled").load()
@@ -97,7 +97,7 @@ def test_an_unknown_view_is_rejected(box):
 
 
 @pytest.mark.parametrize("view", ["messages", "half"])
-def test_a_due_time_is_for_scheduled_messages_only(box, delayed, view):
+def test_only_scheduled_messages_have_a_due_time(box, delayed, view):
     schema = StructType().add("body", "binary").add("dueTimestamp", "timestamp")
     with pytest.raises(SchemaError, match="Only messages of view=scheduled or retry") as caught:
         DefaultSource({**box.options, "view": view}).reader(schema)

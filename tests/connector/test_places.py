@@ -38,7 +38,7 @@ def store(numbers):
     return store
 
 
-def test_earliest_latest_and_json_with_minus_two_and_minus_one(store):
+def test_a_start_is_earliest_latest_or_json_with_minus_two_and_minus_one(store):
     assert start(store, startingOffsets="earliest") == {0: 5, 1: 7, 2: 0}
     assert start(store, startingOffsets="latest") == {0: 10, 1: 7, 2: 2}
     assert start(store, startingOffsets='{"t":{"0":-2,"1":-1,"2":1}}') == {0: 5, 1: 7, 2: 1}
@@ -47,7 +47,7 @@ def test_earliest_latest_and_json_with_minus_two_and_minus_one(store):
 
 
 @pytest.mark.parametrize("time", [str(NOW - 120_000), "1970-01-01T00:14:40Z", "-2m"])
-def test_timestamps_global_and_per_queue_as_ms_iso_or_relative(store, time):
+def test_times_for_all_queues_or_each_are_ms_iso_or_relative(store, time):
     assert start(store, startingTimestamp=time) == {0: 7, 1: 7, 2: 2}
     each = f'{{"t":{{"0":"{time}","1":0,"2":"1970-01-01T00:00:00.020Z"}}}}'
     assert start(store, startingOffsetsByTimestamp=each) == {0: 7, 1: 7, 2: 1}
@@ -66,8 +66,8 @@ def test_a_start_at_a_time_is_inclusive_and_an_end_exclusive(store):
     assert span(store, startingTimestamp=when, endingTimestamp=when)[0] == (7, 7)
 
 
-def test_no_match_strategy(store):
-    """Queue 2 has no message since then; queue 1, which is empty, is not affected."""
+def test_the_strategy_decides_where_a_queue_without_later_messages_starts(store):
+    """Queue 2 has no message since that time; queue 1, which is empty, is not affected."""
     since = {"startingTimestamp": "-2m"}
     strategy = "startingOffsetsByTimestampStrategy"
     assert start(store, **since) == {0: 7, 1: 7, 2: 2}
@@ -93,13 +93,13 @@ def test_an_empty_queue_does_not_restart_from_0_by_timestamp(numbers, strategy):
     assert start(store, **wanted) == {0: 40}
 
 
-def test_relative_start_and_last_n(store):
+def test_a_read_starts_at_a_relative_time_or_at_the_last_n_messages(store):
     assert start(store, startingTimestamp="-90s")[0] == 8
     assert start(store, lastN="3") == {0: 7, 1: 7, 2: 0}
     assert span(store, lastN="3", endingTimestamp="-1m") == {0: (5, 8), 1: (7, 7), 2: (0, 2)}
 
 
-def test_ending_offsets_and_timestamps_in_a_batch(store):
+def test_a_batch_ends_at_offsets_or_at_a_time(store):
     assert span(store, endingOffsets='{"t":{"0":6,"1":7,"2":-1}}')[0] == (5, 6)
     assert span(store, endingTimestamp="-3m") == {0: (5, 6), 1: (7, 7), 2: (0, 2)}
     each = '{"t":{"0":"-1m","1":"now","2":20}}'
@@ -164,14 +164,14 @@ def test_times_by_queue_must_have_exactly_the_queues_of_the_read(store):
         start(store, startingOffsetsByTimestamp='{"t":{"0":"-1h"}}')
 
 
-def test_start_from_committed_group_offsets(store):
+def test_a_read_starts_at_the_committed_offsets_of_a_group(store):
     store.commits["g", "t"] = {0: 8, 1: 7, 2: 1}
     wanted = {"startingOffsets": "committed", "group": "g"}
     assert start(store, **wanted) == start(store, BATCH, **wanted) == {0: 8, 1: 7, 2: 1}
     assert span(store, endingOffsets="committed", group="g")[0] == (5, 8)
 
 
-def test_the_group_that_follows_a_query_is_the_one_it_starts_from(store):
+def test_a_query_starts_at_the_offsets_of_the_group_that_follows_it(store):
     store.commits["g", "t"] = {0: 8, 1: 7, 2: 1}
     assert start(store, startingOffsets="committed", commitToGroup="g")[0] == 8
 
@@ -240,7 +240,7 @@ def test_a_start_beyond_the_end_of_the_read_is_reported_with_its_queues(store):
 
 
 @pytest.mark.parametrize("offset", [5, 10])
-def test_the_bounds_themselves_are_allowed(store, offset):
+def test_offsets_at_the_bounds_are_accepted(store, offset):
     text = f'{{"t":{{"0":{offset},"1":7,"2":0}}}}'
     assert start(store, startingOffsets=text)[0] == offset
 

@@ -21,8 +21,8 @@ def command(*arguments):
     return json.loads(done.output)
 
 
-def test_spark_progress_visible_to_external_tooling(box, stream):
-    """With AvailableNow this includes the last micro-batch."""
+def test_the_progress_of_a_stream_is_visible_as_group_offsets(box, stream):
+    """With AvailableNow, the group's offsets include the last micro-batch."""
     box.create(queues=2)
     box.send(*"abcde", queue=0)
     box.send(*"fg", queue=1)
@@ -138,7 +138,7 @@ def test_a_checkpoint_is_repaired_after_a_power_loss_and_its_query_continues(box
     assert stream.bodies() == ["a", "b", "c"]
 
 
-def test_a_state_survives_a_reset(spark, box, tmp_path):
+def test_the_state_of_a_query_survives_a_reset(spark, box, tmp_path):
     box.create(queues=1)
     box.send("a", "b")
 
@@ -162,7 +162,7 @@ def test_a_state_survives_a_reset(spark, box, tmp_path):
     assert run() == [("b", 2)]
 
 
-def test_groups_and_checkpoints_in_both_directions(box, stream, tmp_path):
+def test_groups_and_checkpoints_are_created_from_each_other(box, stream, tmp_path):
     box.create(queues=2)
     box.send("a", "b", queue=0)
     box.send("c", "d", queue=1)
@@ -171,7 +171,7 @@ def test_groups_and_checkpoints_in_both_directions(box, stream, tmp_path):
     checkpoint = stream.folder / "checkpoint"
     store = ("--store", box.path, "--group")
     command("from-group", checkpoint, *store, "billing", "--topic", "t")
-    assert stream.drain() == [0, 1], "the first reads nothing; startingOffsets does not count"
+    assert stream.drain() == [0, 1], "the first batch reads nothing; startingOffsets is ignored"
     assert stream.bodies() == ["b"]
     command("to-group", checkpoint, *store, "other")
     assert committed(box, "other") == {0: 2, 1: 2}

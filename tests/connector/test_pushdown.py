@@ -49,4 +49,4 @@ def frame(spark):
 def test_spark_still_returns_wrong_rows_if_a_source_accepts_filters(frame):
     """Once this fails, Spark has been fixed, and `tags`, `keys` and times can be pushed."""
     assert frame.where("id > 6").count() == 3
-    assert frame.count() == 3, "Spark has been mended: all ten rows came"
+    assert frame.count() == 3, "Spark is fixed: it returned all ten rows"

@@ -25,7 +25,7 @@ def take(backlog, max_rows):
 
 
 @given(backlogs, st.integers(1, 20_000))
-def test_max_rows_per_trigger_fair_share(backlog, max_rows):
+def test_max_rows_per_trigger_is_shared_fairly(backlog, max_rows):
     """At most the limit is read, except for one message of each queue; no queue starves."""
     taken = take(backlog, max_rows)
     waiting = sum(rows > 0 for rows in backlog.values())
@@ -53,7 +53,7 @@ def test_a_limit_above_the_backlog_reads_everything():
 
 
 @given(queues_of_lengths, st.integers(1, 100_000), st.integers(0, 10**9))
-def test_max_bytes_per_trigger(queues, max_bytes, first):
+def test_max_bytes_per_trigger_is_shared_fairly(queues, max_bytes, first):
     """At most the limit plus one message of each queue is read; shares are fair."""
     store = Lengths(queues, first)
     start, end = starts(queues, first), ends(queues, first)
@@ -68,7 +68,7 @@ def test_max_bytes_per_trigger(queues, max_bytes, first):
 
 
 @given(queues_of_lengths, st.integers(1, 100_000))
-def test_a_limit_of_bytes_reads_everything_in_the_end(queues, max_bytes):
+def test_everything_is_read_eventually_under_a_byte_limit(queues, max_bytes):
     store, at, end = Lengths(queues), starts(queues), ends(queues)
     for _ in range(end.minus(at).total() + 1):
         at = take_bytes(at, end, max_bytes, store)

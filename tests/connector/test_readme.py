@@ -8,7 +8,7 @@ from pyspark_pyrocket.options.table import TABLE
 from pyspark_pyrocket.sink.columns import _SENT
 
 BAR = r"\|"
-"""Return a text as it is written in a cell of a table."""
+"""A `|` as it is written in a cell of a table."""
 
 README = (Path(__file__).parents[2] / "connector" / "README.md").read_text()
 

@@ -329,7 +329,7 @@ def test_moving_a_store_changes_nothing_for_its_queries(restored):
 
 
 def test_the_mark_is_of_the_newest_message_before_the_offsets(restored):
-    """It is not that of the queue that was read last."""
+    """The mark is not that of the queue that was read last."""
     restored.send(3, queue=1)
     restored.send(3)
     _, offset = restored.read_all()

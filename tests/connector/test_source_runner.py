@@ -72,11 +72,11 @@ def test_source_runner_raises_errors_of_creation_at_the_first_call(box, runner):
 
 
 def test_sigterm_in_the_source_runner_raises_system_exit(box, runner):
-    """SIGTERM then runs `stop`; by default it would end the process without calling it."""
+    """SIGTERM then runs `stop`; by default SIGTERM would end the process without calling `stop`."""
     make(box.create())
     with pytest.raises(SystemExit):
         signal.raise_signal(signal.SIGTERM)
-    signal.raise_signal(signal.SIGTERM)  # The second one is ignored.
+    signal.raise_signal(signal.SIGTERM)  # The second SIGTERM is ignored.
 
 
 def test_sigterm_does_not_interrupt_stop(box, runner):

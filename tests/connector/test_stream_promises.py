@@ -28,7 +28,7 @@ def tasks(box):
     forget(box.path)
 
 
-def test_streaming_read_one_partition_is_one_task_or_more(tasks):
+def test_a_queue_of_a_stream_is_read_by_one_task_or_more(tasks):
     _, one_each = tasks(coalesceQueues="false")
     assert [[each.queue.queue_id for each in task.work.ranges] for task in one_each] == [
         [0],
@@ -46,7 +46,7 @@ def test_streaming_read_one_partition_is_one_task_or_more(tasks):
     assert len(more) == 5
 
 
-def test_arrow_batches_zero_row_objects(tasks, monkeypatch):
+def test_tasks_return_arrow_batches_and_create_no_message_objects(tasks, monkeypatch):
     for name in ("Message", "StoredMessage"):
         monkeypatch.delattr(f"pyrocket.message.{name}.__init__")
     reader, planned = tasks()

@@ -111,7 +111,7 @@ def test_query_that_starts_at_latest_reads_only_new_messages(box, stream):
     assert stream.bodies() == ["new"]
 
 
-def test_starting_offsets_choose_the_first_message_of_each_queue(box, stream):
+def test_starting_offsets_select_the_first_message_of_each_queue(box, stream):
     box.create(queues=2)
     box.send(*texts("a", 5), queue=0)
     box.send(*texts("b", 5), queue=1)

@@ -39,7 +39,7 @@ def through_spark(offset):
     return json.loads(json.dumps(offset))
 
 
-def test_an_idle_query_gets_the_same_object_back(box, reader):
+def test_an_idle_query_gets_its_start_object_back(box, reader):
     box.send("x")
     end = through_spark(reader.latestOffset(reader.initialOffset(), ALL))
     for _ in range(3):

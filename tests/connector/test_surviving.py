@@ -213,7 +213,7 @@ def first_left(store):
     return store.min_offset("t", 1)
 
 
-def test_a_message_found_by_key_and_deleted_before_it_is_read_is_a_loss_too(store, located, caplog):
+def test_a_message_found_by_key_and_deleted_before_it_is_read_is_a_loss(store, located, caplog):
     first = first_left(store)
     left = [n for n in range(1, 60, 2) if n >= first]
     assert 0 < len(left) < 30

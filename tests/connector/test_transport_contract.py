@@ -239,7 +239,7 @@ def test_a_group_is_committed_in_all_queues_at_once_and_never_backwards(source):
     assert source.commit("g", dict.fromkeys(ends, 1), backwards=True) == dict.fromkeys(ends, 1)
 
 
-def test_a_target_is_small_and_opens_only_the_driver_s_store(made, source):
+def test_a_target_is_small_and_opens_only_the_drivers_store(made, source):
     pinned = source.target
     assert pickle.loads(pickle.dumps(pinned)) == pinned
     assert len(pickle.dumps(pinned)) < 400

@@ -103,7 +103,7 @@ def test_a_replay_does_not_read_new_messages_at_truncated_offsets(crashed):
 def test_a_stream_that_has_read_non_durable_messages_waits_for_a_recovery(box, caplog, queues):
     """The recovering process was killed; the next recovery may still find the messages read.
 
-    It may have died after truncating the queues and before completing them.
+    The process may have been killed after truncating the queues and before completing them.
     """
     path = Path(box.path)
     filled(path, count=20).close()

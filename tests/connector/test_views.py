@@ -41,7 +41,7 @@ def java5(tmp_path):
     return shutil.copytree(GOLDEN / JAVA5, tmp_path / "copy")
 
 
-def test_forensic_sql_on_a_copied_store(spark, java5):
+def test_views_of_a_copied_store_can_be_queried_with_sql(spark, java5):
     before = listing(java5)
     for view in ("commitlog", "retry", "dlq", "groups", "topics"):
         frame = spark.read.format("pyrocket").options(path=str(java5), view=view).load()
@@ -133,7 +133,7 @@ def test_pending_messages_of_all_topics_can_be_read(tmp_path):
     assert [row["topic"] for row in rows(root, view="half")] == ["paid"]
 
 
-def test_a_table_s_schema_is_a_projection(java5):
+def test_a_schema_selects_the_columns_of_a_table_view(java5):
     schema = StructType().add("maxOffset", "long").add("topic", "string")
     found = rows(java5, schema, view="groups", group="workers")
     assert {"maxOffset": 2, "topic": "work"} in found
@@ -180,7 +180,7 @@ def test_an_option_that_conflicts_with_a_view_is_rejected(view, given):
     assert caught.value.code == "OPTION_CONFLICT"
 
 
-def test_damage_is_an_error_or_skipped():
+def test_on_damage_is_fail_or_skip():
     assert parse("commitlog", onDamage="skip").skips_damage
     assert not parse("commitlog").skips_damage
     with pytest.raises(OptionError, match="'onDamage' is 'ignore'"):
@@ -208,7 +208,7 @@ def test_a_view_of_a_store_in_use_shows_the_state_at_planning_time(box):
     assert [body for batch in reader.read(task) for body in batch.column(0).to_pylist()] == [b"a"]
 
 
-def test_a_store_written_by_java_is_listed_without_selecting_a_topic():
+def test_topics_of_a_store_written_by_rocketmq_are_listed_without_selecting_one():
     with Store.open(GOLDEN / CLEAN, read_only=True) as store:
         known = set(store.topics.all())
     listed = {row["topic"]: row for row in rows(GOLDEN / CLEAN, view="topics")}

@@ -6,8 +6,8 @@ Tests of truncated, restored and golden stores also run with both, by their own 
 
 QUICK = frozenset(
     {
-        "test_every_column_arrives_in_its_type",
-        "test_payload_decode_by_option",
+        "test_every_column_is_read_in_its_type",
+        "test_options_select_how_bodies_are_decoded",
         "test_the_first_action_determines_the_messages_of_a_dataframe",
         "test_restarted_query_reads_every_message_exactly_once",
         "test_running_query_discovers_new_queues_and_topics",
@@ -47,8 +47,8 @@ MODULES = {
     "test_payload": set(),
     "test_key_read": {
         # Use a store with its own clock, and a store that only RocketMQ has opened.
-        "test_query_by_key_and_time_range",
-        "test_messages_of_a_java_broker_are_found_by_key",
+        "test_a_look_up_is_limited_to_a_time_range",
+        "test_messages_of_a_rocketmq_broker_are_found_by_key",
         # The line is logged by the store in the driver.
         "test_a_log_line_names_the_indexes_used_and_the_unread_messages",
     },
@@ -65,7 +65,7 @@ MODULES = {
         # Hold the lock of the directory, or count the waits for it.
         "test_available_now_waits_for_its_last_commit",
         "test_a_store_held_by_another_process_fails_the_start_with_the_reason",
-        "test_a_broker_that_takes_the_directory_later_does_not_end_the_query",
+        "test_a_broker_that_opens_the_directory_later_does_not_end_the_query",
         "test_a_busy_writer_does_not_fail_the_start",
         # Reads right after an append, which a broker reports some milliseconds later.
         "test_small_batches_share_a_commit_and_the_end_of_the_query_commits_the_rest",

@@ -195,7 +195,7 @@ def test_a_schema_that_contradicts_the_value_format_is_rejected():
     assert Projection.of(binary, Payload(value_format="binary")).scan == ("body",)
 
 
-def test_headers_are_null_where_a_message_has_none_as_kafkas_are():
+def test_headers_of_a_message_without_headers_are_null_as_in_kafka():
     properties = pa.array([[("x", "9")], [("a", "1"), ("b", "2")], [], None], MAP)[1:]
     assert headers_of_map(
         properties, arrow_schema(StructType([StructField("h", HEADERS)]))[0].type
@@ -206,7 +206,7 @@ def test_headers_are_null_where_a_message_has_none_as_kafkas_are():
     ]
 
 
-def test_default_columns_are_those_of_the_two_modes():
+def test_each_mode_has_its_default_columns():
     ours = default_columns(kafka=False, headers=False, text=False)
     assert ours.names == list(ROCKETMQ_DEFAULT)
     kafka = default_columns(kafka=True, headers=True, text=True)

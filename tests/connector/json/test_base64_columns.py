@@ -25,7 +25,7 @@ def test_values_of_a_column_are_encoded_like_single_values(values, skip):
 
 
 @given(VALUES, st.integers(0, 3))
-def test_encoded_values_decode_to_the_same(values, skip):
+def test_encoded_values_are_decoded_unchanged(values, skip):
     texts = pa.array([*["eHg="] * skip, *map(encoded, values)], pa.string()).slice(skip)
     column = decode_column(texts)
     assert column.to_pylist() == values

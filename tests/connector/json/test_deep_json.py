@@ -19,7 +19,7 @@ from pyspark_pyrocket.options.payload import DROPMALFORMED, FAILFAST, PERMISSIVE
 DEPTHS = [999, 1000, 1001, 100_000]
 DEEP_FRAMES = 700
 SCHEMAS = [
-    pytest.param("id INT", id="the deep field is not asked for"),
+    pytest.param("id INT", id="the deep field is not selected"),
     pytest.param("id INT, deep STRING", id="the deep field is text"),
     pytest.param("id INT, deep ARRAY<STRING>", id="the deep field is an array of text"),
     pytest.param("id INT, other MAP<STRING,INT>", id="bodies are read one by one"),
@@ -78,7 +78,7 @@ def called(request):
 @pytest.mark.parametrize("ddl", SCHEMAS)
 @pytest.mark.parametrize("nested", [arrays, objects])
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_a_body_is_corrupt_from_level_1001_on(depth, nested, ddl, called):
+def test_a_body_with_more_than_1000_levels_is_corrupt(depth, nested, ddl, called):
     bodies = [b'{"id":0}', nested(depth), b'{"id":2}']
     bad = []
     decoder = Decoder(PERMISSIVE, fields=parse_ddl("valueSchema", ddl), corrupt=True)

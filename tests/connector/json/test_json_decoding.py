@@ -107,7 +107,7 @@ bodies = st.lists(st.builds(str.__add__, objects, texts) | texts | objects, max_
 @example(['{"i":1}} {"v":{"i":2}', "\0", '{"i":3}'])
 @example(['{"a":[{"p":1}', '{"p":2}]}'])
 @example(['{"s":"x', 'y"}'])
-def test_a_body_decodes_the_same_whatever_its_neighbours(found):
+def test_a_body_is_decoded_independently_of_its_neighbours(found):
     encoded = [body.encode() for body in found]
     bad = []
     wide = decode(encoded, on_bad=bad.extend, corrupt=True)

@@ -87,7 +87,7 @@ def test_json_is_decoded_as_by_from_json(spark):
 
 
 @pytest.mark.parametrize("ddl", ["id INT", "id INT, deep STRING", "id INT, m MAP<STRING,INT>"])
-def test_a_deep_body_is_corrupt_from_the_same_level_as_in_spark(spark, ddl):
+def test_a_deep_body_is_corrupt_at_the_same_level_as_in_spark(spark, ddl):
     levels = [1, 999, 1000, 1001, 100_000]
     bodies = [
         f'{{"id":{number},"{name}":{opening * (depth - 1)}1{closing * (depth - 1)}}}'
@@ -135,7 +135,7 @@ ENCODED = """
 
 
 def same(mine, theirs):
-    """Compare parsed JSON; our times have six fractional digits, Spark's three."""
+    """Compare parsed JSON; pyrocket's times have six fractional digits, Spark's three."""
     if isinstance(mine, dict) and isinstance(theirs, dict):
         return mine.keys() == theirs.keys() and all(same(mine[k], theirs[k]) for k in mine)
     if isinstance(mine, list) and isinstance(theirs, list):

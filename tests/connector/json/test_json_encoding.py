@@ -46,7 +46,7 @@ rows = st.fixed_dictionaries({name: st.none() | values for name, values in VALUE
 
 
 @given(st.lists(rows, max_size=6), st.integers(0, 2))
-def test_written_json_reads_back_the_same(found, first):
+def test_written_json_is_read_back_unchanged(found, first):
     """One case is an array that is a slice of a longer one."""
     column = pa.array(found, arrow_type(SCHEMA))[first:]
     texts = json_text(column)

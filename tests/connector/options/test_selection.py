@@ -56,7 +56,7 @@ def numbers(rows):
     return [int(body[1:]) for _, body in rows]
 
 
-def test_tag_filter_at_the_source(spark, filled):
+def test_tags_are_filtered_without_reading_the_log(spark, filled):
     """Corrupt records with other tags prove that the log is not read there."""
     with Store.open(filled.path, read_only=True) as store:
         other = store.read("t", 0, 2, 1)[0].physical_offset
@@ -69,7 +69,7 @@ def test_tag_filter_at_the_source(spark, filled):
     assert sorted(map(tuple, rows)) == [(n, f"m{n}") for n in range(12) if n % 3 < 2]
 
 
-def test_sql92_property_filter(spark, filled):
+def test_sql92_selects_messages_by_properties(spark, filled):
     spark.sql(
         "CREATE OR REPLACE TEMPORARY VIEW some USING pyrocket OPTIONS ("
         f"path '{filled.path}', topic 't', "

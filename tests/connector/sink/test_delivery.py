@@ -27,7 +27,7 @@ def test_nothing_of_a_write_is_visible_if_one_task_fails(spark, box):
 
 
 def test_rows_of_all_tasks_and_topics_appear_in_one_publication(spark, box):
-    """A reader must not see only some of them."""
+    """A reader must not see only some of the rows."""
     topic = f.when(f.col("body").cast("int") % 2 == 0, f.lit("even")).otherwise(f.lit("odd"))
     frame = numbers(spark, 1_000, tasks=4).withColumn("topic", topic)
     frame.write.format("pyrocket").mode("append").options(**box.target).save()

@@ -81,7 +81,7 @@ def test_an_older_copy_of_the_store_fails_with_the_missing_batches(piped, tmp_pa
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["checkpoint in an option", "in the session"])
-def test_a_query_whose_store_is_missing_creates_no_other(spark, piped, tmp_path, named):
+def test_a_query_whose_store_is_missing_creates_no_new_one(spark, piped, tmp_path, named):
     """A disk may not be mounted: rows written meanwhile would be missing after it is mounted."""
     if not named:
         spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))

@@ -34,7 +34,8 @@ def in_task(monkeypatch):
     """Set the properties that Spark passes to a task of a micro-batch."""
 
     def enter(batch=0, run=RUN, query=QUERY):
-        # The constructor sets it for good, and no session can be created in a task.
+        # The constructor sets the context for the whole process; a session cannot be created in a
+        # task.
         monkeypatch.setattr(TaskContext, "_taskContext", None)
         context = TaskContext()
         context._partitionId, context._attemptNumber = 0, 0
@@ -114,7 +115,7 @@ def test_a_later_run_of_a_query_fences_the_earlier(box, request_to, in_task):
     assert box.bodies() == [b"a", b"b", b"d"]
 
 
-def test_a_fenced_run_fails_without_rows_too(box, request_to, in_task):
+def test_a_fenced_run_fails_even_without_rows(box, request_to, in_task):
     for name, batch in (("earlier", 0), ("later", 1)):
         in_task(batch=batch, run=name)
         writer = stream_writer(request_to(), SCHEMA, overwrite=False)
@@ -163,12 +164,12 @@ def test_tasks_of_another_micro_batch_are_not_published(numbers):
         agreed(batches, 4)
 
 
-def test_tasks_of_one_micro_batch_agree():
+def test_tasks_of_one_micro_batch_have_one_identity():
     batch = SinkBatch(identity="q", target="t", batch=4, run="r")
     assert agreed(through_spark([batch, batch]), 4) == batch
 
 
-def test_a_micro_batch_began_with_its_first_task():
+def test_the_first_task_determines_the_start_time_of_a_micro_batch():
     """A late retry of a task must not make an earlier run appear as the later one."""
     first, later = (SinkBatch(identity="q", target="t", batch=4, run="r") for _ in range(2))
     assert agreed(through_spark([later, first]), 4).began == first.began

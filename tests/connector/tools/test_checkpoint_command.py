@@ -9,7 +9,7 @@ from pyspark_pyrocket.tools.checkpoints.files import read_checkpoint
 from support.spark_checkpoints import SETTINGS, reset, run, run_json
 
 
-def test_checkpoint_inspect_and_repair_tool(files):
+def test_a_checkpoint_can_be_shown_and_moved(files):
     """Show, move, show again; another test shows that Spark continues from there."""
     shown = run("show", files.path)
     assert "query q-1 in " in shown
@@ -33,7 +33,7 @@ def test_the_offset_in_a_checkpoint_is_shown_by_queue(files):
     assert (found["damaged"], found["foreign"]) == ([], [])
 
 
-def test_offsets_readable_and_versioned_in_checkpoint(files):
+def test_offsets_in_a_checkpoint_are_readable_and_versioned(files):
     offset = files.offset(1)
     assert offset["version"] == 2
     assert offset["offsets"] == {"t": {"broker-a": {"0": 2, "1": 2}}}
@@ -104,7 +104,7 @@ def test_a_group_is_moved_to_the_offsets_of_a_query(files):
     with Store.open(files.box.path, read_only=True) as store:
         assert store.groups.all() == {}
     done = run_json("to-group", files.path, *to)
-    assert done["committed"] == {"t": {"0": 2, "1": 2}}, "what is planned only is not read"
+    assert done["committed"] == {"t": {"0": 2, "1": 2}}, "planned messages have not been read"
     with Store.open(files.box.path) as store:
         assert store.groups.committed("billing", "t") == {0: 2, 1: 2}
         store.groups.commit("billing", "t", {0: 3})

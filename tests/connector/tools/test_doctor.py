@@ -213,7 +213,7 @@ def test_only_a_failed_check_makes_the_exit_status_1(monkeypatch, checks, status
             assert check.remedy in done.output
 
 
-def test_json_holds_every_check_of_this_machine(tmp_path, monkeypatch):
+def test_json_contains_every_check_of_this_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("PYROCKET_STORE", str(tmp_path))
     done = CliRunner().invoke(doctor, ["--json"])
     answer = json.loads(done.output)

@@ -19,11 +19,10 @@ JOB = Path(__file__).with_name("unactivated_job.py")
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A process before its first session: Java 21 and another python3 on PATH, nothing set."""
+    """A process before its first session: Java 21 another python3 on PATH, no variable set."""
     names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME")
     for name in (*names, "SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"):
-        # Set first, so that changes by `configure` are undone, also for variables that were not
-        # set.
+        # Set first, so that changes by `configure` are undone even for variables that were not set.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     java = fake_java(tmp_path / "java", 21)

@@ -33,7 +33,7 @@ def packaged(machine, monkeypatch):
     return home
 
 
-def test_java_home_comes_first(machine, monkeypatch):
+def test_java_home_takes_precedence(machine, monkeypatch):
     fake_java(machine / "old faithful", 17)
     monkeypatch.setenv("JAVA_HOME", str(machine / "old faithful"))
     monkeypatch.setenv("PATH", str(fake_java(machine / "other", 21).parent))

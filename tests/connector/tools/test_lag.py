@@ -42,7 +42,7 @@ def progress(box):
     forget(box.path)
 
 
-def test_offset_lag_as_a_source_metric(box, progress):
+def test_lag_in_messages_is_measured_from_the_progress(box, progress):
     """The query has read three of eight messages."""
     box.create(queues=2)
     box.send(*"abcdef", queue=0)
@@ -74,7 +74,7 @@ def test_lag_in_bytes_and_time_comes_from_the_store(box, progress):
     assert found.bytes_left == sum(sizes.to_pylist())
     with opened_source(target_at(box.path)) as opened:
         assert lag_of(source, Path(box.path)) == lag_of(source, opened) == [found]
-    assert found.latency_ms == 5_000, "the age of the first that is not read"
+    assert found.latency_ms == 5_000, "the age of the first unread message"
 
 
 def test_lag_of_many_topics_reads_each_queue_once(monkeypatch):
@@ -148,7 +148,7 @@ def test_a_query_that_has_read_everything_has_no_lag(box, progress):
     assert (found.messages, found.bytes_left, found.latency_ms) == (0, 0, 0)
 
 
-def test_metrics_have_rocketmq_s_names_and_labels(box, progress):
+def test_metrics_have_the_names_and_labels_of_rocketmq(box, progress):
     box.create(queues=1)
     box.send("a", "b", "c")
     registry = CollectorRegistry()
@@ -233,8 +233,8 @@ class Recorder:
         self.forgotten.append(query)
 
 
-def test_lag_in_query_progress(spark, box, stream):
-    """Five messages, two at a time; a listener gets the same offsets."""
+def test_a_listener_receives_the_lag_of_each_micro_batch(spark, box, stream):
+    """Five messages are read, two at a time; the listener reports the same lag as the progress."""
     box.create(queues=1)
     box.send(*"abcde", queue=0)
     recorder = Recorder()

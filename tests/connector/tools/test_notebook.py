@@ -27,8 +27,8 @@ def end_of(view):
     return view.table
 
 
-def test_console_sink_shows_nothing_in_a_notebook(spark, box, capsys):
-    """Our view shows the rows of each micro-batch, and why the query ended."""
+def test_a_view_shows_the_rows_of_each_micro_batch(spark, box, capsys):
+    """The view also shows why the query ended. Spark's console sink shows nothing in a notebook."""
     box.create(queues=1).send("a", "b", "c", queue=0)
     options = {**box.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 2}
     schema = "queueOffset BIGINT, body STRING"
@@ -44,7 +44,7 @@ def test_console_sink_shows_nothing_in_a_notebook(spark, box, capsys):
     assert "<td" in view._repr_html_()
 
 
-def test_live_view_of_a_streaming_dataframe(capsys):
+def test_a_view_shows_the_newest_rows_of_all_micro_batches(capsys):
     """The newest rows, independent of micro-batches."""
     view = StreamView(["x"], 3, whole=False)
     assert view.table.rows == []
