@@ -1,4 +1,4 @@
-"""The examples of `store/BROKER.md` for systemd and containers."""
+"""The examples for systemd and containers in `store/BROKER.md` are correct."""
 
 import re
 import shlex

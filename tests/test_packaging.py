@@ -1,4 +1,4 @@
-"""Spark finds `format("pyrocket")` after any kind of installation, and from any directory."""
+"""Spark finds `format("pyrocket")` after every kind of installation, and from any directory."""
 
 import os
 import site
@@ -34,10 +34,9 @@ def checkout(tmp_path):
 
 @pytest.fixture
 def python(tmp_path):
-    """A new environment whose own packages take precedence over this one's.
-
-    Python searches a folder named in a .pth file, but does not read its .pth files. Therefore a
-    link tree of this checkout is not found.
+    """A new environment that also finds this environment's packages, after its own. Python does not
+    read the .pth files in a folder that a .pth file names, so the editable install of this checkout
+    is not found.
     """
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "fresh"], check=True)
     fresh = tmp_path / "fresh" / "bin" / "python"
@@ -70,13 +69,13 @@ def assert_spark_finds_it(python, tmp_path, where, **changes):
     )
     assert f"installed at {where}" in done.stdout, done.stderr
     assert "DATA_SOURCE_NOT_FOUND" not in done.stdout, done.stdout
-    # The error for a missing target shows that our code ran on the driver.
+    # The error for a missing target shows that pyrocket's code ran on the driver.
     assert "[OPTION_" in done.stdout, done.stdout
     assert "PYROCKET_STORE" in done.stdout, done.stdout
 
 
-def test_failed_to_find_data_source(checkout, python, tmp_path):
-    """A pure wheel, without a jar, is all that Spark needs; it contains types and fixtures."""
+def test_spark_finds_the_source_after_the_installation_of_a_wheel(checkout, python, tmp_path):
+    """A pure Python wheel without a jar is enough for Spark. It contains types and fixtures."""
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     subprocess.run([*build, tmp_path, checkout], check=True, env=bare_environment())
     (wheel,) = tmp_path.glob("pyspark_pyrocket-*.whl")
@@ -91,7 +90,7 @@ def test_failed_to_find_data_source(checkout, python, tmp_path):
 
 
 def test_a_clean_clone_builds_both_distributions_with_valid_metadata(tmp_path):
-    """With the README as their description and the licence as an SPDX expression."""
+    """The README is their description, and the licence is an SPDX expression."""
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--no-local", ROOT, clone], check=True)
     assert os.readlink(clone / "README.md") == "jars-free-README.md"
@@ -121,11 +120,11 @@ def assert_pytest_has_the_fixtures(python, folder):
         assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_an_editable_install(checkout, python, tmp_path):
+def test_spark_finds_the_source_after_an_editable_install(checkout, python, tmp_path):
     pip_install(python, "--editable", checkout)
     assert_spark_finds_it(python, tmp_path, checkout)
 
 
-def test_a_plain_checkout_on_pythonpath(checkout, python, tmp_path):
+def test_spark_finds_the_source_in_a_checkout_on_pythonpath(checkout, python, tmp_path):
     roots = os.pathsep.join([str(checkout / "store"), str(checkout / "connector")])
     assert_spark_finds_it(python, tmp_path, checkout, PYTHONPATH=roots)

@@ -1,4 +1,4 @@
-"""Public names exist, are documented, and cost next to nothing to import."""
+"""Public names exist, are documented, and are cheap to import."""
 
 import ast
 import importlib
@@ -16,7 +16,7 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 PACKAGES = ["pyrocket", "pyspark_pyrocket"]
 HEAVY = {"grpc", "numpy", "pandas", "pyarrow"}
 
-# Pretends that modules are not installed, or are too old to have the requested names.
+# Pretends that modules are not installed, or too old to have the requested names.
 BLOCKER = """
 import sys
 class Blocker:
@@ -53,7 +53,7 @@ def test_every_public_name_is_importable_and_documented(package):
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_dir_lists_every_public_name_before_it_is_used(package):
+def test_dir_lists_public_names_that_are_not_imported_yet(package):
     listed = run_python(f"import {package}; print(*dir({package}))").split()
     assert {*importlib.import_module(package).__all__} <= {*listed}
 
@@ -101,8 +101,8 @@ def test_importing_the_store_imports_no_heavy_package():
     assert not loaded & {*HEAVY, "click", "pyspark", "pyspark_pyrocket", "rich"}
 
 
-def test_importing_the_connector_adds_only_itself_to_pyspark():
-    # pyspark's own imports do not count.
+def test_importing_the_connector_imports_only_light_modules_besides_pyspark():
+    # Modules that pyspark imports are ignored.
     before = modules_after("import pyspark.sql.datasource")
     added = modules_after("import pyspark_pyrocket") - before
     assert not added & {*HEAVY, "pyrocket.store"}
@@ -122,7 +122,7 @@ def test_importing_the_connector_never_raises_with_any_pyspark(blocked):
     assert run_python(code)
 
 
-def test_without_file_locks_as_on_windows_the_first_use_fails_as_documented():
+def test_the_first_use_without_file_locks_as_on_windows_fails_as_documented():
     code = BLOCKER.format(blocked=["fcntl"]) + (
         "import pyrocket, pyspark_pyrocket\n"
         "try:\n    pyrocket.Store\n"
@@ -133,7 +133,7 @@ def test_without_file_locks_as_on_windows_the_first_use_fails_as_documented():
 
 
 @pytest.mark.parametrize("blocked", [["pyspark"], ["pyspark.sql.streaming.datasource"]])
-def test_using_the_source_with_an_old_pyspark_names_the_version_needed(blocked):
+def test_the_error_of_an_old_pyspark_names_the_required_version(blocked):
     code = BLOCKER.format(blocked=blocked) + (
         "from pyspark_pyrocket import DefaultSource\n"
         "try:\n    DefaultSource({'path': '/x', 'topic': 't'}).schema()\n"

@@ -1,4 +1,4 @@
-"""The fixtures for users' tests: a store and a clock that a test advances, without other costs."""
+"""The pytest plugin gives users' tests a store and a clock, and costs nothing in other tests."""
 
 import os
 import subprocess
@@ -57,13 +57,13 @@ def with_plugin(folder, suite, *arguments):
     return run_pytest(folder, suite, "-p", "pyrocket.tools.pytest_plugin", *arguments)
 
 
-def test_pytest_fixture_without_a_server_and_with_a_fake_clock(tmp_path, checkout_in_children):
+def test_the_fixtures_give_each_test_its_own_store_and_clock(tmp_path, checkout_in_children):
     done = with_plugin(tmp_path, SUITE, "-W", "error")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
 
 
-def test_a_store_with_ones_own_configuration(tmp_path, checkout_in_children):
+def test_a_test_can_override_the_configuration_of_its_store(tmp_path, checkout_in_children):
     (tmp_path / "conftest.py").write_text(CONFTEST)
     suite = 'def test_it(pyrocket_store):\n    assert pyrocket_store.broker_name == "mine"\n'
     done = with_plugin(tmp_path, suite)
@@ -71,7 +71,7 @@ def test_a_store_with_ones_own_configuration(tmp_path, checkout_in_children):
 
 
 def test_an_unused_plugin_costs_nothing(tmp_path, checkout_in_children):
-    """No imports, and no fixtures that run by themselves."""
+    """The plugin imports no heavy package, and has no fixture that runs by itself."""
     suite = """
 import sys
 
@@ -87,8 +87,8 @@ def test_nothing_runs_by_itself(request):
     assert "2 passed" in done.stdout, done.stdout
 
 
-def test_sparks_processes_use_the_clock_too(spark, pyrocket_store, pyrocket_clock):
-    """The store time of messages that a job writes is that of the test's clock."""
+def test_sparks_processes_use_the_tests_clock(spark, pyrocket_store, pyrocket_clock):
+    """Messages that a job writes have store times of the test's clock."""
     rows = spark.createDataFrame([("hello",)], "body STRING")
     place = {"path": str(pyrocket_store.path), "topic": "t"}
     rows.write.format("pyrocket").mode("append").options(**place).save()

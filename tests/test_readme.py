@@ -1,6 +1,6 @@
-"""The pages are correct: snippets print the shown output; commands, links and codes exist.
-
-A snippet sees the names of earlier ones. Its output is the `text` block directly after it.
+"""The pages are correct: snippets print the shown output, and commands, links and codes exist. A
+snippet uses the names that earlier snippets define. Its output is the `text` block directly after
+it.
 """
 
 import ast
@@ -81,26 +81,26 @@ def assert_snippets_print_what_is_shown(page, names, places):
             assert normalised(printed) == normalised(snippet.shown), f"{page}:{snippet.line}"
 
 
-def test_snippets_of_the_front_page(spark, tmp_path):
+def test_the_snippets_of_the_front_page_print_the_shown_output(spark, tmp_path):
     assert len([snippet for snippet in snippets(FACE) if snippet.shown]) == 3
     assert_snippets_print_what_is_shown(FACE, {}, {"/tmp/pyrocket": tmp_path})
 
 
-def test_snippets_of_the_connector(spark, tmp_path):
+def test_the_snippets_of_the_connectors_page_print_the_shown_output(spark, tmp_path):
     names = {"spark": spark, "df": spark.createDataFrame([("1",)], "id STRING")}
     page = ROOT / "connector" / "README.md"
     assert_snippets_print_what_is_shown(page, names, {"/data/store": tmp_path / "store"})
 
 
 @pytest.mark.parametrize("name", ["store/README.md", "store/OPERATIONS.md"])
-def test_snippets_of_the_store(tmp_path, name):
+def test_the_snippets_of_the_stores_pages_print_the_shown_output(tmp_path, name):
     page = ROOT / name
     assert [*snippets(page)]
     assert_snippets_print_what_is_shown(page, {}, {"/tmp/pyrocket": tmp_path})
 
 
 def test_every_page_with_snippets_is_executed():
-    # That of the broker is executed by tests/store/rpc/messaging/test_official_python.py.
+    # The broker's snippet is executed by tests/store/rpc/messaging/test_official_python.py.
     executed = {"README.md", "OPERATIONS.md", "BROKER.md", FACE.name}
     assert {page.name for page in PAGES if any(snippets(page))} <= executed
 
@@ -176,7 +176,7 @@ def assert_command_exists(command):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_exist(page):
+def test_the_commands_on_pages_exist(page):
     for command in commands(page):
         assert_command_exists(command)
 

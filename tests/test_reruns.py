@@ -1,4 +1,6 @@
-"""A test that timed out on Spark is run once more; other failures are not repeated."""
+"""A test that fails because a Spark worker did not connect in time is run once more; other failures
+are not repeated.
+"""
 
 import subprocess
 import sys

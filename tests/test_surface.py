@@ -1,4 +1,4 @@
-"""A change of the public surface must change the golden files in the same commit: see `surface`."""
+"""A commit that changes the public surface must also change the golden files; see `surface`."""
 
 from difflib import unified_diff
 

@@ -36,8 +36,9 @@ LAYERS = [
     ["tools.cli"],
     ["tools.pytest_plugin", "__main__"],
 ]
-"""Rooms from the bottom up: a room imports from rooms of lower ranks, never from those of its
-own."""
+"""Packages and their ranks, from bottom to top. A package imports only from packages of lower
+ranks.
+"""
 OS_OPERATIONS = (
     *("open", "listdir", "scandir", "walk", "fwalk", "truncate", "utime", "chmod", "chown"),
     *("rename", "replace", "link", "symlink", "unlink", "remove", "rmdir", "removedirs"),
@@ -68,21 +69,20 @@ PATHS_OUTSIDE_DISK = {
     "services.delay.java_handover": ".glob",
     "engine.topic_admin": ".glob",
 }
-"""Module → the operations by which it still opens, lists or changes paths; they should move to
-`disk`.
+"""Module → the operations by which it opens, lists or changes paths; these operations should move
+to `disk`.
 """
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-# `pyrocket/__init__.py` defines the public names; it may import up to the rooms that programs use.
+# `pyrocket/__init__.py` defines the public names; it may import from packages up to this rank.
 RANKS[""] = RANKS["rpc"]
 CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.tools.notebook.")
-# Shared by all commands.
+# All commands share this module.
 CONNECTOR_MAY_IMPORT += ("pyrocket.tools.cli.frame.", "pyrocket.tools.cli.command_group.")
 CONNECTOR_HOMES = {
     "pyrocket.Store": "pyspark_pyrocket.transport.path",
     "pyrocket.decode_slices": "pyspark_pyrocket.source.task",
 }
-"""Names of the store that only one module of the connector may import: its adapter, and its
-decoder.
+"""Names of the store that only one module of the connector may import: its adapter or its decoder.
 """
 ADAPTER = "pyspark_pyrocket.transport.path."
 CONNECTOR_LAYERS = [
@@ -116,7 +116,7 @@ def imported_names(tree):
 
 
 def room(module, ranks):
-    """Return the longest name of a room that contains the module, '' for the package itself, or
+    """Return the longest name in LAYERS that contains the module, '' for the package itself, or
     None.
     """
     parts = module.split(".")[1:]
@@ -135,7 +135,7 @@ def store_fault(module, name):
     if not other:
         return "inside the package, import from the module that defines it"
     if own is None:
-        return f"{module} has no place among the layers"
+        return f"{module} is not in the table of layers"
     if own != other and RANKS[own] == RANKS[other] and own and own not in BASE:
         return f"{own} and {other} may not import each other"
     return f"{other} is above {own}" if RANKS[other] > RANKS[own] else None
@@ -148,7 +148,7 @@ def connector_fault(module, name, public):
             return "only transport/ may import this"
         own, other = (room(each, CONNECTOR_RANKS) for each in (module, name))
         if own is None or other is None:
-            return f"{module if own is None else name} has no place among the layers"
+            return f"{module if own is None else name} is not in the table of layers"
         higher = CONNECTOR_RANKS[other] > CONNECTOR_RANKS[own]
         beside = own != other and CONNECTOR_RANKS[other] == CONNECTOR_RANKS[own] and own
         return f"{other} is not below {own}" if higher or beside else None
@@ -183,12 +183,12 @@ def size_faults(label, source):
 
 
 def name_faults(label, source):
-    """Return names that the linter cannot ban alone: its switch for `struct` in formats is for
-    all.
+    """Return uses of names that the linter cannot ban: where `struct` is allowed, its rule is off
+    for all names.
     """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr == "pack_into":
-            yield f"{label}:{node.lineno}: pack_into tears words under readers"
+            yield f"{label}:{node.lineno}: pack_into writes fields in parts"
         clock = isinstance(node, ast.Attribute) and ast.unparse(node) in (
             "time.time",
             "time.time_ns",
@@ -217,7 +217,7 @@ def path_operations(source):
 def path_faults(module, source):
     allowed = PATHS_OUTSIDE_DISK.get(module.removeprefix("pyrocket."), "").split()
     for operation in {*path_operations(source)} - {*allowed}:
-        yield f"{module}: {operation} belongs into pyrocket.disk, which follows no links"
+        yield f"{module}: {operation} belongs in pyrocket.disk, which follows no links"
 
 
 def test_imports_point_down_only():
@@ -294,7 +294,7 @@ def test_each_code_of_an_error_or_a_finding_has_a_test_that_names_it():
         ),
     ],
 )
-def test_an_import_upwards_or_sideways_is_caught(module, source):
+def test_an_import_of_a_higher_or_equal_rank_is_reported(module, source):
     assert list(import_faults(module, source, ["Store"]))
 
 
@@ -314,11 +314,11 @@ def test_an_import_upwards_or_sideways_is_caught(module, source):
         ("pyspark_pyrocket.source.batch_reader", "from pyrocket.errors import OptionError"),
     ],
 )
-def test_an_import_downwards_is_allowed(module, source):
+def test_an_import_of_a_lower_rank_is_allowed(module, source):
     assert not list(import_faults(module, source, ["Store"]))
 
 
-def test_long_files_and_functions_are_caught():
+def test_long_files_classes_and_functions_are_reported():
     function = "def long():\n" + "    pass\n" * 50
     assert list(size_faults("x", function)) == ["x: long has 51 lines"]
     assert not list(size_faults("x", function.replace("    pass\n", "", 1)))
@@ -344,12 +344,12 @@ def test_paths_of_a_store_are_opened_and_changed_in_disk_alone():
         *("path.read_bytes()", "layout.abort.unlink()", "folder.iterdir()"),
     ],
 )
-def test_an_operation_on_a_path_outside_disk_is_caught(source):
+def test_an_operation_on_a_path_outside_disk_is_reported(source):
     assert list(path_faults("pyrocket.index.new", source))
     assert not list(path_faults("pyrocket.index.new", "io.unlink(path), text.replace('a', 'b')"))
 
 
-def test_banned_names_are_caught():
+def test_banned_names_are_reported():
     assert list(name_faults("formats/x.py", "import struct\nstruct.pack_into('q', b, 0, 1)"))
     assert list(name_faults("formats/x.py", "import time\ntime.time()"))
     assert not list(name_faults("store/pyrocket/clock.py", "import time\ntime.time_ns()"))

@@ -1,4 +1,4 @@
-"""The tour notebook runs, its committed outputs equal those of a new run, and they are correct.
+"""The tour notebook runs, and its committed outputs are correct and equal those of a new run.
 
 After a change of the notebook `PYROCKET_WRITE_TOUR=1 python3 tests -m slow tests/test_tour.py` runs
 it and writes the outputs.
@@ -42,7 +42,7 @@ def kernels(tmp_path, monkeypatch):
 
 
 def write(book, path):
-    """Save a run's outputs in the committed form, without Spark's standard error."""
+    """Save the outputs of a run in the committed form, without Spark's standard error."""
     for cell in book.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
@@ -66,7 +66,7 @@ def shown(cells, path):
 
 
 def outputs(cells, source, kind="text/html"):
-    """Return the output of the cell whose code contains `source`, as one text."""
+    """Return the output of the cell whose code contains `source`, as one string."""
     (cell,) = [cell for cell in cells if cell.cell_type == "code" and source in cell.source]
     shown = []
     for output in cell.outputs:
@@ -76,7 +76,7 @@ def outputs(cells, source, kind="text/html"):
 
 
 def table(html):
-    """Return the rows of the HTML's table, as the texts of their cells."""
+    """Return the rows of the HTML table, as lists of the cells' text."""
     lines = re.findall(r"<tr>(.*?)</tr>", html.split("<tbody>")[1])
     return [tuple(re.findall(r"<td[^>]*>(.*?)</td>", line)) for line in lines]
 
@@ -120,7 +120,7 @@ def test_the_committed_tour_equals_a_new_run_with_tables_and_a_live_view(
     assert table(outputs(cells, "notebook.groups"))[0][:3] == ("billing", "orders", "3")
     assert "\nqueue  offset  stored" in outputs(cells, 'peek(path, "orders", 3)', "text/plain")
     assert re.search(r"\|\s*ann\|\s*5\|", outputs(cells, "groupBy"))
-    # The first cell of the view was updated with messages that arrived while the second one ran.
+    # The first cell with the view was updated with messages that arrived while the second cell ran.
     for source in ("display_stream", "view.stop()"):
         rows = table(outputs(cells, source))
         assert ("0", "5", bodies[0].replace('"', "&quot;")) == rows[-1]
