@@ -174,7 +174,7 @@ class LogTruncatedError(DataLossError):
 
 
 class TopicRecreatedError(DataLossError):
-    """The topic was deleted and created again since the offset was taken."""
+    """The topic was deleted and created again after the offset was saved."""
 
     default_code = "TOPIC_RECREATED"
 

@@ -175,10 +175,10 @@ class Store:
         return RetentionFile(self._engine.layout).read()
 
     def set_retention(self, retention: Retention | None) -> None:
-        """Save the retention that all writers apply from now on; None keeps messages forever.
+        """Save the retention for all writers; None keeps messages forever.
 
         The change is durable. Writers that have the store open apply it within ten seconds, unless
-        they were opened with a retention of their own. Raises StoreReadOnlyError, StoreLockedError.
+        a retention was given when they were opened. Raises StoreReadOnlyError, StoreLockedError.
         """
         check_type((Retention, NoneType), "Use a pyrocket.Retention, or None.", retention=retention)
         self._engine.writer.set_retention(retention)
@@ -188,7 +188,7 @@ class Store:
         return self._engine.clock()
 
     def position(self) -> Position:
-        """Return a snapshot that is equal to an earlier one if nothing has changed since. Cheap."""
+        """Return a snapshot; two snapshots are equal if nothing has changed in between. Cheap."""
         return self._reader.position()
 
     def append(self, message: Message) -> SendResult:
@@ -276,7 +276,7 @@ class Store:
         return {queue_id: has for queue_id, has in ranges.items() if has.minimum < has.maximum}
 
     def queue_range(self, topic: str, queue_id: int) -> QueueOffsets:
-        """Return the offset range of any queue, even of one that was removed from its topic.
+        """Return the offset range of any queue, even of a queue that was removed from its topic.
 
         The remaining messages of such a queue can be scanned. For a queue without messages, both
         offsets are its former end, or 0 if the end is unknown.
@@ -344,7 +344,7 @@ class Store:
     ) -> Iterator[pa.RecordBatch]:
         """Yield exactly the messages [start, end) that match `where`, in batches of a few MiB.
 
-        Columns: `pyrocket.SCAN_COLUMNS`; only the requested ones are built. A `tally` counts the
+        Columns: `pyrocket.SCAN_COLUMNS`; only the requested columns are built. A `tally` counts the
         examined messages. Raises OffsetOutOfRangeError, StoreDamagedError, and SchemaError for a
         `bodyText` that is not UTF-8.
         """

@@ -37,7 +37,7 @@ class FileClock:
         """Set the time (epoch ms), creating the clock if missing. Store times never decrease."""
         if not 0 <= now_ms < 1 << 63:
             raise InvalidInputError(
-                f"{now_ms} is not a time.", remedy="Use epoch milliseconds from 0 on."
+                f"{now_ms} is not a time.", remedy="Use epoch milliseconds, 0 or more."
             )
         if self._layout.clock.exists():
             ClockFile(self._layout.clock, writable=True).set(now_ms)

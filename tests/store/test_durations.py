@@ -1,4 +1,4 @@
-"""Parsing of durations and delay levels; ambiguous ones are rejected."""
+"""Parsing of durations and delay levels; ambiguous strings are rejected."""
 
 import pytest
 from hypothesis import given

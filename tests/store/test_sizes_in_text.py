@@ -18,5 +18,5 @@ from pyrocket.arguments import format_size
         (-(1 << 40), "-1.0 TiB"),
     ],
 )
-def test_a_size_has_the_largest_unit_it_reaches(size, text):
+def test_a_size_has_the_largest_unit_that_is_not_larger(size, text):
     assert format_size(size) == text

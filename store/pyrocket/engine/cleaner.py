@@ -1,7 +1,7 @@
 """Deletes expired log files, and the queue and index files that point into them.
 
 Requires the write lock. Log files are deleted first, oldest first, and each deletion is made
-durable before the next: a crash leaves a log that starts later, never one with a gap. Minimum
+durable before the next: a crash leaves a log that starts later, never a log with a gap. Minimum
 offsets are derived from the start of the log, so they move with the first deletion. Queue and index
 files that point before it only use space until the next cleaning. In the opposite order a crash
 would leave messages without queue entries, which recovery has to treat as damage.
@@ -231,7 +231,7 @@ class Cleaner:
         return disk_usage([self._layout.commit_log, self._layout.consume_queues])
 
     def _is_due(self) -> bool:
-        """Whether a check is due; if so, the next one is due INTERVAL_MS later."""
+        """Whether a check is due; if so, the next check is due INTERVAL_MS later."""
         now, due = self._clock(), self._next_look_ms
         # A clock that was set back must not postpone the check for long.
         if due is not None and due - INTERVAL_MS <= now < due:

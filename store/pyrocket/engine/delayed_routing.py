@@ -154,7 +154,7 @@ class DelayRouter:
         )
 
     def rooms(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the queue counts of those of `topics` that are system topics for delayed messages.
+        """Return the queue counts of the system topics for delayed messages among `topics`.
 
         RocketMQ gives the schedule topic 18 queues, even if there are fewer levels.
         """

@@ -53,7 +53,7 @@ class Groups:
         self._filters = ConsumerFilters(engine.layout, engine.clock)
 
     def all(self) -> dict[str, GroupConfig]:
-        """Return all groups by name: those of `subscriptionGroup.json`, and those with offsets."""
+        """Return all groups by name: groups with saved settings, and groups with offsets."""
         known = self._known.all()
         for _, group in self._offsets.all():
             known.setdefault(group, GroupConfig(group))
@@ -84,7 +84,7 @@ class Groups:
         return self._offsets.all()
 
     def create(self, group: str) -> GroupConfig:
-        """Create a group with RocketMQ's defaults; an existing one is returned unchanged."""
+        """Create a group with RocketMQ's defaults; an existing group is returned unchanged."""
         check_group_name(group)
         with self._engine.writer.exclusive():
             self._known.create(group)
@@ -149,9 +149,9 @@ class Groups:
     ) -> Offsets:
         """Commit {queue id: next offset to consume}; return the group's offsets in the topic.
 
-        The first commit creates the group. An offset lower than the committed one is ignored as a
-        late or repeated commit, unless `backwards` is set or the committed offset is after the end
-        of the queue. An offset before a queue's minimum is allowed, because cleaning raises the
+        The first commit creates the group. An offset lower than the committed offset is ignored as
+        a late or repeated commit, unless `backwards` is set or the committed offset is after the
+        end of the queue. An offset before a queue's minimum is allowed, because cleaning raises the
         minimum. On an error, nothing is committed. Raises GroupNameError, TopicNotFoundError,
         QueueNotFoundError if a queue is not a read queue of the topic, and OffsetOutOfRangeError
         for an offset after a queue's maximum.

@@ -50,7 +50,7 @@ class GroupAppend:
     ) -> list[Appended]:
         """Append the batches as one: all become visible together, or none.
 
-        With `whole`, also after a power loss.
+        With `whole`, this also holds after a power loss.
         """
         entry = _Entry(batches, whole)
         self._waiting.append(entry)

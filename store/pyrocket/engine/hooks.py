@@ -55,7 +55,7 @@ class Hooks:
     """Lists of callbacks, called in the order in which they were registered.
 
     after_section: called after this process has released the write lock. Must not block or raise.
-    after_release: the same, and also called after services and after failed changes.
+    after_release: like `after_section`, but also called after services and after failed changes.
     holds: a map from a description of the needed records to a callback that returns the lowest log
         offset that must not be deleted. Called with the write lock held; a preview calls it without
         the lock.

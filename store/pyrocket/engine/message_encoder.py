@@ -342,7 +342,7 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Ar
     if "topic" not in batch.schema.names:
         raise TopicNotFoundError(
             "no topic is named.",
-            remedy="Name one for the batch, or give it a `topic` column.",
+            remedy="Name a topic for the batch, or add a `topic` column.",
             code="TOPIC_MISSING",
         )
     column = batch.column("topic")
@@ -350,7 +350,7 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Ar
     if missing >= 0:
         raise MessageError(
             f"row {missing} has a null topic.",
-            remedy="Name a topic in each row, or one for all rows.",
+            remedy="Name a topic in each row, or one topic for all rows.",
             code="TOPIC_MISSING",
         )
     encoded = column.dictionary_encode()
@@ -375,7 +375,7 @@ def _check_name_of_row(name: str, codes: pa.Int32Array, code: int) -> None:
 
 
 def route(columns: SendColumns, topic: str, queues: int, first_queue: int) -> QueueIds:
-    """Return each row's queue id. Raises MessageError (QUEUE_NOT_FOUND) for an invalid one."""
+    """Return each row's queue id. Raises MessageError (QUEUE_NOT_FOUND) for an invalid queue id."""
     count = len(columns)
     chosen = np.full(count, -1, np.int32)
     if columns.sharding_key is not None:

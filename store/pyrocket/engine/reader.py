@@ -180,7 +180,7 @@ class Reader:
         return self._scanner.slices(self._queues.get(topic, queue_id), start, end, in_place=True)
 
     def log_offsets_at(self, topic: str, queue_id: int, offsets: Ints) -> Ints:
-        """Return the log offsets of messages at ascending queue offsets; -1 for a missing one."""
+        """Return the log offsets of messages at ascending queue offsets, -1 if missing."""
         return log_offsets_at(self._queues.get(topic, queue_id), offsets)
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
@@ -256,9 +256,9 @@ class Reader:
         )
 
     def _any_offsets(self, topic: TopicConfig, queue_id: int) -> QueueOffsets:
-        """Return the offset range of a read queue, or of a former one that still has files.
+        """Return the offset range of a read queue, or of a former read queue that still has files.
 
-        A running query may still read a former queue.
+        A running query may still read a former read queue.
         """
         exists = 0 <= queue_id < topic.read_queues
         if not exists and self._queues.get(topic.name, queue_id).run.starts():
@@ -295,7 +295,7 @@ class Reader:
 
     def _valid_state(self) -> SharedState | None:
         if not self.identity.store_id and self._layout.identity.exists():
-            # When this reader was opened, only brokers had written here; now a writer of ours has,
+            # When this reader was opened, only brokers had written here; now pyrocket may have,
             # too.
             self.identity = load_identity(self._layout, self.identity.config)
         if not self.identity.store_id:

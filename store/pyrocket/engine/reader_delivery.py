@@ -26,7 +26,7 @@ class Writable(Protocol):
         ...
 
     def flush(self) -> None:
-        """Flush everything published before the call."""
+        """Flush all records published before the call."""
         ...
 
     def close(self, *, clean: bool = True) -> None:

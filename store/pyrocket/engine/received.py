@@ -154,7 +154,7 @@ class _Run:
         demand(same.indices.to_numpy() == 0, "its topic differs from the topic of record 0")
         flags = fields.sys_flag
         demand((flags == 0) | (flags == COMPRESSED_FLAGS), f"its sysFlag is not {COMPRESSED_FLAGS}")
-        demand(fields.has_store_host(OUR_HOST), "its store host is not ours")
+        demand(fields.has_store_host(OUR_HOST), "its store host is not pyrocket's")
         lengths = fields.properties_length
         demand(lengths <= MAX_PROPERTIES_BYTES, "its properties are too long")
         self.ids = self.properties.column(UNIQ_KEY)

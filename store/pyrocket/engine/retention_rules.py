@@ -75,7 +75,7 @@ class CleanReport:
     kept: tuple[Kept, ...] = ()
 
     def then(self, later: "CleanReport") -> "CleanReport":
-        """Return the sums of both reports, with `kept` and `log_start` of the later one."""
+        """Return the sums of both reports, with `kept` and `log_start` of the later report."""
         return replace(
             later,
             removals=self.removals + later.removals,
@@ -121,7 +121,7 @@ def plan_by_hand(
 def hold_back(
     removals: Sequence[Removal], held_from: int, held_by: str
 ) -> tuple[tuple[Removal, ...], tuple[Kept, ...]]:
-    """Split the log's oldest files into those to delete and those to keep.
+    """Split the log's oldest files into files to delete and files to keep.
 
     A file is kept if it contains a record at or after log offset `held_from`; `held_by` describes
     these records.

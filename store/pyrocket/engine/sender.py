@@ -166,7 +166,7 @@ class Sender:
 
 
 def _check_still_there(topic: TopicConfig | None, encoded: EncodedBatch) -> None:
-    """Raise TopicNotFoundError if the topic was deleted, or lost queues, since the encoding."""
+    """Raise TopicNotFoundError if the topic was deleted, or lost queues, after the encoding."""
     if topic is None or int(encoded.queue_ids.max()) >= topic.write_queues:
         raise _changed(encoded.topic)
 

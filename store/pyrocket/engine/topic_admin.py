@@ -50,14 +50,14 @@ class TopicAdmin:
         perm: int = PERM_READ | PERM_WRITE,
         exist_ok: bool = True,
     ) -> TopicConfig:
-        """Create a topic; an existing one is returned unchanged, or rejected without `exist_ok`."""
+        """Create a topic. An existing topic is returned, or rejected without `exist_ok`."""
         topic = TopicConfig(name, read_queues, write_queues, perm)
         return self.create_many([topic], exist_ok=exist_ok)[0]
 
     def create_many(
         self, topics: Iterable[TopicConfig], *, exist_ok: bool = True
     ) -> list[TopicConfig]:
-        """Create all of the topics or none; thousands take little longer than one.
+        """Create all topics or none; thousands of topics take little longer than one.
 
         Returns them in order, existing topics unchanged. Without `exist_ok`, an existing topic
         raises InvalidInputError (TOPIC_EXISTS). Raises TopicNameError.

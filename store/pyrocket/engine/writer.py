@@ -281,7 +281,7 @@ class Writer:
         self._queues.close()
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Flush everything published before the call; see `Flusher.flush`."""
+        """Flush all records published before the call; see `Flusher.flush`."""
         self._flusher.flush(timeout_ms)
 
     def flush_as_configured(self) -> None:
@@ -293,7 +293,7 @@ class Writer:
             self.flush_soon()
 
     def flush_soon(self) -> None:
-        """Request a flush of everything published before the call; returns without waiting."""
+        """Request a flush of all records published before the call; return without waiting."""
         self._flush_service.wake()
 
     def _after_sync(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:

@@ -112,7 +112,7 @@ def column_keys(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
 
 
 def _cast(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
-    """Return the same with Arrow's parser. Raises pyarrow.ArrowInvalid."""
+    """Return the same result with Arrow's parser. Raises pyarrow.ArrowInvalid."""
     if kind == "double":
         values = texts.cast(pa.float64()).fill_null(0).to_numpy()
         return double_keys(values), np.ones(len(texts), bool)
@@ -147,7 +147,7 @@ def number_key(number: Number, kind: Kind) -> int:
 
 def double_keys(values: npt.NDArray[np.float64]) -> Keys:
     """Return integers in the order of `Double.compare`."""
-    # NaN has many bit patterns; use a positive one.
+    # NaN has many bit patterns; use a positive NaN.
     plain = np.where(np.isnan(values), np.nan, values)
     bits = np.abs(plain).view(np.int64)
     return np.where(np.signbit(plain), ~bits, bits)

@@ -1,8 +1,8 @@
 """The queue ends after recoveries that may have truncated the log: `pyrocket/epochs.json`.
 
-A crash can lose messages that readers have seen but that were not durable; their offsets are then
-assigned to other messages. Therefore each recovery after a crash starts a new epoch and saves the
-end of every queue. Offsets from an older epoch are valid up to those ends.
+A crash can lose messages that readers have read but that were not durable; the offsets of such
+messages are then assigned to other messages. Therefore each recovery after a crash starts a new
+epoch and saves the end of every queue. Offsets from an older epoch are valid up to these ends.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """RocketMQ's `config/*.json`: each is a table in a file X, with its previous version in X.bak.
 
 X is read first. If X is missing, empty (no bytes, or `{}`) or invalid, X.bak is used and a warning
-is logged. If both are missing or empty, so is the table. RocketMQ always writes the object that
+is logged. If both are missing or empty, the table is empty. RocketMQ always writes the object that
 contains the table, so a file without it is invalid. This follows `ConfigManager` with two
 exceptions: nothing is deleted, and a file that cannot be parsed is never treated as an empty table.
 

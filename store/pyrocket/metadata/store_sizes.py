@@ -74,7 +74,8 @@ def _is_single_and_cut(layout: Layout, lengths: dict[int, int]) -> bool:
 def index_sizes(layout: Layout, config: StoreConfig) -> dict[str, int] | None:
     """Return the slots and items of index files, derived from the files' length.
 
-    Empty if there are no files or the configuration fits one of them. None if no geometry fits.
+    Empty if there are no files or the configuration fits one of the files. None if no geometry
+    fits.
     """
     files = (path for path in layout.index.glob("*") if is_table_name(path.name))
     lengths = Counter(path.stat().st_size for path in files)

@@ -243,7 +243,9 @@ def test_batches_that_do_not_fit_the_schema_are_rejected(store):
 
 
 @pytest.mark.parametrize("flush", ["sync", "manual"])
-def test_sync_appends_are_durable_and_manual_ones_are_not_flushed(open_store, monkeypatch, flush):
+def test_sync_appends_are_durable_and_manual_appends_are_not_flushed(
+    open_store, monkeypatch, flush
+):
     store = open_store(config=replace(SMALL, flush=flush))
     store.append(message())
     synced = []

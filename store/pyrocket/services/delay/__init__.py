@@ -1,10 +1,10 @@
-"""Delayed delivery: messages by delay level, and messages with due times of their own (timers).
+"""Delayed delivery: messages with a delay level, and messages with a due time (timers).
 
-Both work alike. When a delayed message is sent, `engine.delayed_routing` appends it to a system
-topic; its properties name its real topic and queue. It is *pending* until it is *due*. Then a
-service *delivers* the message: the service appends a copy to the real topic and queue and advances
-a cursor in the same append. A crash at any point therefore neither loses a message nor delivers it
-twice. `engine.service_runner` runs the two services:
+Both are delivered in the same way. When a delayed message is sent, `engine.delayed_routing` appends
+it to a system topic; its properties name its real topic and queue. It is *pending* until it is
+*due*. Then a service *delivers* the message: the service appends a copy to the real topic and queue
+and advances a cursor in the same append. A crash at any point therefore neither loses a message nor
+delivers it twice. `engine.service_runner` runs the two services:
 
 - `schedule_service` delivers the delay levels (RocketMQ's ScheduleMessageService). A queue of
   SCHEDULE_TOPIC_XXXX holds the messages of one level. They become due in the order of the queue,

@@ -1,7 +1,7 @@
 """Writes, at a clean shutdown, the timer files from which a RocketMQ 5 broker continues.
 
-The broker builds its timer wheel from `config/timercheck` and `timerlog/`. Usually only the timers
-that are new since the last shutdown are appended. Everything is rewritten if a timer was cancelled,
+The broker builds its timer wheel from `config/timercheck` and `timerlog/`. Usually, only the timers
+that are new since the last shutdown are appended. All files are rewritten if a timer was cancelled,
 or after a day, when RocketMQ has to roll timers that are due far in the future. A crash during the
 rewrite leaves a `timercheck` without timers: a broker then reads the whole queue again, and may
 deliver timers twice, but loses no timer.
@@ -82,7 +82,7 @@ class JavaHandover:
         self._write_files(min(second, slot_start(first_due)), self._write_all(progress, second))
 
     def _add(self, handed: _Handed, progress: TimerProgress, second: int) -> _Handed | None:
-        """Append units for new timers; return None if everything has to be rewritten."""
+        """Append units for new timers; return None if all units have to be rewritten."""
         new = self._service.indexed_since(handed.timed, progress)
         if new is None or (handed.units and not self._layout.timer_log.is_dir()):
             return None

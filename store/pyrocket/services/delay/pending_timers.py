@@ -1,4 +1,4 @@
-"""Reads pending timers from the index: all timers, those of one second, or the next due timers.
+"""Reads pending timers from the index: all, the timers of one second, or the next due timers.
 
 An index entry is pending unless the cursor has passed it, it was cancelled, or a copy replaced it.
 
@@ -144,7 +144,7 @@ def _replaced(
 
 @dataclass(frozen=True)
 class Due:
-    """Due timers in order; `alive` is the mask of those to deliver."""
+    """Due timers in order; `alive` is the mask of the timers to deliver."""
 
     entries: TimerEntries
     alive: Bools

@@ -80,8 +80,8 @@ def delivered_since(log: CommitLog, start: int, end: int) -> Delivered:
 def skip_delivered(store: Recovered) -> None:
     """Move the cursors of the delay levels past delivered messages.
 
-    After a clean shutdown the cursors are exact. After an unclean one, all copies appended since
-    the cursors were saved are in the recovered part of the log, which starts at CHECKPOINTED.
+    After a clean shutdown the cursors are exact. After an unclean shutdown, all copies appended
+    since the cursors were saved are in the recovered part of the log, which starts at CHECKPOINTED.
     """
     if store.clean:
         return

@@ -46,7 +46,7 @@ def copies_of_due(
 ) -> tuple[Sequence[EncodedBatch], Due]:
     """Return the copies for one append, and the part of `due` that it delivers.
 
-    The append is limited because other writers wait for the write lock during it. The copies of a
+    The append is limited because other writers wait for the write lock meanwhile. The copies of a
     queue are ordered by due time and queue offset. A timer whose record is no longer in the log is
     skipped with a warning.
     """

@@ -1,8 +1,8 @@
 """Decides whether a batch is published, dropped because it was published before, or refused.
 
-The ledger has the last published batch of a query, and `empty_batches` the later batches without
-rows. Spark numbers batches consecutively and repeats only the last one. Any other number means that
-the checkpoint or the store is outdated.
+The ledger contains the last published batch of a query, and `empty_batches` the later batches
+without rows. Spark numbers batches consecutively and repeats only the last batch. Any other number
+means that the checkpoint or the store is outdated.
 """
 
 import logging

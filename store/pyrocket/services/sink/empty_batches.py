@@ -3,7 +3,7 @@
 Such a batch appends nothing, so the log alone cannot distinguish it from a missing batch. The
 marker contains the number of the last empty batch after the last batch with rows; each write
 replaces the previous number. While the store is in use, markers are not flushed, so a power failure
-may lose the last ones. Therefore `unclean.json` in the same folder contains the time of the last
+may lose the last markers. Therefore `unclean.json` in the same folder contains the time of the last
 crash of the machine: a gap after a marker from before the crash need not be a loss. A clean
 shutdown flushes the markers.
 """

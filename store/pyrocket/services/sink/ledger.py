@@ -150,7 +150,7 @@ class SinkLedger:
         state.saved_next = state.next
 
     def _read(self) -> _State:
-        """Return the state after all records; only new ones are read."""
+        """Return the state after all records; only new records are read."""
         with self._lock:
             for _ in range(_ATTEMPTS):
                 with suppress(OffsetOutOfRangeError):  # Deleted by the cleaner in the meantime.

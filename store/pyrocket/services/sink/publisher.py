@@ -77,7 +77,7 @@ class Publisher:
     def _drop(self, record: SinkRecord, policy: PublishPolicy) -> Published:
         """Append no rows. A new run still replaces the run that published the batch."""
         with self._writer.exclusive():
-            # Another run may have published since the first decision; this decision is final.
+            # Another run may have published after the first decision; this decision is final.
             decision = self._decisions.decide(record, policy)
             known = decision.last if decision.drop else None
             if known and record.run and known.run != record.run:
@@ -134,9 +134,9 @@ class _Chunks:
 
 
 class _BatchTopics:
-    """Creates missing topics of a batch, and checks that existing ones are unchanged since staging.
+    """Creates missing topics of a batch, and checks that existing topics have not changed.
 
-    In its methods, `used` is the topics of the staged records.
+    In its methods, `used` contains the topics of the staged records.
     """
 
     def __init__(self, engine: Engine, delays: DelayRouter, *, create: bool) -> None:
@@ -241,7 +241,7 @@ def _check_routes(staged: Staged, file: StagedReader) -> None:
 
 def _not_routed(staged: Staged, what: str) -> SinkError:
     return SinkError(
-        f"the staged file {staged.name} is not the one that its task staged: {what}.",
+        f"the staged file {staged.name} is not the file that its task staged: {what}.",
         remedy="Run the write again: nothing of it has been published.",
         code="STAGED_BROKEN",
     )

@@ -141,7 +141,7 @@ class Sink:
         )
 
     def _tidy_up(self, staged: Sequence[Staged]) -> None:
-        """Recycle the published files and delete those of failed attempts.
+        """Recycle the published files and delete the files of failed attempts.
 
         A file that cannot be deleted now is deleted when it is a week old.
         """

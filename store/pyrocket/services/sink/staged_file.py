@@ -178,7 +178,7 @@ class StagedReader:
         return blocks
 
     def check(self) -> None:
-        """Read everything once and compare the checksums. Raises SinkError."""
+        """Read all blocks once and compare the checksums. Raises SinkError."""
         piece = memoryview(bytearray(_PIECE))
         for block in self.blocks:
             self._columns(block)
@@ -212,7 +212,7 @@ class StagedReader:
             self._files.pop(segment).close()
 
     def _fill(self, view: memoryview, block: BlockIndex, start: int) -> None:
-        """Fill the view with the bytes of a block from `start` on."""
+        """Fill the view with the bytes of a block, starting at `start`."""
         file = self._files.get(block.segment)
         if file is None:
             raise self._broken("it is too short")

@@ -1,6 +1,6 @@
 """Stages rows in files beside the log: a `Stager` for each task, in the files of `StagingArea`.
 
-There is a folder for each query, and one for published files that will be reused.
+There is a folder for each query, and a folder for published files that will be reused.
 
 A file name contains the batch, partition and attempt, and a random suffix. A few published files
 are kept for the next tasks: overwriting a file that is in the page cache takes a tenth of the time
@@ -166,7 +166,7 @@ class StagingArea:
         return _sum(old)
 
     def _is_due(self, now_ms: int) -> bool:
-        """Return whether cleaning is due; if so, schedule the next one CLEAN_EVERY_MS later."""
+        """Return whether cleaning is due; if so, the next cleaning is due CLEAN_EVERY_MS later."""
         mark = self.root / _CLEANED
         if 0 <= now_ms - _time_ms(mark) < CLEAN_EVERY_MS:
             return False
@@ -320,9 +320,9 @@ class Stager:
     ) -> int:
         """Stage all rows of a batch, or none; return their number.
 
-        The columns and parameters are those of `Store.append_batch`. Raises SchemaError,
-        MessageError naming the row, TopicNotFoundError, and StoreUnavailableError (WRITE_FAILED),
-        after which nothing more can be staged.
+        The columns and parameters equal those of `Store.append_batch`. Raises SchemaError,
+        MessageError with the row number, TopicNotFoundError, and StoreUnavailableError
+        (WRITE_FAILED), after which nothing more can be staged.
         """
         columns = check_send_batch(batch, self._encoder.max_message_bytes)
         if not len(columns):

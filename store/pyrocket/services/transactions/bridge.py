@@ -31,8 +31,8 @@ TRANSACTION_TOPICS = {HALF_TOPIC: 1, OP_TOPIC: 1}
 class TransactionBridge:
     """The undecided half messages of one open store, and the append that changes them.
 
-    `lock` guards `halves`. A thread that holds it must not wait for the write lock; the reverse is
-    allowed.
+    `lock` guards `halves`. A thread that holds `lock` must not wait for the write lock; the reverse
+    is allowed.
     """
 
     def __init__(

@@ -217,7 +217,7 @@ class TransactionCheckService:
     def _leave_immune(self, plan: _Round) -> None:
         """Do not renew immune messages unless the half cursor moves past them.
 
-        For RocketMQ, an op message for one of them would also end its copy.
+        For RocketMQ, an op message for such a message would also end its copy.
         """
         cursor = self._bridge.halves.plan_end(plan.all_ended).half
         asked = {half.queue_offset for half in plan.asked}

@@ -153,7 +153,7 @@ class EndTransactionProcessor:
     def _check_in_time(self, half: HalfMessage) -> None:
         """Reject a decision made after the checks have begun, as RocketMQ has done since 5.1.1.
 
-        Only a message with an immunity time has this limit.
+        This limit exists only for messages with an immunity time.
         """
         if half.immune_s is None:
             return

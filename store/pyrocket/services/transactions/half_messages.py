@@ -79,7 +79,7 @@ class HalfMessages:
 
     @property
     def backlog(self) -> int:
-        """Number of messages from the first undecided one to the end of the queue."""
+        """Number of messages from the first undecided message to the end of the queue."""
         return self._half_end - next(iter(self._halves), self._half_end)
 
     def find(self, queue_offset: int) -> HalfMessage | None:
@@ -102,7 +102,7 @@ class HalfMessages:
         return any(queue_offset in named for _, named in self._ops)
 
     def catch_up(self, cursors: Cursors) -> None:
-        """Read the messages appended since the last call. Complete only under the write lock."""
+        """Read messages appended since the last call; all of them if the write lock is held."""
         # In this order: a reader that finds the op message of a copy must find the copy, too.
         ops, halves = (self._reader.system_offsets(topic) for topic in (OP_TOPIC, HALF_TOPIC))
         self._half_cursor = max(self._half_cursor, cursors.get(HALF_CURSOR, 0))
@@ -131,13 +131,13 @@ class HalfMessages:
             yield piece.records
 
     def add_half(self, half: HalfMessage) -> None:
-        """Add a half message that was just appended without reading it, if it is the next one."""
+        """Add a half message that was just appended, without reading it, if none was skipped."""
         if half.queue_offset == self._half_end:
             self._add_half(half)
             self._half_end += 1
 
     def add_ops(self, first: int, named: Sequence[int]) -> None:
-        """Add op messages just appended, each naming one half message, without reading them."""
+        """Add op messages that were just appended, one per half message, without reading them."""
         if first == self._op_end:
             for at, offset in enumerate(named, first):
                 self._add_op(at, (offset,), self._half_cursor)

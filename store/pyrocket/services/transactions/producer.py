@@ -1,7 +1,7 @@
 """`TransactionProducer` sends messages that become visible when a local transaction succeeds.
 
-A process with an open producer is asked about undecided messages of its group, including those that
-other processes sent.
+A process with an open producer is asked about undecided messages of its group, including messages
+that other processes sent.
 """
 
 import logging

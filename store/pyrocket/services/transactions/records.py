@@ -105,15 +105,15 @@ def unchanged_copies(reader: Reader, half_offsets: Collection[int]) -> list[Enco
 
 
 def count_check(half: HalfMessage) -> dict[str, str]:
-    """Return the properties that count another check of a half message."""
+    """Return the properties with an incremented check counter of a half message."""
     return {TRANSACTION_CHECK_TIMES: str((half.checks or 0) + 1)}
 
 
 def keep_immune(half: HalfMessage, max_checks: int) -> dict[str, str]:
     """Return the properties that renew a half message during its immunity time.
 
-    RocketMQ counts this as a check, and may discard a message with a long immunity time before its
-    producer is ever asked. Here at least one check always remains.
+    RocketMQ counts a renewal as a check, and may discard a message with a long immunity time before
+    its producer is ever asked. Here, at least one check always remains.
     """
     first = half.queue_offset if half.prepared is None else half.prepared
     return {

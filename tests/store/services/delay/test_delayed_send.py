@@ -139,7 +139,7 @@ def test_every_level_has_a_queue_for_any_number_of_levels(open_store, tmp_path):
 
 
 @pytest.mark.parametrize("config", [SMALL, NINETEEN], ids=["18 levels", "19 levels"])
-def test_rebuilt_queues_equal_the_written_ones(open_store, config):
+def test_rebuilt_queues_equal_the_written_queues(open_store, config):
     store = open_store(config=config)
     for level in (1, 2, 18, 19, 50):
         store.append(message(delay_level=level, tags="T"))

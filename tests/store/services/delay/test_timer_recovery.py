@@ -20,7 +20,7 @@ def numbered(timing, afters):
 
 
 def lose_power(timing):
-    """Keep everything written, but lose the shared state."""
+    """Keep all writes to files, but lose the shared state."""
     timing.close(clean=False)
     reboot(timing.store.path)
 
