@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyrocket.config import MAX_QUEUES
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FOUND,
@@ -110,19 +111,41 @@ def create(name: str, place: GivenPlace, as_json: bool) -> int:
     return OK
 
 
-def _backoff(_context: object, _option: object, text: str | None) -> "Backoff | None":
+def _delays(text: str) -> tuple[int, ...]:
     from pyrocket.config import parse_delay_levels
     from pyrocket.errors import OptionError
-    from pyrocket.metadata.groups import Backoff
 
-    if text is None:
-        return None
     try:
-        return Backoff() if text == "default" else Backoff.of_delays(parse_delay_levels(text))
+        return parse_delay_levels(text)
     except OptionError:
         raise click.BadParameter(
             f"{text!r} is not a list of delays in whole s, m, h or d, such as '10s 30s 1m'."
         ) from None
+
+
+def _backoff(_context: object, _option: object, text: str | None) -> "Backoff | None":
+    from pyrocket.metadata.groups import Backoff
+
+    if text is None:
+        return None
+    return Backoff() if text == "default" else Backoff.of_delays(_delays(text))
+
+
+def _exponential(
+    _context: object, _option: object, given: tuple[str, str, int] | None
+) -> "Backoff | None":
+    from pyrocket.metadata.groups import Backoff
+
+    if given is None:
+        return None
+    *bounds, multiplier = given
+    delays = _delays(" ".join(bounds))
+    if len(delays) != len(bounds) or not 0 < delays[0] <= delays[1]:
+        raise click.BadParameter(
+            f"{' '.join(bounds)!r} is not a first delay and an equal or longer maximum, such as"
+            " '5s 2h'."
+        )
+    return Backoff(initial_ms=delays[0], max_ms=delays[1], multiplier=multiplier)
 
 
 @group.command()
@@ -146,6 +169,19 @@ def _backoff(_context: object, _option: object, text: str | None) -> "Backoff | 
     metavar="DELAYS",
     help="The delays of retry 1, 2, …, such as '10s 30s 1m', or default. The last one is repeated.",
 )
+@click.option(
+    "--retry-backoff",
+    "exponential",
+    type=(str, str, click.IntRange(1, 1000)),
+    callback=_exponential,
+    metavar="FIRST MAX MULTIPLIER",
+    help="Each delay is that of the previous retry times MULTIPLIER, such as 5s 2h 2.",
+)
+@click.option(
+    "--retry-queues",
+    type=click.IntRange(1, MAX_QUEUES),
+    help="Queues of the group's retry topic.",
+)
 @click.option("--create-missing", is_flag=True, help="Create the group if it is missing.")
 @as_json
 @exits
@@ -156,15 +192,29 @@ def alter(
     fifo: bool | None,
     retries: int | None,
     backoff: "Backoff | None",
+    exponential: "Backoff | None",
+    retry_queues: int | None,
     create_missing: bool,
     as_json: bool,
 ) -> int:
     """Change the settings of GROUP; the others stay unchanged."""
-    if {consume, fifo, retries, backoff} == {None} and not create_missing:
-        raise click.UsageError("Use --consume, --fifo, --retries or --retry-delays.")
+    if backoff and exponential:
+        raise click.UsageError("Use either --retry-delays or --retry-backoff.")
+    backoff = backoff or exponential
+    if {consume, fifo, retries, backoff, retry_queues} == {None} and not create_missing:
+        raise click.UsageError(
+            "Use --consume, --fifo, --retries, --retry-delays, --retry-backoff or --retry-queues."
+        )
     target = place.target()
     created = create_missing and target.create_group(name)
-    found = target.update_group(name, consume=consume, retries=retries, fifo=fifo, backoff=backoff)
+    found = target.update_group(
+        name,
+        consume=consume,
+        retries=retries,
+        retry_queues=retry_queues,
+        fifo=fifo,
+        backoff=backoff,
+    )
     if as_json:
         show_json({**_settings_document(found), "created": created})
     else:

@@ -251,6 +251,7 @@ class Target:
         *,
         consume: bool | None = None,
         retries: int | None = None,
+        retry_queues: int | None = None,
         fifo: bool | None = None,
         backoff: "Backoff | None" = None,
     ) -> "GroupConfig":
@@ -259,7 +260,7 @@ class Target:
             return store.admin.update_group(
                 name,
                 consume_enabled=consume,
-                retry_queues=None,
+                retry_queues=retry_queues,
                 retry_max_times=retries,
                 fifo=fifo,
                 backoff=backoff,

@@ -271,6 +271,13 @@ def test_the_settings_of_a_group_are_changed_and_shown(cli, document):
     assert document("group", "alter", "etl", "--retry-delays", "default")["retryDelaysMs"][2] == (
         60_000
     )
+    grows = document(
+        *("group", "alter", "etl", "--retry-backoff", "5s", "2h", 3, "--retry-queues", 2)
+    )
+    assert (grows["retryInitialMs"], grows["retryMaxMs"]) == (5000, 7_200_000)
+    assert (grows["retryMultiplier"], grows["retryQueues"]) == (3, 2)
+    assert "retryDelaysMs" not in grows
+    assert document("group", "alter", "etl", "--fifo")["retryMultiplier"] == 3
 
 
 @pytest.mark.parametrize(
@@ -280,6 +287,11 @@ def test_the_settings_of_a_group_are_changed_and_shown(cli, document):
         ("group alter bilin --fifo", "GROUP_NOT_FOUND"),
         ("group alter billing", "USAGE"),
         ("group alter billing --retry-delays soon", "USAGE"),
+        ("group alter billing --retry-backoff 5s soon 2", "USAGE"),
+        ("group alter billing --retry-backoff 5s 1s 2", "USAGE"),
+        ("group alter billing --retry-backoff 0s 1s 2", "USAGE"),
+        ("group alter billing --retry-backoff 1s 2s 2 --retry-delays 1s", "USAGE"),
+        ("group alter billing --retry-queues 0", "USAGE"),
         ("group delete bilin --yes", "GROUP_NOT_FOUND"),
         ("group create a/b", "GROUP_ILLEGAL"),
         ("offset show bilin", "GROUP_NOT_FOUND"),
