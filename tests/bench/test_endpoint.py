@@ -84,7 +84,7 @@ def compare(ours, reference, rounds):
 LARGE = pytest.mark.bench
 ROWS = {1024: 300_000, 100: 1_000_000}
 READS = [
-    ("small", 1024, None),
+    pytest.param("small", 1024, None, marks=pytest.mark.slow),
     *(
         pytest.param("large", size, schema, marks=LARGE)
         for size in (1024, 100)

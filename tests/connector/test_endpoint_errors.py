@@ -88,7 +88,9 @@ def test_an_untrusted_certificate_is_reported(broker, tmp_path):
         {**options, "endpoint.ca": str(other)},
         r"TRANSPORT_FAILED.*CERTIFICATE_VERIFY.*endpoint\.ca",
     )
-    check_rejected({"endpoint": address, **SPARK}, r"TRANSPORT_FAILED.*endpoint\.tls")
+    plain = {"topic": "t", "endpoint": address, "endpoint.timeout": "1s", **SPARK}
+    reader = DefaultSource(plain).reader(SCHEMA)
+    check_fails_soon(reader.partitions, address, r"TRANSPORT_FAILED.*endpoint\.tls")
 
 
 @pytest.mark.parametrize(

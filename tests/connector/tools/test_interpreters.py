@@ -134,6 +134,7 @@ def test_a_program_that_calls_configure_runs_with_its_python_off_the_path(tmp_pa
         "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
         "PYTHONPATH": f"{ROOT / 'store'}:{ROOT / 'connector'}",
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_HOME": os.environ["SPARK_HOME"],
         "SPARK_SUBMIT_OPTS": os.environ.get("SPARK_SUBMIT_OPTS", ""),
         "JAVA_HOME": str(find_java().home),
         "HOME": str(tmp_path),
