@@ -12,8 +12,9 @@ _LINK = r"\[([^]]+)\]\(#[\w-]+\)"
 
 
 def parse(text):
-    """Return command or part → its fields and their types, and → the part whose fields it also
-    has."""
+    """Return command or part → its fields and their types, and command or part → the part whose
+    fields it includes.
+    """
     found = defaultdict(dict)
     includes = {}
     for section in re.split(r"^### ", text, flags=re.MULTILINE)[1:]:
@@ -39,13 +40,15 @@ COMMANDS = {
 
 
 class Checker:
-    """Checks documents; `seen` are the fields that they had, as (command or part, field)."""
+    """Checks documents; `seen` contains the fields that occurred, as (command or part, field)."""
 
     def __init__(self):
         self.seen = set()
 
     def check(self, name, document):
-        """Check that a document has exactly the fields of a command or part, of their types."""
+        """Check that a document has the fields of a command or part, with the right types, and no
+        others.
+        """
         fields = SHAPES[name]
         required = {field for field, kind in fields.items() if not kind.endswith(", optional")}
         assert required <= set(document) <= set(fields), name
