@@ -231,7 +231,7 @@ class Reader:
 
     def holds(self, mark: LogMark) -> bool | None:
         """Return whether the log still has the marked message; None if unknown."""
-        check_type(LogMark, "Use what `Store.history.mark` returned.", mark=mark)
+        check_type(LogMark, "Use the result of `Store.history.mark`.", mark=mark)
         return holds(self._log, mark, self.log_end())
 
     def close(self) -> None:

@@ -138,7 +138,8 @@ class StoreParts:
 
 
 def recover_alone(store: StoreParts, now_ms: int) -> None:
-    """Recover the store. The caller must hold it exclusively, and validate the state afterwards.
+    """Recover the store. The caller must hold the store exclusively, and validate the state
+    afterwards.
 
     Raises StoreDamagedError, StoreFailedError, StoreUnavailableError.
     """

@@ -47,8 +47,8 @@ class Service(Protocol):
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
         """Process due items, a few MiB at most; return their number.
 
-        Called without the write lock; takes it with `writer.try_exclusive()`, whose
-        StoreLockedError (LOCK_TIMEOUT) it need not catch.
+        Called without the write lock. Must acquire the lock with `writer.try_exclusive()`, and need
+        not catch the StoreLockedError (LOCK_TIMEOUT) of this method.
         """
         ...
 

@@ -319,7 +319,7 @@ class Writer:
     def _shut_down(self) -> None:
         """Complete and flush the log, queues and key index, and only then delete `abort`.
 
-        A broker trusts the queues of a store without `abort`.
+        A broker does not recover a store without `abort`.
         """
         if not self._layout.abort.exists():
             return

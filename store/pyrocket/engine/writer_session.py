@@ -1,8 +1,8 @@
 """A writer session: the shared state, and a lock on the directory that RocketMQ brokers respect.
 
 Every writer holds a shared lock on RocketMQ's `lock` file while it has the store open. A broker
-locks the file exclusively, so it fails to start. A writer that gets the lock exclusively may
-recover the store.
+locks the file exclusively, and therefore fails to start. A writer that gets the lock exclusively
+may recover the store.
 """
 
 import os

@@ -61,7 +61,7 @@ def save_cursors(
 ) -> None:
     """Save cursors whose deliveries are durable. The caller must hold the flush lock.
 
-    If they have changed, the `before_save` callbacks run first: see
+    If the cursors have changed, the `before_save` callbacks run first: see
     `RecoveryHooks.before_cursor_save`.
     """
     content = {name: cursors[field] for name, field in _NAMES.items() if field in cursors}

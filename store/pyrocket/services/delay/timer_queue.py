@@ -33,7 +33,7 @@ def read_timers(
 ) -> Iterator[TimerEntries]:
     """Yield the timers at the queue offsets [start, stop), a few thousand at a time.
 
-    A damaged record, or one whose log file was deleted, is skipped.
+    A damaged record, or a record whose log file was deleted, is skipped.
     """
     for entries, _ in read_timers_with_times(log, queue, start, stop):
         yield entries
@@ -133,10 +133,10 @@ _SLACK_MS = 2000
 def read_undelivered(
     log: CommitLog, queue: ConsumeQueue, start: int, progress: TimerProgress, page: SharedState
 ) -> Iterator[TimerEntries]:
-    """Yield sealed entries of the pending timers from queue offset `start` on, read from the log.
+    """Yield sealed entries of the pending timers at queue offset `start` or later, from the log.
 
-    They are the timers that were indexed according to `progress`. A timer that is due after the
-    store time of `page` was not delivered.
+    Only timers that were indexed according to `progress` are considered. A timer that is due after
+    the store time of `page` was not delivered.
 
     A timer has been delivered if the cursor is past its due time, with two exceptions. A timer that
     was sent when the cursor was already past its due time may be pending. A timer after the cursor

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Decision:
-    """What happens to a batch that is not refused.
+    """The decision about a batch that is not refused.
 
     drop: whether the batch was published before. last: the query's last published batch.
     remark: a log line for the operator, or "". level: its log level.
@@ -62,7 +62,7 @@ class Decisions:
         self._root, self._store, self._ledger, self._empty = root, store, ledger, empty
 
     def decide(self, record: SinkRecord, policy: PublishPolicy) -> Decision:
-        """Return what happens to a batch.
+        """Return the decision about a batch.
 
         Raises StoreDamagedError, and SinkError with one of the codes
         SINK_FENCED: a newer run of the query has published.

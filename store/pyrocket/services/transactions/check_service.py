@@ -73,7 +73,7 @@ class CheckTarget(Protocol):
 
 
 class CheckAction(Enum):
-    """What a round does with an undecided half message."""
+    """The action of a round for an undecided half message."""
 
     WAIT = "too young, or checked within the interval"
     CHECK = "appended again, and its producer is asked"
@@ -82,7 +82,7 @@ class CheckAction(Enum):
 
 
 def decide(half: HalfMessage, now_ms: int, policy: CheckPolicy) -> CheckAction:
-    """Return what a round at this time does with an undecided half message."""
+    """Return the action of a round at this time for an undecided half message."""
     if half.checks is not None and 0 <= now_ms - half.store_timestamp < policy.interval_ms:
         return CheckAction.WAIT
     age_ms = now_ms - half.born_timestamp

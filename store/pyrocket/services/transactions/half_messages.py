@@ -200,7 +200,7 @@ class HalfMessages:
     def _find_commits_without_op(self) -> None:
         """Find messages that were committed by an append whose op message a power failure lost.
 
-        It was the last append of the log, so the committed message was among the last of its queue.
+        This append was the last, so the committed message is among the last messages of its queue.
         """
         offset_at = {half.physical_offset: at for at, half in self._halves.items()}
         for topic, queue_id in {(half.topic, half.queue_id) for half in self._halves.values()}:

@@ -56,7 +56,7 @@ class TransactionSendResult:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckPolicy:
-    """When and how many half messages are checked, with RocketMQ's settings and defaults.
+    """Times and limits of the checks of half messages, with RocketMQ's settings and defaults.
 
     timeout_ms: minimum age of a message before its first check (transactionTimeOut).
     interval_ms: time between two checks of one message (transactionCheckInterval).
