@@ -1,8 +1,8 @@
 """Shortens the tracebacks of errors that are raised to Spark, which prints every frame to the user.
 
 The errors of `pyrocket.errors` are self-explanatory: they keep one frame of this package. With
-PYROCKET_LOG_LEVEL=DEBUG in the environment they keep all frames. Other exceptions always keep all
-frames.
+PYROCKET_LOG_LEVEL=DEBUG in the environment, they keep all frames. Other exceptions always
+keep all frames.
 """
 
 import logging

@@ -160,7 +160,7 @@ def test_an_idle_query_makes_at_most_one_call_a_second(served, stream, broker):
 
 
 @pytest.mark.alone
-def test_an_idle_query_sees_a_message_within_50_ms(served, broker):
+def test_an_idle_query_detects_a_message_within_50_ms(served, broker):
     """This excludes the time that Spark needs from asking for offsets to starting a task."""
     from pyspark_pyrocket.options.endpoint import Endpoint
     from pyspark_pyrocket.transport.endpoint import EndpointTarget

@@ -71,7 +71,7 @@ def test_time_without_messages_does_not_count_as_delay(store):
     assert taken(intake, store, 7, 8) == 1
 
 
-def test_clock_that_was_set_back_delays_no_messages(store):
+def test_a_clock_that_was_set_back_delays_no_messages(store):
     intake = Intake(Admission(min_rows=50, max_delay_ms=MINUTE))
     taken(intake, store, 0, 1)
     store.time -= 60 * MINUTE
@@ -86,7 +86,7 @@ def test_min_rows_do_not_apply_to_the_last_batch_of_available_now(store):
     assert ends_at == [0, 60, 120, 130]
 
 
-def test_smaller_of_max_rows_and_max_bytes_limits_a_batch(store):
+def test_the_smaller_of_max_rows_and_max_bytes_limits_a_batch(store):
     """The smaller limit applies."""
     assert taken(Intake(Admission(max_rows=30, max_bytes=10_000)), store) == 30
     assert taken(Intake(Admission(max_rows=300, max_bytes=10_000)), store) == 100
@@ -94,7 +94,7 @@ def test_smaller_of_max_rows_and_max_bytes_limits_a_batch(store):
     assert taken(Intake(Admission()), store) == 1_000
 
 
-def test_batch_with_min_rows_takes_up_to_max_rows(store):
+def test_a_batch_with_min_rows_reads_up_to_max_rows(store):
     intake = Intake(Admission(min_rows=50, max_rows=60))
     taken(intake, store, 0, 1)
     assert taken(intake, store, 1, 1_000) == 60

@@ -51,7 +51,7 @@ def empty_store(box):
         pass
 
 
-def test_a_waiting_query_needs_neither_its_topic_nor_its_columns(box):
+def test_a_query_that_waits_for_its_topic_needs_neither_topic_nor_columns(box):
     empty_store(box)
     waiting = source(box, missingTopic="wait")
     assert waiting.schema() == SCHEMA
@@ -80,7 +80,7 @@ def test_available_now_ends_at_once_if_no_topic_exists(box):
     assert reader.latestOffset(initial, ALL) == initial
 
 
-def test_a_batch_that_waits_is_empty_without_its_topics(box):
+def test_a_batch_that_waits_for_its_topics_is_empty_without_them(box):
     empty_store(box)
     assert source(box, missingTopic="wait").reader(schema=SCHEMA).partitions() == []
     with pytest.raises(TopicNotFoundError, match="'t'"):

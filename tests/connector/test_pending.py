@@ -76,7 +76,7 @@ def test_half_messages_are_rows(spark, box):
 # Refused on the driver
 
 
-def test_streams_have_no_views(box, delayed):
+def test_a_view_is_rejected_for_streams(box, delayed):
     with pytest.raises(OptionError, match="'view' is for batch queries"):
         DefaultSource({**box.options, "view": "half"}).streamReader(
             schema=default_columns(kafka=False, headers=False, text=False)

@@ -132,7 +132,7 @@ def test_topics_that_a_query_waits_for_have_no_queues_until_they_exist(numbers, 
     assert (start.offsets.by_topic(), start.waiting) == ({"u": {0: 9, 1: 2}}, ("t",))
     assert start.first.by_topic() == {"u": {0: 4, 1: 0}}
     store.grow("u", 0, maximum=9, minimum=6)
-    assert store.read(initial_offset(store, asked), start) == seen, "a replay has the same"
+    assert store.read(initial_offset(store, asked), start) == seen, "a replay has the same offsets"
     store.grow("t", 0, 3)
     end, seen = store.step(start, asked)
     assert (seen, end.first) == ([("t", 0, 0, 3)], offsets({"t": {0: 0}}))

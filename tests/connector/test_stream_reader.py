@@ -192,7 +192,7 @@ def test_delayed_messages_cost_an_idle_query_nothing(box, clocked, monkeypatch):
     assert reader.latestOffset(at, limit) is at
 
 
-def test_available_now_and_once_wait_for_no_messages(box, clocked):
+def test_available_now_and_once_do_not_wait_for_messages(box, clocked):
     reader, _ = clocked
     limit = reader.getDefaultReadLimit()
     box.send("first", queue=0)

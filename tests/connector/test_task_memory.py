@@ -34,7 +34,7 @@ print(read, most - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc for the memory of a process")
-def test_a_task_over_compressed_bodies_takes_a_few_tens_of_mebibytes(tmp_path):
+def test_a_task_over_compressed_bodies_uses_a_few_tens_of_mebibytes(tmp_path):
     small, large = b"%064d" % 7 * 1024, b"%064d" % 7 * (64 * 1024)
     with Store.open(tmp_path / "store", create=True) as store:
         store.topics.create("T", read_queues=1, write_queues=1)

@@ -74,7 +74,7 @@ def test_by_default_the_truncation_is_reported(crashed):
 @pytest.mark.parametrize(
     ("policy", "first"), [("skip", b"n25"), ("earliest", b"000000"), ("latest", None)]
 )
-def test_a_policy_continues_with_the_messages_stored_since(crashed, policy, first):
+def test_a_policy_continues_with_the_messages_stored_since_the_crash(crashed, policy, first):
     box, start = crashed
     reader = stream(box, onDataLoss=policy)
     read, end = bodies(reader, start)

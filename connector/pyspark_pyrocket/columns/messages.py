@@ -1,7 +1,7 @@
 """The columns of a read: RocketMQ's, and those of Spark's Kafka source. Pure.
 
-Each column has one type; those for bodies and keys have two. The type determines from which column
-of the store's scan it is made, and how.
+Each column has one type; the columns for bodies and keys have two. The type determines the scan
+column from which the column is made, and the conversion.
 """
 
 from collections.abc import Callable, Sequence

@@ -208,7 +208,7 @@ def _malformed(bad: BadRecord) -> SchemaError:
     return SchemaError(
         f"The body of {bad.topic!r} queue {bad.queue_id} offset {bad.queue_offset} cannot be "
         f"decoded: {bad.reason}.",
-        remedy="With mode=PERMISSIVE values that cannot be decoded are null; with "
-        "mode=DROPMALFORMED their rows are dropped.",
+        remedy="With mode=PERMISSIVE, values that cannot be decoded are null; with "
+        "mode=DROPMALFORMED, their rows are dropped.",
         code="BODY_MALFORMED",
     )

@@ -2,7 +2,8 @@
 
 As in `JsonInferSchema`, whole numbers are BIGINT, or DECIMAL if they are longer; other numbers are
 DOUBLE; fields that are always null or have no common type are STRING. Fields are in the order in
-which they first occur. Unlike there, objects and arrays nested deeper than MAX_LEVELS are STRING.
+which they first occur. Unlike in Spark, objects and arrays nested deeper than MAX_LEVELS are
+STRING.
 """
 
 from collections.abc import Iterable

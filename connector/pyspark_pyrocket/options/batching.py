@@ -58,9 +58,9 @@ class Admission:
         _limit(SIZE),
         "Maximum bytes of the log in a micro-batch, such as `64m`, shared between queues in "
         "proportion to their backlogs; every queue with messages contributes at least one, "
-        "however long. The limit is in stored bytes; compressed bodies take more memory. With both "
-        "limits the smaller one applies. `none`, `unlimited` or `0` removes a limit, including the "
-        "default.",
+        "however long. The limit is in stored bytes; compressed bodies take more memory. With "
+        "both limits, the smaller one applies. `none`, `unlimited` or `0` removes a limit, "
+        "including the default.",
         default="`256m`; `none` with `maxOffsetsPerTrigger`",
     ).field()
     by_default: bool = False

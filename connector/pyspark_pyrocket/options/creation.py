@@ -28,7 +28,7 @@ _CREATE_IF_MISSING = Option(
     "first micro-batch, so that a query restarted while its disk is not mounted does not create "
     "an empty one. A source with `subscribePattern` creates no topics.",
     default="`true` (sink), `false` (stream)",
-    instead="A batch reads what exists: with missingTopic=wait it is empty while its topics do"
+    instead="A batch reads what exists: with missingTopic=wait, it is empty while its topics do"
     " not exist.",
 )
 _RETENTION_HOURS = Option(

@@ -194,7 +194,7 @@ class _Parser:
         self._expect(")")
         if not (1 <= precision <= 38 and scale <= precision):
             self._at = before
-            raise self._wrong("A decimal has 1 to 38 digits, and at most as many after the point")
+            raise self._wrong("A decimal has 1 to 38 digits, including those after the point")
         return DecimalType(precision, scale)
 
     def _number(self) -> int:

@@ -122,7 +122,7 @@ def transaction_of(given: OptionReader, delivery: str, *, streaming: bool) -> Tr
     if streaming:
         raise conflict(
             f"Option {named[0]!r} is for batch writes.",
-            "Remove it: a stream is identified by its checkpoint. In foreachBatch it belongs to "
+            "Remove it: a stream is identified by its checkpoint. In foreachBatch, it belongs to "
             "the write of the DataFrame.",
         )
     if len(named) == 1:

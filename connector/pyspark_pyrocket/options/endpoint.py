@@ -61,7 +61,7 @@ class Endpoint:
         TEXT,
         "With `endpoint.tls`: a PEM file, on every machine, with the certificates that may sign "
         "the broker's.",
-        default="those of the system",
+        default="the system's certificates",
     ).field()
     access_key: str = Option(
         "accessKey",

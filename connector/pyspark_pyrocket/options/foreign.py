@@ -16,10 +16,10 @@ _WRITING = "belongs to the query that writes the stream"
 class ForeignOption:
     """An option of another source, or of another part of Spark.
 
-    name: as in its own documentation; Spark passes option names in lower case. what: what the
-        option does, as the rest of a sentence that begins with the option's name. ours: the
-        equivalent or nearest option of this source, or "". instead: the remedy if there is no such
-        option.
+    name: as in the other source's documentation; Spark passes option names in lower case.
+    what: what the option does, as the rest of a sentence that begins with the option's name.
+    ours: the equivalent or nearest option of this source, or "".
+    instead: the remedy if there is no such option.
     """
 
     name: str

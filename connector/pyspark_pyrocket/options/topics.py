@@ -63,7 +63,7 @@ def _queue_ids(option: str, text: str, topic: str, value: object) -> tuple[int, 
 
 def _parse_topic(option: str, text: str) -> str:
     if not text or "," in text:
-        raise invalid(option, text, "It takes one topic; to read several topics use 'subscribe'.")
+        raise invalid(option, text, "It takes one topic; to read several topics, use 'subscribe'.")
     return text
 
 

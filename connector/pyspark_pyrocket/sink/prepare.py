@@ -69,7 +69,7 @@ def prepare_sink(
         raise OptionError(
             "mode('overwrite') and outputMode('complete') would replace the messages of the topic.",
             remedy="A log cannot be overwritten: use mode('append') or outputMode('append'). To "
-            "start with an empty topic, delete it first with Store.topics.delete().",
+            "start with an empty topic, delete the topic first with Store.topics.delete().",
             code="OPTION_OVERWRITE",
         )
     columns, json_body = _plan(schema, options)
@@ -162,7 +162,7 @@ def store_changed(sink: Sink, known: str, found: str) -> SinkError:
         " created or written.",
         remedy="Mount the disk, or restore the store. To continue in another store, which has to "
         "exist (`Store.open(path, create=True)` creates one), set the option onBatchGap=accept; to "
-        "publish everything again give the query a new checkpoint location.",
+        "publish everything again, give the query a new checkpoint location.",
         code="SINK_STORE_CHANGED",
     )
 

@@ -14,7 +14,7 @@ from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.worker import LOG
 
 GO_ON = (
-    "To continue without the lost messages set the option onDataLoss to skip, earliest or latest;"
+    "To continue without the lost messages, set the option onDataLoss to skip, earliest or latest;"
     " the option table explains where each of them continues."
 )
 

@@ -27,7 +27,7 @@ Take = Callable[[Offsets, Offsets], Offsets]
 def initial_offset(source: MessageSource, options: ReadOptions) -> StreamOffset:
     """Return the initial offset of a new query, by its options.
 
-    A topic that does not exist yet has no queues: it is read from its first message later.
+    A topic that does not exist yet has no queues; it is later read from its first message.
     """
     context = OffsetContext.now(source)
     losses = Losses(options.loss)

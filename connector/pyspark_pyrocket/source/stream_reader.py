@@ -58,8 +58,8 @@ from pyspark_pyrocket.worker import (
 Json = dict[str, Any]
 
 IDLE_WAIT_S = 0.05
-"""How long an idle query waits for a change in each call for an offset, if it is notified of
-changes. Spark would otherwise call 85 times a second. Other sources of the query wait as long.
+"""The maximum time for which a call for an offset waits, if the source is notified of changes.
+Without it, Spark would call 85 times a second. Other sources of the query are delayed as well.
 """
 
 
@@ -289,8 +289,9 @@ def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReade
 def prepare_source(target: Target, options: ReadOptions, *, may_create_store: bool = False) -> None:
     """Check the store, its topics, the group and the topic for bad records; create what is missing.
 
-    With `createIfMissing` a missing store is not an error: it is created if `may_create_store`;
-    otherwise the checks are left to the call that creates it. Raises PyrocketError.
+    With `createIfMissing`, a missing store is not an error: the store is created if
+    `may_create_store`; otherwise the checks are left to the call that creates it. Raises
+    PyrocketError.
     """
     if options.create_if_missing:
         if not may_create_store and target.find_source() is None:

@@ -4,7 +4,7 @@ This is the only module of the connector that decodes records, for all transport
 
 The messages of a task are fixed when it is planned. They may be deleted or corrupt when it runs:
 log files are cleaned at any time, and a micro-batch may be replayed long after it was planned. With
-`onDataLoss=fail` the task then fails; otherwise it reads the remaining messages and warns.
+`onDataLoss=fail`, the task then fails; otherwise it reads the remaining messages and warns.
 """
 
 from collections.abc import Callable, Generator, Iterator

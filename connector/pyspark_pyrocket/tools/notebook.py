@@ -29,14 +29,14 @@ def display_stream(
 ) -> "StreamView":
     """Start a query that shows `n` rows of the frame, the newest last; return its view.
 
-    With the output mode `complete` these are the first rows of the result. `trigger` contains the
+    With the output mode `complete`, these are the first rows of the result. `trigger` contains the
     arguments of Spark's `trigger(…)`, such as `{"availableNow": True}`. Progress is not saved: the
     next view starts at `startingOffsets`. Raises InvalidInputError, UnsupportedError (Spark
     Connect).
     """
     if type(frame).__module__.startswith("pyspark.sql.connect"):
         raise UnsupportedError(
-            "with Spark Connect the server processes micro-batches, and it has no display.",
+            "with Spark Connect, the server processes micro-batches, and it has no display.",
             remedy="Write to a table or a topic, and show it with `df.show()`.",
             code="UNSUPPORTED_CONNECT",
         )

@@ -1,4 +1,4 @@
-"""JSON bodies as columns: bulk and row-by-row decoding return the same."""
+"""JSON bodies as columns: bulk and row-by-row decoding return the same values."""
 
 import json
 

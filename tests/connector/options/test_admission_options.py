@@ -33,7 +33,7 @@ def test_a_limit_in_bytes_is_described_exactly(given, shown):
     assert f"at most {shown}" in admission(maxBytesPerTrigger=given).describe()
 
 
-def test_batches_have_no_limit():
+def test_limits_of_micro_batches_do_not_apply_to_batches():
     assert read(BATCH).admission == Admission()
 
 

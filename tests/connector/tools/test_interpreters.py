@@ -19,7 +19,7 @@ JOB = Path(__file__).with_name("unactivated_job.py")
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A process before its first session: Java 21 another python3 on PATH, no variable set."""
+    """A process before its first session: Java 21, another python3 on PATH, no variable set."""
     names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME")
     for name in (*names, "SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"):
         # Set first, so that changes by `configure` are undone even for variables that were not set.

@@ -57,7 +57,7 @@ def taken(source):
     return source["endOffset"]["offsets"]["t"]["broker-a"].values()
 
 
-def test_lag_in_bytes_and_time_comes_from_the_store(box, progress):
+def test_the_store_adds_lag_in_bytes_and_in_time(box, progress):
     clock = FileClock(box.path)
     clock.set(1_700_000_000_000)
     box.create(queues=1)

@@ -81,12 +81,12 @@ def test_a_failure_is_shown_in_the_view(capsys):
     assert end_of(view).title.startswith("failed: [OFFSET_OUT_OF_RANGE] gone (")
 
 
-def test_a_dataframe_that_is_not_streaming_is_rejected(spark):
+def test_a_live_view_rejects_a_dataframe_that_is_not_streaming(spark):
     with pytest.raises(InvalidInputError, match=r"df\.show"):
         display_stream(spark.range(1))
 
 
-def test_spark_connect_is_rejected_with_the_reason():
+def test_a_live_view_rejects_spark_connect_with_the_reason():
     frame = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
     with pytest.raises(UnsupportedError, match="UNSUPPORTED_CONNECT"):
         display_stream(frame)

@@ -95,8 +95,8 @@ def reset(
     """Move the query with the checkpoint in DIRECTORY to other offsets.
 
     Times are written as for the option startingTimestamp (-1h, 2026-01-31T12:00:00Z), JSON as for
-    startingOffsets. Stop the query first. It continues with its next micro-batch, so its sink and
-    its state do not change; rows that it has already written stay. With --json there is no
+    startingOffsets. Stop the query first. The query continues with its next micro-batch, so its
+    sink and its state do not change; rows that it has already written stay. With --json there is no
     confirmation prompt: without --yes nothing is changed.
     """
     found = read_checkpoint(directory)

@@ -1,7 +1,7 @@
 """Passed as text to the workers' Python: repeats Spark's look-up, and prints JSON.
 
-Without an argument it prints the modules that the look-up would import; with the name of a module,
-the outcome of importing it.
+Without an argument, it prints the modules that the look-up would import; with the name of a module,
+it prints the outcome of importing that module.
 """
 
 import importlib
