@@ -5,6 +5,7 @@ Source: mallopt(3).
 """
 
 import ctypes
+import gc
 from functools import cache
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MAPPED_FROM, _KEPT = 32 << 20, 64 << 20
 """Bytes: allocations from this size on are mapped; so much free memory remains in the process."""
 
-_ARENAS = 2
+_ARENAS = 1
 """The default is eight for each core, and each arena keeps free memory of its own."""
 
 
@@ -28,7 +29,12 @@ def keep_blocks() -> None:
 
 
 def release_blocks() -> None:
-    """Return freed memory to the system."""
+    """Free the blocks of cancelled calls, and return free memory to the system.
+
+    The traceback of a cancelled call refers to its block and to itself, so that only a garbage
+    collection frees the block. A process that is idle afterwards would not run one.
+    """
+    gc.collect()
     pa.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
