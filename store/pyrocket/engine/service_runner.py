@@ -33,6 +33,11 @@ POLL_MS = 20
 TEND_SECONDS = 1.0
 """The interval at which a thread indexes and cleans; deliveries do neither."""
 
+ALONE_POLL_MS = 200
+"""The same if other processes cannot append: appends of this process wake the thread. The interval
+only bounds the delay after the clock was set.
+"""
+
 _BUSY_MS = 2
 _log = logging.getLogger(__name__)
 
@@ -113,11 +118,15 @@ class ServiceRunner:
         now = self._clock()
         if self._pauses(now):
             return POLL_MS
-        return max(_BUSY_MS, min(page[NEXT_DUE] - now, POLL_MS))
+        poll_ms = ALONE_POLL_MS if self._engine.config.exclusive else POLL_MS
+        return max(_BUSY_MS, min(page[NEXT_DUE] - now, poll_ms))
 
     def _after_section(self) -> None:
         with suppress(StoreReadOnlyError):  # The store is being closed.
-            self.run_due(self._engine.writer)
+            writer = self._engine.writer
+            self.run_due(writer)
+            for thread in self._threads:
+                thread.wake_before(writer.page[NEXT_DUE])
 
     def _is_due(self, page: SharedState, now: int) -> bool:
         # If the clock is before the store time, the clock was set back, and `next_due` may be too
@@ -186,15 +195,24 @@ class ServiceThread:
     def __init__(self, runner: ServiceRunner, engine: Engine) -> None:
         """Start the thread; it ends when the engine is closed."""
         self._runner, self._engine = runner, engine
-        self._stopped = threading.Event()
+        self._woken, self._stopped = threading.Event(), False
+        self._wakes_at = NEVER
         self._thread = threading.Thread(target=self._run, name="pyrocket-services", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop the thread and wait until it has ended; the next writer runs the due services."""
-        self._stopped.set()
+        self._stopped = True
+        self._woken.set()
         if self._thread is not threading.current_thread():
             self._thread.join()
+
+    def wake_before(self, due_ms: int) -> None:
+        """Wake the thread if it would sleep longer than until this time; may be called by any
+        thread.
+        """
+        if due_ms < self._wakes_at:
+            self._woken.set()
 
     @property
     def is_running(self) -> bool:
@@ -213,8 +231,12 @@ class ServiceThread:
         self.stop()
 
     def _run(self) -> None:
-        pause, tended = 0, time.monotonic()
-        while not self._stopped.wait(pause / 1000):
+        tended = time.monotonic()
+        while True:
+            self._woken.clear()
+            if self._stopped:
+                return
+            self._wakes_at = NEVER  # Until the pause is known, every due time wakes the thread.
             try:
                 writer = self._engine.writer
             except StoreReadOnlyError:
@@ -222,4 +244,7 @@ class ServiceThread:
             if time.monotonic() - tended >= self._runner.tend_seconds:
                 writer.run_maintenance()
                 tended = time.monotonic()
-            pause = 0 if self._runner.run_due(writer) else self._runner.wait_ms(writer.page)
+            if not self._runner.run_due(writer):
+                pause_ms = self._runner.wait_ms(writer.page)
+                self._wakes_at = self._engine.clock() + pause_ms
+                self._woken.wait(pause_ms / 1000)
