@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyrocket
 import pytest
+from pyrocket import Message, Store
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 PACKAGES = ["pyrocket", "pyspark_pyrocket"]
@@ -24,6 +25,15 @@ class Blocker:
         if name in {blocked!r} or name.startswith(tuple(n + "." for n in {blocked!r})):
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Blocker())
+"""
+
+PLAN = """
+from pyspark.sql.types import BinaryType, StructType
+from pyspark_pyrocket import DefaultSource
+source = DefaultSource({{"path": {path!r}, "topic": "T", "startingOffsets": "earliest"}})
+reader = source.streamReader(StructType().add("body", BinaryType()))
+start = reader.initialOffset()
+assert reader.partitions(start, reader.latestOffset(start, None))
 """
 
 
@@ -107,6 +117,15 @@ def test_importing_the_connector_imports_only_light_modules_besides_pyspark():
     added = modules_after("import pyspark_pyrocket") - before
     assert not added & {*HEAVY, "pyrocket.store"}
     assert not {name for name in added if name.startswith(("pyrocket.rpc", "pyrocket.formats"))}
+
+
+def test_planning_a_stream_does_not_import_pandas(tmp_path):
+    """pyarrow imports pandas for the first value that it converts, which takes half a second."""
+    with Store.open(tmp_path / "store", create=True) as store:
+        store.append(Message(topic="T", body=b"1"))
+    loaded = modules_after(PLAN.format(path=str(tmp_path / "store")))
+    assert "pyarrow.compute" in loaded
+    assert "pandas" not in loaded
 
 
 @pytest.mark.parametrize(

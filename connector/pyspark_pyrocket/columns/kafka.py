@@ -15,7 +15,7 @@ from pyspark_pyrocket.arrow_types import headers_of_map, map_entries_where
 from pyspark_pyrocket.columns.messages import COLUMNS, HEADERS, Variant
 from pyspark_pyrocket.json.base64_columns import decode_column
 
-_MARKS = pa.array([KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY])
+_MARKS = [KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY]
 
 
 def _value(body: pa.Array, is_null: pa.BooleanArray, wanted: pa.DataType) -> pa.Array:
@@ -59,7 +59,7 @@ def _decoded_alone(key: pa.StringArray) -> pa.BinaryArray:
 
 def _headers(properties: pa.MapArray, wanted: pa.ListType) -> pa.ListArray:
     """Return the properties as headers, without those that mark null values and keys."""
-    is_mark = pc.is_in(properties.keys, _MARKS)
+    is_mark = pc.is_in(properties.keys, pa.array(_MARKS))
     if is_mark.true_count:
         kept = ~is_mark.to_numpy(zero_copy_only=False)
         properties = map_entries_where(properties, kept)

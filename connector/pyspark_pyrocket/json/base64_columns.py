@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pyspark_pyrocket.arrow_types import bounds_of, bytes_of
 
-_FILLERS = pa.array([b"", b"\0", b"\0\0"], pa.binary())
+_FILLERS = [b"", b"\0", b"\0\0"]
 _SIGN, _ZERO = ord("="), ord("A")
 _ALPHABET = (ascii_letters + digits + "+/").encode()
 _MAX_BYTES = 2**31 - 1
@@ -30,7 +30,8 @@ def encode_column(column: pa.BinaryArray, max_bytes: int = _MAX_BYTES) -> pa.Str
     ends = np.cumsum((lengths + fillers) // 3 * 4)
     if len(ends) and ends[-1] > max_bytes:
         raise pa.ArrowCapacityError(f"{ends[-1]} bytes of base64 do not fit into one batch")
-    filled = pc.binary_join_element_wise(plain, _FILLERS.take(pa.array(fillers)), b"")
+    added = pa.array(_FILLERS, pa.binary()).take(pa.array(fillers))
+    filled = pc.binary_join_element_wise(plain, added, b"")
     encoded = bytearray(binascii.b2a_base64(bytes_of(filled).data, newline=False))
     text = np.frombuffer(encoded, np.uint8)
     for count in (1, 2):

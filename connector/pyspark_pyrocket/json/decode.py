@@ -31,8 +31,6 @@ PLACE = ("topic", "queueId", "queueOffset")
 NULL_BODY = "nullBody"
 """The scan column that the decoder also needs if an empty body may mean null."""
 
-_NO_TEXT = pa.scalar(None, pa.string())
-
 _ROW = re.compile(r" in row ([0-9]+)")
 
 
@@ -105,7 +103,9 @@ class Decoder:
             is_null = None
         if self.text:
             text, faults = read_in_parts(bodies, _text, _text_rows)
-            columns.append(text if is_null is None else pc.if_else(is_null, _NO_TEXT, text))
+            if is_null is not None:
+                text = pc.if_else(is_null, pa.scalar(None, pa.string()), text)
+            columns.append(text)
         if self.fields is not None:
             if is_null is not None:
                 bodies = pc.if_else(is_null, b"{}", bodies)

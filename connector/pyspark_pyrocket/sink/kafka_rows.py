@@ -22,7 +22,6 @@ Rows = npt.NDArray[np.int64]
 
 _SPACE = 0x20
 _NOT_IN_KEYS = "[ \x01\x02]"
-_NO_PROPERTIES = pa.scalar([], pa.map_(pa.string(), pa.string()))
 _AS_BASE64 = "Set keyEncoding=base64 to write keys of any bytes."
 _WITHOUT_BODY = (
     "Every message has a body. nullBody=empty writes 0 bytes with the property pyrocketNull=body, "
@@ -104,6 +103,6 @@ def is_utf8(value: bytes | None) -> bool:
 def _add_property(sent: Sent, rows: pa.BooleanArray, name: str, value: str) -> None:
     properties = sent.get("properties")
     if properties is None:
-        properties = pa.repeat(_NO_PROPERTIES, len(rows))
+        properties = pa.repeat(pa.scalar([], pa.map_(pa.string(), pa.string())), len(rows))
     flags = rows.to_numpy(zero_copy_only=False)
     sent["properties"] = map_with_entry(properties, flags, name, value)

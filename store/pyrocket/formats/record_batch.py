@@ -336,7 +336,7 @@ def _join_properties(columns: SendColumns, unique_ids: pa.StringArray) -> pa.Bin
 
 
 _ROOM = crc_tails(np.zeros(1, np.int64)).tobytes()
-_ENDINGS = pa.array([b"", _ROOM, b"\x02" + _ROOM], pa.binary())
+_ENDINGS = [b"", _ROOM, b"\x02" + _ROOM]
 """No room; room after properties that end with \\x02 or are empty; room after others."""
 
 
@@ -350,7 +350,8 @@ def with_crc_room(batch: EncodedBatch, file_bytes: int) -> EncodedBatch:
     more = np.where((lengths == 0) | (last == 2), CRC_BYTES, CRC_BYTES + 1)
     too_long = batch.sizes + more > file_bytes - BLANK_BYTES
     more[too_long | (lengths + more > MAX_PROPERTIES_BYTES)] = 0
-    endings = _ENDINGS.take(pa.array(np.maximum(more - CRC_BYTES + 1, 0)))
+    kinds = pa.array(np.maximum(more - CRC_BYTES + 1, 0))
+    endings = pa.array(_ENDINGS, pa.binary()).take(kinds)
     joined = pc.binary_join_element_wise(_records(batch), endings, pa.scalar(b"", pa.binary()))
     roomy = replace(
         batch,

@@ -49,7 +49,6 @@ def refuse(
     raise MessageError(f"row {row} {describe(at)}.", remedy="Correct that row.", code=code)
 
 
-_NONE = pa.scalar(None, pa.int64())
 _MAX_SECONDS = 2**53
 _TICKS_PER_MS = {"us": 1000, "ns": 1_000_000}
 
@@ -97,7 +96,7 @@ def _check_levels(level: pa.Array) -> pa.Int64Array:
         "MESSAGE_ILLEGAL",
         lambda row: f"has the delay level {level[row]}; levels start at 1",
     )
-    return pc.if_else(pc.equal(level, 0), _NONE, level.cast(pa.int64()))
+    return pc.if_else(pc.equal(level, 0), pa.scalar(None, pa.int64()), level.cast(pa.int64()))
 
 
 def _parse_all(text: pa.StringArray) -> pa.Int64Array:
