@@ -4,6 +4,7 @@ import json
 import pickle
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from pyrocket import Message, Store
@@ -18,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
+from support.transports import options_of
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 ALL = ReadAllAvailable()
@@ -215,6 +217,21 @@ def test_available_now_ends_at_the_offsets_of_its_start(box, reader):
     assert reader.latestOffset(end, ALL) is end
     latest = reader.reportLatestOffset()["offsets"]["t"]["broker-a"]
     assert (latest["0"], latest["4"]) == (4, 1)
+
+
+def test_available_now_asks_a_broker_for_messages_appended_immediately_before(box):
+    box.create(queues=1)
+    with options_of("endpoint", box.path) as options:
+        served = replace(box, address=options["endpoint"])
+        start = None
+        for _ in range(10):
+            served.send("x")
+            query = make(served, startingOffsets="earliest")
+            query.prepareForTriggerAvailableNow()
+            start = start or query.initialOffset()
+            end = through_spark(query.latestOffset(start, ALL))
+            assert end != start
+            start = end
 
 
 def test_partitions_are_the_same_for_the_same_offsets(box, reader):
