@@ -138,10 +138,10 @@ class StoreParts:
 
 
 def recover_alone(store: StoreParts, now_ms: int) -> None:
-    """Recover the store. The caller must hold the store exclusively, and validate the state
-    afterwards.
+    """Recover the store, which the caller must hold exclusively.
 
-    Raises StoreDamagedError, StoreFailedError, StoreUnavailableError.
+    The caller must validate the shared state afterwards. Raises StoreDamagedError,
+    StoreFailedError, StoreUnavailableError.
     """
     layout, log, queues, page = store.layout, store.log, store.queues, store.page
     saved, checkpoint = QueueEnds(layout).read(), read_checkpoint(layout)

@@ -319,7 +319,7 @@ class Writer:
     def _shut_down(self) -> None:
         """Complete and flush the log, queues and key index, and only then delete `abort`.
 
-        A broker does not recover a store without `abort`.
+        Without `abort`, a broker assumes that the queues are complete.
         """
         if not self._layout.abort.exists():
             return
