@@ -19,14 +19,14 @@ _MARKS = [KEY_ENCODING_PROPERTY, NULL_BODY_PROPERTY]
 
 
 def _value(body: pa.Array, is_null: pa.BooleanArray, wanted: pa.DataType) -> pa.Array:
-    """Return the bodies, with null for those that are marked as null."""
+    """Return the bodies; bodies marked as null become null."""
     if not is_null.true_count:
         return body
     return pc.if_else(is_null, pa.scalar(None, wanted), body)
 
 
 def _key(keys: pa.StringArray, encoding: pa.StringArray, wanted: pa.DataType) -> pa.Array:
-    """Return the keys; those marked as base64 are decoded."""
+    """Return the keys; keys marked as base64 are decoded."""
     is_encoded = pc.fill_null(pc.equal(encoding, "base64"), False)
     if not is_encoded.true_count:
         return keys.view(wanted)

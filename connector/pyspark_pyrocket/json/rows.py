@@ -1,6 +1,6 @@
 """One body → one row, by the rules of Spark's `from_json` in PERMISSIVE mode. Pure.
 
-Used for bodies that cannot be decoded in bulk: bad ones, their neighbours, and all bodies of a
+Used for bodies that cannot be decoded in bulk: bad bodies, their neighbours, and all bodies of a
 schema with maps. A body that is not a JSON object gives a row of nulls. A value of the wrong type
 is null, and the rest of the row is kept. A list or a map with such an element is null as a whole,
 as in `JacksonParser` with partial results.

@@ -76,7 +76,7 @@ class RocketReader(DataSourceReader):
         prepare_bad_records(self._target, self._options)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan the tasks on the driver; missing topics and offsets raise before any task runs."""
+        """Plan the tasks on the driver; missing topics and offsets are reported now."""
         options, source = self._options, self._target.open_source()
         if options.lookup:
             return located_partitions(source, options)

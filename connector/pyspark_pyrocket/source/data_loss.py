@@ -1,7 +1,7 @@
 """Messages that were lost before they were read: handling by `onDataLoss`, and their number.
 
 Messages that cannot be read at the moment (because of a lock or a recovery) cause other errors and
-are not lost.
+do not count as lost.
 """
 
 from dataclasses import dataclass, field

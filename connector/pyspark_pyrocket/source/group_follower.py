@@ -1,10 +1,10 @@
 """A consumer group that follows a stream: `commitToGroup`.
 
-The start offset of the next micro-batch is the end of one that Spark has committed, so it is
-committed to the group. The initial offset of a new query is not committed and never moves the
-group. Spark requests an offset once more when nothing is left, so the end of the last micro-batch
-is committed as well. After Trigger.Once or a kill, the next run of the query commits that end.
-There is at most one commit a second, for all micro-batches since the last one.
+The start offset of the next micro-batch is the end of a micro-batch that Spark has committed, so
+that offset is committed to the group. The initial offset of a new query is not committed and never
+moves the group. Spark requests an offset once more when nothing is left, so the end of the last
+micro-batch is committed as well. After Trigger.Once or a kill, the next run of the query commits
+that end. There is at most one commit a second, for all micro-batches since the last one.
 
 A commit opens the store for writing only briefly, so an idle query does not keep out other writers.
 A commit that fails is retried later and never fails a running query.
@@ -40,7 +40,7 @@ def check_group_can_follow(target: Target, options: ReadOptions) -> None:
     """Create a query's group if it is missing. Raises PyrocketError if it is not writable.
 
     A running broker that holds the store causes StoreLockedError (STORE_IN_USE). A writer that
-    holds the write lock at the moment does not.
+    holds the write lock at the moment causes no error.
     """
     group = options.progress.commit_to
     if not group:

@@ -105,7 +105,7 @@ def what_remains(
     if waits_for_recovery(source, end):
         raise StoreUnavailableError(
             f"{source.target.describe()}: {WAITS}",
-            remedy="Open it for writing once, then start the query again.",
+            remedy="Open the store for writing once, then start the query again.",
             code="STORE_RECOVERING",
         )
     changes = Changes.since(source, end)

@@ -245,26 +245,26 @@ class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._error = error
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Raise."""
+        """Raise the error of the query."""
         raise self._error
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Raise."""
+        """Raise the error of the query."""
         raise self._error
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """Raise."""
+        """Raise the error of the query."""
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raise."""
+        """Raise the error of the query."""
         raise self._error
 
 
 def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReader:
     """Check the options, columns, store and topics of a query, and return its reader.
 
-    In Spark's source runner an invalid query gets a `FailedReader`: if this function raised, the
+    In Spark's source runner, an invalid query gets a `FailedReader`: if this function raised, the
     runner would fail with an UnboundLocalError of its own and hide the error.
     """
     try:

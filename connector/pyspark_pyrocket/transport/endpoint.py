@@ -169,9 +169,7 @@ class EndpointSource(RemoteSource):
         return cls(endpoint, client, VersionWatch(client))
 
     def greet_if_new(self) -> None:
-        """Request the broker's identity, unless it is known for the connection that is followed
-        now.
-        """
+        """Request the broker's identity, if the version watch follows a new session or none."""
         session = self.watch.session
         if session is None or session is not self._greeted:
             self.greet()

@@ -191,7 +191,7 @@ class PathSink:
 
     def __init__(self, store: Store, seconds: float | None = None) -> None:
         self._store, self._seconds = store, seconds
-        # Results of the last calls: a directory loses no reply, so only the last one is repeated.
+        # Results of the last calls: a directory loses no reply, so only the last call is repeated.
         self._appended: dict[str, AppendResult] = {}
         self._published: dict[SinkBatch, Published] = {}
 

@@ -22,7 +22,7 @@ class TargetOptions(Protocol):
 
     @property
     def endpoint(self) -> Endpoint:
-        """The broker; without addresses there is none."""
+        """The broker; without addresses, no broker is used."""
         ...
 
 
