@@ -250,6 +250,7 @@ def test_a_running_query_detects_that_its_store_was_replaced(restored):
 def test_a_crash_after_the_restore_does_not_change_the_outcome(ahead):
     """The epoch that starts with the recovery has queue ends that the query never reached."""
     restored, offset = ahead
+    restored.close()
     new = restored.send(40)
     with Store.open(restored.path) as store:
         new += restored.send(2)
