@@ -69,7 +69,7 @@ class Admission:
         (STREAM,),
         WHOLE,
         "Delay a micro-batch until this many messages have arrived, or `maxTriggerDelay` has "
-        "passed since the last one. `Trigger.AvailableNow` and `Once` are not delayed.",
+        "passed since the last micro-batch. `Trigger.AvailableNow` and `Once` are not delayed.",
     ).field()
     max_delay_ms: int = Option(
         _MAX_DELAY,
@@ -119,27 +119,27 @@ class Splitting:
         "coalesceQueues",
         READS,
         boolean(default=True),
-        "Queues with less than 1 MiB to read share a task; `false` gives each its own.",
+        "Queues with less than 1 MiB to read share a task; `false` gives each queue its own task.",
     ).field()
     min_tasks: int | None = Option(
         "minPartitions",
         READS,
         WHOLE,
         "Approximate number of tasks, if there are enough messages: queues with more than their "
-        "share of the bytes are split, queues with less than half of it are joined.",
+        "share of the bytes are split, queues with less than half of their share are joined.",
     ).field()
     max_rows: int | None = Option(
         "maxRecordsPerPartition",
         READS,
         WHOLE,
-        "Maximum number of messages in a task: queues with more are split.",
+        "Maximum number of messages in a task: queues with more messages are split.",
     ).field()
     max_bytes: int | None = Option(
         "maxBytesPerPartition",
         READS,
         SIZE,
-        "Approximate maximum bytes of the log in a task, such as `64m`: queues with more are "
-        "split into parts of equal size, which may exceed it by part of a message.",
+        "Approximate maximum bytes of the log in a task, such as `64m`: larger queues are split "
+        "into parts of equal size, which may exceed the limit by part of a message.",
     ).field()
 
     @classmethod

@@ -36,8 +36,8 @@ _RETENTION_HOURS = Option(
     (SINK,),
     WHOLE,
     "For a store that this write creates: messages older than this many hours are deleted, in "
-    "whole log files. Stored in the directory and applied by every writer; `pyrocket store "
-    "retention` changes it.",
+    "whole log files. The value is stored in the directory and applied by every writer; "
+    "`pyrocket store retention` changes it.",
     default="all is kept",
 )
 _RETENTION_BYTES = Option(
@@ -62,7 +62,8 @@ _CLEAN_TIME = Option(
     (SINK,),
     Kind("text", _parse_hours, Retention().at_hours),
     "With `retentionHours`: the hours of the day at which old messages are deleted, such as `4` "
-    "or `4,16`; local time, RocketMQ's deleteWhen. On a nearly full disk: at any hour.",
+    "or `4,16`; local time, RocketMQ's deleteWhen. On a nearly full disk, they are deleted at "
+    "any hour.",
     default="`4`",
 )
 

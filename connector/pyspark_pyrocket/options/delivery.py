@@ -32,8 +32,8 @@ _TXN_VERSION = Option(
     "txnVersion",
     (SINK,),
     whole(least=0),
-    "With `txnAppId`: the number of the write, such as the id of the micro-batch. It has to "
-    "increase: a write with the same number is dropped, one with a smaller number fails.",
+    "With `txnAppId`: the number of the write, such as the id of the micro-batch. The number has "
+    "to increase: a write with the same number is dropped, one with a smaller number fails.",
 )
 
 

@@ -45,8 +45,8 @@ class Endpoint:
         "endpoint.timeout",
         ALL,
         duration(_DEFAULT_TIMEOUT_MS, "`60s`"),
-        "The maximum time of one call to the broker, including its repeats when the broker "
-        "cannot be reached; after that the query fails.",
+        "The maximum time of one call to the broker, including retries when the broker cannot be "
+        "reached; after that, the query fails.",
     ).field()
     tls: bool = Option(
         "endpoint.tls",
@@ -59,23 +59,22 @@ class Endpoint:
         "endpoint.ca",
         ALL,
         TEXT,
-        "With `endpoint.tls`: a PEM file, on every machine, with the certificates that may sign "
-        "the broker's.",
+        "With `endpoint.tls`: a PEM file, on every machine, with the trusted CA certificates.",
         default="the system's certificates",
     ).field()
     access_key: str = Option(
         "accessKey",
         ALL,
         TEXT,
-        "The name of the user at the broker.",
+        "The name of a user of the broker.",
         default="`$PYROCKET_ACCESS_KEY`",
     ).field()
     secret_key: str = Option(
         "secretKey",
         ALL,
         TEXT,
-        "The user's secret, which Spark redacts in plans. Better: the environment of the driver "
-        "and the executors, or a file.",
+        "The user's secret, which Spark redacts in plans. It is safer in the environment of the "
+        "driver and the executors, or in a file.",
         default="`$PYROCKET_SECRET_KEY`",
     ).field()
     secret_key_file: str = Option(

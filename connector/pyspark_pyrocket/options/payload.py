@@ -74,7 +74,7 @@ _VALUE_COLUMN = Option(
     "valueColumn",
     ALL,
     Kind("text", _parse_column, ""),
-    "With `valueFormat=json`: the name of one struct column for all fields, so that none can "
+    "With `valueFormat=json`: the name of one struct column for all fields, so that no field can "
     "clash with a column of a message.",
 )
 _MODE = Option(
@@ -176,9 +176,9 @@ class EncodingOptions:
         "keyEncoding",
         (SINK,),
         choice(TEXT_KEY, BASE64),
-        "How the column `key` is stored. `text`: unchanged, so it has to be UTF-8 without spaces, "
-        "and an empty key means no key. `base64`: any bytes, with the property "
-        "`pyrocketKey=base64`, by which `schemaMode=kafka` decodes them again; other reads and "
+        "How the column `key` is stored. `text`: unchanged, so the key has to be UTF-8 without "
+        "spaces, and an empty key means no key. `base64`: any bytes, encoded and marked by the "
+        "property `pyrocketKey=base64`. `schemaMode=kafka` decodes marked keys; other reads and "
         "`keys` see the base64.",
     ).field()
 

@@ -29,8 +29,8 @@ _ON_DATA_LOSS = Option(
     "topic, truncated after a crash, or missing in a restored store). `fail` fails the query "
     "with an error that names the messages. The other policies log the number of lost messages "
     "and continue: `skip` with the remaining messages, `earliest` with the first message of the "
-    "queue, `latest` at its end. All three skip a single corrupt message. A different store at "
-    "the path always fails the query.",
+    "queue, `latest` at the end of the queue. All three skip a single corrupt message. A "
+    "different store at the path always fails the query.",
 )
 _FAIL_ON_DATA_LOSS = Option(
     "failOnDataLoss",
@@ -102,7 +102,7 @@ class Progress:
         READS,
         _GROUP,
         "The consumer group that `startingOffsets=committed` and `endingOffsets=committed` refer "
-        "to. Reading does not move it.",
+        "to. Reading does not change the group's offsets.",
     ).field()
     commit_to: str = Option(
         "commitToGroup",
@@ -110,7 +110,8 @@ class Progress:
         _GROUP,
         "A consumer group whose offsets follow the query. They are committed after Spark has "
         "committed a micro-batch, never move backwards, and are visible to all of RocketMQ's "
-        "tools. They do not affect what is read. For batches: `pyspark_pyrocket.BatchCommit`.",
+        "tools. The group's offsets do not affect what is read. For batches: "
+        "`pyspark_pyrocket.BatchCommit`.",
         instead="Spark does not notify a source of the end of a batch, so the source cannot "
         "commit: use pyspark_pyrocket.BatchCommit.",
     ).field()

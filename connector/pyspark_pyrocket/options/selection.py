@@ -146,8 +146,8 @@ class KeyLookup:
         (BATCH,),
         _WORDS,
         "Only messages with one of these keys (of RocketMQ's KEYS, or unique ids), "
-        'separated by commas or as a JSON list (`["a,b","c"]`). They are looked up in the key '
-        "index instead of reading the topics, between the start and the end of the read.",
+        'separated by commas or as a JSON list (`["a,b","c"]`). The messages between the '
+        "start and the end of the read are looked up in the key index; the topics are not read.",
         instead=_STREAMS,
     ).field()
     ids: tuple[str, ...] = Option(

@@ -37,9 +37,9 @@ _STARTING_OFFSETS = Option(
     READS,
     TEXT,
     '`earliest`, `latest`, or JSON for every queue, `{"t":{"0":23,"1":"earliest"}}`, with or '
-    "without a broker level; -2 is earliest, -1 latest. `committed`: the committed offsets of "
-    "`group`, or the default in topics in which the group has none. Inclusive. A stream uses "
-    "this option only when the query is new; afterwards it continues from its checkpoint.",
+    "without a broker level; -2 is `earliest`, -1 is `latest`. `committed`: the committed "
+    "offsets of `group`, or the default in topics in which the group has none. Inclusive. Only a "
+    "new stream uses this option; later runs continue from the checkpoint.",
     default="`latest` (stream), `earliest` (batch)",
 )
 _STARTING_TIMESTAMP = Option(
@@ -75,8 +75,8 @@ _ENDING_OFFSETS = Option(
     "endingOffsets",
     (BATCH,),
     TEXT,
-    "`latest`, `committed` (the committed offsets of `group`), or JSON as above without "
-    "`earliest`. Exclusive.",
+    "`latest`, `committed` (the committed offsets of `group`), or JSON as for `startingOffsets`, "
+    "but without `earliest`. Exclusive.",
     default="`latest`",
 )
 _ENDING_TIMESTAMP = Option(
