@@ -118,7 +118,7 @@ def test_a_checkpoint_of_several_brokers_needs_a_later_release():
     assert info.value.code == "CHECKPOINT_VERSION"
 
 
-def test_the_start_in_an_end_offset_overrides_the_one_that_spark_passes():
+def test_the_start_in_an_end_offset_overrides_the_start_that_spark_passes():
     start = offset(offsets=offsets({"t": {0: 99, 1: 5}}))
     end = offset(first=offsets({"t": {0: 7}}))
     assert end.begin(at("t", 0), start) == 7

@@ -75,7 +75,7 @@ class EndpointTarget:
     def open_source(self) -> "EndpointSource":
         """Return the connection of this process.
 
-        Checking the store's identity costs one call, unless the same broker is still followed.
+        Checking the store's identity costs one call, unless the broker connection is unchanged.
         """
         key = os.getpid(), self.endpoint
         if key not in _open:

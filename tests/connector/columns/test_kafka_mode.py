@@ -65,7 +65,7 @@ def test_a_kafka_job_reads_back_the_rows_that_it_wrote(spark, box):
     assert {(h.key, bytes(h.value)) for row in rows for h in row.headers} == {("h", b"v")}
 
 
-def test_a_topic_piped_through_kafkas_columns_is_the_same(spark, box):
+def test_a_topic_copied_through_kafkas_columns_has_the_same_messages(spark, box):
     box.send(*map(str, range(20)), keys=pa.array([f"k{i}" for i in range(20)]))
     copy = box.other("copy")
     (

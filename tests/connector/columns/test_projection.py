@@ -111,7 +111,7 @@ def test_bodies_share_their_memory_with_the_scan():
         )
 
 
-def test_names_match_in_any_case_and_keep_their_spelling():
+def test_column_names_match_in_any_case_and_keep_their_spelling():
     schema = StructType([StructField("QueueOffset", COLUMNS["queueOffset"][0].spark_type)])
     projection = Projection.of(schema)
     assert projection.scan == ("queueOffset",)

@@ -75,7 +75,7 @@ def test_all_options_are_listed_if_no_name_is_similar(typed):
     assert f"{EVERY} stream query: path, endpoint, endpoint.timeout, " in remedy
 
 
-def test_header_is_not_similar_to_any_option():
+def test_no_option_is_suggested_for_header():
     for query in (BATCH, STREAM, SINK, READ):
         assert nearest("header", names_for(query)) == ""
 

@@ -162,7 +162,7 @@ def test_batches_and_streams_have_filters_and_writes_do_not():
         source.writer(None, False)
 
 
-def test_a_task_logs_its_filter_and_how_many_messages_it_dropped(filled, caplog):
+def test_a_task_logs_its_filter_and_the_number_of_dropped_messages(filled, caplog):
     with caplog.at_level(logging.INFO, "pyspark_pyrocket"):
         directly(filled, tags="paid || shipped", sql="price > 8")
     (line,) = caplog.messages

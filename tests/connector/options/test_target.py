@@ -80,13 +80,13 @@ def test_several_addresses_are_kept_in_their_order():
 
 
 @pytest.mark.parametrize("path", ["C:\\store", "c:/store", "D:store", "C:"])
-def test_a_windows_path_is_rejected_as_such(path):
+def test_a_windows_path_is_rejected_with_the_reason(path):
     with pytest.raises(OptionError, match="Windows") as info:
         absolute_path(path, "/work")
     assert f"/mnt/{path[0].lower()}/" in info.value.remedy
 
 
-def test_a_list_of_one_path_is_that_path():
+def test_a_list_of_one_path_is_read_as_that_path():
     assert target(paths='["/a"]') == "/a"
 
 

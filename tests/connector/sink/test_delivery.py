@@ -131,7 +131,7 @@ def test_a_micro_batch_that_was_not_published_is_published_by_its_replay(spark, 
     assert piped.target.bodies() == box.bodies()
 
 
-def test_a_restored_checkpoint_fails_if_the_topic_has_its_next_batches(box, piped, tmp_path):
+def test_a_restored_checkpoint_fails_if_later_batches_were_published(box, piped, tmp_path):
     for number in range(3):
         box.send(str(number))
         piped.run()

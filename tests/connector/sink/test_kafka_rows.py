@@ -111,7 +111,7 @@ def test_rows_of_kafka_survive_a_round_trip_exactly(store, rows):
 
 
 @given(ROWS)
-def test_kafka_rows_copied_through_rocketmqs_columns_stay_the_same(store, rows):
+def test_kafka_rows_copied_through_rocketmqs_columns_are_unchanged(store, rows):
     schema = default_columns(kafka=False, headers=False, text=False)
     names = ["tags", "keys", "body", "properties"]
     plain = StructType([schema[name] for name in names])
@@ -265,7 +265,7 @@ def test_dropped_rows_are_counted_in_the_task_and_in_the_publication(tmp_path):
 
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
-def test_a_write_logs_how_many_rows_it_has_dropped(tmp_path, caplog, delivery):
+def test_a_write_logs_the_number_of_dropped_rows(tmp_path, caplog, delivery):
     from pyspark_pyrocket.sink.writer import batch_writer
 
     options = {"path": str(tmp_path / "s"), "topic": "t", "nullBody": "drop", "delivery": delivery}

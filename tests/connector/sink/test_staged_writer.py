@@ -94,7 +94,7 @@ def test_an_abort_deletes_staged_rows(box, request_to):
     assert box.rows() == 0
 
 
-def test_an_abort_raises_no_errors_of_its_own(box, request_to, tmp_path):
+def test_a_failing_abort_raises_no_error(box, request_to, tmp_path):
     writer = batch_writer(request_to(), SCHEMA, overwrite=False)
     message = writer.write(rows("a"))
     Store.open(box.path).path.rename(tmp_path / "elsewhere")
