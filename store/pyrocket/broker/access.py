@@ -46,7 +46,7 @@ class Need:
     name: str = "*"
 
     def __str__(self) -> str:
-        """Return the text for error messages."""
+        """Return a description for error messages."""
         place = "the whole store" if self.kind == STORE else f"the {self.kind} {self.name}"
         return f"{self.right} on {place}"
 
@@ -99,7 +99,7 @@ class Access:
         return allowed and not any(need.right in rule.deny or ADMIN in rule.deny for rule in found)
 
     def check_publishes(self, user: str) -> None:
-        """Raise StorePermissionError unless the user may publish to some topic."""
+        """Raise StorePermissionError unless the user may publish to at least one topic."""
         mine = [rule for rule in self.rules if rule.topics and _matches(user, rule.users)]
         if not any({PUBLISH, ADMIN} & {*rule.allow} for rule in mine):
             raise StorePermissionError(
@@ -113,7 +113,7 @@ class Access:
 
 
 def not_authenticated(reason: str) -> NotAuthenticatedError:
-    """Return the error of a call without credentials, or with wrong ones."""
+    """Return the error of a call without credentials, or with wrong credentials."""
     return NotAuthenticatedError(
         f"The broker does not know the caller: {reason}.",
         remedy="Give `accessKey` and `secretKey` of a user in the broker's file of users.",

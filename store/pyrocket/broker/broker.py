@@ -50,7 +50,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Version:
-    """The version of a store: at least one field changes whenever the store does."""
+    """The version of a store: at least one field changes whenever the store changes."""
 
     published: int
     dispatched: int
@@ -93,7 +93,7 @@ class Broker:
         return POP_TOPIC not in self._store.topics.all()
 
     def _consume(self) -> Polls:
-        # A cancelled call must not cancel a change of its group, on which the state relies.
+        # The group's state relies on its changes: a cancelled call must not cancel them.
         pop = Pop(self._store, partial(self.sink.appends.put, cancellable=False))
         polls = Polls(pop, self._store.now, lambda client: self.is_connected(client))
         self.sink.appends.after_append = polls.appended

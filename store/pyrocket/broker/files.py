@@ -48,7 +48,7 @@ def refuse_if_others_can_read(path: str, *, code: str) -> None:
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        return  # Reading it fails with the reason.
+        return  # Reading the file later raises an error with the reason.
     if mode & (stat.S_IROTH | stat.S_IWOTH):
         raise OptionError(
             f"{path} contains secrets, and every user of this machine may read or change it.",
@@ -61,7 +61,7 @@ class WatchedFiles(Generic[_Value]):
     """A value read from some files, and reloaded when one of them changes."""
 
     def __init__(self, paths: list[str], read: Callable[[], _Value]) -> None:
-        """Read the files. Raises what `read` raises."""
+        """Read the files. Raises the same errors as `read`."""
         self._paths, self._read = paths, read
         self._lock, self._looked = threading.Lock(), time.monotonic()
         self._seen = self._look()

@@ -15,9 +15,9 @@ class Rounds:
         self._failures: dict[str, str] = {}
 
     def run(self, failed: str, work: Callable[[], object]) -> None:
-        """Do work. An error is logged with `failed`, but not again while it stays the same.
+        """Do the work. Log an error after the text `failed`, unless the last error was the same.
 
-        An unexpected error has its traceback in the log.
+        An unexpected error is logged with its traceback.
         """
         try:
             work()

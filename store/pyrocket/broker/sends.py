@@ -71,7 +71,7 @@ class Sends:
         receiver, topic = store.sink.receiver, message.topic
         route = routes.get(topic) or routes.setdefault(topic, receiver.route(topic))
         if sent.is_half:
-            # RocketMQ's proxy checks with any producer of the topic: the topic is the group.
+            # RocketMQ's proxy asks any producer of the topic: the topic serves as the group.
             half = store.transactions.encode_half(topic, message, sent.immunity_s, sent.origin)
             return _Encoded(half, 0, is_visible=False)
         found = receiver.encode(message, route, sent.origin)

@@ -291,7 +291,7 @@ class Row:
         return ENVIRONMENT + self.name.upper()
 
     def parse(self, text: str, source: str) -> Any:
-        """Return the parsed value of a text. Raises OptionError, which names the source."""
+        """Return the value parsed from `text`. Raises OptionError, which names the source."""
         try:
             return self.kind.parse(text)
         except (KeyError, ValueError):

@@ -50,8 +50,8 @@ class StoreSink:
     def check(self, topics: Mapping[str, int], block: bytes) -> EncodedBatch:
         """Return the records of a block, which all have the same topic, for `append` or `stage`.
 
-        `topics` maps the topics that they were sent to to the number of write queues that the
-        client assumed. Raises MessageError, TopicNameError.
+        `topics` maps each topic to the number of write queues that the client assumed. Raises
+        MessageError, TopicNameError.
         """
         return self._store.sink.receiver.check(topics, block)
 
@@ -67,7 +67,7 @@ class StoreSink:
         return self.appends.put(records)
 
     def stage(self, name: str, number: int, records: ReceivedRecords) -> None:
-        """Write checked records as block `number` of a staged file; the client chooses its name.
+        """Write checked records as block `number` of a staged file; the client names the file.
 
         A repeated call changes nothing. Raises SinkError (UPLOAD_LOST), StoreUnavailableError
         (STAGING_FULL).
@@ -116,7 +116,7 @@ class StoreSink:
 
 
 def _check_folder(batch: SinkBatch, staged: Staged) -> None:
-    """Reject files of other queries: publishing deletes the earlier files of a file's query."""
+    """Reject files of other queries: publishing deletes the earlier files of the staging query."""
     if staged.name.partition("/")[0] != batch.key:
         raise SinkError(
             f"{staged.name!r} was staged for another query.",

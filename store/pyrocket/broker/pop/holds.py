@@ -27,7 +27,7 @@ class Hold(Generic[_Waiter]):
     waiter: _Waiter
 
     def woken_by(self) -> Iterator[_Key]:
-        """Yield the keys that wake it: its queue, due retries, and messages visible again."""
+        """Yield the keys that wake the poll: its queue, due retries, and messages visible again."""
         yield (self.topic,) if self.queue_id is None else (self.topic, self.queue_id)
         yield (RETRY_PREFIX + self.group,)
         yield self.group, self.topic

@@ -58,7 +58,7 @@ class OffsetKeeper:
         self.save(groups)
 
     def save(self, groups: Sequence[GroupState]) -> None:
-        """Do the same for some groups only, without affecting `was_changed`."""
+        """Take over changes and save offsets of some groups; does not affect `was_changed`."""
         before = self._storage.committed_stamp()
         moves = self._announce(groups, self._storage.committed())
         if not moves:
@@ -127,7 +127,7 @@ class OffsetKeeper:
             self._put(state, events)
 
     def _events(self, group: str, place: Place, committed: int, found: int) -> list[Event]:
-        if found == _NONE:  # The topic was deleted, or the group, and was created again.
+        if found == _NONE:  # The topic or group was deleted and created again.
             self._news.append(News(group, place[0]))
             return [Forget(group, *place)]
         offset = min(found, self._storage.bounds(*place).maximum)

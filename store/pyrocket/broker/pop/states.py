@@ -45,22 +45,22 @@ class GroupStates:
         return group in self._groups
 
     def known(self, group: str) -> GroupState:
-        """Return the state of a group; if it has none, an empty one that is not stored."""
+        """Return the state of a group, or an empty state, which is not stored, if it has none."""
         with self._lock:
             return self._groups.get(group) or GroupState(group)
 
     def made(self, group: str) -> GroupState:
-        """Return the state of a group; a missing one is created."""
+        """Return the state of a group; a missing state is created."""
         with self._lock:
             return self._groups.setdefault(group, GroupState(group))
 
     @contextmanager
     def opened(self, group: str) -> Iterator[GroupState]:
-        """Lock and yield the state of a group; a missing one is created."""
+        """Lock and yield the state of a group; a missing state is created."""
         while True:
             state = self.made(group)
             with state.lock:
-                if self._groups.get(group) is state:  # Another thread may have dropped it.
+                if self._groups.get(group) is state:  # Another thread may have dropped the state.
                     yield state
                     return
 
@@ -89,7 +89,7 @@ class GroupStates:
                 self.drop(state.name)
 
     def _is_deleted(self, state: GroupState) -> bool:
-        """Whether a group was in RocketMQ's files and no longer is.
+        """Whether a group was in RocketMQ's files, but is not in them now.
 
         A group with messages in flight of a RocketMQ 5 broker may have only committed offsets.
         """

@@ -1,6 +1,6 @@
 """Moves messages with too many attempts to the retry or dead-letter topic of their group.
 
-A copy and the ack of the original are appended together: after a crash there are both or neither.
+A copy and the ack of the original are appended together: after a crash, both exist or neither does.
 If the append fails, a later sweep moves the messages.
 """
 

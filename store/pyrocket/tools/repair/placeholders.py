@@ -35,7 +35,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class Piece:
-    """A range [start, end) of the log, and the lost message there, or None if it is unknown."""
+    """A range [start, end) of the log, and the message lost there (None if it is unknown)."""
 
     start: int
     end: int
@@ -134,7 +134,7 @@ class DamagedLog:
         self.unindexed = {(gap.lost.topic, gap.lost.queue_id) for gap in gaps}
         pieces: list[Piece] = []
         for damaged in self.ranges:
-            # A range that spans two files has a piece in each; the messages may be in either.
+            # A damaged range in two files has a part in each; a message may be in either part.
             here = [gap.lost for gap in gaps if _overlap([damaged], gap.low, gap.high)]
             made = self._filled(*damaged, known[damaged], here)
             placed |= {piece.lost for piece in made}
@@ -174,7 +174,7 @@ class DamagedLog:
         return pieces
 
     def _fill(self, pieces: list[Piece], start: int, end: int, waiting: list[LostMessage]) -> int:
-        """Add pieces for [start, end), to which no entry points; return the end of the last one."""
+        """Add pieces for [start, end), to which no entry points; return the last piece's end."""
         ends_file = end == self._log.file_end(start)
         room = end - BLANK_BYTES if ends_file else end
         # Records in sealed ranges end with a checksum.

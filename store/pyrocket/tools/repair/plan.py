@@ -49,7 +49,7 @@ _NEEDS_LOG = (LENGTH, STEP_OVER, CUT, QUEUES, KEYS, TIMERS, RECOVER)
 
 @dataclass(frozen=True)
 class Action:
-    """One action: its kind, the affected file or queue, and a text for the user."""
+    """One action: its kind, the affected file or queue, and a description for the user."""
 
     kind: str
     subject: str
@@ -98,7 +98,7 @@ def _action(kind: str, finding: Finding, report: Report, *, cut: bool) -> Action
 
 
 def _removed(report: Report, damage: DamagedRange | None) -> str:
-    """Return a text with the number of complete messages that a truncation removes."""
+    """Return a clause with the number of complete messages that a truncation removes."""
     return f"which removes {report.messages - damage.before} complete messages, " if damage else ""
 
 

@@ -165,7 +165,7 @@ class Steps:
         if written_end > end:
             target = self._layout.own / f"cut-{self._now}-{end}"
             keep_cut(self._log, target, self._layout.scratch, end, written_end)
-        # Its saved end of the log is later than the end after the truncation.
+        # This file contains a log end that is later than the end after the truncation.
         io.unlink(self._layout.queue_ends)
         files = self._log.run.starts()
         if files:
@@ -204,7 +204,7 @@ class Steps:
             raise
 
     def _delayed_entries(self, keys: set[tuple[str, int]]) -> dict[int, Entries]:
-        """Return the entries of level queues, by queue id, in the order of the log.
+        """Return the entries of the level queues by queue id, in log order.
 
         The due times of messages that a broker stored cannot be derived from the log.
         """
@@ -229,7 +229,7 @@ class Steps:
             io.sync_directory(made.parent)
 
     def _save_ends(self, keys: set[tuple[str, int]]) -> None:
-        """Save the ends of queues without messages in the log; new messages continue at them."""
+        """Save the end offsets of queues without messages in the log; new messages follow them."""
         ends: dict[str, dict[int, int]] = {}
         for topic, queue_id in keys:
             last = self._queues.get(topic, queue_id)

@@ -41,7 +41,7 @@ class DelayCheck:
         self._delays = defaultdict[int, set[int]](set)
 
     def accept(self, run: RecordFields, part: QueuePart, found: Entries) -> QueuePart:
-        """Return the part; due times that cannot be derived are replaced by those found."""
+        """Return the part; due times that cannot be derived are taken from `found`."""
         if self._given or part.topic != SCHEDULE_TOPIC:
             return part
         accepted = underivable(run, part.entries, found, ours_too=not self._known)
@@ -70,7 +70,7 @@ class DelayCheck:
 def check_timers(
     layout: Layout, findings: Findings, progress: Progress, *, state_is_valid: bool
 ) -> None:
-    """Compare the timer index with its tally; retry if a delivery changed them meanwhile.
+    """Compare the timer index with its tally; retry if a delivery changed either of them meanwhile.
 
     A copy has no timer index until its first writer builds it from the timer queue.
     """

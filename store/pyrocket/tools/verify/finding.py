@@ -85,5 +85,5 @@ def after(first: str, finding: Finding) -> Finding:
 
 
 def repair(does: str) -> str:
-    """Return the remedy for a problem that `pyrocket repair` fixes; `does`: how."""
+    """Return the remedy for a problem that `pyrocket repair` fixes; `does` describes the fix."""
     return f"{REPAIR} {does}"

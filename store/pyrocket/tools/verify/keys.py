@@ -329,7 +329,7 @@ class _KeyTimes:
         self._wrong: dict[int, str] = {}
 
     def feed(self, run: RecordFields) -> None:
-        """Compare with the store times of a run; each begin or end is compared once."""
+        """Compare header times with the store times of a run, each header time once."""
         known, left = run.physical_offset, self._pending
         first = bisect_left(left, (int(known[0]),))
         last = bisect_right(left, (int(known[-1]) + 1,))

@@ -13,10 +13,10 @@ SIZES = "STORE_SIZES"
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a check. `counts` has all findings by code, `findings` the stored ones.
+    """The result of a check. `counts` maps each code to its number of findings.
 
-    `queues_in_log`: topic and queue id of the queues with messages in the log.
-    `missing_topics`: topics missing in the topic table.
+    `findings`: at most a fixed number of findings of each code. `queues_in_log`: topic and queue
+    id of the queues with messages in the log. `missing_topics`: topics missing in the topic table.
     """
 
     path: Path

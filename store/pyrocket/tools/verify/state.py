@@ -33,7 +33,7 @@ class Observed:
 
     @property
     def at_rest(self) -> bool:
-        """Whether no process is changing the store according to its files."""
+        """Whether, according to its files, no process is changing the store."""
         return self.state is None or self.clean
 
     def has_changed(self) -> bool:
@@ -72,7 +72,7 @@ def _map_state(layout: Layout) -> SharedState | None:
 
 
 def _ask(layout: Layout, question: Callable[[SharedState], _T], default: _T) -> _T:
-    """Return `question(state)` even for an invalid shared state; `default` if it is missing."""
+    """Return `question(state)`, even for an invalid state, or `default` if there is no state."""
     state = _map_state(layout)
     if state is None:
         return default
@@ -99,8 +99,8 @@ def index_lag_severity(layout: Layout, identity: Identity) -> Severity | None:
     """Return the severity of a key index that ends before the log in a cleanly closed store.
 
     WARNING: the index should be complete, because a broker or a writer with an index used the
-    store last; the shared state records this, in a copy too. NOTE: the last writer had no index, or
-    appended nothing. None: a snapshot, whose index is incomplete by design.
+    store last; the shared state records this, also in a copy of the store. NOTE: the last writer
+    had no index, or appended nothing. None: a snapshot, whose index is incomplete by design.
     """
     if not identity.store_id:
         return Severity.WARNING if any(layout.index.glob("*")) else None
