@@ -187,7 +187,7 @@ class _Blocks:
 def _may_repeat(error: Any) -> bool:
     """Whether a repeat may succeed: the connection was lost, or the broker is overloaded.
 
-    It cannot succeed if the broker's certificate is not trusted.
+    A repeat cannot succeed if the broker's certificate is not trusted.
     """
     if isinstance(error, TransportError):
         return error.repeat_is_safe

@@ -170,7 +170,7 @@ class Connection:
             self._greeted = False
             if len(self._addresses) == 1:
                 return False
-            self._channel = None  # Not closed: calls of other threads may still run on it.
+            self._channel = None  # Left open: other threads may still use the channel.
             self._at = (self._at + 1) % len(self._addresses)
             return self._at != 0
 

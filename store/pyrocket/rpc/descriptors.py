@@ -1,6 +1,6 @@
 """Creates message classes from the compiled .proto files when they are first used.
 
-The descriptors are in a pool of our own, because RocketMQ's client registers the same package in
+The descriptors are in a separate pool, because RocketMQ's client registers the same package in
 the default pool, and a process can use both. Unlike generated code, this works with every protobuf
 runtime from version 5 on.
 """

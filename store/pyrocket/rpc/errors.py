@@ -40,8 +40,8 @@ _STATUSES: list[tuple[type[PyrocketError], grpc.StatusCode]] = [
     (StoreUnavailableError, grpc.StatusCode.FAILED_PRECONDITION),
     (PyrocketError, grpc.StatusCode.FAILED_PRECONDITION),
 ]
-"""The first matching class determines the status. UNAVAILABLE is missing: clients repeat those
-calls.
+"""The first matching class determines the status. UNAVAILABLE is not used: clients would repeat
+the calls.
 """
 
 _MAX_TEXT = 600

@@ -150,7 +150,7 @@ class Gate:
         return user
 
     def without_names(self, error: PyrocketError) -> PyrocketError:
-        """Return the error without suggestions, which could name topics and groups of others."""
+        """Return the error without suggestions, which could name other users' topics and groups."""
         if self._access is None or not isinstance(error, TopicNotFoundError | GroupNotFoundError):
             return error
         return type(error)(error.message, code=error.code)
@@ -225,7 +225,8 @@ def _needs_of_view(arguments: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 def _need(right: str, kind: str, name: str) -> Need:
     """Return the right needed on a topic or group.
 
-    A retry or dead-letter topic needs it on its group, another system topic on the whole store.
+    For a retry or dead-letter topic, the right on its group is needed; for another system topic,
+    the right on the whole store.
     """
     if kind == TOPIC:
         for prefix in (RETRY_PREFIX, DLQ_PREFIX):

@@ -39,7 +39,7 @@ class RemoteAdmin:
         perm: int = PERM_READ | PERM_WRITE,
         exist_ok: bool = True,
     ) -> TopicConfig:
-        """Create a topic, or return an existing one unchanged; an error without `exist_ok`."""
+        """Create a topic. With `exist_ok` an existing topic is returned unchanged."""
         if not exist_ok and name in self.topics():
             raise InvalidInputError(
                 f"topic {name!r} exists.", remedy="Use update_topic.", code="TOPIC_EXISTS"

@@ -49,7 +49,7 @@ class VersionFeed:
         self._wake()
 
     def _schedule(self) -> None:
-        # Without waiting clients the version stays stale until the next one arrives.
+        # Without waiting clients the version stays stale until a client arrives.
         if self._waiting and self._next is None and not self._stopped:
             self._next = self._loop.call_at(self._not_before, self._update)
 

@@ -55,7 +55,7 @@ def test_an_entry_of_a_damaged_later_message_is_not_wrong(path, monkeypatch):
     assert "QUEUE_ENTRY_WRONG" not in counts
 
 
-def test_a_topic_recreated_by_us_is_not_reported(path):
+def test_a_topic_recreated_by_pyrocket_is_not_reported(path):
     with filled(path, count=40) as store:
         store.topics.delete("t")
         store.topics.create("t", read_queues=1, write_queues=1)
