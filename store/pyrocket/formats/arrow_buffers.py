@@ -23,7 +23,7 @@ _INLINE_BYTES = 12
 """Values of up to this many bytes are stored in the view itself."""
 
 _EVENS = 1 << 15
-"""Minimum number of cached indices, more than a slice of a scan has rows."""
+"""The cached array has at least this many indices, more than a slice of a scan has rows."""
 
 
 def gather(data: npt.NDArray[np.uint8], positions: Ints, kind: str) -> npt.NDArray[np.generic]:
@@ -68,9 +68,9 @@ def binary_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:
     The runs must be inside the buffer, ascending and not overlapping. Arrow aborts the process if
     offsets decrease, so callers must first check data from disk.
 
-    Long runs are copied by casting a binary view array; Arrow then allocates exactly their bytes. A
-    view of up to 12 bytes contains the bytes itself, so if one run is that short, all runs are
-    copied as in `text_runs`.
+    Long runs are copied by casting a binary view array; Arrow then allocates exactly the bytes that
+    the runs need. A view of up to 12 bytes contains the bytes itself, so if one run is that short,
+    all runs are copied as in `text_runs`.
     """
     lengths = ends - starts
     if not len(starts) or lengths.min() <= _INLINE_BYTES:
@@ -95,8 +95,8 @@ def text_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.StringArray:
 def _every_second(buffer: pa.Buffer, starts: Ints, ends: Ints, kind: pa.DataType) -> pa.Array:
     """Return the runs as every second element of an array in which runs and gaps alternate.
 
-    This array is created without a copy. Arrow allocates the number of runs times the mean length
-    of all elements, and doubles that if it is not enough.
+    This array is created without a copy. Arrow allocates memory for the number of runs times the
+    mean length of all elements, and doubles it when that is not enough.
     """
     count = len(starts)
     if count == 0:

@@ -46,10 +46,10 @@ class HalfMessage:
 
     group, transaction_id (UNIQ_KEY), topic: "" if the record has none. queue_id: of the topic; -1
     if the record has none. checks: number of times it was re-appended for a check; None for never,
-    -1 if the value is not a number. immune_s: seconds between its born time and its first check;
-    None if not set, -1 if not a number. prepared: queue offset of the original half message, if
-    this is a copy that was re-appended during that time. content: checksum and length of the stored
-    body.
+    -1 if the value is not a number. immune_s: seconds after the born time during which the message
+    is not checked; None if not set, -1 if not a number. prepared: queue offset of the original half
+    message, if this is a copy that was re-appended during the immunity time. content: checksum and
+    length of the stored body.
     """
 
     queue_offset: int
@@ -75,7 +75,7 @@ class HalfMessage:
 
 
 def read_halves(run: RecordFields) -> Iterator[HalfMessage]:
-    """Yield the half messages of a run of the half topic's queue; its records must be valid."""
+    """Yield the half messages of a run of the half topic's queue; the records must be valid."""
     properties = PropertyColumns(run.properties())
     fields = zip(
         *(run.queue_offset.tolist(), run.physical_offset.tolist(), run.sizes.tolist()),
@@ -131,7 +131,7 @@ def _half(
 
 
 def read_ops(run: RecordFields) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield each op message's queue offset, and those of the half messages that it lists.
+    """Yield each op message's queue offset, and the queue offsets of the half messages it lists.
 
     An op message that is invalid or has other tags lists none.
     """
@@ -165,7 +165,7 @@ def wants_delay(properties: Mapping[str, str]) -> bool:
 def change_properties(
     block: bytes, changes: Mapping[str, str], without: tuple[str, ...] = ()
 ) -> bytes:
-    """Return the block with `changes` set and the properties named in `without` removed."""
+    """Return the properties block with `changes` set and the properties in `without` removed."""
     removed = tuple(f"{name}\x01".encode() for name in (*changes, *without))
     kept = [one for one in block.split(b"\x02") if one and not one.startswith(removed)]
     new = [f"{name}\x01{value}".encode() for name, value in changes.items()]

@@ -36,7 +36,7 @@ def refusal(batch):
 
 
 def malformed(values, kind=TEXTS):
-    """Return strings of any bytes: those of Spark may be invalid UTF-8."""
+    """Return an array of strings with any bytes: Spark's strings may be invalid UTF-8."""
     plain = pa.array(values, pa.binary())
     return pa.Array.from_buffers(kind, len(plain), plain.buffers(), plain.null_count)
 
@@ -266,7 +266,7 @@ def test_a_column_of_the_wrong_type_is_rejected(name, kind):
     ],
     ids=str,
 )
-def test_every_documented_type_is_accepted_with_any_inner_names(field):
+def test_every_documented_type_is_accepted_with_any_names_of_nested_fields(field):
     others = [] if field.name == "body" else [pa.field("body", pa.binary(), nullable=False)]
     check_send_schema(pa.schema([field, *others]))
 

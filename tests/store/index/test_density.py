@@ -1,4 +1,5 @@
-"""Records that do not continue their queue: remains of an old log, or of a recreated topic."""
+"""Records whose queue offset is not the next one of their queue: left over from an old log or from
+a deleted topic."""
 
 import pytest
 from pyrocket import Store
@@ -68,7 +69,7 @@ def test_a_record_that_continues_its_queue_is_kept(log):
 
 @pytest.mark.parametrize("beside", [-1, 1, 1000])
 def test_the_log_is_truncated_at_a_record_whose_queue_offset_is_not_the_next(log, beside):
-    """The offset is repeated or there is a gap: the record is older than a truncation."""
+    """The queue offset is repeated, or there is a gap: the record predates a truncation."""
     good = log.end
     log.write(log.count + beside)
     log.write(log.count)

@@ -24,7 +24,7 @@ WINDOW_BYTES = 64 * 1024 * 1024
 """Maximum number of bytes of the log that are mapped at a time; no record is longer."""
 
 _SPARSE_BYTES = 32 * 1024
-"""With more bytes of log per record than this, one read per record is cheaper than mapping."""
+"""If there are more bytes of log per record, one read per record is cheaper than mapping."""
 
 _DENSE_SHARE = 4
 """If the records fill more than a quarter of their log range, the range is mapped."""
@@ -102,7 +102,7 @@ def _read(
 
 @dataclass(frozen=True)
 class Scattered:
-    """Complete records, as in the log; `at` has the row of each in the requested positions."""
+    """Complete records, as in the log; `at` has each record's row in the requested positions."""
 
     raw: pa.BinaryArray
     at: Rows
@@ -131,7 +131,8 @@ def read_scattered(log: CommitLog, offsets: Ints, sizes: Ints) -> Scattered:
 def sizes_at(log: CommitLog, offsets: Ints, bound: int) -> Rows:
     """Return the size of the record at each of these ascending offsets.
 
-    The size is 0 if no record begins there, or if it is longer than a window or ends after `bound`.
+    The size is 0 if no record begins there, or if the record is longer than a window or ends after
+    `bound`.
     """
     sizes = np.zeros(len(offsets), np.int64)
     first = int(np.searchsorted(offsets, 0))
