@@ -34,8 +34,8 @@ class FaultyServer(Server):
             self._cut.add(context)
         await super()._replies(call, request, context)
 
-    async def send(self, context, reply):
-        await super().send(context, reply)
+    async def send(self, context, *replies):
+        await super().send(context, *replies)
         if context in self._cut:
             await lose(context)
 

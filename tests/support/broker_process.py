@@ -5,9 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
 from pyrocket.disk.layout import Layout
 from pyrocket.metadata.broker_file import BrokerFile
 
@@ -53,6 +56,16 @@ def running(path, *arguments, **environment):
     process = start(path, *given, *arguments, **environment)
     with ending(process, path) as found:
         yield process, found
+
+
+def metric(found, name, label):
+    """Return the values of a metric of a broker, summed by a label."""
+    with urllib.request.urlopen(f"http://{found.metrics}/metrics") as reply:
+        families = text_string_to_metric_families(reply.read().decode())
+    values = Counter()
+    for sample in (each for family in families for each in family.samples if each.name == name):
+        values[sample.labels[label]] += sample.value
+    return values
 
 
 class RestartableBroker:

@@ -10,7 +10,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager
 
 TOPIC, DELAYED = "orders", "delayed"
 TIMEOUT_S = 120
@@ -24,11 +26,40 @@ def start(program, endpoint, home, environment=None, **options):
     return subprocess.Popen(command, env=variables, **pipes)
 
 
-def result(process):
+def result(process, timeout_s=TIMEOUT_S):
     """Wait for a program, and return its result."""
-    out, errors = process.communicate(timeout=TIMEOUT_S)
+    out, errors = process.communicate(timeout=timeout_s)
     assert process.returncode == 0, errors
     return json.loads(out.splitlines()[-1])
+
+
+def kind_of(message):
+    return message.body.decode().partition("-")[0]
+
+
+class Log:
+    """The messages that the consumers of each group have received, and the errors of calls."""
+
+    def __init__(self):
+        self.seen, self.errors = {"simple": [], "push": []}, []
+
+    def add(self, group, message):
+        """Record a message, and return its kind."""
+        self.seen[group].append([message.body.decode(), message.delivery_attempt])
+        return kind_of(message)
+
+    def all(self, group, messages):
+        for message in messages:
+            self.add(group, message)
+        return messages
+
+    @contextmanager
+    def recording_errors(self):
+        try:
+            yield
+        except Exception as error:
+            self.errors.append(repr(error))
+            time.sleep(0.1)
 
 
 class Programs:
@@ -142,36 +173,70 @@ class Programs:
         consumer.shutdown()
         return seen
 
-    def both(self):
-        """Send and receive while the broker may fail; return the sent and received messages."""
-        producer, consumer = self.producer(), self.simple("both")
-        sent, seen, errors = [], [], 0
+    def produce(self):
+        """Send with a number of producers for some seconds; return the acknowledged bodies."""
+        sent, log = [], Log()
+        end = time.monotonic() + self.options["seconds"]
 
-        def step(sends):
-            nonlocal errors
-            body = f"{len(sent)}"
-            try:
-                if sends:
+        def work(name):
+            producer, number = self.producer(), 0
+            while time.monotonic() < end:
+                number += 1
+                kind = "dead" if number % 100 == 50 else "late" if number % 100 == 0 else "plain"
+                body = f"{kind}-{name}-{number}"
+                with log.recording_errors():
                     producer.send(self.message(body))
                     sent.append(body)
-                for message in consumer.receive(32, 15) or []:
-                    seen.append([message.body.decode(), message.delivery_attempt])
-                    consumer.ack(message)
-            except Exception:
-                errors += 1
-                time.sleep(0.1)
 
-        def drained():
-            step(sends=False)
-            return set(sent) <= {body for body, _ in seen}
+        self.in_threads(work)
+        return {"sent": sent, "errors": log.errors}
 
-        end = time.monotonic() + self.options["seconds"]
-        while time.monotonic() < end:
-            step(sends=True)
-        self.until(drained)
-        producer.shutdown()
-        consumer.shutdown()
-        return {"sent": sent, "seen": seen, "errors": errors}
+    def consume_all(self):
+        """Receive with simple and push consumers of two groups until the file `stop` exists.
+
+        Messages `dead-…` always fail. Simple consumers neither ack nor nack the first delivery of
+        messages `late-…`.
+        """
+        log, results = Log(), self.rocketmq.ConsumeResult
+
+        class Listener(self.rocketmq.MessageListener):
+            def consume(self, message):
+                return results.FAILURE if log.add("push", message) == "dead" else results.SUCCESS
+
+        topics = {TOPIC: self.rocketmq.FilterExpression()}
+        for _ in range(self.options["clients"]):
+            made = self.rocketmq.PushConsumer(
+                self.configuration, "push", Listener(), topics, **self.tls
+            )
+            made.startup()
+        self.in_threads(lambda _: self.consume_simply(log))
+        return {"seen": log.seen, "errors": log.errors}
+
+    def consume_simply(self, log):
+        consumer, invisible_s = self.simple("simple"), self.options["invisible_s"]
+        while not os.path.exists(self.options["stop"]):
+            with log.recording_errors():
+                for message in log.all("simple", consumer.receive(8, invisible_s) or []):
+                    with log.recording_errors():
+                        self.end_delivery(consumer, message)
+
+    def end_delivery(self, consumer, message):
+        kind = kind_of(message)
+        if kind == "dead":
+            consumer.change_invisible_duration(message, 1)
+        elif kind == "plain" or message.delivery_attempt > 1:
+            consumer.ack(message)
+
+    def in_threads(self, work):
+        """Run `work` once per client, and wait for all of them."""
+        threads = [
+            threading.Thread(target=work, args=(number,))
+            for number in range(self.options["clients"])
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def exchange(self):
         """Send and receive one message."""

@@ -1,7 +1,7 @@
 """`Broker`: serves one store."""
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from pyrocket.broker.admin import StoreAdmin
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.polls import Polls
 from pyrocket.broker.pop.pop import Pop
+from pyrocket.broker.pop.values import Lags
 from pyrocket.broker.running import RunningState, running_state
 from pyrocket.broker.sends import Sends
 from pyrocket.broker.sink import StoreSink
@@ -162,6 +163,11 @@ class Broker:
     def damaged(self) -> int:
         """The number of damaged messages that groups could not receive."""
         return 0 if self._polls is None else self._polls.pop.damaged
+
+    def lags(self) -> Iterator[tuple[str, str, Lags]]:
+        """Yield group, topic and lag of each topic that a group has consumed; see `Pop.lags`."""
+        if self._polls is not None:
+            yield from self._polls.pop.lags()
 
     def log_bytes(self) -> int:
         """Return the size of the log in bytes."""

@@ -41,8 +41,12 @@ class Polls:
         self._thread.start()
 
     def appended(self) -> None:
-        """Check for new messages now, after an append."""
-        self._changed.set()
+        """Check for new messages now, after an append.
+
+        A poll that is parked later checks for messages itself.
+        """
+        if len(self.holds):
+            self._changed.set()
 
     def visible_in(self, group: str, topic: str, ms: int) -> None:
         """Wake the polls of a group when messages become visible, `ms` milliseconds from now."""

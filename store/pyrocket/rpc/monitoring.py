@@ -21,6 +21,13 @@ from pyrocket.rpc.server import Server
 
 _NODE = ("cluster", "node_type", "node_id")
 _TOPIC = (*_NODE, "topic", "is_system")
+_GROUP = (*_NODE, "consumer_group", "topic", "is_retry")
+_LAGS = {
+    "lag_messages": "Messages of a topic that a consumer group has not acked.",
+    "lag_latency": "Age in milliseconds of the oldest message that is not acked.",
+    "inflight_messages": "Messages that were delivered and are not acked.",
+    "ready_messages": "Messages that were never delivered.",
+}
 _CLUSTER, _TYPE = "DefaultCluster", "broker"
 _REQUEST_S = 10
 """Timeout of a connection whose client does not complete its request or read the reply."""
@@ -78,6 +85,7 @@ class Metrics:
                             "Damaged messages that a consumer group could not receive.",
                             self._broker.damaged)  # fmt: skip
         yield self._messages()
+        yield from self._lags()
 
     def _messages(self) -> Metric:
         metric = CounterMetricFamily(
@@ -89,6 +97,25 @@ class Metrics:
             is_system = str(is_system_topic(topic, name)).lower()
             metric.add_metric((*self._node, topic, is_system), count)
         return metric
+
+    def _lags(self) -> Iterator[Metric]:
+        metrics = {
+            name: GaugeMetricFamily(f"rocketmq_consumer_{name}", about, labels=_GROUP)
+            for name, about in _LAGS.items()
+        }
+        for group, topic, lags in self._broker.lags():
+            for is_retry in (False, True):
+                found = [lag for (name, _), lag in lags.items() if (name != topic) == is_retry]
+                labels = (*self._node, group, topic, str(is_retry).lower())
+                values = {
+                    "lag_messages": sum(one.lag for one in found),
+                    "lag_latency": max((one.delay_ms for one in found), default=0),
+                    "inflight_messages": sum(one.in_flight for one in found),
+                    "ready_messages": sum(one.ready for one in found),
+                }
+                for name, value in values.items():
+                    metrics[name].add_metric(labels, value)
+        yield from metrics.values()
 
     def _gauge(self, name: str, about: str, value: float) -> Metric:
         metric = GaugeMetricFamily(name, about, labels=_NODE)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
@@ -231,17 +231,18 @@ class Server:
                 await taking
         await self.run(lambda: _close(replies))
 
-    async def send(self, context: _Context, reply: bytes) -> None:
-        """Send one reply of a stream; cancel the stream if the client does not read in time."""
+    async def send(self, context: _Context, *replies: bytes) -> None:
+        """Send replies of a stream; cancel the stream if the client does not read them in time."""
         try:
-            await asyncio.wait_for(self._write(context, reply), self._settings.stream_stalled)
+            await asyncio.wait_for(self._write(context, replies), self._settings.stream_stalled)
         except asyncio.TimeoutError:
             self.stalled += 1
             await context.abort(grpc.StatusCode.UNAVAILABLE, "The client does not read.")
 
-    async def _write(self, context: _Context, reply: bytes) -> None:
-        async with self.budget.wait(context.peer(), len(reply)):
-            await context.write(reply)
+    async def _write(self, context: _Context, replies: Sequence[bytes]) -> None:
+        for reply in replies:
+            async with self.budget.wait(context.peer(), len(reply)):
+                await context.write(reply)
 
     def _answer(self, call: Call, request: bytes, context: _Context) -> Any:
         arguments, visible = self._admitted(call, request, context)

@@ -6,9 +6,11 @@ receive may scan many messages of a queue. The acks of its group wait for it, bu
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _THREADS = 8
 
@@ -30,6 +32,17 @@ class Work(Enum):
     CHANGE = "change"
 
 
+@dataclass(frozen=True)
+class PendingReply:
+    """A reply that depends on an append.
+
+    `reply` creates it from the value of `result`, without blocking.
+    """
+
+    result: "Future[Any]"
+    reply: Callable[[Any], Any]
+
+
 class Threads:
     """A thread pool for each kind of work. Used by one event loop."""
 
@@ -41,10 +54,55 @@ class Threads:
         }
 
     def run(self, work: Callable[[], _Value], kind: Work) -> Awaitable[_Value]:
-        """Run work in a thread for its kind."""
-        return asyncio.get_running_loop().run_in_executor(self._pools[kind], work)
+        """Run work in a thread for its kind; if it returns a `PendingReply`, await that reply.
+
+        The event loop is woken once for each call, because a wake-up takes longer than most work.
+        """
+        loop = asyncio.get_running_loop()
+        reply: asyncio.Future[_Value] = loop.create_future()
+        self._pools[kind].submit(_Job(work, loop, reply).run)
+        return reply
 
     def shutdown(self) -> None:
         """Wait until all work is done."""
         for pool in self._pools.values():
             pool.shutdown()
+
+
+class _Job:
+    """Work in a thread, whose value becomes the result of a future of an event loop."""
+
+    def __init__(
+        self,
+        work: Callable[[], Any],
+        loop: asyncio.AbstractEventLoop,
+        reply: "asyncio.Future[Any]",
+    ) -> None:
+        self._work, self._loop, self._reply = work, loop, reply
+
+    def run(self) -> None:
+        if self._reply.cancelled():
+            return
+        try:
+            value = self._work()
+        except BaseException as error:
+            self._post(self._reply.set_exception, error)
+        else:
+            if isinstance(value, PendingReply):
+                value.result.add_done_callback(lambda done: self._post(self._finish, value, done))
+            else:
+                self._post(self._reply.set_result, value)
+
+    def _finish(self, pending: PendingReply, done: "Future[Any]") -> None:
+        try:
+            self._reply.set_result(pending.reply(done.result()))
+        except Exception as error:
+            self._reply.set_exception(error)
+
+    def _post(self, resolve: Callable[..., None], *arguments: Any) -> None:
+        def resolve_unless_cancelled() -> None:
+            if not self._reply.cancelled():
+                resolve(*arguments)
+
+        with suppress(RuntimeError):  # The loop has ended.
+            self._loop.call_soon_threadsafe(resolve_unless_cancelled)

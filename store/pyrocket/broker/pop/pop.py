@@ -2,8 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 
 from pyrocket.broker.pop.events import Event, encode_events
 from pyrocket.broker.pop.group import GroupState
@@ -25,17 +26,25 @@ from pyrocket.broker.pop.values import (
     Swept,
 )
 from pyrocket.engine.received import ReceivedRecords
-from pyrocket.errors import PyrocketError
+from pyrocket.errors import (
+    GroupNotFoundError,
+    PyrocketError,
+    StorePermissionError,
+    TopicNotFoundError,
+)
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
 from pyrocket.formats.receipt import Receipts
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.formats.system_topics import POP_TOPIC
+from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
 from pyrocket.message import AppendResult
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.store import Store, consumption_of
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 """`AppendQueue.put`: appends records with the next group append."""
+
+_MISSING = GroupNotFoundError, StorePermissionError, TopicNotFoundError
+"""Errors for a deleted or disabled group, and for a deleted topic."""
 
 _log = logging.getLogger(__name__)
 
@@ -171,6 +180,15 @@ class Pop:
         with state.lock:
             places = self._receiver.places(state, topic, None)
             return lags_of(self._storage, state, places, self._receiver.first_offset)
+
+    def lags(self) -> Iterator[tuple[str, str, Lags]]:
+        """Yield group, topic and lag of each topic that a group has consumed."""
+        for state in self._states.all():
+            with state.lock:
+                topics = {name for name, _ in state.queues if not name.startswith(RETRY_PREFIX)}
+            for topic in sorted(topics):
+                with suppress(*_MISSING):
+                    yield state.name, topic, self.lag(state.name, topic)
 
     def in_flight(self, group: str) -> int:
         """Return the number of messages in flight of a group."""

@@ -16,5 +16,4 @@ pulling       PullMessage
 receiving     ReceiveMessage
 receipts      AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue
 long_polls    calls that wait for messages
-pending_reply a reply that depends on an append
 """

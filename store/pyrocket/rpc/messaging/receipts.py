@@ -9,10 +9,10 @@ from pyrocket.metadata.groups import GroupConfig
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status, stored_status
 from pyrocket.rpc.messaging.interface import ms_of, new
-from pyrocket.rpc.messaging.pending_reply import PendingReply
 from pyrocket.rpc.messaging.receiving import check_invisible
 from pyrocket.rpc.messaging.sessions import Sessions
 from pyrocket.rpc.messaging.telemetry import NODE
+from pyrocket.rpc.threads import PendingReply
 
 _INVALID = (
     "the receipt handle is invalid: its message is visible again, or belongs to another group."

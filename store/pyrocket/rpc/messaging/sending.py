@@ -10,10 +10,10 @@ from pyrocket.broker.sends import SendOutcome, Sent
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status, stored_status
 from pyrocket.rpc.messaging.interface import new
-from pyrocket.rpc.messaging.pending_reply import PendingReply
 from pyrocket.rpc.messaging.routes import Routes
 from pyrocket.rpc.messaging.sent import Sender, sent_of
 from pyrocket.rpc.messaging.sessions import Sessions
+from pyrocket.rpc.threads import PendingReply
 
 _HANDLE_FIELDS = 5
 

@@ -26,7 +26,6 @@ from pyrocket.rpc.messaging.codes import RefusedError, check_stored, refusal_of,
 from pyrocket.rpc.messaging.interface import SERVICE, new
 from pyrocket.rpc.messaging.long_polls import LongPolls, deadline_of
 from pyrocket.rpc.messaging.offsets import Offsets
-from pyrocket.rpc.messaging.pending_reply import PendingReply
 from pyrocket.rpc.messaging.pulling import Pulled, Pulling
 from pyrocket.rpc.messaging.receipts import Receipts
 from pyrocket.rpc.messaging.receiving import Receive, Receiving
@@ -67,8 +66,8 @@ class Serving(Protocol):
         """Run work in a thread for its kind."""
         ...
 
-    async def send(self, context: Any, reply: bytes) -> None:
-        """Send one reply of a stream; cancel the stream if the client does not read."""
+    async def send(self, context: Any, *replies: bytes) -> None:
+        """Send replies of a stream; cancel the stream if the client does not read them."""
         ...
 
     def park(self) -> AbstractContextManager[None]:
@@ -132,8 +131,6 @@ class MessagingService:
                     reply = await self._serving.run(
                         lambda: self._answer(name, answer, request, context), kind
                     )
-                    if isinstance(reply, PendingReply):
-                        reply = reply.reply(await asyncio.wrap_future(reply.result))
                 code = "OK"
             except Exception as error:
                 refusal = self._refusal(error)
@@ -205,8 +202,8 @@ class MessagingService:
         with self._serving.park():
             place = (request.group.name, asked.topic, asked.queue_id)
             pulled = await self._long_polls.wait(place, session, deadline, look)
-        for reply in await run(lambda: self._pulling.replies(asked, pulled)):
-            await self._serving.send(context, reply)
+        replies = await run(lambda: self._pulling.replies(asked, pulled))
+        await self._serving.send(context, *replies)
 
     async def _receive(self, request: Any, context: Any) -> None:
         run = self._serving.run
@@ -221,8 +218,8 @@ class MessagingService:
             )
         try:
             check_stored((await asyncio.wrap_future(received.stored)).status)
-            for reply in await run(lambda: self._receiving.replies(asked, received)):
-                await self._serving.send(context, reply)
+            replies = await run(lambda: self._receiving.replies(asked, received))
+            await self._serving.send(context, *replies)
         except BaseException:  # Also if the call was cancelled.
             self._release(asked, received)
             raise

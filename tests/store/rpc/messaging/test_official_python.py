@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -121,28 +120,3 @@ def test_the_documented_example(path, tmp_path):
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.stdout == "b'one'\n", done.stderr
     assert [one.body for one in read(path, TOPIC)] == [b"one"]
-
-
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.heavy)])
-def test_a_killed_broker_loses_no_messages_of_clients(path, tmp_path, kills):
-    """Clients resume by themselves after each kill, and receive all acknowledged messages."""
-    process = broker_process.start(path, "--listen", "127.0.0.1:0")
-    found = broker_process.wait_until_it_serves(process, path)
-    (endpoint,) = found.listen
-    program = start("both", endpoint, tmp_path, seconds=2 + 2 * kills)
-    time.sleep(2)
-    for _ in range(kills):
-        time.sleep(1)
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-        process = broker_process.start(path, "--listen", endpoint)
-        broker_process.wait_until_it_serves(process, path)
-    with broker_process.ending(process, path):
-        both = result(program)
-    assert both["errors"]
-    attempts = {}
-    for body, attempt in both["seen"]:
-        assert attempt > len(attempts.get(body, []))
-        attempts.setdefault(body, []).append(attempt)
-    assert set(both["sent"]) <= set(attempts)
-    assert len(both["sent"]) > 10
