@@ -1,7 +1,7 @@
 """A clock for tests that all processes of a store share: `pyrocket/clock`.
 
-The file has 8 bytes in native order: the time in epoch milliseconds. It is mapped, and read and
-written by one aligned 8-byte access (`memoryview.cast`), so that other processes never see a
+The file has 8 bytes in native order: the time in epoch milliseconds. The file is mapped. The time
+is read and written by one aligned 8-byte access (`memoryview.cast`), so other processes never see a
 half-written time. Without the file, as in all stores outside of tests, the wall clock is used.
 """
 
@@ -19,7 +19,7 @@ LOG = logging.getLogger("pyrocket")
 
 
 class ClockFile:
-    """The mapped time; a call returns it. Raises FileNotFoundError, StoreDamagedError."""
+    """The mapped time; calling the object returns it. Raises FileNotFoundError, StoreDamagedError."""
 
     def __init__(self, path: Path, *, writable: bool = False) -> None:
         descriptor = io.open_file(path, os.O_RDWR if writable else os.O_RDONLY)

@@ -21,7 +21,7 @@ class Copies:
     """Creates and counts links and copies; `unlinkable` is the reason why a link failed.
 
     Copies are durable at once, links after `sync_links`. `progress` is called with the number of
-    bytes (including holes) that were copied since the last call, and the path of the source file.
+    bytes copied since the last call, including holes, and with the path of the source file.
     """
 
     copied_files: int = 0
@@ -129,7 +129,7 @@ def telling_apart(source: Path, target: Path) -> Iterator[None]:
 def _is_about(error: BaseException | None, source: Path) -> bool:
     """Whether an error is about a file below `source`.
 
-    An error of link() has two file names; unless a file is missing, the target is the cause.
+    An error of link() names both files; unless a file is missing, it is about the target.
     """
     if not isinstance(error, OSError) or not isinstance(error.filename, str | bytes | Path):
         return False

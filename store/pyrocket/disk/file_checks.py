@@ -1,9 +1,10 @@
 """Checks for missing, short and long files of the log or of a queue.
 
 Opening a store, recovery, readers, snapshots, verify and repair all use these functions, so they
-agree on which files are wrong. Cleaning deletes the files of a log or queue in ascending order;
-deleting a topic, in descending order. Therefore a file that is missing between two others is lost.
-Files that are deleted during a check are not reported, but the check may raise FileNotFoundError.
+agree on which files are wrong. Cleaning deletes the files of a log or queue in ascending order, and
+deleting a topic deletes files in descending order. A file that is missing between two others was
+therefore lost. Files that are deleted during a check are not reported, but the check may raise
+FileNotFoundError.
 """
 
 import errno

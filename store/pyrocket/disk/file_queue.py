@@ -26,19 +26,19 @@ from pyrocket.errors import PyrocketError, StoreDamagedError
 
 HUGE_PAGE_BYTES = 2 * 1024 * 1024
 KEPT_BYTES = 32 * 1024 * 1024
-"""Maximum bytes mapped at a time. They take address space, which Spark may limit."""
+"""Maximum bytes mapped at a time. Mapped bytes take address space, which Spark may limit."""
 
 File = tuple[int, int]
-"""Device and inode. No other file gets the inode while a mapping of this one exists."""
+"""Device and inode. While a file is mapped, no other file gets its inode."""
 
 
 class MappedWindow:
     """The part of a segment that was mapped last, reused for the next window if possible.
 
     A scan reads one window after the other. File systems that cache files in huge pages (ext4 and
-    xfs on Linux) map windows 2 MiB at a time if these begin at a huge page. A window that is
-    already mapped causes no page faults: a task that reads several queues often finds their
-    messages in the same part of the log. Not safe to share between threads.
+    xfs on Linux) map 2 MiB at a time if the window begins at a huge page. A window that is already
+    mapped causes no page faults: a task that reads several queues often finds their messages in the
+    same part of the log. Not safe to share between threads.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class MappedWindow:
         self._mapped = pa.py_buffer(b"")
 
     def get(self, descriptor: int, file: File, first: int, length: int) -> pa.Buffer:
-        """Return `length` bytes of an open file from byte `first` on, mapped for reading.
+        """Return `length` bytes of an open file, starting at byte `first`, mapped for reading.
 
         The bytes are valid as long as the buffer lives. Raises ValueError if the file is shorter.
         """
@@ -109,8 +109,9 @@ class FileQueue:
     ) -> None:
         """`section` returns the number of this process's exclusive section, 0 outside of one.
 
-        A file is checked once per section rather than at each write. With `ignore_empty_tail`,
-        empty files at the end are treated as missing, as after `remove_empty_tail`.
+        A file that is written is checked once per section, not at each write. With
+        `ignore_empty_tail`, empty files at the end are treated as missing, as after
+        `remove_empty_tail`.
         """
         self.folder, self.file_bytes, self._scratch = folder, file_bytes, scratch
         self._writable, self._section = writable, section
@@ -152,7 +153,7 @@ class FileQueue:
         )
 
     def remove_empty_tail(self) -> None:
-        """Delete empty files at the end of the queue, as RocketMQ has done since 5.1.3."""
+        """Delete empty files at the end of the queue, as RocketMQ 5.1.3 and newer do."""
         for start in reversed(self.starts()):
             if self._path(start).stat().st_size:
                 return
@@ -347,8 +348,8 @@ class FileQueue:
     def _checked(self, start: int) -> tuple[int, int]:
         """Return a descriptor and the hard-link count of the file that is now at the path.
 
-        Another process may have deleted or replaced an open file, which a snapshot may still link
-        to. The caller must hold the thread lock.
+        Another process may have deleted or replaced a file that is open here; a snapshot may still
+        have a hard link to it. The caller must hold the thread lock.
         """
         section, known = self._section(), self._open.get(start)
         checked_in, links = self._checked_in.get(start, (0, 0))
@@ -378,10 +379,10 @@ class FileQueue:
 def read_ranges(files: FileQueue, ranges: list[tuple[int, int]]) -> bytes:
     """Return the bytes of many ranges (offset, length), joined; fewer if a file is short.
 
-    For short ranges that are far apart. With a mapping, the kernel would read ahead around each
-    range, one page fault after the other. Here it gets all ranges of a file in advance, so that a
-    disk can read many at a time. Ranges are ascending, each within one file. Raises
-    FileNotFoundError.
+    Intended for short ranges that are far apart. If they were mapped, the kernel would read ahead
+    around each range, one page fault after the other. Here the kernel gets all ranges of a file in
+    advance, so that a disk can read many ranges at a time. Ranges are ascending, each within one
+    file. Raises FileNotFoundError.
     """
     found: list[bytes] = []
     for start, some in groupby(ranges, lambda each: files.start_of(each[0])):

@@ -1,8 +1,8 @@
 """Infers the segment size of a store that does not record it, from its files.
 
-All segments of a queue or log have the same size, and their names are consecutive start offsets. So
-lengths and names both show the size. If some of them are wrong, the size with the fewest
-contradictions is chosen. A single file shows only its length.
+All segments of a queue or log have the same size, and their names are their start offsets. So the
+size follows both from the lengths and from the names. If some of them are wrong, the size with the
+fewest contradictions is chosen. A single file only has its length.
 """
 
 import os
@@ -41,9 +41,10 @@ def lengths_in(folder: Path) -> Lengths:
 def usual_size(folders: Iterable[Path], preferred: int, *, is_size: Callable[[int], bool]) -> int:
     """Return the size with the fewest contradictions; 0 without files or without a valid size.
 
-    Among several, returns `preferred`, or else the size of the most files, or else the largest
-    size, because a file is more likely to be truncated than to have grown. Reads only the first 64
-    folders with files, because a reader should not open thousands of queues for this.
+    If several sizes have the fewest contradictions, returns `preferred` if it is one of them,
+    otherwise the length that most files have, otherwise the largest size, because a file is more
+    likely to be truncated than to have grown. Reads only the first 64 folders with files, because a
+    reader should not open thousands of queues for this.
     """
     known = list(islice(filter(None, map(lengths_in, folders)), _FOLDERS))
     have = Counter(length for lengths in known for length in lengths.values())

@@ -1,10 +1,10 @@
 """An event that processes share through a 32-bit word in a mapped file: Linux's futex.
 
 A waiting process passes the last sequence number that it read; if the event was notified since, it
-does not sleep. Concurrent notifications may be merged, and a process that dies sends none, so a
-process sleeps for a few ms at most. Waiting processes are of up to 32 kinds, one bit each, so that
-a notification can wake only some of them. On other systems and on a full disk there is no event,
-and waiting processes poll.
+does not sleep. A notification may be missing, because concurrent notifications are merged and a
+killed process sends none; a process therefore sleeps for a few ms at most. Each waiting process has
+one of 32 kinds, which are bits, so that a notification can wake only some of the processes. Where
+no event is available (on other systems, or on a full disk), waiting processes poll.
 """
 
 import ctypes
@@ -47,10 +47,10 @@ class SharedEvent:
     def wait(
         self, seen: int, pause: float, kind: int = ALL_KINDS, max_ns: int | None = None
     ) -> None:
-        """Sleep until this kind is notified, for at most 5 ms, or `max_ns` if that is less.
+        """Sleep until this kind is notified, but for at most 5 ms or `max_ns`, whichever is less.
 
-        Returns at once if the event was notified since `seen`. A kind is one of 32 bits. Without
-        futexes, sleeps for `pause` seconds.
+        Returns at once if the event was notified since `seen`. A kind is one of 32 bits of an
+        integer. Without futexes, sleeps for `pause` seconds.
         """
         if self._map is None:
             time.sleep(pause)

@@ -24,7 +24,7 @@ def data_from(path: Path, offset: int) -> int:
 
 
 class HoleCache:
-    """Finds the next hole in files and caches it, because the system call is slow on tmpfs.
+    """Finds the next hole in a file; caches it, because the system call is slow on tmpfs.
 
     Accessing a hole of a full tmpfs through a mapping raises SIGBUS. Cached positions stay valid
     because holes are never punched into files.

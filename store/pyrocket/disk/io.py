@@ -4,8 +4,8 @@ Files are written with pwrite only: on a full disk, writing to the mapping of a 
 the process, while pwrite returns ENOSPC. Symbolic links below a store's root are not followed
 (`tree`), and only regular files are opened.
 
-Small files are replaced atomically (`replace_file`): readers, and recovery after a crash, see the
-old content or the new content.
+Small files are replaced atomically (`replace_file`): readers, and recovery after a crash, see
+either the old content or the new content.
 """
 
 import errno
@@ -56,7 +56,7 @@ def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
 
 
 class SyncError(OSError):
-    """An fsync failed: pages may be lost even if a second fsync succeeds."""
+    """An fsync failed. Pages may be lost even if a second fsync succeeds."""
 
 
 def sync(descriptor: int) -> None:
@@ -127,7 +127,7 @@ def remove_directory(path: Path) -> None:
 
 @naming_obstacles
 def clear_directory(path: Path) -> None:
-    """Delete everything in a folder; of links, only the links themselves.
+    """Delete everything in a folder. Links are deleted, but not their targets.
 
     Works through descriptors. The contents of subfolders are moved up first, so that the depth of
     the tree does not matter.
@@ -259,7 +259,7 @@ def install_file(
     before_rename: Callable[[int], None] = lambda descriptor: None,
     fails_store: bool = False,
 ) -> None:
-    """Create or replace the file at `path`; it is complete and durable before it gets its name.
+    """Create or replace a file, which is complete and durable before it appears at `path`.
 
     `parts` are pairs of position and bytes. The file has at least `length` bytes; unwritten parts
     are holes. Its modification time is `time_ms` (epoch ms) unless that is 0. If an error is

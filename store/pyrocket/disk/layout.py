@@ -198,7 +198,7 @@ class Layout:
 
     @cached_property
     def timers(self) -> Path:
-        """Folder of the timer index, by hours of due times."""
+        """Folder of the timer index: one file per hour of due times."""
         return self.own / "timers"
 
     @cached_property

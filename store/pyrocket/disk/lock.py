@@ -2,10 +2,10 @@
 
 These are open-file-description locks: the kernel releases them when the process dies, and they
 conflict with the JVM's locks in both directions. A forked child would share its parent's locks and
-keep them after the parent's death, so it closes them at once.
+keep them after the parent's death, so the child closes the lock files at once.
 
-The write lock is taken through a turnstile (lock the turnstile, lock the mutex, unlock the
-turnstile); otherwise one busy writer would starve all others. A waiting process sleeps on a shared
+To take the write lock, a process locks the turnstile, locks the mutex, and unlocks the turnstile.
+Without the turnstile, one busy writer would starve all others. A waiting process sleeps on a shared
 event in the lock's file (`futex`) until the lock is released.
 """
 
@@ -140,7 +140,7 @@ def is_locked(path: Path) -> bool | None:
 
 
 def lock_identity(path: Path) -> tuple[int, int] | None:
-    """Return a lock file's modification time (ns) and inode, which a RocketMQ broker changes."""
+    """Return a lock file's modification time (ns) and inode; a RocketMQ broker changes both."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -151,7 +151,7 @@ def lock_identity(path: Path) -> tuple[int, int] | None:
 class WriteLock:
     """RocketMQ's PutMessageLock for processes and threads: a fair, exclusive lock.
 
-    `holder` returns the pid of the last process that held the lock, for errors.
+    `holder` returns the pid of the process that took the lock last, for error messages.
     """
 
     def __init__(self, mutex: Path, turnstile: Path, holder: Callable[[], int]) -> None:
@@ -218,7 +218,7 @@ class WriteLock:
         return StoreLockedError(
             f"the write lock of {self._mutex.path.parent.parent} was not free within"
             f" {timeout_ms} ms; process {self._holder()} took it last.",
-            remedy="See what that process is doing, or raise lock_timeout_ms.",
+            remedy="Find out what that process is doing, or increase lock_timeout_ms.",
             code="LOCK_TIMEOUT",
         )
 

@@ -95,7 +95,7 @@ class BootTime(NamedTuple):
     ns: int
 
     def before(self, other: "BootTime") -> bool:
-        """Whether this is known to be earlier; times of different boots cannot be compared."""
+        """Whether this time is known to be earlier; times of different boots cannot be compared."""
         return bool(self.boot) and self.boot == other.boot and self.ns < other.ns
 
 

@@ -30,7 +30,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 NOT_WRITTEN = "{root} could not be written: {error}. Nothing was lost."
-WRITE_FAILED = "a write to {root} failed: {error}. Nothing of it is visible."
+WRITE_FAILED = "a write to {root} failed: {error}. No part of the write is visible."
 
 _PLACE = (
     "Check that path: a file is missing, or another file is in its place; restore the file, or move"
@@ -77,9 +77,9 @@ def translating_os_errors(
 ) -> Iterator[None]:
     """Translate any OSError. `then` is what to do after repairing the cause.
 
-    `what` is the message, with {root} and {error} in it. Errors of the types in `through` are not
-    translated. Raises StorePermissionError, StoreDamagedError (STORE_LINKED, STORE_FILE_KIND), and
-    StoreUnavailableError with `code` for all other errors:
+    `what` is the error message; it contains {root} and {error}. Errors of the types in `through`
+    are not translated. Raises StorePermissionError, StoreDamagedError (STORE_LINKED,
+    STORE_FILE_KIND), and StoreUnavailableError with `code` for all other errors:
 
         with translating_os_errors(layout.root, "try again"):
             io.write_at(descriptor, data, 0)
@@ -106,7 +106,7 @@ def translated(
 def translating(operation: Callable[P, R]) -> Callable[P, R]:
     """Make a public function, or the generator that it returns, raise READ_FAILED for an OSError.
 
-    Errors of writing have already been translated.
+    Errors of writes have already been translated.
     """
 
     @functools.wraps(operation)
@@ -215,8 +215,8 @@ def permission_denied(error: PermissionError) -> StorePermissionError:
     """Return an error with the user, the file or folder, and its owner."""
     who = f"user {_name(pwd.getpwuid, os.geteuid())}"
     remedy = (
-        "Run as the store's owner, or share the store with a group of both: chgrp -R GROUP STORE;"
-        " chmod -R g+rwX STORE; find STORE -type d -exec chmod g+s {} +"
+        "Run as the store's owner, or share the store with a group of both users: "
+        "chgrp -R GROUP STORE; chmod -R g+rwX STORE; find STORE -type d -exec chmod g+s {} +"
     )
     if not error.filename:
         return StorePermissionError(f"{who} may not do this: {error.strerror}.", remedy=remedy)

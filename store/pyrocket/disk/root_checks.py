@@ -19,7 +19,7 @@ _STORE_NAMES = frozenset(
     ["abort", "checkpoint", "lock", "commitlog", "consumequeue", "index", "config", "pyrocket"]
 )
 _MAX_NAMES = 1000
-"""Maximum number of names that are checked: a folder may have millions of files."""
+"""Maximum number of names in a folder that are checked: it may have millions of files."""
 
 _OWN_DIRECTORY = (
     "A store needs a directory of its own: check the path, or use an empty or new directory for a "

@@ -117,7 +117,7 @@ class SharedState:
     def _check_version(self, path: Path) -> None:
         """Raise UnsupportedError (STORE_NEWER) if two fields have the format of a later release.
 
-        If only one of them has, a bit may have flipped: the state is invalid and is rebuilt.
+        If only one of them has it, a bit may have flipped: the state is invalid and is rebuilt.
         """
         version, *release = _split(self._fields[_WRITTEN_BY])
         if version and self._fields[0] == _FORMATS + version:
@@ -143,8 +143,8 @@ class SharedState:
     def create(path: Path, scratch: Path) -> None:
         """Create the file if it is missing, with all bytes allocated. Needs the write lock.
 
-        Without the lock, one process could replace the file of another, and one log would have two
-        states.
+        Without the write lock, one process could replace the file of another process, and one log
+        would have two states.
         """
         if not path.exists() or path.stat().st_size < PAGE_BYTES:
             replace_file(path, bytes(PAGE_BYTES), scratch)

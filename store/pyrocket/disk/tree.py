@@ -1,15 +1,15 @@
 """The directory tree of a store, walked without following symbolic links.
 
-A user with write access to the directory could replace a file with a link, and so make the next
-writer overwrite or delete a file that only that writer may change. Therefore a path below a store's
-root is opened one folder at a time, each relative to the descriptor of its parent (openat), and
-links are rejected with an error that names them (STORE_LINKED).
+A user with write access to the directory could replace a file with a link. The next writer would
+then overwrite or delete the link's target, which the user may not be allowed to change. Therefore a
+path below a store's root is opened one folder at a time, each relative to the descriptor of its
+parent (openat), and links are rejected with an error that names them (STORE_LINKED).
 
 The path of the store itself may contain links. The folders commitlog, consumequeue and index may be
 links if link and target are owned by the store's owner, because RocketMQ can be configured to keep
 them on another disk (`storePathCommitLog`, `storePathConsumeQueue`, `storePathIndex`).
 
-Descriptors of folders are not kept open, which would take one more descriptor per store.
+Descriptors of folders are not kept open, because a store would then need more descriptors.
 """
 
 import errno
@@ -33,7 +33,7 @@ _roots: set[str] = set()
 
 
 def protect(root: Path) -> None:
-    """Protect paths below the root of a store, as described above, from now on."""
+    """Start to protect paths below the root of a store, as described above."""
     _roots.add(os.fspath(root))
 
 

@@ -26,16 +26,18 @@ def folders(root, *files_of_each):
 CASES = {
     "all alike": [[(S, S), (2 * S, S)]],
     "one cut": [[(S, S), (2 * S, S // 2), (3 * S, S)]],
-    "one of two cut: the names show it": [[(S, S // 2), (2 * S, S)]],
-    "the other of two": [[(S, S), (2 * S, S // 2)]],
-    "a length that can be none": [[(S, 1000), (2 * S, S)]],
-    "more cut than whole": [[(S, S), (2 * S, S // 2), (3 * S, S // 2), (4 * S, S // 2)]],
+    "one of two files truncated: the names show it": [[(S, S // 2), (2 * S, S)]],
+    "the other of two files truncated": [[(S, S), (2 * S, S // 2)]],
+    "a length that no file can have": [[(S, 1000), (2 * S, S)]],
+    "more truncated files than complete ones": [
+        [(S, S), (2 * S, S // 2), (3 * S, S // 2), (4 * S, S // 2)]
+    ],
     "one too long": [[(0, 2 * S), (S, S), (2 * S, S)]],
     "one gone": [[(0, S), (2 * S, S)]],
-    "one gone and one cut": [[(0, S), (2 * S, S // 2)]],
-    "an empty last one": [[(S, S), (2 * S, 0)]],
+    "one file missing and one truncated": [[(0, S), (2 * S, S // 2)]],
+    "an empty last file": [[(S, S), (2 * S, 0)]],
     "a foreign name": [[(S, S), (2 * S, S), (2 * S + 7, 7)]],
-    "of two single files the longer": [[(0, S // 2)], [(0, S)]],
+    "the longer one of two single files": [[(0, S // 2)], [(0, S)]],
     "single files": [[(0, S)], [(0, S // 2)], [(0, S)]],
 }
 
@@ -50,7 +52,7 @@ def test_the_size_is_the_one_with_the_fewest_contradictions(tmp_path, case):
 def test_the_preferred_size_is_used_if_files_are_inconclusive(tmp_path):
     made = list(folders(tmp_path, [(0, S // 2)], [(0, S)]))
     assert usual_size(made, S // 2, is_size=is_size) == S // 2
-    assert usual_size(made, 3 * S, is_size=is_size) == S, "no file has that"
+    assert usual_size(made, 3 * S, is_size=is_size) == S, "no file has the preferred size"
 
 
 def test_no_size_without_files_or_with_invalid_lengths(tmp_path):

@@ -131,7 +131,7 @@ def test_recovery_does_not_change_correct_queue_files(path, open_store):
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
 def test_empty_files_at_the_end_are_deleted(path, clean):
-    """RocketMQ leaves such files, and deletes them since 5.1.3."""
+    """RocketMQ leaves such files; RocketMQ 5.1.3 and newer delete them at the next start."""
     filled(path).close(clean=clean)
     begun = [log_files(path)[-1], queue_files(path)[-1]]
     sizes = SMALL.log_file_bytes, SMALL.queue_file_bytes
@@ -186,7 +186,7 @@ def test_a_record_damaged_after_a_clean_shutdown_is_not_mistaken_for_a_torn_tail
     overwrite(file, b"!", offset - int(file.name) + 150)
     before = [one.read_bytes() for one in [*log_files(path), *queue_files(path)]]
     reboot(path)
-    for _ in ("after a clean end", "after any other"):
+    for _ in ("after a clean shutdown", "after any other"):
         with pytest.raises(
             StoreDamagedError, match=f"byte {offset - int(file.name)} of"
         ) as failure:
@@ -232,7 +232,7 @@ def test_recovery_from_a_failed_fsync_trusts_only_the_disk(path, open_store, mon
     cache.breaks = "commitlog"
     with pytest.raises(StoreFailedError):
         store.flush()
-    assert len(bodies(store)[0]) == 10, "readers see what the page cache holds"
+    assert len(bodies(store)[0]) == 10, "readers see the content of the page cache"
     store.close()
     again = open_store()
     assert bodies(again)[0] == numbered(5)

@@ -83,7 +83,7 @@ def test_only_sleepers_of_the_notified_kind_wake(word, sleeps_long):
 
 @needs_futex
 def test_sleep_has_an_upper_limit(word):
-    """The notifying process may have died."""
+    """The process that should notify may have been killed."""
     ours, began = futex.SharedEvent(word), time.monotonic()
     ours.wait(ours.sequence(), 60)
     ours.longest_sleep_ns = 20 * 10**9
@@ -93,23 +93,24 @@ def test_sleep_has_an_upper_limit(word):
 
 @needs_futex
 def test_write_lock_passes_to_the_next_process_at_once(tmp_path, sleeps_long):
-    def turns():
+    def write_lock():
         return WriteLock(tmp_path / "mutex", tmp_path / "turnstile", lambda: 0)
 
     order = []
 
-    def wait_for_a_turn(mine):
+    def wait_for_the_lock(mine):
         with mine.hold(60_000):
             order.append(time.monotonic())
 
-    first = turns()
+    first = write_lock()
     with first.hold(1000):
         waiting = [
-            threading.Thread(target=wait_for_a_turn, args=(mine,)) for mine in (turns(), turns())
+            threading.Thread(target=wait_for_the_lock, args=(mine,))
+            for mine in (write_lock(), write_lock())
         ]
         for one in waiting:
             one.start()
-        # Both are asleep now or soon.
+        # Both threads sleep by now.
         time.sleep(0.1)
         began = time.monotonic()
     for one in waiting:

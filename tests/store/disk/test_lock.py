@@ -25,7 +25,7 @@ def test_shared_locks_are_compatible_and_an_exclusive_one_is_not(tmp_path):
     first, second = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
     assert first.try_lock(shared=True)
     assert second.try_lock(shared=True)
-    assert not first.try_lock(), "no upgrade while another is present"
+    assert not first.try_lock(), "no exclusive lock while another process holds a shared one"
     second.unlock()
     assert first.try_lock()
     assert not second.try_lock(shared=True)

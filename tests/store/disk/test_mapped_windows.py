@@ -23,7 +23,7 @@ MAX = 64 * 1024 * 1024
 
 @pytest.fixture
 def maps(monkeypatch):
-    """Record the lengths of all mappings of log files from here on."""
+    """Record the lengths of all mappings of log files during the test."""
     lengths = []
 
     def recorded(descriptor, length, **how):
@@ -96,7 +96,7 @@ OPERATIONS = [scanned, as_records, walked, looked_for, picked_up, verified, reco
 @pytest.mark.parametrize("read", OPERATIONS)
 def test_a_log_longer_than_a_window_is_mapped_window_by_window(long_log, maps, monkeypatch, read):
     read(long_log)
-    assert max(maps) > 2 * WINDOW, "else nothing would be shown"
+    assert max(maps) > 2 * WINDOW, "otherwise the test shows nothing"
     for module in (record_fetch, scanner, record_walk):
         monkeypatch.setattr(module, "WINDOW_BYTES", WINDOW)
     monkeypatch.setattr(file_queue, "KEPT_BYTES", WINDOW)

@@ -76,8 +76,8 @@ def run_as(user, script, *arguments, groups=(), umask=0o022):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_an_option_for_the_directory(tmp_path):
-    """Only the directory gets the mode; without the group bit, the umask applies to new files."""
+def test_an_option_sets_the_mode_of_the_directory(tmp_path):
+    """Only the directory gets the mode. Without the setgid bit, the umask applies to new files."""
     Store.open(tmp_path / "s", create=True, config=StoreConfig(dir_mode=0o750)).close()
     assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o750
     # An existing store is not changed.
@@ -109,7 +109,7 @@ def modes(path):
         (0o700, 0o077, {0o700}, {0o600}),
     ],
 )
-def test_everything_in_a_shared_directory_is_the_groups(tmp_path, mode, umask, folders, files):
+def test_all_files_in_a_shared_directory_belong_to_its_group(tmp_path, mode, umask, folders, files):
     before = os.umask(umask)
     try:
         config = StoreConfig(
@@ -251,7 +251,7 @@ def test_permission_lost_while_writing_is_reported_and_loses_no_message(tmp_path
         assert bodies(store) == {0: numbered(5)}
 
 
-def test_it_is_an_error_of_the_store_and_of_python():
+def test_a_permission_error_is_also_pythons_permission_error():
     error = permission_denied(PermissionError(13, "Permission denied", "/etc/shadow"))
     assert isinstance(error, StoreUnavailableError)
     assert isinstance(error, PermissionError)

@@ -48,7 +48,7 @@ def test_fields_are_shared_and_read_only_for_readers(page, place):
     reader.close()
 
 
-def test_state_is_valid_until_boot_store_or_lock_differ(page, monkeypatch):
+def test_state_is_valid_until_boot_or_store_or_lock_file_changes(page, monkeypatch):
     assert page.is_valid(STORE, LOCK)
     assert not page.is_valid(STORE[::-1], LOCK)
     assert not page.is_valid(STORE, (124, 456))
@@ -73,7 +73,7 @@ def test_a_copied_state_is_not_valid(page, place, tmp_path):
     copy.close()
 
 
-def test_the_state_knows_its_location(page, place, tmp_path):
+def test_the_state_detects_that_its_directory_was_replaced(page, place, tmp_path):
     assert page.is_file_at(place)
     assert not page.is_file_at(tmp_path / "elsewhere")
     shutil.copy(place, tmp_path / "copy")

@@ -84,7 +84,7 @@ def test_special_files_never_block(full, tmp_path, make, kind):
         before = descriptors()
         with in_time():
             errors = [
-                # As text: the frames of an error reference mapped buffers.
+                # As strings, because the frames of an error reference mapped buffers.
                 str(error_of(operation, *arguments))
                 for operation, *arguments in [
                     (verify, path),

@@ -64,7 +64,7 @@ def test_a_folder_among_the_files_of_a_queue_is_reported(sound, files):
 
 @pytest.mark.parametrize("name", [*FOLDERS, *FILES, "lock", "pyrocket/mutex", "checkpoint"])
 @pytest.mark.parametrize("command", [["verify"], ["repair", "--yes"]])
-def test_a_check_reports_it_and_a_repair_fixes_or_reports_it(sound, command, name):
+def test_verify_reports_the_wrong_kind_and_repair_fixes_or_reports_it(sound, command, name):
     swap(sound / name)
     done = CliRunner().invoke(main, [command[0], str(sound), *command[1:]])
     assert "OS_ERROR" not in done.output

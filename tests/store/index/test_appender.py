@@ -37,7 +37,7 @@ def count_writes(monkeypatch, action):
 
 
 def fail_write(patch, number, half):
-    """Make the write with this number fail; with `half`, after half of its bytes."""
+    """Make the write with this number fail; with `half`, half of its bytes are written first."""
     real, calls = io.write_at, []
 
     def write(descriptor, data, offset):
@@ -168,7 +168,7 @@ def test_a_batch_of_several_topics_becomes_visible_atomically(open_store, path, 
 
 
 def test_a_failed_append_does_not_reappear_after_a_reboot(path, monkeypatch):
-    """Its first records were complete in one log file; the next file did not fit on the disk."""
+    """The append filled one log file; the next file did not fit on the disk."""
     store = filled(path, count=5)
     real, files = io.write_at, set()
 

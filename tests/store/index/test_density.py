@@ -1,5 +1,7 @@
-"""Records whose queue offset is not the next one of their queue: left over from an old log or from
-a deleted topic."""
+"""Records that do not continue their queue.
+
+They are left over from before a truncation of the log, or from a deleted topic.
+"""
 
 import pytest
 from pyrocket import Store
@@ -137,7 +139,7 @@ def test_a_topic_that_rocketmq_created_again_restarts_at_0(log, clean, queues):
 
 @pytest.mark.parametrize("lost", range(1, 9))
 def test_a_deleted_topic_may_lack_messages(path, open_store, lost):
-    """Its end offsets may be durable before its last messages; a new topic starts at them."""
+    """The topic's end offsets may be durable before its last messages; a new topic starts there."""
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
     sent = [store.append(message(b"%d" % number)) for number in range(9)]

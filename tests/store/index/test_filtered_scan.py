@@ -15,7 +15,7 @@ from support.stores import SMALL, FakeClock, batch, log_files, message, overwrit
 
 MAP = pa.map_(pa.string(), pa.string())
 TAGS = ["A", "B", "AaAa", "BBBB", None]
-"""The third and the fourth have the same hash."""
+"""The third and the fourth tag have the same hash."""
 
 FILTERS = [
     {"tags": "A"},
@@ -68,7 +68,14 @@ def tagged(store):
     return store
 
 
-@pytest.fixture(params=["as it is", "small slices", "piece by piece", "piece by piece, near ones"])
+@pytest.fixture(
+    params=[
+        "as it is",
+        "small slices",
+        "piece by piece",
+        "records near each other are read together",
+    ]
+)
 def ways(request, monkeypatch, store):
     """Scan normally, with very small slices, or without mapping."""
     if request.param == "small slices":
@@ -81,7 +88,7 @@ def ways(request, monkeypatch, store):
 
 @pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("options", FILTERS, ids=str)
-def test_a_filtered_scan_returns_the_messages_that_match_one_by_one(tagged, options):
+def test_a_filtered_scan_returns_exactly_the_messages_that_match(tagged, options):
     where = MessageFilter.parse(**options)
     columns = tuple(SCAN_COLUMNS)
     every = wanted(tagged, None, columns=columns)
@@ -105,7 +112,7 @@ def test_a_filtered_scan_returns_the_messages_that_match_one_by_one(tagged, opti
     st.sampled_from(FILTERS),
     st.data(),
 )
-def test_a_filtered_scan_is_a_scan_and_a_filter(tmp_path_factory, rows, options, data):
+def test_a_filtered_scan_equals_a_scan_followed_by_a_filter(tmp_path_factory, rows, options, data):
     path, where = tmp_path_factory.mktemp("filtered") / "store", MessageFilter.parse(**options)
     with Store.open(path, create=True, config=SMALL, clock=FakeClock()) as store:
         append(store, rows, data.draw(st.sampled_from([0, 10, 900])))
@@ -213,7 +220,7 @@ def test_the_tally_shows_the_progress_of_a_scan_before_a_loss(tagged, path, opti
     with pytest.raises(StoreDamagedError, match=gone.name):
         found.extend(row["queueOffset"] for part in parts for row in part.to_pylist())
     assert 0 < lost[0] < 39
-    # Some are skipped by their tags codes without checking the log.
+    # Some messages are skipped by their tags codes; the log is not read for them.
     looked_at = [at for at in lost if "tags" not in options or at in chosen]
     assert tally.entries == looked_at[0]
     assert found == [at for at in chosen if at < tally.entries]

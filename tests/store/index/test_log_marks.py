@@ -36,7 +36,7 @@ def holds(path, mark):
 
 
 def test_a_mark_replaced_by_a_placeholder_is_unknown(tmp_path):
-    """A stream that has read the message has lost nothing, and the store is not an older copy."""
+    """A stream that has read the message has lost nothing: the store is not an older copy."""
     path = tmp_path / "s"
     mark = marked(path)
     with Store.open(path) as store:
@@ -49,7 +49,7 @@ def test_a_mark_replaced_by_a_placeholder_is_unknown(tmp_path):
     assert holds(path, mark) is None
 
 
-def test_a_mark_is_that_of_the_newest_message_before_the_offsets(tmp_path):
+def test_the_mark_identifies_the_newest_message_before_the_offsets(tmp_path):
     clock = FakeClock()
     with Store.open(tmp_path / "s", create=True, config=SMALL, clock=clock) as store:
         store.topics.create("t", read_queues=2, write_queues=2)

@@ -76,7 +76,7 @@ def test_a_look_up_by_time_names_the_missing_log_file(path, clock):
 def test_a_log_file_that_is_cleaned_away_during_a_read_is_not_damage(
     store, path, read, monkeypatch
 ):
-    """It is deleted after the reader has read the queue and before it reads the log."""
+    """The file is deleted after the reader has read the queue and before it reads the log."""
     entries = type(inner(store).reader.files.queues.get("t", 0)).entries
 
     def cleaned(queue, start, end):
@@ -105,7 +105,9 @@ def test_an_entry_outside_the_log_is_not_a_missing_log_file(store, path, read):
 
 @pytest.mark.parametrize("read", [*WAYS, by_time])
 @pytest.mark.parametrize("length", [None, 0, 99, 100])
-def test_a_queue_file_that_is_missing_or_short_is_named_with_the_way_out(store, path, read, length):
+def test_the_error_for_a_missing_or_short_queue_file_has_its_name_and_a_remedy(
+    store, path, read, length
+):
     for file in queue_files(path)[3:6]:
         if length is None:
             file.unlink()

@@ -32,7 +32,7 @@ def sizes(store):
     return [message.store_size for message in messages]
 
 
-def test_the_sizes_are_those_of_the_records(sizes):
+def test_sizes_are_exact(sizes):
     assert len({size - length for size, length in zip(sizes, LENGTHS * 3, strict=True)}) == 1
 
 

@@ -27,22 +27,23 @@ COUNT = 150
 
 
 UNTRUSTED = {"clean": reboot, "unclean": reboot}
+"""By how the store is closed, what happens then: the shared state is invalid at the next start."""
 TRUSTED = {"same boot": bool, "next boot": next_boot}
-"""By how the store was shut down: cleanly except in one case, which keeps the shared state, too."""
+"""The same for stores whose shared state is still valid after a clean shutdown."""
 
 UNCLEAN = [pytest.param("clean", marks=pytest.mark.slow), "unclean"]
-"""Of tests byte by byte: the queues are rebuilt from the log after either in the same way."""
+"""For tests of each byte: after both, the queues are rebuilt from the log in the same way."""
 
 
 @pytest.fixture(params=UNTRUSTED)
 def image(path, request):
-    """A closed store of several log files with an invalid shared state; and its topic `other`."""
+    """A closed store with several log files, an invalid shared state, and the topic `other`."""
     return fill_and_close(path, request.param)
 
 
 @pytest.fixture(params=[*UNTRUSTED, *TRUSTED])
 def closed(path, request):
-    """A closed store with a valid shared state."""
+    """A closed store with a valid or invalid shared state."""
     return fill_and_close(path, request.param)
 
 
@@ -121,7 +122,7 @@ def test_tail_of_a_queue_is_garbage(image, garbage):
 @pytest.mark.parametrize("image", UNCLEAN, indirect=True)
 @pytest.mark.parametrize("at", range(24, 45))
 def test_middle_of_a_queues_tail_is_garbage(image, at):
-    """At any position; the entry before it may look valid with a wrong size or tags code."""
+    """The garbage begins at any byte, so the entry before it may have a wrong size or tags code."""
     file = queue_files(image)[-2]
     good = file.read_bytes()
     overwrite(file, b"\x01" * 40, at)
@@ -182,7 +183,7 @@ def test_after_cleaning_rebuilt_queues_begin_at_the_start_of_the_log(path):
 
 
 def test_a_queue_without_entries_of_expired_messages_begins_at_the_start_of_the_log(path):
-    """They are not needed, but with a hole the queue could not continue."""
+    """The entries are not needed, but a queue with a hole could not continue."""
     filled(path, count=COUNT).close(clean=False)
     log_files(path)[0].unlink()
     with Store.open(path, read_only=True) as reader:

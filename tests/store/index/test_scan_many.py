@@ -96,7 +96,7 @@ def test_an_unknown_column_or_topic_is_an_error(store):
 
 
 @pytest.mark.parametrize("bodies", [[NOISE] * 9, [b"z"] * 20_000])
-def test_more_than_a_slice_is_left_to_scans(tmp_path, bodies):
+def test_messages_that_exceed_a_slice_are_left_to_scans(tmp_path, bodies):
     config = StoreConfig(log_file_bytes=1 << 24)
     with Store.open(tmp_path / "store", create=True, config=config) as store:
         store.topics.create("t", read_queues=2, write_queues=2)

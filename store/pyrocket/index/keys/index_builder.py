@@ -1,14 +1,14 @@
 """Keeps the key index up to date with the log.
 
-Each append saves its keys as pending (`PendingKeys`). While holding the write lock, a writer adds
-the pending keys to the index when the index is `catch_up_bytes` behind the log or `put_items` keys
-are pending, and always before a clean shutdown. Other keys are read from the log in slices of about
-`slice_bytes`, one exclusive section each. One append indexes at most `at_once_bytes`, which takes
-about 100 ms (`IndexLimits`).
+Each append saves its keys as pending keys (`PendingKeys`). While holding the write lock, a writer
+adds the pending keys to the index when the index is `catch_up_bytes` behind the log or `put_items`
+keys are pending, and always before a clean shutdown. Other keys are read from the log in slices of
+about `slice_bytes`, one exclusive section each. One append indexes at most `at_once_bytes`, which
+takes about 100 ms (`IndexLimits`).
 
 INDEXED is the log offset up to which the index is complete. If INDEXED and the index files
-disagree, the files win, because files can be deleted: they are checked before each slice, and soon
-after the folder has changed (`IndexFiles`). Readers search the rest of the log themselves
+disagree, the files win, because files can be deleted: the files are checked before each slice, and
+soon after the folder has changed (`IndexFiles`). Readers search the rest of the log themselves
 (`UnindexedTail`).
 
 A RocketMQ broker loads the store before our lock rejects it. It deletes the index file that is not
@@ -61,7 +61,7 @@ class IndexFiles:
     """The index files of a store that is open for writing.
 
     All methods except `have_changed` need the write lock. `names` are the files that were valid at
-    the last check, and those created since.
+    the last check, and the files created since.
     """
 
     def __init__(
@@ -150,9 +150,9 @@ class IndexFiles:
         return len(head) == _HEAD_BYTES and read_header(head).is_message
 
     def _lower_checkpoint(self) -> None:
-        """Lower the checkpoint's index timestamp to that of the remaining files.
+        """Lower the checkpoint's index timestamp to the end time of the remaining files.
 
-        Files that replace deleted ones end at the same times, but are not durable yet.
+        Files that replace deleted files have the same end times, but are not durable yet.
         """
         until = self.index.full_until()
         for path in (self._layout.own_checkpoint, self._layout.checkpoint):
@@ -249,14 +249,14 @@ class IndexBuilder:
             _log.warning("the keys of an append to %s were not saved: %s", self._layout.root, error)
 
     def defer(self, size: int) -> None:
-        """Let `catch_up` index the last `size` bytes, which have too many keys to keep pending."""
+        """Leave the last `size` bytes to `catch_up`: they have too many keys to save as pending."""
         self._left = size
 
     def catch_up(self, turn: Callable[[], AbstractContextManager[None]]) -> None:
         """Index the log slice by slice, one exclusive section each, while the index is far behind.
 
-        A failure does not affect messages; the next append tries again. A store without the file
-        `abort` was shut down cleanly: its index is durable and is not changed.
+        A failure does not affect messages; the next append tries again. Does nothing without the
+        file `abort`: after a clean shutdown the index is durable.
         """
         page, before, done = self._page, -1, 0
         most, self._left = max(self.limits.at_once_bytes, self._left), 0
@@ -323,8 +323,8 @@ class IndexBuilder:
     def _build_all(self) -> None:
         """Index the log up to DISPATCHED.
 
-        Raises StoreDamagedError if the new files are invalid each time. A broker may delete files
-        in the meantime, but not at every attempt.
+        Raises StoreDamagedError if the new files are invalid at every attempt; a single attempt may
+        fail because a broker deletes files in the meantime.
         """
         again = 0
         while self._enabled and self._page[INDEXED] < self._page[DISPATCHED]:
@@ -356,7 +356,7 @@ class IndexBuilder:
         return max(self._page[INDEXED] if self._files.names else self._keyless_until, first)
 
     def _put_pending(self, header: PendingHeader, start: int) -> bool:
-        """Add the pending keys from log offset `start` on; return False if they are unavailable."""
+        """Add the pending keys starting at log offset `start`; return False if they are missing."""
         items = self._pending.items(header)
         if items is None:
             return False

@@ -117,7 +117,7 @@ class IndexCoverage:
     def _first_keyed(self, start: int, end: int) -> int:
         """Return the log offset of the first record in [start, end) with a key.
 
-        Usually that is the first record, or the range is empty. So the first read is short.
+        The first read is short: usually the first record has a key, or the range is empty.
         """
         look = self._first_look
         while start < end:

@@ -1,13 +1,13 @@
 """One index file: appends batches of items, reads slots and items.
 
 A batch is written in this order: the items, after the last valid one; the slots that point to them;
-the header, which makes the items valid and moves endPhyOffset. A writer that dies in between leaves
-invalid items, and perhaps slots that point to them. The next batch begins at the same record,
-because the header has the end of the file (`KeyIndex.append`), and so writes the same items to the
-same places. The previous value of a slot is then read from the item that the dead writer wrote,
-because items are written before slots. Repeating a batch changes no byte, however the log is
-divided into batches. None of this holds after a power loss: then only full files that were durable
-are valid (`KeyIndex.count_durable`).
+the header, which makes the items valid and moves endPhyOffset. A writer that is killed in between
+leaves invalid items, and perhaps slots that point to them. The header still has the old end of the
+file, so the next batch begins at the same record (`KeyIndex.append`) and writes the same items to
+the same places. A slot may already point to an item of the killed writer. Items are written before
+slots, so that item is complete, and the previous value of the slot is read from it. Repeating a
+batch changes no byte, however the log is divided into batches. None of this holds after a power
+loss: then only full files that were durable are valid (`KeyIndex.count_durable`).
 
 Readers also follow slots to items that are not valid yet, so they miss nothing while a batch is
 being written. Items are hints only: readers compare them with the record.
@@ -50,8 +50,8 @@ REBUILD_KEYS = (
 """The remedy if the log is intact and the key index is not."""
 
 SLACK_MS = 1000
-"""Times of items are exact to the second, and so are those of a header whose first record is no
-longer in the log. Results are compared with their records."""
+"""The times of items are exact to the second, so results are compared with their records. The times
+of a header are also only exact to the second if its first record is no longer in the log."""
 
 Fields = tuple[int, int, int, int]
 """Hash, log offset, seconds and previous item of an item."""
@@ -309,9 +309,9 @@ def _header_error(header: IndexHeader, first: np.void, last: np.void) -> str:
         return "its header has no items, but its end differs from its begin." if moved else ""
     begin, end = int(first["physical_offset"]), int(last["physical_offset"])
     if header.begin_offset != begin:
-        return f"its header begins at {header.begin_offset}, but its first item at {begin}."
+        return f"its header begins at {header.begin_offset}, but its first item begins at {begin}."
     if header.end_offset != end:
-        return f"its header ends at {header.end_offset}, but its last item at {end}."
+        return f"its header ends at {header.end_offset}, but its last item begins at {end}."
     return ""
 
 

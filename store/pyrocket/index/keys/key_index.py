@@ -92,7 +92,7 @@ class KeyIndex:
             return file.header()
 
     def is_full(self, header: IndexHeader) -> bool:
-        """Whether a file with this header is full. Full files never change."""
+        """Whether a file with this header is full. A full file never changes."""
         return header.count >= self._geometry.items
 
     def end(self, trusted: int | None = None) -> int:
@@ -115,9 +115,9 @@ class KeyIndex:
     def append(self, items: KeyItems, now_ms: int, names: Sequence[str] | None = None) -> list[str]:
         """Append the items of consecutive records, except items that are in the files already.
 
-        Like RocketMQ, this skips records before endPhyOffset. A writer that died may have left the
-        record at endPhyOffset incomplete, so its missing items are added. `names` are the valid
-        files, by default all. Returns the names of the files afterwards.
+        Like RocketMQ, this skips records before endPhyOffset. A writer that was killed may have
+        added only some items of the record at endPhyOffset; the missing ones are added. `names` are
+        the valid files, by default all. Returns the names of the files afterwards.
         """
         names = self.names() if names is None else list(names)
         items = items[self._known(items, names) :]

@@ -65,8 +65,8 @@ class KeySearch:
         """Yield log offsets of messages that may have one of the keys, possibly repeated.
 
         Offsets of a single hash are yielded newest first. Each part is larger than the previous
-        one, so a caller that stops early reads little in vain. `count` is the number of the next
-        item when the file was inspected; later items may be left out.
+        one, so that a caller that stops early has read few unnecessary items. `count` is the number
+        of the next item when the file was inspected; later items may be left out.
         """
         found, length = list[int](), 1
         for read, (key_hash, offset, stored_ms) in enumerate(self._followed()):
@@ -100,7 +100,7 @@ class KeySearch:
     def _head(self, slot: int) -> tuple[int, Fields | None]:
         """Return the number of a slot's newest item, and the item.
 
-        A slot may be read while it is being written, so an invalid slot is read again.
+        An invalid slot is read again, because it may have been read while it was being written.
         """
         number, item = 0, None
         for _ in range(_SLOT_READS):

@@ -1,14 +1,13 @@
 """The pending keys: keys of appended messages that are not in the key index yet.
 
-Adding a batch to an index file takes a pass over its slots, 20 MB in RocketMQ's default size,
-whether the batch has a thousand messages or a hundred thousand. So each append only adds its keys
-to a file that all writers share, and `IndexBuilder` adds the keys of many appends to the index
-together.
+Adding a batch to an index file, however small the batch, takes a pass over the file's slots: 20 MB
+in RocketMQ's default size. So each append only adds its keys to a file that all writers share, and
+`IndexBuilder` adds the keys of many appends to the index together.
 
 The file is crash-safe: keys become valid when the header with their number is written, and the
-header is cleared before keys are overwritten. If a writer dies or fails, the pending keys end
-before the log does. The next append detects this and starts over; the keys in between are indexed
-from the log.
+header is cleared before keys are overwritten. If a writer is killed or fails, the last messages of
+the log have no pending keys. The next append detects this and starts over; the keys in between are
+indexed from the log.
 """
 
 import os
@@ -69,8 +68,8 @@ class PendingKeys:
     ) -> int:
         """Add all keys of [start, end) of the log; return the number of pending keys.
 
-        Earlier keys are kept if `keep` is set, they end at `start` and there is room for both;
-        otherwise they are replaced. Raises OSError.
+        Earlier pending keys are kept if `keep` is set, they end at `start`, and there is room for
+        the new ones; otherwise they are replaced. Raises OSError.
         """
         # If our own last keys end at `start`, no other process has appended since.
         known = self._last if self._last.end == start else self.header()

@@ -1,8 +1,8 @@
 """Tracks the queues that have changed since the last checkpoint.
 
 A checkpoint flushes queues and saves their ends. Without this module it would have to examine all
-queues. Other processes append as well, so a process knows the changed queues only for a log range
-whose entries it has all written itself.
+queues. Other processes append, too. So a process only knows which queues changed in a log range if
+it has written all entries of the range itself.
 """
 
 from threading import Lock

@@ -87,7 +87,7 @@ class ConsumeQueue:
         return 0, 0
 
     def _count_below(self, offset: int, log_end: int) -> int:
-        """Return the number of entries from `offset` on, in one read, before `log_end`."""
+        """Read entries once, starting at `offset`; return the number of those before `log_end`."""
         found = self.entries(offset, offset + _NEAR)
         below = (found["size"] > 0) & (found["physical_offset"] < log_end)
         return [*below.tolist(), False].index(False)
@@ -168,7 +168,7 @@ class ConsumeQueue:
         return parse_entries(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def put(self, first: int, entries: Entries, maximum: int, *, again: bool = False) -> None:
-        """Write entries for the queue offsets from `first` on to a queue that ends at `maximum`.
+        """Write entries, starting at queue offset `first`, to a queue that ends at `maximum`.
 
         Entries before `maximum` are skipped. With `again`, entries that the files already contain
         are not rewritten, so the files keep their times. Raises StoreDamagedError (QUEUE_GAP).
@@ -197,7 +197,7 @@ class ConsumeQueue:
             return False
 
     def drop_if_older(self, physical_offset: int) -> bool:
-        """Delete all files if the first record precedes `physical_offset`; return whether so."""
+        """Delete all files if the first record is before `physical_offset`; return whether it is."""
         starts = self.run.starts()
         if not starts or not self._is_below(starts[0] // ENTRY_BYTES, physical_offset):
             return False

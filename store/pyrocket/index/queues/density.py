@@ -1,8 +1,8 @@
 """Checks that the queue offsets of the records in a log have no gaps.
 
-After the durable end of a log there may be complete records from before a truncation, whose queue
-offsets do not continue the queues. RocketMQ does not check for these records. Rebuilding queues
-from them fails.
+After the durable end of a log there may be complete records that were written before a truncation.
+Their queue offsets do not continue the queues, so queues cannot be rebuilt from them. RocketMQ does
+not check for these records.
 """
 
 from collections.abc import Callable

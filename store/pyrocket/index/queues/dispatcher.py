@@ -51,8 +51,8 @@ def underivable(
 
     A broker computes the due times of messages with delay levels from its own levels, which it does
     not store. Such an entry is valid if the due time is a whole number of seconds after the store
-    time. `entries` are the entries built from the run. With `ours_too`, the levels are also unknown
-    for entries that pyrocket wrote.
+    time. `entries` are the entries built from the run. With `ours_too`, this also applies to
+    entries that pyrocket wrote.
     """
     records = run.part(np.searchsorted(run.physical_offset, entries["physical_offset"]))
     same = np.asarray(found["physical_offset"] == entries["physical_offset"], bool)
@@ -98,7 +98,7 @@ class Dispatcher:
         whole: bool = False,
         keep_due_times: "KeepDueTimes | None" = None,
     ) -> None:
-        """Write the entry of each record of the runs, in log order. A repeat changes nothing.
+        """Write the entry of each record of the runs, in log order. Idempotent.
 
         Args:
             runs: Consecutive runs of the log.
@@ -106,8 +106,9 @@ class Dispatcher:
                 may have been killed while it wrote them.
             complete: Topics whose queues must start at their first offset.
             only: The queues to write; by default all.
-            whole: Whether the runs are the whole log. Then a queue whose entries do not reach the
-                start of the log loses them, as does any queue that restarts at offset 0.
+            whole: Whether the runs are the entire log. Then the existing entries of a queue are
+                removed if they do not reach the start of the log, or if the queue restarts at
+                offset 0.
             keep_due_times: Returns parts of level queues with the due times to keep.
 
         Raises StoreDamagedError (QUEUE_GAP).
@@ -195,7 +196,7 @@ class QueuePart:
     def since_restart(self, begin: int) -> "QueuePart":
         """Return the records after the last restart of a queue whose first offset is `begin`.
 
-        A broker restarts the queues of a topic that was deleted and created again at offset 0.
+        If a topic was deleted and created again, a broker restarts its queues at offset 0.
         """
         zeros = np.flatnonzero(self.offsets == 0)
         if begin or not len(zeros) or not zeros[-1]:

@@ -22,8 +22,8 @@ _Array = npt.NDArray[np.int64]
 class MessageLocations:
     """Messages of one queue: their queue offsets, log offsets and sizes in the log.
 
-    Each field contains int64 values in native byte order; offsets are ascending. Bytes keep the
-    pickled task small.
+    Each field contains int64 values in native byte order; offsets are ascending. Fields are bytes,
+    so that a pickled task is small.
     """
 
     topic: str

@@ -1,6 +1,6 @@
 """Detects from queue entries that files of the log or of a queue are missing.
 
-A message before the first file has expired; a message whose file is missing elsewhere is lost.
+Messages before the first file have expired; messages in any other missing file are lost.
 """
 
 from pyrocket.disk.file_checks import missing_file, wrong_length
@@ -23,8 +23,8 @@ RESTORE_FROM_BACKUP = "Restore it from a backup; `pyrocket verify` shows what el
 def missing_log_file(queue: ConsumeQueue, log: FileQueue, end: int) -> int | None:
     """Return the start offset of a missing log file that contains the queue's next message.
 
-    `end` is the end of the last existing log file. Returns None if the queue also ends there, or if
-    its next entry does not point into the file after the last one and so is not valid.
+    `end` is the end of the last existing log file. Returns None if the queue's messages end there,
+    too, or if the queue's next entry is invalid because it does not point into the following file.
     """
     ahead = queue.max_offset(end)
     for entry in queue.entries(ahead, ahead + 1):
@@ -39,8 +39,8 @@ def no_log_file(log: FileQueue, position: int, where: str) -> PyrocketError:
     """Return the error for a message, described by `where`, whose log file does not exist.
 
     Returns OffsetOutOfRangeError if the file at log offset `position` has expired, and
-    StoreDamagedError (STORE_FILE_MISSING) if it is lost. A negative position, or one after the next
-    file of the log, means that the queue's entry is invalid.
+    StoreDamagedError (STORE_FILE_MISSING) if it is lost. If the position is negative or after the
+    next file of the log, the queue's entry is invalid.
     """
     starts, start = log.starts(), log.start_of(position)
     where = f"{where} (log offset {position})"
@@ -62,7 +62,7 @@ def no_entry(queue: ConsumeQueue, offset: int) -> PyrocketError | None:
     run, where = queue.run, f"offset {offset} of queue {queue.queue_id} of {queue.topic!r}"
     starts, start = run.starts(), run.start_of(offset * ENTRY_BYTES)
     if starts and start < starts[0]:
-        message = f"the messages from {where} on have expired."
+        message = f"the messages starting at {where} have expired."
         return OffsetOutOfRangeError(message, remedy=BEGIN_AT_MINIMUM)
     if start in starts:
         return wrong_length(run, start, REBUILD_QUEUES, f", with {where},")
@@ -74,8 +74,8 @@ def no_entry(queue: ConsumeQueue, offset: int) -> PyrocketError | None:
 def check_queues_end(log: FileQueue, queues: QueueTable, end: int, remedy: str) -> None:
     """Raise StoreDamagedError (STORE_FILE_MISSING) if a queue continues after the log's last file.
 
-    `end` is as in `missing_log_file`. Only valid after a clean shutdown: after a crash a queue may
-    be ahead of the log.
+    `end` is as in `missing_log_file`. Call this only after a clean shutdown: after a crash a queue
+    may be ahead of the log.
     """
     for topic, queue_id in queues.on_disk():
         start = missing_log_file(queues.get(topic, queue_id), log, end)

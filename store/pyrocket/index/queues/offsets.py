@@ -25,7 +25,7 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.message import ByteSpan
 
 _FIRST_READ, _LONGEST_READ = 1024, 65_536
-"""Numbers of entries. Each read is twice as long as the previous one, to read little in vain."""
+"""Entries per read. Each read is twice as long as the last one, so few are read unnecessarily."""
 
 _MAX_SUMMED = 256
 """Up to this number, entries are summed instead of sampled: one read returns all of them."""
@@ -64,8 +64,9 @@ def cut_by_bytes(
 ) -> list[tuple[int, int]]:
     """Return, for each size limit in `marks` (bytes, ascending), an end offset and a size.
 
-    The end offset is the largest one for which the messages [start, offset) do not exceed the
-    limit; the size is theirs. Entries are read up to the last limit, `end` or a missing entry.
+    The end offset is the largest one for which the messages [start, end offset) do not exceed the
+    limit; the size is the size of these messages. Entries are read up to the last limit, `end` or a
+    missing entry.
     """
     found: list[tuple[int, int]] = []
     at, total, count = start, 0, _FIRST_READ

@@ -76,8 +76,9 @@ class QueueTable:
     def close(self) -> None:
         """Close all files. Queues that were returned reopen their files when they are used.
 
-        The queues stay in the table, because another thread may be using one. A second object for
-        the same files would not see the writes of the first, which would never be closed.
+        The queues stay in the table, because another thread may be using one. If a second object
+        for the same files were created, it would not see the writes of the first one, and the first
+        one would never be closed.
         """
         with self._lock:
             for queue in (*self._open.values(), *self._closed.values()):

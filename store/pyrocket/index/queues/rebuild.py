@@ -64,7 +64,7 @@ class Recovered:
 
 
 _STRUCTURES = 2**48
-"""The field may have any value after a boot; it only has to change."""
+"""The field may have any value after a boot; it only has to change afterwards."""
 
 
 Cut = Callable[[int, int], None]
@@ -180,14 +180,14 @@ class _Recovery:
         return start, end, stored, missing
 
     def _is_one_short(self) -> bool:
-        """Whether a queue starts later or ends earlier than its files are known to have done."""
+        """Whether a queue lacks offsets that its files are known to have covered."""
         return self._ends_early() or any(
             self.queues.get(*key).first_entry(0) > known.start
             for key, known in self.evidence.ranges.items()
         )
 
     def _ends_early(self) -> bool:
-        """Whether a queue would assign an offset a second time."""
+        """Whether a queue ends before a known offset, and so would assign offsets a second time."""
         return any(
             self.dispatcher.next_offset(*key) < known.stop
             for key, known in self.evidence.ranges.items()

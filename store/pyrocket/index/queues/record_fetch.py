@@ -24,7 +24,7 @@ WINDOW_BYTES = 64 * 1024 * 1024
 """Maximum number of bytes of the log that are mapped at a time; no record is longer."""
 
 _SPARSE_BYTES = 32 * 1024
-"""If there are more bytes of log per record, one read per record is cheaper than mapping."""
+"""If there are more bytes of the log per record, reading each record is cheaper than mapping."""
 
 _DENSE_SHARE = 4
 """If the records fill more than a quarter of their log range, the range is mapped."""
@@ -108,7 +108,7 @@ class Scattered:
     at: Rows
 
     def fields(self, order: Ints | None = None) -> RecordFields:
-        """Return the records, in that order, in one buffer.
+        """Return the records, in that order, joined in one buffer.
 
         Their `physical_offset` is a position in that buffer, not in the log.
         """

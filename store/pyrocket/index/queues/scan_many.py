@@ -32,8 +32,8 @@ def slice_of_runs(
 ) -> RecordSlice | None:
     """Return the messages that match `where` as one slice that is decoded in range order.
 
-    Returns None if they exceed a slice or cannot be read. The caller then scans each range, which
-    raises the error.
+    Returns None if the messages exceed a slice or cannot be read. The caller then scans each range
+    separately, which raises the error for messages that cannot be read.
     """
     entries = _entries(runs)
     if entries is None:

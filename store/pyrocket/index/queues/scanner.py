@@ -177,7 +177,7 @@ class Scanner:
         # Most slices lie in one file.
         if end > self._log.file_end(low) and (offsets % file_bytes + sizes > file_bytes).any():
             raise StoreDamagedError(
-                f"a queue entry from {where} on crosses the end of a log file.",
+                f"a queue entry at or after {where} crosses the end of a log file.",
                 remedy=REBUILD_QUEUES,
             )
         try:

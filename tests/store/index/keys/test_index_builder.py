@@ -13,7 +13,7 @@ from support.keyed import OFF, check_queries, checkpointed, contents, fill, inde
 from support.stores import log_files, numbered, overwrite, reboot, snapshot, words
 
 
-def test_the_index_is_not_built_before_enough_is_pending(store, path):
+def test_the_index_is_not_built_before_enough_keys_are_pending(store, path):
     fill(store)
     assert contents(path) == []
     check_queries(store, 100)
@@ -52,7 +52,7 @@ def test_clean_shutdown_without_a_full_file_sets_no_index_time(open_store, path)
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_building_continues_where_it_ended(eager, open_store, path, clean):
+def test_building_the_index_continues_at_its_end(eager, open_store, path, clean):
     for first in range(0, 60, 20):
         store = open_store()
         fill(store, 20, first)
@@ -76,7 +76,7 @@ def test_building_continues_after_a_reboot(open_store, path):
     assert contents(path) == java(store)
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="names descriptors by /proc")
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="finds descriptors' paths in /proc")
 def test_an_index_that_cannot_be_written_does_not_fail_the_append(
     eager, store, path, monkeypatch, caplog
 ):

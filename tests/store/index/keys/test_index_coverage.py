@@ -63,7 +63,7 @@ def test_keys_of_records_before_the_log_are_not_required(eager, store, path):
 
 
 def test_a_partly_indexed_record_is_a_gap(eager, store, path):
-    """Its first keys are in a full file, the file with its other keys is lost."""
+    """The record's first keys are in a full file; the file with its other keys is lost."""
     store.append(message(keys=[f"many{n}" for n in range(100)]))
     place = store.read("t", 0, 0)[0].physical_offset
     fill(store, 100)
@@ -113,7 +113,7 @@ def test_a_gap_is_checked_once_with_a_short_read(eager, store, path, monkeypatch
     fill(store, 20, 200)
     files = list(index.files())
     assert span.contiguous_prefix(files) == files
-    assert len(read) <= 1, "of files known before nothing is looked at again"
+    assert len(read) <= 1, "files that were checked before are not read again"
 
 
 def test_keys_may_be_missing_in_an_unreadable_part_of_the_log(eager, store, path):
@@ -143,8 +143,8 @@ def test_a_file_deleted_during_the_check_is_not_a_gap(eager, store, path, monkey
     assert counted(store, path) == len(index.names())
 
 
-def test_files_of_messages_from_ipv6_hosts_are_valid(path):
-    """Their store time is at a later position in the record."""
+def test_index_files_of_messages_from_ipv6_hosts_are_valid(path):
+    """The store time of such a message is at a later position in the record."""
     with Store.open(path, create=True, config=SMALL) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         for first in range(1, 201, 10):

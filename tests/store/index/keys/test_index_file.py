@@ -17,7 +17,7 @@ from support.java_index import JavaIndex
 from support.stores import overwrite
 
 FOREVER = (0, 2**63 - 1)
-# Few keys, so that slots collide. The first two have equal hashes; that of the last is the minimum.
+# Few keys, so that slots collide. The first two have equal hashes, the last has the minimum hash.
 WORDS = ("Aa", "BB", "k", "a longer word", "中文", "polygenelubricants", "")
 
 
@@ -80,7 +80,7 @@ def found(file, key, begin=0, end=2**63 - 1):
     return [offset for part in search.parts(file.header().count) for offset in part.tolist()]
 
 
-def test_the_newest_come_first_and_keys_of_one_hash_together(file):
+def test_items_of_a_hash_are_found_newest_first(file):
     put(file, "Aa", "BB", "Aa", "other")
     assert found(file, "Aa") == found(file, "BB") == [1200, 1100, 1000]
     assert found(file, "other") == [1300]
@@ -189,7 +189,7 @@ def test_a_batch_writes_items_then_slots_then_the_header(file, monkeypatch):
 
 
 def test_slots_are_written_in_runs_of_pages(tmp_path, monkeypatch):
-    """Many keys: one run over all pages; few: a page each."""
+    """Many keys: one run covers all pages. Few keys: each run is a page."""
     geometry = Geometry(100_000, 400_000)
     with make(tmp_path / "f", geometry) as file:
         lengths, real = [], io.write_at

@@ -29,7 +29,7 @@ SLOT_COUNT = range(32, 36)
 
 
 def make(path, step=STEP):
-    """Append messages k0, k1, …, four every `step` ms: two full files and a partly filled one."""
+    """Append messages k0, k1, …, four every `step` ms, for two full files and part of a third."""
     clock = FakeClock(START)
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
@@ -62,7 +62,7 @@ def missed(store, step=STEP):
 
 
 def missed_by_reader(path, step=STEP):
-    """Return the same for a new reader; none if the reader reports a damaged index."""
+    """Return the keys that a new reader does not find; none if it reports a damaged index."""
     with Store.open(path, read_only=True) as reader:
         try:
             return missed(reader, step)
@@ -130,7 +130,7 @@ def test_open_readers_and_writers_find_all_keys_after_a_damaged_header(tmp_path)
 
 @pytest.mark.parametrize("bit", range(10))
 def test_begin_time_of_a_deleted_record_may_be_almost_a_second_wrong(tmp_path, bit):
-    """The exact time is unknown then, which must not affect searches."""
+    """The exact time is unknown then. Searches must nevertheless find all messages."""
     path = make(tmp_path / "store", step=999)
     with Store.open(path) as store:
         store.clean(total_bytes=12_000)

@@ -193,7 +193,7 @@ def test_files_before_the_log_are_deleted_except_the_last(tmp_path):
     some, index = messages([["k"]] * 30), make(tmp_path)
     index.append(items_of(some), NOW)
     names = index.names()
-    assert index.remove_below(some[8][0]) == 0, "the first file's last message is there"
+    assert index.remove_below(some[8][0]) == 0, "the last message of the first file exists"
     assert index.remove_below(some[9][0]) == 1
     assert index.names() == names[1:]
     assert index.remove_below(2**62) == 2
@@ -216,7 +216,7 @@ def test_files_are_valid_up_to_the_first_invalid_file(tmp_path):
             make(tmp_path).valid_prefix(WHOLE_LOG, strict=True)
     second.write_bytes(IndexHeader(end_offset=1, count=9).encode().ljust(len(whole), b"\0"))
     assert len(make(tmp_path).valid_prefix(WHOLE_LOG, strict=True)) == 1, (
-        "it ends before the first one does"
+        "the log ends before the first file does"
     )
 
 
@@ -234,7 +234,7 @@ def test_full_files_that_end_by_the_checkpoint_are_durable(tmp_path):
     ]
     assert index.count_durable(ends[2] - 1) == 2
     assert index.count_durable(ends[3]) == index.count_durable(2**62) == 3, (
-        "the last one is not full"
+        "the last file is not full"
     )
 
 

@@ -1,4 +1,4 @@
-"""The index items of a run of the log equal those of its records, one at a time."""
+"""The index items of a run of the log are those of its records."""
 
 import numpy as np
 import pyarrow as pa

@@ -95,7 +95,7 @@ def test_pending_keys_are_indexed_as_if_read_from_the_log(
     for store in stores[::-1]:
         store.close()
     assert contents(path) == from_log(path, folder)
-    assert not Layout(path).pending_keys.exists(), "a closed store has nothing that waits"
+    assert not Layout(path).pending_keys.exists(), "a closed store has no pending keys"
 
 
 def test_pending_keys_are_not_read_from_the_log(open_store, path, monkeypatch):
@@ -149,7 +149,7 @@ def test_keys_of_an_append_with_too_many_keys_are_read_from_the_log(store, path)
 
 
 def test_a_recovery_deletes_the_pending_keys(open_store, path):
-    """The log may have been truncated, with other messages at the same offsets since."""
+    """The log may have been truncated and may have other messages at the same offsets now."""
     store = open_store()
     fill(store)
     assert pending_header(path).total == 300
@@ -190,7 +190,7 @@ def test_a_reader_whose_pending_keys_are_overwritten_reads_the_log(tmp_path):
     header = theirs.header()
     assert (header, len(theirs.items(header))) == ((4096, 5000, 2), 2)
     ours.add(5000, 6000, bytes(24), keep=True)
-    assert len(theirs.items(header)) == 2, "they are still there"
+    assert len(theirs.items(header)) == 2, "the keys are still pending"
     ours.add(6000, 7000, bytes(72), keep=False)
     assert theirs.items(header) is None
     assert theirs.header() == (6000, 7000, 3)
@@ -199,7 +199,7 @@ def test_a_reader_whose_pending_keys_are_overwritten_reads_the_log(tmp_path):
 
 
 def test_a_long_log_without_keys_is_searched_once(open_store, path, monkeypatch):
-    """Producers of a broker may set no keys; then no index file shows the progress."""
+    """Messages without keys create no index file that would show how far the log was searched."""
     store = open_store(config=OFF)
     monkeypatch.setattr("pyrocket.engine.message_encoder.UniqueIds.one", lambda self: "")
     for body in numbered(60, 300):

@@ -1,4 +1,4 @@
-"""Appends whose keys cannot be saved or whose writer dies: the index stays correct."""
+"""Appends whose keys cannot be saved, or whose writer is killed: the index stays correct."""
 
 import os
 

@@ -43,10 +43,10 @@ def test_after_a_crash_full_files_before_the_checkpoint_are_kept_and_the_rest_is
     check_queries(store, 221)
 
 
-def test_files_that_replace_lost_files_are_not_durable_because_of_their_times(
+def test_files_that_replace_lost_files_are_not_considered_durable_by_their_times(
     eager, open_store, path
 ):
-    """They have the end times of the lost files, which were durable at the checkpoint."""
+    """The new files have the end times of the lost files, which were durable at the checkpoint."""
     store = open_store()
     fill(store)
     store.close()
@@ -183,7 +183,7 @@ def test_a_last_file_that_does_not_end_at_a_record_is_deleted(eager, open_store,
 
 
 def test_a_last_file_whose_last_item_points_into_a_body_is_deleted(eager, open_store, path):
-    """Header and item agree with each other, and zeros have no store time."""
+    """The header and the item agree with each other, but the log has no store time there."""
     store = open_store()
     fill(store)
     store.append(message(bytes(300), keys="z"))

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open
 
 @pytest.fixture
 def refused(path):
-    """A broker that loads the store and recovers from the message with this number on."""
+    """A broker that loads the store and recovers from the message with this number."""
     all_of_them = []
 
     def begin(store, number, more=0):
@@ -49,7 +49,7 @@ def end_of(store):
 
 
 @pytest.mark.parametrize("more", [0, 1, 100])
-def test_open_store_finds_everything(eager, open_store, path, refused, more):
+def test_an_open_store_finds_all_keys(eager, open_store, path, refused, more):
     store, reader = open_store(), open_store(read_only=True)
     fill(store, 200)
     check_queries(reader, 200)
@@ -67,7 +67,7 @@ def test_open_store_finds_everything(eager, open_store, path, refused, more):
 
 
 @pytest.mark.parametrize("then", ["join", "clean", "copied", "unclean"])
-def test_store_opened_later_finds_everything(eager, open_store, path, refused, then):
+def test_a_store_opened_later_finds_all_keys(eager, open_store, path, refused, then):
     store = open_store()
     fill(store, 200)
     broker = refused(store, 195, 1)
@@ -79,7 +79,9 @@ def test_store_opened_later_finds_everything(eager, open_store, path, refused, t
         reboot(path)
     else:
         store.close()
-        assert contents(path) == java(open_store(read_only=True)), "a clean end completes it"
+        assert contents(path) == java(open_store(read_only=True)), (
+            "a clean shutdown completes the index"
+        )
         refused(store := open_store(), 195, 1).index_until(end_of(store))
         store.close(clean=False)
         (path / "abort").unlink(missing_ok=True)
@@ -121,7 +123,7 @@ def test_full_files_of_a_broker_without_a_gap_are_kept(eager, store, path, refus
     again = index_of(path).names()
     assert again[:-1] == names[:-1]
     assert len(again) == len(names) > kept + 1
-    assert not os.fstat(broker.made[-1]).st_nlink, "one that is not full may still be written"
+    assert not os.fstat(broker.made[-1]).st_nlink, "a file that is not full may still be written"
     check_queries(store, 201)
 
 

@@ -1,4 +1,4 @@
-"""The unindexed end of the log: searched once, at any size."""
+"""The unindexed end of the log is searched once, at any size."""
 
 import numpy as np
 import pytest
