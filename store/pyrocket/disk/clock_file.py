@@ -19,7 +19,7 @@ LOG = logging.getLogger("pyrocket")
 
 
 class ClockFile:
-    """The mapped time; calling the object returns it. Raises FileNotFoundError, StoreDamagedError."""
+    """The mapped time, returned by a call. Raises FileNotFoundError, StoreDamagedError."""
 
     def __init__(self, path: Path, *, writable: bool = False) -> None:
         descriptor = io.open_file(path, os.O_RDWR if writable else os.O_RDONLY)

@@ -197,7 +197,7 @@ class ConsumeQueue:
             return False
 
     def drop_if_older(self, physical_offset: int) -> bool:
-        """Delete all files if the first record is before `physical_offset`; return whether it is."""
+        """Delete all files if the first record precedes `physical_offset`; return True then."""
         starts = self.run.starts()
         if not starts or not self._is_below(starts[0] // ENTRY_BYTES, physical_offset):
             return False
