@@ -12,10 +12,10 @@ import pyarrow as pa
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MAPPED_FROM, _KEPT = 32 << 20, 64 << 20
-"""Bytes: allocations from this size on are mapped; so much free memory remains in the process."""
+"""In bytes: the smallest allocation that is mapped, and the free memory that the process keeps."""
 
 _ARENAS = 1
-"""The default is eight for each core, and each arena keeps free memory of its own."""
+"""glibc's default is eight arenas for each core, each of which keeps free memory."""
 
 
 @cache
@@ -31,8 +31,8 @@ def keep_blocks() -> None:
 def release_blocks() -> None:
     """Free the blocks of cancelled calls, and return free memory to the system.
 
-    The traceback of a cancelled call refers to its block and to itself, so that only a garbage
-    collection frees the block. A process that is idle afterwards would not run one.
+    The traceback of a cancelled call refers to the call's block and to itself, so that only garbage
+    collection frees the block. A process that is idle afterwards would not collect garbage.
     """
     gc.collect()
     pa.default_memory_pool().release_unused()

@@ -1,4 +1,4 @@
-"""Makes the calls of a broker, and repeats those that a lost connection has interrupted.
+"""Calls a broker, and repeats calls that a lost connection has interrupted.
 
 The pause before a repeat doubles each time, until the timeout of the call. `pyrocket.proto`
 documents for each call why repeating it is harmless. Channels do not survive a fork, so each
@@ -20,7 +20,7 @@ from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
 
 _ONCE = ("Append", "Send")
-"""Calls that append again when they are repeated: after a lost reply rows may be duplicated."""
+"""Calls that append their rows again when they are repeated, as after a lost reply."""
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 5.0
 
@@ -57,7 +57,7 @@ class Pauses:
         return max(self._end - time.monotonic(), 0)
 
     def wait(self) -> bool:
-        """Pause before a repeat; return False at once if the deadline would pass meanwhile."""
+        """Pause before a repeat; return False at once if the pause would exceed the deadline."""
         seconds = self._next * random.uniform(0.5, 1.5)
         if seconds > self.left:
             return False
@@ -83,8 +83,8 @@ class Client:
 
     @property
     def _waits(self) -> bool:
-        """Whether to wait for a broker that is unreachable: it has answered before, or `first` is
-        not the shorter timeout.
+        """Whether to wait for an unreachable broker: only if the broker has answered before, or if
+        `first` is not shorter than `total`.
         """
         times = self.timeouts
         return self.connection.was_greeted or times.first >= times.total
@@ -108,9 +108,10 @@ class Client:
         return self._repeating(name, once)
 
     def stream(self, name: str, /, **arguments: Any) -> Iterator[bytes]:
-        """Make a call with many replies, and yield each as bytes. Closing the iterator cancels it.
+        """Make a call with many replies, and yield each reply as bytes.
 
-        Raises the same errors as `call`. The call is not repeated; the caller has to resume it.
+        Closing the iterator cancels the call. Raises the same errors as `call`. The call is not
+        repeated; the caller has to resume it.
         """
         method, request, _ = method_of(name)
         sent = fill(request(), arguments).SerializeToString()
@@ -159,7 +160,7 @@ class Client:
 
 
 class _Blocks:
-    """The blocks of a request: sent while the next ones are produced, and kept for a repeat."""
+    """Sends each block of a request while the next one is produced, and keeps all for a repeat."""
 
     def __init__(self, blocks: Iterable[bytes]) -> None:
         self._kept: list[bytes] = []

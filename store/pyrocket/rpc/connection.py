@@ -45,11 +45,11 @@ _log = logging.getLogger(__name__)
 
 
 class _OpenChannels:
-    """The channels of this process, which are closed for good when the interpreter exits.
+    """The channels of this process; they are closed when the interpreter exits.
 
-    grpcio waits for the calls of a channel that is collected. At the end of the interpreter the
-    daemon threads that end them do not run any more, so a call that is open then may block the
-    process for ever. A thread that reconnects must not open another channel after that.
+    When a channel is garbage-collected, grpcio waits for the channel's calls. While the interpreter
+    exits, the daemon threads that would end these calls no longer run, so that an open call could
+    block the process for ever. For the same reason, threads cannot open new channels by then.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class _OpenChannels:
         atexit.register(self.close)
 
     def open(self, credentials: "Credentials", address: str) -> Any:
-        """Return a new channel. Raises ValueError, as a closed channel does, at the exit."""
+        """Return a new channel. Raises ValueError, as a closed channel does, during the exit."""
         with self._lock:
             if self._exiting_pid == os.getpid():
                 raise ValueError("The interpreter exits.")
@@ -82,7 +82,7 @@ class Credentials:
 
     Attributes:
         tls: Whether the connection is encrypted.
-        ca: Trusted CA certificates as PEM; None for those of the system.
+        ca: Trusted CA certificates as PEM; None for the system's certificates.
         access_key: The user; empty without credentials.
         secret_key: The user's secret; `repr` hides it.
     """
@@ -145,10 +145,10 @@ class Connection:
         return self._credentials.metadata()
 
     def greeted(self, seconds: float, *, waits: bool = False) -> Any:
-        """Return the channel after its first call.
+        """Return the channel; make the first call on it if that has not been made.
 
-        With `waits` and a single address, that call waits until the broker can be reached. With
-        several addresses, the caller tries the next one instead.
+        With `waits` and a single address, the first call waits until the broker can be reached.
+        With several addresses, the caller tries the next address instead.
 
         Raises grpc.RpcError, TransportError, UnsupportedError, StoreNotSharedError.
         """
@@ -162,7 +162,7 @@ class Connection:
     def try_next(self, failed: Any) -> bool:
         """After a channel has failed, switch to the next address and repeat the first call there.
 
-        Returns whether another address follows; after the last one the first one is next.
+        Returns False after the last address: then the first address is next.
         """
         with self._lock:
             if failed is not self._channel:
@@ -241,7 +241,7 @@ def unreachable(address: str, call: str, error: Any, *, repeat_is_safe: bool) ->
             " certificate"
         )
     else:
-        remedy = "Check that it runs, can be reached, and expects TLS (`endpoint.tls`) or not"
+        remedy = "Check that the broker runs and can be reached, and that `endpoint.tls` is correct"
     return TransportError(
         f"The broker at {address} did not answer {call}: {error.code().name}, {error.details()}.",
         remedy=f"{remedy}: `pyrocket doctor --endpoint`.",

@@ -2,7 +2,7 @@
 
 The descriptors are in a separate pool, because RocketMQ's client registers the same package in
 the default pool, and a process can use both. Unlike generated code, this works with every protobuf
-runtime from version 5 on.
+runtime of version 5 or later.
 """
 
 from functools import cache
@@ -28,7 +28,7 @@ def _pool() -> DescriptorPool:
 def message_class(name: str) -> type[Any]:
     """Return the class of a message by its full name, such as `pyrocket.v1.HelloReply`.
 
-    `pyrocket.rpc.proto.pyrocket_pb2.HelloReply` is its type, in annotations only.
+    In annotations, its type is `pyrocket.rpc.proto.pyrocket_pb2.HelloReply`.
     """
     return GetMessageClass(_pool().FindMessageTypeByName(name))
 

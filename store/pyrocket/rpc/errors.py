@@ -40,12 +40,12 @@ _STATUSES: list[tuple[type[PyrocketError], grpc.StatusCode]] = [
     (StoreUnavailableError, grpc.StatusCode.FAILED_PRECONDITION),
     (PyrocketError, grpc.StatusCode.FAILED_PRECONDITION),
 ]
-"""The first matching class determines the status. UNAVAILABLE is not used: clients would repeat
-the calls.
+"""The first matching class determines the status. UNAVAILABLE is not used,
+because clients would repeat the calls.
 """
 
 _MAX_TEXT = 600
-"""Characters, of up to four bytes each: message, remedy and both together share 8 KiB."""
+"""In characters of up to four bytes. A status has 8 KiB for message, remedy, and both together."""
 
 Metadata = tuple[tuple[str, bytes], ...]
 

@@ -116,10 +116,10 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
 }
 """Call → the rights that it needs: right, kind, and the argument with the names.
 
-`any` is satisfied by any right; `view` is what `_needs_of_view` returns. `create` is `admin`, but
-is not needed if the topic exists or the call does not create topics. FinishStaging needs no right:
-only the writer knows the name of the staged file, and the rights were checked for each of its
-blocks.
+`any` is satisfied by any right; `view` stands for the rights that `_needs_of_view` returns.
+`create` means `admin`, but is not needed if the topic exists or the call does not create topics.
+FinishStaging needs no right: only the writer knows the name of the staged file, and the rights were
+checked for each of its blocks.
 """
 
 
@@ -128,7 +128,7 @@ _LISTS = {"Topics": TOPIC, "Groups": GROUP}
 
 
 class Gate:
-    """Authenticates and authorizes calls; without a users file it admits all."""
+    """Authenticates and authorizes calls; without a users file, admits all calls."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Gate:
 
 
 def _needs(call: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield right, kind and name for a call."""
+    """Yield the rights that a call needs, each as right, kind and name."""
     for right, kind, argument in NEEDS.get(call, ((ADMIN, STORE, ""),)):
         if right == "view":
             yield from _needs_of_view(arguments)
@@ -209,7 +209,7 @@ def _needs(call: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str, 
 
 
 def _needs_of_view(arguments: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return right, kind and name for planning a view, or for reading one part of it."""
+    """Return the rights needed to plan a view, or to read one part of it."""
     part = arguments.get("part")
     if isinstance(part, RetryPart) and part.topic == DLQ_PREFIX + part.group:
         return [(SUBSCRIBE, GROUP, part.group)]

@@ -16,8 +16,8 @@ HELD_S = 0.02
 class Budget:
     """Limits the bytes of requests and replies in memory, for each connection and in total.
 
-    Used only on the event loop. A request or reply larger than the limit is admitted when no other
-    is held.
+    Used only on the event loop. A request or reply that is larger than a limit is admitted when
+    there is no other.
     """
 
     def __init__(self, connection_bytes: int, total_bytes: int) -> None:
@@ -42,7 +42,7 @@ class Budget:
 
     @asynccontextmanager
     async def wait(self, peer: str, size: int) -> AsyncIterator[None]:
-        """Wait until the bytes of a reply are available, and reserve them for a `with` block."""
+        """Wait until a reply fits into the limits, and reserve its bytes for a `with` block."""
         async with self._freed:
             await self._freed.wait_for(lambda: self._has_room(peer, size))
             self._take(peer, size)

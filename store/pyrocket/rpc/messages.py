@@ -1,7 +1,7 @@
 """Converts values to protobuf messages and back, by the names of their fields.
 
 - A dataclass or named tuple corresponds to a message with the same fields; None is a missing field.
-- A mapping whose keys are not text becomes repeated pairs of `key` and `value`.
+- A mapping whose keys are not strings becomes repeated pairs of `key` and `value`.
 - A message whose only field is `values` is a list.
 - A union of classes is a message with one `oneof`, whose fields are named after the classes.
 
@@ -23,7 +23,7 @@ from pyrocket.filters.message_filter import MessageFilter
 
 
 def fill(message: Message, values: Mapping[str, Any]) -> Message:
-    """Set the fields of a message, and return it. Raises KeyError for a field it does not have."""
+    """Set the fields of a message, and return it. Raises KeyError if a field is unknown."""
     fields = message.DESCRIPTOR.fields_by_name
     for name, value in values.items():
         if value is not None:

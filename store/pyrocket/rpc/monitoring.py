@@ -132,7 +132,7 @@ class MonitoringServer:
     """Serves /metrics and /health in its own threads until `close`."""
 
     def __init__(self, host: str, port: int, metrics: Metrics, trouble: Callable[[], str]) -> None:
-        """`trouble` returns why the broker is not ready; empty if it is.
+        """`trouble` returns the reason why the broker is not ready, or an empty string.
 
         Raises OSError if the port is in use.
         """

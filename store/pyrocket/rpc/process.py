@@ -31,7 +31,7 @@ PLAIN = "plain://"
 
 
 def open_store(directory: str, settings: Settings) -> Store:
-    """Open the store exclusively; wait for other writers at most for the setting `wait`.
+    """Open the store exclusively; wait up to `settings.wait` seconds for other writers.
 
     Raises StoreLockedError (STORE_IN_USE), and the errors of `Store.open`.
     """
@@ -102,7 +102,7 @@ async def _serve(
     listens = [_listen(server, address, certificate) for address in settings.listen]
     with _monitoring(broker, server, watch, settings.metrics) as metrics:
         await server.start()
-        # In a thread, since it waits for the disk.
+        # In a thread, because it waits for the disk.
         await asyncio.to_thread(broker_file.write, RunningBroker(os.getpid(), listens, metrics))
         try:
             _log.info("serving %s at %s", broker.path, ", ".join(listens))
@@ -117,7 +117,7 @@ async def _serve(
 
 @contextmanager
 def _monitoring(broker: Broker, server: Server, watch: LoopWatch, address: str) -> Iterator[str]:
-    """Serve /metrics and /health; yield the address, which is empty without one."""
+    """Serve /metrics and /health; yield their address, or an empty string."""
     if not address:
         yield ""
         return

@@ -77,7 +77,7 @@ class RemoteAdmin:
         )
 
     def message_type(self, name: str) -> str:
-        """Return the type of a topic's messages; empty if it takes all.
+        """Return the type of a topic's messages; empty if it accepts all types.
 
         Raises TopicNotFoundError.
         """

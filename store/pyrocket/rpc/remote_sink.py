@@ -135,7 +135,7 @@ class RemoteSink:
         return AppendResult(staged.rows, staged.bytes, published.log_end)
 
     def _existing(self, name: str) -> TopicRoute:
-        """Return the route to a topic, which is created if missing and topics may be created."""
+        """Return the route to a topic; a missing topic is created if that is allowed."""
         return self._route(name) or _route_to(self._keep(self.prepare(name, create=self._creates)))
 
     def _planned(self, name: str) -> TopicRoute:
@@ -160,7 +160,7 @@ class RemoteSink:
         return topic
 
     def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
-        """Return a `Stager` for the rows of one task, to be used in a `with` block."""
+        """Return a `Stager` for the rows of one task. Use it in a `with` block."""
         check_type(SinkBatch, "Use a pyrocket.SinkBatch(identity=…).", batch=batch)
         check_whole("partition", partition)
         check_whole("attempt", attempt)
@@ -212,7 +212,7 @@ class RemoteSink:
 
 
 class _Routes:
-    """Routes rows to topics, and collects the used topics with their number of write queues."""
+    """Routes rows to topics, and collects the number of write queues of each topic in use."""
 
     def __init__(self, route: Callable[[str], TopicRoute]) -> None:
         self._route, self.used = route, dict[str, int]()

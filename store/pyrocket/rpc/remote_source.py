@@ -84,11 +84,11 @@ class RemoteSource:
         return self.hello.now_ms + int(1000 * (time.monotonic() - self._asked_at))
 
     def version(self) -> Hashable:
-        """Return a value that changes whenever the store does. It is read from memory."""
+        """Return a value that changes whenever the store changes. Does not call the broker."""
         return self.watch.version()
 
     def wait_for_change(self, version: Hashable, seconds: float) -> bool:
-        """Return True when the version differs from `version`, or False after `seconds`."""
+        """Wait until the version differs from `version`; return False if `seconds` pass first."""
         return self.watch.wait(version, seconds)
 
     def is_recovering(self) -> bool:
@@ -120,7 +120,7 @@ class RemoteSource:
         return self._value("OffsetsAt", _Offsets, times_ms=times_ms)
 
     def truncations(self, epochs: Mapping[str, int], queues: Collection[MessageQueue]) -> _Offsets:
-        """Return the new end offsets of the queues that recoveries truncated since the epochs."""
+        """Return the new end offset of each queue that a recovery after these epochs truncated."""
         return self._value("Truncations", _Offsets, epochs=epochs, queues=list(queues))
 
     def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
@@ -173,7 +173,7 @@ class RemoteSource:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> RecordSlice | None:
-        """Return small ranges of one topic as one slice; None if they are too large together."""
+        """Return small ranges of one topic as one slice; None if their total size is too large."""
         pauses = self.client.pauses()
         while True:
             counted = ScanTally()
@@ -244,8 +244,8 @@ class RemoteSource:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part; resumes after a lost connection.
 
-        A part of the log always has the same rows, so a repeated call skips those already yielded.
-        The rows of a table may change, so none is yielded before all have been received.
+        A part of the log always has the same rows, so a repeated call skips the rows already
+        yielded. The rows of a table may change, so they are yielded only after all were received.
         """
         yielded, pauses = 0, self.client.pauses()
         while True:

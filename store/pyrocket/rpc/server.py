@@ -58,8 +58,8 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
 
 
 _RELEASE_S = 1
-"""Interval at which the server returns free memory to the system, also under load: otherwise free
-memory between the blocks of slow clients adds a third to its size."""
+"""Interval at which the server returns free memory to the system, also under load. Otherwise, free
+memory between the blocks of slow clients increases the size of the process by a third."""
 
 _Value = TypeVar("_Value")
 _Context = Any
@@ -160,7 +160,7 @@ class Server:
         return await self._encoded(call, lambda: self._answer(call, request, context))
 
     async def _encoded(self, call: Call, answer: Callable[[], Any]) -> bytes:
-        """Call `answer` in a thread, and return its result or that of its future, encoded."""
+        """Call `answer` in a thread, await the result if it is a future, and encode it."""
 
         def work() -> "bytes | Future[Any]":
             reply = answer()
@@ -201,14 +201,14 @@ class Server:
         return ReceivedRecords(topics, batches)
 
     async def _next(self, requests: _Requests, context: _Context) -> bytes:
-        """Return the next request of a stream. Raises InvalidInputError at its end."""
+        """Return the next request of a stream. Raises InvalidInputError if the stream has ended."""
         try:
             return await asyncio.wait_for(anext(requests), self._settings.stream_stalled)
         except StopAsyncIteration:
             raise _cut_off() from None
         except asyncio.TimeoutError:
             self.stalled += 1
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "The client does not send.")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "The client stopped sending.")
             raise
 
     async def _replies(self, call: Call, request: bytes, context: _Context) -> None:
@@ -237,7 +237,7 @@ class Server:
             await asyncio.wait_for(self._write(context, replies), self._settings.stream_stalled)
         except asyncio.TimeoutError:
             self.stalled += 1
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "The client does not read.")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "The client stopped reading.")
 
     async def _write(self, context: _Context, replies: Sequence[bytes]) -> None:
         for reply in replies:

@@ -28,7 +28,7 @@ SERVICE = "pyrocket.v1.Broker"
 BYTES = "pyrocket.v1.Bytes"
 
 _WINDOW = 65_536
-"""Offsets of a queue that a scan reads before it can be cancelled."""
+"""Number of queue offsets that a scan reads before it can be cancelled."""
 MAX_VALUES = 200_000
 """Maximum number of topics, queues, ranges and other values in one request."""
 
@@ -48,7 +48,7 @@ class Call:
         streams: Whether there are several replies.
         takes_blocks: Whether blocks of records follow the request. They are checked and passed to
             `answer` as `records`.
-        writes: Whether it may wait for the write lock or for the disk.
+        writes: Whether the call may wait for the write lock or for the disk.
         answer: Takes the fields of the request; returns a reply, a future of one, or an iterator of
             replies.
         hints: The types of the arguments of `answer`.
@@ -93,7 +93,7 @@ class Call:
 
 
 class BulkService:
-    """Implements the calls that no part of the broker has as a method of this form."""
+    """Implements the calls for which no part of the broker has a matching method."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._source = broker, broker.source
@@ -103,7 +103,7 @@ class BulkService:
         return self._broker.hello()
 
     def topics(self) -> list[TopicConfig]:
-        """Return every topic, in the order of the table."""
+        """Return all topics, in the order of the topic table."""
         return [*self._source.topics().values()]
 
     def status(self) -> RunningState:
@@ -155,8 +155,8 @@ class BulkService:
     ) -> Iterator[RecordSlice | None]:
         """Yield the slices of ranges, and None after each window of offsets.
 
-        This allows a scan that selects nothing to be cancelled, and keeps the counts of a block
-        small.
+        With the None, a scan that selects no messages can be cancelled, and the counts of a block
+        stay small.
         """
         for each in ranges:
             for start in range(each.start, max(each.end, each.start + 1), _WINDOW):
@@ -167,7 +167,7 @@ class BulkService:
     def joined_slice(
         self, ranges: Sequence[QueueRange], where: MessageFilter | None
     ) -> Iterator[bytes]:
-        """Yield small ranges of one topic as one block; nothing if they are too large together."""
+        """Yield small ranges of one topic as one block; nothing if their total is too large."""
         tally = ScanTally()
         part = self._source.joined_slice(ranges, where=where, tally=tally)
         return iter(()) if part is None else blocks_of([part], tally)
@@ -215,7 +215,7 @@ class BulkService:
 
 
 def _check_length(call: str, message: Message) -> None:
-    """Reject a request with too many values: as Python values they take 50 times the memory."""
+    """Reject a request with too many values; as Python objects they take 50 times the memory."""
     left = MAX_VALUES
     waiting = [message]
     while waiting:

@@ -24,7 +24,7 @@ def sign(access_key: str, secret: str) -> Metadata:
 
 
 def parse(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[str, bytes, bytes] | None:
-    """Return the access key, the signed bytes and the signature of a call; None if it has none.
+    """Return the access key, the signed bytes and the signature of a call, or None.
 
     Some clients append region and service to the access key. An empty key means no credentials.
     """

@@ -1,7 +1,7 @@
 """The threads that run the work of calls.
 
-Each kind of work has its own threads, so that kinds do not wait for each other. For example, a
-receive may scan many messages of a queue. The acks of its group wait for it, but sends do not.
+Each kind of work has its own threads, so that one kind does not wait for another. For example,
+while a receive scans many messages of a queue, the acks of its group wait, but sends do not.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Work(Enum):
 class PendingReply:
     """A reply that depends on an append.
 
-    `reply` creates it from the value of `result`, without blocking.
+    `reply` creates the reply from the value of `result`, without blocking.
     """
 
     result: "Future[Any]"
@@ -56,7 +56,7 @@ class Threads:
     def run(self, work: Callable[[], _Value], kind: Work) -> Awaitable[_Value]:
         """Run work in a thread for its kind; if it returns a `PendingReply`, await that reply.
 
-        The event loop is woken once for each call, because a wake-up takes longer than most work.
+        The event loop is woken only once for each call: a wake-up takes longer than most work.
         """
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[_Value] = loop.create_future()
@@ -70,7 +70,7 @@ class Threads:
 
 
 class _Job:
-    """Work in a thread, whose value becomes the result of a future of an event loop."""
+    """Runs work in a thread, and sets the result of a future of the event loop."""
 
     def __init__(
         self,

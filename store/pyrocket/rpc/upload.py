@@ -22,7 +22,7 @@ class BrokerStaging:
         queues_of: Callable[[str], int],
         block_bytes: int,
     ) -> None:
-        """`queues_of` returns the number of write queues of a topic, also of a missing one."""
+        """`queues_of` returns the number of write queues of a topic, which need not exist yet."""
         self._client, self.store_id, self._queues_of = client, store_id, queues_of
         self._block_bytes = block_bytes
         self._routes: dict[str, int] = {}
@@ -60,7 +60,7 @@ class Upload:
         self._size = self._blocks = 0
 
     def add(self, batch: EncodedBatch) -> None:
-        """Upload a batch. Raises the error of an earlier block that was rejected."""
+        """Upload a batch. Raises the error if an earlier block was rejected."""
         for block in blocks_of(batch, self._block_bytes):
             if self._size and self._size + len(block) > self._block_bytes:
                 self._send()
@@ -93,7 +93,7 @@ class Upload:
         return reply.value.length, reply.value.checksum
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         self._thread.shutdown(cancel_futures=True)
 
 

@@ -22,7 +22,7 @@ class VersionFeed:
         self._stale = self._stopped = False
 
     def changed(self) -> None:
-        """Announce that the version may have changed. May be called by any thread; cheap."""
+        """Announce that the version may have changed. Cheap, and safe to call from any thread."""
         if not self._stale and not self._stopped:
             self._stale = True
             with suppress(RuntimeError):  # The loop is closed.
@@ -49,7 +49,7 @@ class VersionFeed:
         self._wake()
 
     def _schedule(self) -> None:
-        # Without waiting clients the version stays stale until a client arrives.
+        # Without waiting clients, the version is not read until a client arrives.
         if self._waiting and self._next is None and not self._stopped:
             self._next = self._loop.call_at(self._not_before, self._update)
 
@@ -58,7 +58,7 @@ class VersionFeed:
             self._next.cancel()
             self._next = None
         self._not_before = self._loop.time() + INTERVAL_S
-        self._stale = False  # Reset first: a change during the read causes another one.
+        self._stale = False  # Reset first, so that a change during the read causes another read.
         try:
             latest = self._look()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Follows the version of a remote store in the background, so that reading it makes no call."""
+"""Follows the version of a remote store in the background, so that `version` makes no call."""
 
 import threading
 from collections.abc import Hashable
@@ -15,7 +15,7 @@ _FOREVER_S = float("inf")
 
 
 class VersionWatch:
-    """Follows the versions that a broker streams, from the first call of `version` on."""
+    """Follows the versions that a broker streams, starting with the first call of `version`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -26,9 +26,10 @@ class VersionWatch:
         self._closed = False
 
     def version(self) -> Hashable:
-        """Return the newest version; a new value for each call while the broker is unreachable.
+        """Return the newest version.
 
-        A caller that detects a change then calls the broker, and gets the error.
+        While the broker is unreachable, each call returns a new value. A caller then assumes a
+        change, calls the broker, and gets the error.
         """
         with self._changed:
             if self._thread is None:
@@ -40,7 +41,7 @@ class VersionWatch:
             return object() if self._version is None else self._version
 
     def wait(self, seen: Hashable, seconds: float) -> bool:
-        """Return True when the version differs from `seen`, or False after `seconds`."""
+        """Wait until the version differs from `seen`; return False if `seconds` pass first."""
         with self._changed:
             return self._changed.wait_for(lambda: self._version != seen, seconds)
 

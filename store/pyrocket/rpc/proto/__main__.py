@@ -1,4 +1,4 @@
-"""Compiles the `.proto` files of this folder: `python -m pyrocket.rpc.proto`, after each change.
+"""Compiles the `.proto` files of this folder. Run `python -m pyrocket.rpc.proto` after each change.
 
 Needs grpcio-tools. The output is committed; a test checks that it is up to date.
 """
