@@ -44,7 +44,7 @@ class Caller:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Identifies the client. Includes the user, who cannot act for clients of other users."""
+        """Identifies the client. Contains the user, who cannot act for other users' clients."""
         return self.user, self.client_id
 
     def topic(self, resource: Any) -> str:
@@ -72,7 +72,7 @@ class Caller:
         self.gate.admit(self.user, call, {"topics": topics, "groups": groups, **more})
 
     def _qualified(self, resource: Any) -> str:
-        """Return the name with its namespace, which may be in the metadata or in the resource."""
+        """Return the name with the namespace from the call's metadata or from the resource."""
         namespace, name = self.namespace or resource.resource_namespace, str(resource.name)
         return f"{namespace}%{name}" if namespace and name else name
 

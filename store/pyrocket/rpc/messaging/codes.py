@@ -65,7 +65,7 @@ def status(code: str, text: str = "") -> Any:
 def stored_status(stored: SendStatus) -> Any:
     """Return the status for a SendStatus: OK if the append is as durable as configured."""
     code = _STORED_CODES[stored]
-    return status(code, "" if code == "OK" else "it is stored, but may not be durable yet.")
+    return status(code, "" if code == "OK" else "the append succeeded, but may not be durable yet.")
 
 
 def check_stored(stored: SendStatus) -> None:

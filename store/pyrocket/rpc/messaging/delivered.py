@@ -35,7 +35,7 @@ def message_of(stored: StoredMessage, topic: Any) -> Any:
 
 
 def _user_properties(stored: StoredMessage) -> dict[str, str]:
-    """Return the sender's properties, and two system properties that clients expect there."""
+    """Return the sender's properties, and two system properties that clients expect among them."""
     own = stored.properties
     found = {name: value for name, value in own.items() if name not in RESERVED}
     if SHARDING_KEY in own:

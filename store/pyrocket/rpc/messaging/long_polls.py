@@ -28,16 +28,16 @@ class Found(Protocol):
 _Found = TypeVar("_Found", bound=Found)
 
 _REPLY_S = 0.1
-"""Time before its deadline at which a call is answered."""
+"""How long before its deadline a call is answered."""
 
 _LEAST_S = 1.0
 
 
 def deadline_of(context: Any, wait_ms: int | None, max_s: float) -> float:
-    """Return the time of the event loop until which a call may wait.
+    """Return the time, on the event loop's clock, until which a call may wait.
 
-    wait_ms: The wait that the client requests; None for the time left to the call. Raises
-    RefusedError (ILLEGAL_POLLING_TIME) if less than a second is left and the client wants more.
+    wait_ms: The wait that the client requests; None to wait until the call's deadline. Raises
+    RefusedError (ILLEGAL_POLLING_TIME) if less than a second is left and the client requests more.
     """
     now, left_s = asyncio.get_running_loop().time(), context.time_remaining()
     left_s = max_s + _REPLY_S if left_s is None else left_s
@@ -64,8 +64,8 @@ class LongPolls:
     ) -> _Found:
         """Repeat `look` until it returns messages or the deadline passes; return its last result.
 
-        place: Group, topic and queue id; None as queue id for all queues. Ends early if the client
-        disconnects.
+        place: Group, topic and queue id; the queue id None means all queues. The wait ends early if
+        the client disconnects.
         """
         loop = asyncio.get_running_loop()
 

@@ -10,7 +10,7 @@ from pyrocket.rpc.messaging.interface import ms_of, name_of, new
 
 
 class Offsets:
-    """Implements the calls; each is about one queue."""
+    """Implements the calls, each of which concerns one queue."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._store = broker, broker.store
@@ -55,7 +55,7 @@ class Offsets:
         return new("QueryOffsetResponse", status=status("OK"), offset=offset)
 
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return the minimum and maximum. Raises TopicNotFoundError, QueueNotFoundError."""
+        """Return the queue's offset range. Raises TopicNotFoundError, QueueNotFoundError."""
         store = self._store
         return store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
 

@@ -1,4 +1,4 @@
-"""PullMessage: messages of one queue from an offset on, without state of a group."""
+"""PullMessage: reads messages of one queue, starting at an offset, without a group's state."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,9 +32,9 @@ class Pull:
 
 @dataclass(frozen=True)
 class Pulled:
-    """Messages, and the next offset to pull from, after all examined messages.
+    """Messages, and the next offset to pull from, which follows all examined messages.
 
-    has_more: Whether the queue has messages from there on.
+    has_more: Whether the queue has messages at or after the next offset.
     """
 
     messages: list[StoredMessage]
@@ -65,7 +65,7 @@ class Pulling:
         )
 
     def pull(self, asked: Pull, start: int) -> Pulled:
-        """Return messages from `start` on.
+        """Return messages, starting at offset `start`.
 
         Raises OffsetOutOfRangeError with the range, and the errors of `readable_topic`.
         """

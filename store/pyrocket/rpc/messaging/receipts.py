@@ -15,7 +15,7 @@ from pyrocket.rpc.messaging.telemetry import NODE
 from pyrocket.rpc.threads import PendingReply
 
 _INVALID = (
-    "the receipt handle is invalid: its message is visible again, or belongs to another group."
+    "the receipt handle is invalid: the message is visible again, or belongs to another group."
 )
 _SECOND_MS = 1000
 
@@ -70,7 +70,7 @@ class Receipts:
         )
 
     def _delay(self, group: str, handle: str, ms: int, caller: Caller) -> int:
-        """Return the delay; for Node.js clients that send seconds as ms, that of the group."""
+        """Return the delay; if a Node.js client sent seconds as ms, return the group's delay."""
         attempt = self._broker.polls.renewals.attempt(handle)
         session = self._sessions.find(caller.key)
         if ms >= _SECOND_MS or not attempt or session is None or session.language != NODE:

@@ -23,7 +23,7 @@ MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 10_000, 12 * 3_600_000
 class Receive:
     """The parameters of a receive. `topic` is checked; `resource` is the topic in the request.
 
-    wait_ms: The requested wait; None if it is missing.
+    wait_ms: The requested wait; None if the request has none.
     renews: Whether the broker renews the invisible time while the client is connected.
     """
 
@@ -122,7 +122,7 @@ class Receiving:
         return message
 
     def release(self, asked: Receive, received: Received) -> None:
-        """Make messages whose reply could not be sent visible soon."""
+        """Make messages visible again soon, because the reply with them could not be sent."""
         handles = [one.handle for one in received.messages]
         self._broker.polls.renewals.remove(handles)
         if handles:

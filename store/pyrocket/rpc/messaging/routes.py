@@ -34,7 +34,7 @@ class Routes:
     def query_assignment(self, request: Any, caller: Caller) -> Any:
         """Return the queues that a push consumer polls: all queues as one, except in FIFO groups.
 
-        All consumers of a group get the same queues; the messages are distributed by receiving.
+        All consumers of a group get the same queues; each receive gets some of the messages.
         """
         topic, group = caller.topic(request.topic), caller.group(request.group)
         caller.admit("QueryAssignment", [topic], [group])
@@ -54,9 +54,9 @@ class Routes:
         return _MIXED if found in ("", "MIXED") else (found,)
 
     def _config(self, topic: str) -> TopicConfig:
-        """Return a topic; with `auto_create_topics`, a missing one as a send would create it.
+        """Return a topic. Raises TopicNotFoundError.
 
-        Does not create the topic.
+        With `auto_create_topics`, describe a missing topic as a send would create it.
         """
         config = self._store.config
         known = self._store.topics.all().get(topic)
@@ -84,7 +84,7 @@ class Routes:
 
 
 def check_endpoints(endpoints: Any) -> None:
-    """Reject a request without the address that its client used, which the reply must contain."""
+    """Reject a request without the address that the client used: the reply must contain it."""
     if not endpoints.scheme or not endpoints.addresses:
         raise RefusedError("ILLEGAL_ACCESS_POINT", "the request has no endpoints.")
 

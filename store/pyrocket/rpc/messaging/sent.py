@@ -184,7 +184,7 @@ def _check_total(properties: Mapping[str, str], system: Any) -> None:
 
 
 def _keys_of(system: Any) -> list[str]:
-    """Return the keys. Records separate keys by blanks, so a key with blanks becomes several."""
+    """Return the keys. Records separate keys by blanks, so a key with blanks is split."""
     for key in system.keys:
         _check_text("ILLEGAL_MESSAGE_KEY", "key", key)
     return [part for key in system.keys for part in key.split(" ") if part]

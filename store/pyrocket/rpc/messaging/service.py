@@ -46,7 +46,7 @@ _KINDS = {
     **dict.fromkeys(("QueryRoute", "QueryAssignment", "GetOffset", "QueryOffset"), Work.READ),
     **dict.fromkeys(("SendMessage", "RecallMessage", "EndTransaction"), Work.WRITE),
 }
-"""The kind of work of calls with one reply; the others change groups or clients."""
+"""The kind of work of calls with one reply; for all others it is `Work.CHANGE`."""
 
 _Value = TypeVar("_Value")
 Answer = Callable[[Any, Caller], Any]
@@ -59,7 +59,7 @@ class Serving(Protocol):
 
     @property
     def observe(self) -> Callable[[str, str, float], None]:
-        """Records name, status and seconds of a call."""
+        """Record the name, the status and the duration of a call."""
         ...
 
     def run(self, work: Callable[[], _Value], kind: Work = Work.READ) -> Awaitable[_Value]:
@@ -165,7 +165,7 @@ class MessagingService:
     async def _stream(
         self, name: str, request: bytes, context: Any, work: Callable[[Any, Any], Awaitable[None]]
     ) -> None:
-        """Answer a call that has several replies; after an error, with a status and a time."""
+        """Answer a call that has several replies; report an error as a status reply."""
         began, code = time.monotonic(), "OK"
         try:
             parsed = new(f"{name}Request").FromString(request)
@@ -189,7 +189,8 @@ class MessagingService:
             lambda: self._parsed(lambda caller: self._pulling.parse(request, caller), context)
         )
         if asked.wait_ms:
-            await run(lambda: self._broker.polls)  # Made in a thread: it may wait for the disk.
+            # Created in a thread, because this may wait for the disk.
+            await run(lambda: self._broker.polls)
         start = asked.offset
         deadline = deadline_of(context, asked.wait_ms, self._max_wait_s)
 
@@ -220,7 +221,7 @@ class MessagingService:
             check_stored((await asyncio.wrap_future(received.stored)).status)
             replies = await run(lambda: self._receiving.replies(asked, received))
             await self._serving.send(context, *replies)
-        except BaseException:  # Also if the call was cancelled.
+        except BaseException:  # Includes the cancellation of the call.
             self._release(asked, received)
             raise
 
@@ -305,7 +306,8 @@ class MessagingService:
 def _refused(name: str, request: bytes, refusal: RefusedError) -> Any:
     """Return the reply to a rejected call.
 
-    For ChangeInvisibleDuration it has the old handle, because some clients always replace theirs.
+    A reply to ChangeInvisibleDuration contains the old handle, because some clients always replace
+    their handle by that of the reply.
     """
     reply = new(f"{name}Response", status=status(refusal.code, refusal.text))
     if name == "ChangeInvisibleDuration":

@@ -1,7 +1,7 @@
 """The connected clients: the topics that each publishes to, and the stream for check requests.
 
-A session starts with the first call of a client. Its stream may open later, or be lost for minutes
-while the client continues to send.
+A session starts with the first call of a client. The client's stream may open later, or be
+lost for minutes while the client continues to send.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ Key = tuple[str, str]
 """User and client id."""
 
 MAX_COMMANDS = 64
-"""Maximum pending commands of a client; others are not sent."""
+"""Maximum pending commands of a client; further commands are not sent."""
 
 _IDLE_S = 300
 _ALIVE_S = 35
-"""Clients call every ten seconds."""
+"""Clients make a call every ten seconds."""
 
 MAX_CLIENTS = 10_000
-"""Maximum clients without a stream; the least recently seen are removed first."""
+"""Maximum clients without a stream; clients with the oldest last call are removed first."""
 
 MAX_TOPICS = 256
-"""Maximum topics of one client; those it published to most recently are kept."""
+"""Maximum topics of one client; the topics that it published to most recently are kept."""
 
 _LOOKS = 4
 """Number of clients that each call checks for expiry."""
@@ -43,11 +43,11 @@ class Stream:
 
     @property
     def room(self) -> int:
-        """The number of further commands that it accepts."""
+        """The number of further commands that the stream accepts."""
         return self._room
 
     def offer(self, command: Any) -> bool:
-        """Send a command, or None to end the stream; return False if too many are pending."""
+        """Send a command, or None to end the stream. Return False if too many are pending."""
         with self._lock:
             if self._room <= 0 and command is not None:
                 return False
@@ -69,7 +69,7 @@ class Session:
 
     Attributes:
         language: A name in `Language`; empty until the client has sent its settings.
-        topics: The topics that it publishes to, by its settings or its sends; most recent last.
+        topics: The topics that it publishes to; most recent last.
         group: The group that it consumes for.
         streams: The open streams, one for each address that the client uses; most recent last.
         settings: The reply to its last settings, if the client needs it again.
@@ -117,7 +117,7 @@ class Sessions:
         with self._lock:
             session = self._sessions.pop(key, None) or Session(key)
             session.seen, session.ended = time.monotonic(), self._closed
-            self._sessions[key] = session  # Ordered by the time seen.
+            self._sessions[key] = session  # Ordered by the last call.
             self._expire()
         return session
 
@@ -126,11 +126,11 @@ class Sessions:
         return self._sessions.get(key)
 
     def sends_to(self, key: Key, topic: str) -> None:
-        """Record that a client sends to a topic; its settings arrive only every five minutes."""
+        """Record that a client sends to a topic: clients send settings only every five minutes."""
         self.publishes(self.seen(key), [topic])
 
     def publishes(self, session: Session, topics: Iterable[str]) -> None:
-        """Record that a client publishes to these topics; at most MAX_TOPICS are kept."""
+        """Record that a client publishes to these topics, of which at most MAX_TOPICS are kept."""
         with self._lock:
             for topic in topics:
                 session.topics.pop(topic, None)
@@ -139,7 +139,7 @@ class Sessions:
                 del session.topics[next(iter(session.topics))]
 
     def connect(self, key: Key, stream: Stream) -> Session:
-        """Add an open stream of a client, which is used from now on."""
+        """Add a stream that a client has opened. Commands are sent on this stream from now on."""
         session = self.seen(key)
         with self._lock:
             session.streams.append(stream)
@@ -187,7 +187,7 @@ class Sessions:
     def _expire(self) -> None:
         """Remove clients that have no stream and have not made a call for a while.
 
-        A client with a stream moves to the end of the order, so that others are checked.
+        Only the first clients are checked; those with a stream are moved to the end.
         """
         oldest = time.monotonic() - _IDLE_S
         for key, session in list(islice(self._sessions.items(), _LOOKS)):

@@ -34,9 +34,9 @@ class Telemetry:
         self._broker, self._creates_groups = broker, creates_groups
 
     def heartbeat(self, request: Any, caller: Caller) -> Any:
-        """Record that a client is alive. An unknown client is not an error, as after a restart.
+        """Record that a client is alive. The client may be unknown, as after a restart.
 
-        Node.js clients get their settings again, because they miss settings that arrive early.
+        Send Node.js clients their settings again, because they miss settings that arrive too early.
         """
         groups = [caller.group(request.group)] if request.group.name else []
         caller.admit("Heartbeat", groups=groups)
@@ -54,7 +54,7 @@ class Telemetry:
         return new("NotifyClientTerminationResponse", status=status("OK"))
 
     def answer(self, command: Any, caller: Caller, session: Session) -> Any:
-        """Return the reply to a command; None if it needs none. Raises RefusedError."""
+        """Return the reply to a command; None if there is none. Raises RefusedError."""
         if command.WhichOneof("command") != "settings":
             return None
         size = command.settings.ByteSize()
@@ -108,7 +108,7 @@ class Telemetry:
 
 
 def _retries(config: GroupConfig, language: str) -> Any:
-    """Return the retry policy in the form that the client understands; each supports only one."""
+    """Return the retry policy in the only form that the client supports."""
     policy, backoff = new("RetryPolicy", max_attempts=config.retry_max_times + 1), config.backoff
     if language == NODE:
         first, last = backoff.delays_ms[0], backoff.delays_ms[-1]
@@ -138,7 +138,7 @@ def send_again(session: Session) -> None:
 
 
 def settings_are_for_node(command: Any) -> bool:
-    """Whether a command has the settings of a Node.js client."""
+    """Whether a command contains the settings of a Node.js client."""
     language = command.settings.user_agent.language
     return bool(language == number("Language", NODE))
 
