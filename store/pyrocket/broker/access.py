@@ -11,8 +11,8 @@
 
 A rule allows or denies rights on the topics and groups that it names; `*` matches any text. Access
 is denied unless a rule allows it, and a rule that denies takes precedence. The right `admin`
-includes the other two. Calls on the whole store need a rule that allows `admin` on the topics "*",
-and no rule of the user may deny anything.
+includes the other two. Calls on the whole store need a rule that allows `admin` on the topics "*";
+no rule may deny the user anything.
 """
 
 import hmac
@@ -34,7 +34,7 @@ _RULE_KEYS = ("users", "topics", "groups", "allow", "deny")
 _LEAST_SECRET = 8
 
 _NO_SECRET = secrets.token_bytes(32)
-"""The secret compared for unknown users, so that the check takes as long as for known ones."""
+"""The secret used for unknown users, so that their check takes as long as that of known users."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Rule:
-    """The rights that some users have, or are denied, on some topics and groups."""
+    """Allows or denies some rights on some topics and groups to some users."""
 
     users: Sequence[str] = ()
     topics: Sequence[str] = ()
@@ -103,7 +103,7 @@ class Access:
         mine = [rule for rule in self.rules if rule.topics and _matches(user, rule.users)]
         if not any({PUBLISH, ADMIN} & {*rule.allow} for rule in mine):
             raise StorePermissionError(
-                f"the user {user} may publish to no topic.",
+                f"the user {user} does not have the right to publish to any topic.",
                 remedy="Let an administrator of the broker add a rule to its file of users.",
             )
 
@@ -113,7 +113,7 @@ class Access:
 
 
 def not_authenticated(reason: str) -> NotAuthenticatedError:
-    """Return the error of a call without credentials, or with wrong credentials."""
+    """Return the error for a call with missing or wrong credentials."""
     return NotAuthenticatedError(
         f"The broker does not know the caller: {reason}.",
         remedy="Give `accessKey` and `secretKey` of a user in the broker's file of users.",
@@ -157,7 +157,7 @@ def _rule(path: str, number: int, entry: Any, users: Collection[str]) -> Rule:
     _check_keys(path, where, entry, _RULE_KEYS)
     for key, value in entry.items():
         if not (isinstance(value, list) and value and all(isinstance(one, str) for one in value)):
-            raise _wrong(f"{key} of {where} in {path} is {value!r}", "Use a list of texts.")
+            raise _wrong(f"{key} of {where} in {path} is {value!r}", "Use a list of strings.")
     rule = Rule(**entry)
     for right in (*rule.allow, *rule.deny):
         if right not in RIGHTS:
@@ -167,7 +167,7 @@ def _rule(path: str, number: int, entry: Any, users: Collection[str]) -> Rule:
             raise _wrong(f"{where} in {path} names the user {user!r}", nearest(user, users))
     if not (rule.users and (rule.topics or rule.groups) and (rule.allow or rule.deny)):
         raise _wrong(
-            f"{where} in {path} is incomplete", "Name users, topics or groups, and rights."
+            f"{where} in {path} is incomplete", "Name users, rights, and topics or groups."
         )
     return rule
 

@@ -54,7 +54,7 @@ class StoreAdmin:
         )
 
     def message_type(self, name: str) -> str:
-        """Return the type of a topic's messages; empty if it takes all.
+        """Return the type of a topic's messages; empty if it accepts all.
 
         Raises TopicNotFoundError.
         """

@@ -3,9 +3,9 @@
 Concurrent requests share one exclusive section and one fsync, and no other thread waits for the
 disk.
 
-With synchronous flush, a client that has its reply often sends again at once, just too late for the
-next fsync. A group therefore waits briefly until it has as many requests as the previous one, like
-PostgreSQL's `commit_delay`. A single client never waits.
+With synchronous flush, a client often sends its next request right after a reply, just too late for
+the next fsync. A group therefore waits briefly until it has as many requests as the previous group,
+like PostgreSQL's `commit_delay`. A single client never waits.
 """
 
 import threading
@@ -48,7 +48,7 @@ class AppendQueue:
         max_requests: int = MAX_REQUESTS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        """With `gathers` a group waits for as many requests as the previous one had."""
+        """With `gathers`, a group waits until it has as many requests as the previous group."""
         self._append, self._gathers = append, gathers
         self._expected, self._patience_s = 0, 0.0
         self.after_append: Callable[[], None] = lambda: None
@@ -118,7 +118,7 @@ class AppendQueue:
         return full or self._closed
 
     def _serve(self, group: list[_Waiting]) -> None:
-        # Skip requests that their client has cancelled in the meantime.
+        # Skip requests that were cancelled in the meantime.
         group = [
             one
             for one in group
@@ -128,7 +128,7 @@ class AppendQueue:
             results: Sequence[AppendResult | Exception] = self._append(
                 [one.records for one in group]
             )
-        except Exception as error:  # A defect must not leave callers waiting.
+        except Exception as error:  # Callers must not wait forever because of a defect.
             results = [error] * len(group)
         self.after_append()
         for one, result in zip(group, results, strict=True):

@@ -77,8 +77,8 @@ class Broker:
         """Serve an open store.
 
         staging_percent: The share of the disk for rows that are staged but not published.
-        max_request_bytes: The limit that clients are given for one request; 0 if unknown.
-        checks: When producers are asked about undecided messages.
+        max_request_bytes: The maximum size of one request, as reported to clients; 0 if unknown.
+        checks: When producers are asked about undecided half messages.
         """
         self._store, self._max_request_bytes = store, max_request_bytes
         store.sink.receiver.limit_staging(disk_usage(store.path).total * staging_percent // 100)
@@ -94,7 +94,7 @@ class Broker:
         return POP_TOPIC not in self._store.topics.all()
 
     def _consume(self) -> Polls:
-        # The group's state relies on its changes: a cancelled call must not cancel them.
+        # Changes of a group's state are not cancelled together with the call that made them.
         pop = Pop(self._store, partial(self.sink.appends.put, cancellable=False))
         polls = Polls(pop, self._store.now, lambda client: self.is_connected(client))
         self.sink.appends.after_append = polls.appended
@@ -102,7 +102,7 @@ class Broker:
 
     @property
     def polls(self) -> Polls:
-        """The long polls of consumers; created on first use, since that creates a system topic."""
+        """The long polls of consumers. Created on first use, which creates a system topic."""
         with self._consuming:
             if self._polls is None:
                 self._polls = self._consume()
@@ -114,7 +114,7 @@ class Broker:
         return self.polls.pop
 
     def release(self, client: Hashable) -> None:
-        """Make the messages in flight to a client that has ended visible again soon."""
+        """Make messages visible again soon that are in flight to a client that has ended."""
         if self._polls is not None:
             self._polls.renewals.release(client)
 
@@ -180,7 +180,7 @@ class Broker:
         return hello_of(self._store, self._max_request_bytes)
 
     def version(self) -> Version:
-        """Return the version of the store, which is read from memory."""
+        """Return the version of the store. Reads only memory."""
         at, source = self._store.position(), self.source
         epoch = self._store.history.epoch
         return Version(at.published, at.dispatched, at.structure, epoch, source.is_recovering())

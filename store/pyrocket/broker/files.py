@@ -24,7 +24,7 @@ _Value = TypeVar("_Value")
 
 
 def read_file(path: str, *, code: str) -> bytes:
-    """Return the bytes of a file. Raises OptionError with the code."""
+    """Return the bytes of a file. Raises OptionError with this code."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -34,7 +34,7 @@ def read_file(path: str, *, code: str) -> bytes:
 
 
 def read_toml(path: str, *, code: str) -> dict[str, Any]:
-    """Return the tables of a TOML file. Raises OptionError with the code."""
+    """Return the tables of a TOML file. Raises OptionError with this code."""
     try:
         return tomllib.loads(read_file(path, code=code).decode())
     except ValueError as error:

@@ -1,7 +1,8 @@
 """Ends the transactions of clients, and checks half messages that remain undecided.
 
 Check requests are sent over a connection that the producer keeps open. The number of pending
-requests is limited; the others are sent in a later round. Sends therefore never wait for checks.
+requests is limited; further requests are sent in a later round. Sends therefore never wait for
+checks.
 """
 
 import threading
@@ -74,7 +75,7 @@ class BrokerTransactions:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread is alive or has not been started yet."""
+        """Whether the thread is alive, or has not been started yet."""
         return self._thread is None or self._thread.is_alive()
 
     def ask_through(self, producers: Producers) -> None:
@@ -130,7 +131,7 @@ class BrokerTransactions:
         self._transactions.run_checks()
 
     def _register(self, targets: dict[str, _Target], producers: Producers) -> None:
-        """Register exactly the topics with connected producers at the check service."""
+        """Register topics that have connected producers at the check service; remove all others."""
         topics = {*producers.topics()}
         for topic in topics - targets.keys():
             targets[topic] = _Target(topic, producers)

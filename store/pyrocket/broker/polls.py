@@ -19,7 +19,7 @@ Wake = Callable[[], None]
 """Called once, by any thread; must not block."""
 
 _LOOK_S = 0.01
-"""Interval of checks for messages delivered by the delay service, while polls are parked."""
+"""While polls are parked: interval of the checks for messages that the delay service delivers."""
 
 _SWEEP_S = 1.0
 _LEAST_S = 0.02
@@ -41,9 +41,10 @@ class Polls:
         self._thread.start()
 
     def appended(self) -> None:
-        """Check for new messages now, after an append.
+        """Check for new messages after an append.
 
-        A poll that is parked later checks for messages itself.
+        Without parked polls this does nothing, because a poll checks for messages when it is
+        parked.
         """
         if len(self.holds):
             self._changed.set()
@@ -73,7 +74,7 @@ class Polls:
             self._changed.wait(self._pause_s())
             self._changed.clear()
             if len(self.holds):
-                rounds.run("long polls cannot be woken now", self._wake_for_arrivals)
+                rounds.run("waking long polls failed", self._wake_for_arrivals)
             if time.monotonic() >= self._sweep_at:
                 with self._lock:
                     self._sweep_at = time.monotonic() + _SWEEP_S

@@ -46,7 +46,7 @@ class Renewals:
     def add(
         self, group: str, topic: str, client: Hashable, handles: Sequence[tuple[str, int]]
     ) -> None:
-        """Start renewing messages, given by receipt handle and attempt."""
+        """Start renewing messages, each of which is given by its receipt handle and attempt."""
         now = time.monotonic()
         until = now + FIRST_MS / 1000
         with self._lock:
@@ -54,7 +54,7 @@ class Renewals:
                 self._by_handle[handle] = Renewal(group, topic, handle, attempt, client, now, until)
 
     def remove(self, handles: Iterable[str]) -> None:
-        """Stop renewing messages: they were acked, or their client set an invisible time."""
+        """Stop renewing messages that were acked, or whose invisible time their client has set."""
         with self._lock:
             for handle in handles:
                 self._by_handle.pop(handle, None)
@@ -74,7 +74,7 @@ class Renewals:
     def renew(self) -> None:
         """Renew the messages that are due, with one change for each group, topic and time.
 
-        After a BrokerBusyError the next call continues.
+        After a BrokerBusyError, the next call renews the remaining messages.
         """
         now = time.monotonic()
         with self._lock:

@@ -15,7 +15,7 @@ class Rounds:
         self._failures: dict[str, str] = {}
 
     def run(self, failed: str, work: Callable[[], object]) -> None:
-        """Do the work. Log an error after the text `failed`, unless the last error was the same.
+        """Do the work. Log an error, preceded by `failed`, unless the last error was the same.
 
         An unexpected error is logged with its traceback.
         """

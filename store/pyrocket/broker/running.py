@@ -1,6 +1,7 @@
 """The state of a running broker: the offsets of its log, and RocketMQ's running flags.
 
-Source: `RunningFlags`. An append writes the log and the queues; an error in either stops writing.
+Source: `RunningFlags`. An append writes to the log and the queues; after an error in either, all
+writes are rejected.
 """
 
 import os

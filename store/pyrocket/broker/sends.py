@@ -52,7 +52,7 @@ class Sends:
         self._store, self._append = store, append
 
     def send(self, messages: Sequence[Sent]) -> "Future[list[SendOutcome]]":
-        """Append the messages of one request, all or none; return their results in order.
+        """Append all messages of one request, or none; return their results in order.
 
         Missing topics are created if the store's `auto_create_topics` is set. Raises MessageError,
         TopicNameError, TopicNotFoundError, BrokerBusyError.
@@ -62,7 +62,8 @@ class Sends:
         queues = {route.topic: route.queues for route in routes.values()}
         stored = self._append(ReceivedRecords(queues, [one.record for one in encoded]))
         results: Future[list[SendOutcome]] = Future()
-        results.set_running_or_notify_cancel()  # They are stored even if the client gives up.
+        # The messages are stored even if the client gives up.
+        results.set_running_or_notify_cancel()
         stored.add_done_callback(lambda done: _resolve(results, encoded, done))
         return results
 
@@ -71,7 +72,7 @@ class Sends:
         receiver, topic = store.sink.receiver, message.topic
         route = routes.get(topic) or routes.setdefault(topic, receiver.route(topic))
         if sent.is_half:
-            # RocketMQ's proxy asks any producer of the topic: the topic serves as the group.
+            # RocketMQ's proxy asks any producer of the topic, so the topic is used as the group.
             half = store.transactions.encode_half(topic, message, sent.immunity_s, sent.origin)
             return _Encoded(half, 0, is_visible=False)
         found = receiver.encode(message, route, sent.origin)

@@ -134,7 +134,7 @@ class Settings:
     listen: tuple[str, ...] = _setting(
         ("127.0.0.1:8081",),
         LIST,
-        "Addresses for clients. With a certificate they use TLS; `plain://HOST:PORT` does not.",
+        "Addresses for clients. With a certificate, all but `plain://HOST:PORT` use TLS.",
         "listenPort",
         "127.0.0.1:{}".format,
     )
@@ -175,13 +175,13 @@ class Settings:
         True, FLAG, "Whether the first send creates a missing topic.", "autoCreateTopicEnable"
     )
     default_queues: int = _setting(
-        4, NUMBER, "Queues of an automatically created topic.", "defaultTopicQueueNums"
+        4, NUMBER, "Number of queues of an automatically created topic.", "defaultTopicQueueNums"
     )
     delay_levels: str = _setting(
         "", TEXT, "Delays of the levels; used when the store is created.", "messageDelayLevel"
     )
     retention_hours: float | None = _setting(
-        None, HOURS, "How long messages are kept; by default as the store is configured.",
+        None, HOURS, "How long messages are kept. The default is the store's configuration.",
         "fileReservedTime",
     )  # fmt: skip
     clean_time: tuple[int, ...] = _setting(
@@ -191,7 +191,7 @@ class Settings:
         MAX_BODY_BYTES, MESSAGE_SIZE, "Maximum size of a message body.", "maxMessageSize"
     )
     timer_max_delay: float = _setting(
-        40 * 86_400.0, DURATION, "Maximum delay of a message with its own delivery time.",
+        40 * 86_400.0, DURATION, "Maximum delay of a message with a delivery time.",
         "timerMaxDelaySec", "{}s".format,
     )  # fmt: skip
     request_bytes: int = _setting(16 << 20, SIZE, "Maximum size of a request.")
@@ -218,7 +218,7 @@ class Settings:
         30.0, DURATION, "Maximum time that a receive or pull waits for messages."
     )
     transaction_timeout: float = _setting(
-        6.0, DURATION, "Age at which the producer of a half message is first checked.",
+        6.0, DURATION, "Age at which a half message is checked for the first time.",
         "transactionTimeOut", _MS,
     )  # fmt: skip
     transaction_check_interval: float = _setting(
@@ -231,7 +231,7 @@ class Settings:
     transaction_check_max: int = _setting(
         15,
         NUMBER,
-        "Checks of a half message before it is discarded.",
+        "Number of checks after which a half message is discarded.",
         "transactionCheckMax",
     )
     connection_idle: float = _setting(

@@ -75,7 +75,7 @@ class StoreSink:
         self._store.sink.receiver.stage(name, number, records.batches)
 
     def finish_staging(self, name: str, blocks: int) -> tuple[int, int]:
-        """Complete a staged file; return its length and checksum. Repeating it changes nothing."""
+        """Complete a staged file; return its length and checksum. A repeat changes nothing."""
         return self._store.sink.receiver.finish_staging(name, blocks)
 
     def publish(
@@ -116,7 +116,7 @@ class StoreSink:
 
 
 def _check_folder(batch: SinkBatch, staged: Staged) -> None:
-    """Reject files of other queries: publishing deletes the earlier files of the staging query."""
+    """Reject files that another query staged: publishing deletes earlier files of that query."""
     if staged.name.partition("/")[0] != batch.key:
         raise SinkError(
             f"{staged.name!r} was staged for another query.",

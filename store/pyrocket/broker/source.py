@@ -87,7 +87,7 @@ class StoreSource:
     def truncations(
         self, epochs: Mapping[str, int], queues: Collection[MessageQueue]
     ) -> dict[MessageQueue, int]:
-        """Return the new end offsets of the queues that recoveries truncated since the epoch."""
+        """Return the new end offset of each queue that a recovery after this epoch truncated."""
         history, broker = self.store.history, self.store.broker_name
         epoch = epochs.get(broker)
         if epoch is None or history.epoch == epoch:
@@ -135,7 +135,7 @@ class StoreSource:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> RecordSlice | None:
-        """Return small ranges of one topic as one slice; None if they are too large together."""
+        """Return small ranges of one topic as one slice; None if their total size is too large."""
         if not ranges:
             return None
         places = [(each.queue.queue_id, each.start, each.end) for each in ranges]

@@ -113,7 +113,7 @@ def test_repr_hides_the_secrets(write):
         (USERS.replace('"subscribe"', '"subscirbe"', 1), "Did you mean subscribe?"),
         (USERS.replace('["spark"]', '["sprak"]', 1), "Did you mean spark?"),
         (USERS.replace("allow", "alow", 1), "Did you mean allow?"),
-        (USERS.replace('["etl"]', '"etl"', 1), "list of texts"),
+        (USERS.replace('["etl"]', '"etl"', 1), "list of strings"),
         (USERS.replace('deny = ["subscribe"]', "", 1), "is incomplete"),
     ],
 )
