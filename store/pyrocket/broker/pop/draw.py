@@ -17,7 +17,7 @@ from pyrocket.message import StoredMessage
 from pyrocket.services.consumption import Consumption, Fetched
 
 _MAX_NEW = 1024
-"""Maximum messages of a queue that one receive puts in flight, including undelivered ones."""
+"""Maximum messages of a queue that one receive puts in flight, delivered or not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +40,10 @@ class Room:
 
     Attributes:
         messages: Messages to return.
-        new: Messages to put in flight, whether delivered or waiting for earlier ones.
-        retries: The same for the group's retry topic. It has a limit of its own, because retries of
-            a topic that is not consumed must not stop the group's other topics.
-        bytes: Bytes of inflated bodies; the first message may exceed them.
+        new: Messages to put in flight, whether delivered or waiting for earlier messages.
+        retries: Messages of the group's retry topic to put in flight. This limit is separate,
+            because retries of a topic that is not consumed must not stop the group's other topics.
+        bytes: Total size of the inflated bodies; the first message may be larger.
         scan: Messages to examine for a match of the filter.
     """
 
@@ -89,7 +89,7 @@ class _Rows:
 
 
 class QueueDraw:
-    """Selects messages of one queue, of a topic or of one of its retry topics."""
+    """Selects messages from one queue of a topic, or of one of the topic's retry topics."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class QueueDraw:
         self._room = room
         self._topic, self._queue_id = place
         self._is_retry = self._topic != request.topic
-        # RocketMQ 4's retry topic has the messages of all topics of the group.
+        # RocketMQ 4's retry topic contains the retries of all topics of the group.
         self._is_mixed = self._is_retry and self._topic == retry_topic(request.group)
         self._rows, self._acked = _Rows(), list[int]()
         self._next = state.next
@@ -142,7 +142,7 @@ class QueueDraw:
         return events
 
     def _draw_again(self) -> None:
-        """Select messages in flight that are visible and not blocked by earlier ones."""
+        """Select messages in flight that are visible and not blocked by earlier messages."""
         flight, request = self._state.flight, self._request
         if request.fifo and not self._is_retry:
             every = flight.rows()
@@ -194,7 +194,7 @@ class QueueDraw:
     def _is_foreign(self, properties: dict[str, str]) -> bool:
         """Whether a message in a retry topic of version 1 belongs to a group with a similar name.
 
-        See `Receiver._retry_topics`: that group may have been deleted.
+        The other group may have been deleted; see `Receiver._retry_topics`.
         """
         if not self._is_retry or self._is_mixed:
             return False
@@ -259,7 +259,7 @@ class QueueDraw:
 
 
 def key_of(text: str) -> int:
-    """Return a hash of a topic or sharding key, the same in all processes; never 0."""
+    """Return a hash of a topic or sharding key: never 0, and the same in all processes."""
     digest = blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True) or 1
 

@@ -1,10 +1,10 @@
 """State changes of consumer groups, and their records in the log.
 
 A record is a message of POP_TOPIC, queue 0, whose body is JSON: a list of changes, each a list that
-starts with its kind. It has no keys, which would fill the key index. Changes are idempotent, alone
-and when a sequence is repeated in order, because a snapshot may include changes whose records
-follow it. A change contains the queue's previous cursor. If earlier records are lost, messages are
-therefore delivered again and never skipped.
+starts with its kind. It has no keys, which would fill the key index. A single change is idempotent,
+and so is a sequence of changes that is repeated in order: a snapshot may include changes whose
+records follow the snapshot. A change contains the queue's previous cursor. If earlier records are
+lost, messages are therefore delivered again and never skipped.
 """
 
 import json
@@ -46,9 +46,9 @@ class SkipTo(_OfQueue):
 class Deliver(_OfQueue):
     """Messages were delivered at `now`; all from `cursor` to `next` are in flight or acked.
 
-    `offsets` are ascending. `attempts`, `delivered` and `keys` have a value for each of them;
+    `offsets` are ascending. `attempts`, `delivered` and `keys` have a value for each offset;
     `keys` may be empty. `attempts` include this delivery. If `delivered` is 0, the message is in
-    flight but has to wait for earlier ones.
+    flight but has to wait for earlier messages.
     """
 
     KIND: ClassVar = "deliver"

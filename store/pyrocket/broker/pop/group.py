@@ -19,7 +19,7 @@ _MAX_BATCHES = 1000
 _MAX_UNSURE = 10_000
 
 _LEAVING_MS = 60_000
-"""Minimum invisible time of a message while its ack is appended; a failed ack ends after it."""
+"""Minimum invisible time of a message while its ack is appended, and after a failed ack."""
 
 Place = tuple[str, int]
 """Topic and queue id."""
@@ -27,7 +27,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class Batch:
-    """The messages that a receive attempt of a FIFO group returned: their queues and receipts."""
+    """The queues and receipts of the messages that a receive attempt of a FIFO group returned."""
 
     topic: str
     receipts: Sequence[tuple[Place, Receipt]]
@@ -39,8 +39,8 @@ class _Leaving:
     """Messages of a queue that are acked when `stored` completes.
 
     moved: Whether they have copies in another topic.
-    held: Those that were invisible, so that their handles were valid.
-    pops: The pops of those in flight, by offset.
+    held: The messages that were invisible, so that their handles were valid.
+    pops: The pops of the messages in flight, by offset.
     """
 
     stored: Stored
@@ -55,9 +55,9 @@ class _Leaving:
 class GroupState:
     """The state of one group. Every access must hold `lock`.
 
-    A change is applied when it is put in the append queue, but an ack only after it was appended.
-    If the append of an ack fails, the message is received again, and the committed offset does not
-    pass it.
+    A change is applied when it is put in the append queue, but an ack is applied only after it was
+    appended. If the append of an ack fails, the message is received again, and the committed offset
+    does not pass it.
 
     listed: Whether the group has been found in `subscriptionGroup.json`.
     """
@@ -91,14 +91,14 @@ class GroupState:
 
     @property
     def retries(self) -> int:
-        """The number of messages in flight in its retry topic, for all topics."""
+        """The number of messages in flight in the group's retry topic, which all topics share."""
         topic = RETRY_PREFIX + self.name
         return sum(len(state.flight) for (name, _), state in self.queues.items() if name == topic)
 
     def change(self, event: Event, stored: Stored, now: int, *, moved: bool = False) -> None:
-        """Change the state by an event whose append is `stored`.
+        """Change the state by an event; `stored` is the future of its append.
 
-        moved: Whether copies of the messages are appended with it.
+        moved: Whether copies of the messages are appended with the event.
         """
         if not isinstance(event, Ack):
             self.apply(event)
@@ -118,7 +118,7 @@ class GroupState:
                 self._remove(one, one.stored.result().status)
 
     def _remove(self, one: _Leaving, status: SendStatus) -> None:
-        if self.queues.get(one.place) is one.queue:  # The state was not removed.
+        if self.queues.get(one.place) is one.queue:  # The queue's state was not removed.
             one.queue.remove(one.pops)
         for offset in one.offsets:
             moved = self._unsure.pop((one.place, offset), one.moved if offset in one.held else None)
@@ -138,7 +138,7 @@ class GroupState:
         return next(found, None)
 
     def may_end_again(self, place: Place, offset: int, *, moved: bool) -> bool:
-        """Whether a message was acked or moved, but perhaps not durably, so it may be repeated."""
+        """Whether a message's ack or move may be repeated, because it is perhaps not durable."""
         waiting = any(
             one.place == place and offset in one.held and one.moved == moved
             for one in self._leaving
@@ -200,5 +200,5 @@ class Put(Protocol):
     def __call__(
         self, state: GroupState, events: Sequence[Event], batches: Sequence[EncodedBatch] = ()
     ) -> Stored:
-        """Return the future of the append. Raises BrokerBusyError, and then changes nothing."""
+        """Return the future of the append. If it raises BrokerBusyError, nothing has changed."""
         ...

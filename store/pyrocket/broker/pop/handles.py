@@ -28,8 +28,8 @@ class Handles:
         """Ack messages. A handle becomes invalid when its message is acked or visible again.
 
         The handle of an acked message remains valid in a FIFO group, and while the ack may not be
-        durable. If the ack cannot be stored, the message is received again after a minute. Raises
-        BrokerBusyError, and then changes nothing.
+        durable. If the ack cannot be stored, the message is received again after a minute. If this
+        raises BrokerBusyError, nothing has changed.
         """
 
         def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
@@ -38,7 +38,7 @@ class Handles:
         return self._change(group, topic, handles, events, ends=True)
 
     def change_invisible(self, group: str, topic: str, handle: str, invisible_ms: int) -> Changed:
-        """Make a message visible after `invisible_ms` (0: at once), and return its new handle.
+        """Make a message visible after `invisible_ms`, and return its new handle.
 
         Raises BrokerBusyError.
         """
@@ -125,8 +125,9 @@ class Handles:
     ) -> tuple[Place, Receipt] | None:
         """Return the queue and receipt of a valid handle; None if it is invalid.
 
-        ends, moved: The handle is for an ack, or for a dead letter, which may be repeated. In a
-        FIFO group, a message that is not in flight was acked, because retries stay in their queue.
+        ends, moved: Whether the handle is used for an ack, or for a dead letter; both may be
+        repeated. In a FIFO group, a message that is not in flight was acked, because retries stay
+        in their queue.
         """
         receipt = self._receipts.parse(state.name, topic, handle)
         if receipt is None:

@@ -16,9 +16,9 @@ _Key = tuple[str, ...] | tuple[str, int]
 
 @dataclass(frozen=True)
 class Hold(Generic[_Waiter]):
-    """A long poll of a group on one queue of a topic, or on all of them.
+    """A long poll of a group on one queue or all queues of a topic.
 
-    waiter: The caller's object for answering it.
+    waiter: The object by which the caller answers the poll.
     """
 
     group: str
@@ -27,7 +27,7 @@ class Hold(Generic[_Waiter]):
     waiter: _Waiter
 
     def woken_by(self) -> Iterator[_Key]:
-        """Yield the keys that wake the poll: its queue, due retries, and messages visible again."""
+        """Yield the keys that wake the poll: arrivals, due retries, and messages visible again."""
         yield (self.topic,) if self.queue_id is None else (self.topic, self.queue_id)
         yield (RETRY_PREFIX + self.group,)
         yield self.group, self.topic
@@ -61,7 +61,7 @@ class Holds(Generic[_Waiter]):
         return self._take((topic,), (topic, queue_id))
 
     def visible(self, group: str, topic: str) -> list[Hold[_Waiter]]:
-        """Remove and return the holds of a group on a topic: see `Swept.news`."""
+        """Remove and return the holds of a group on a topic; see `Swept.news`."""
         is_retry = topic == RETRY_PREFIX + group
         return self._take((topic,) if is_retry else (group, topic))
 

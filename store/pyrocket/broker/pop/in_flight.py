@@ -1,7 +1,7 @@
 """A compact table of the messages of one queue that are in flight for a group.
 
-It has numpy columns sorted by offset. New messages are added at the end; acked ones are marked, and
-removed later in bulk. A change therefore takes logarithmic time.
+It has numpy columns sorted by offset. New messages are added at the end; acked messages are marked,
+and removed later in bulk. A change therefore takes logarithmic time.
 """
 
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ class InFlight:
 
     Columns:
         offset: Queue offset.
-        attempt: Number of deliveries; 0 if the message is waiting for earlier ones.
+        attempt: Number of deliveries; 0 if the message is waiting for earlier messages.
         visible: Time from which it may be received, epoch ms.
         pop: Identifies its last delivery; 0 if there was none.
-        key: Hash of its sharding key, or in a retry topic of its original topic; 0 for none.
+        key: Hash of its sharding key, or of its original topic in a retry topic; 0 for none.
         since: Time of its last delivery, epoch ms; 0 if it was not delivered from this queue.
     """
 
@@ -116,7 +116,7 @@ class InFlight:
         self._keep(self._alive(self.offset[: self._count] >= offset))
 
     def remove_from(self, offset: int) -> None:
-        """Remove all messages from an offset on."""
+        """Remove all messages at or after an offset."""
         self._keep(self._alive(self.offset[: self._count] < offset))
 
     def rows(self) -> Ints:

@@ -2,8 +2,8 @@
 
 RocketMQ records them in the topic `rmq_sys_REVIVE_LOG_<cluster>`: a check point (tag `ck`) for each
 pop, and acks (`ack`, or `bAck` for several). The committed offsets are after these messages, so
-this module puts those without an ack in flight, and then commits the end of the topic. Source:
-`PopCheckPoint`, `AckMsg`, `BatchAckMsg`, `PopReviveService`.
+this module puts the messages without an ack in flight, and then commits the end of the topic.
+Source: `PopCheckPoint`, `AckMsg`, `BatchAckMsg`, `PopReviveService`.
 """
 
 import json
@@ -32,13 +32,13 @@ _Pop = tuple[str, str, int, int]
 
 @dataclass
 class _Popped:
-    """The messages of pops (offset → time at which it becomes visible), and their acks."""
+    """The messages of pops, by offset, with the time when each becomes visible; and their acks."""
 
     offsets: dict[_Pop, dict[int, int]]
     acks: set[tuple[_Pop, int]]
 
     def add_record(self, record: Record) -> None:
-        """Add a check point or an ack; one that cannot be parsed is logged."""
+        """Add a check point or an ack; log a record that cannot be parsed."""
         try:
             tag = decode_properties(record.properties).get(TAGS, "")
             self._add(tag, json.loads(record.body))
@@ -63,7 +63,7 @@ class _Popped:
 
 
 def take_over(storage: Consumption, state_of: Callable[[str], GroupState], put: Put) -> None:
-    """Put the messages in flight of a RocketMQ 5 broker in flight here, and consume its topic."""
+    """Take over the messages that a RocketMQ 5 broker has in flight, and consume its topic."""
     ends = {place: storage.bounds(*place).maximum for place in storage.queues(REVIVE_PREFIX)}
     committed = storage.committed()
     starts = {

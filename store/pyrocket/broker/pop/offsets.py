@@ -1,10 +1,10 @@
 """Saves committed offsets in RocketMQ's `consumerOffset.json`, and takes over external changes.
 
-The file has the lowest offset that is not acked, so a RocketMQ broker or a pull consumer that opens
-the directory delivers messages again, but never skips one. Before an offset is saved, the log
-records its old and its new value; after that, the new value twice. Any other value in the file was
-committed or reset by another program. If that value is higher, the messages before it are acked; if
-it is lower, the group restarts there.
+The file contains the lowest offset that is not acked, so a RocketMQ broker or a pull consumer that
+opens the directory delivers messages again, but never skips one. Before an offset is saved, the log
+records its old and its new value; afterwards, the log records the new value twice. Any other value
+in the file was committed or reset by another program. If that value is higher, the messages before
+it are acked; if it is lower, the group restarts there.
 """
 
 import logging
@@ -26,7 +26,7 @@ Table = dict[tuple[str, str], Offsets]
 
 @dataclass(frozen=True)
 class _Move:
-    """A change of a committed offset that is to be saved."""
+    """A change of a committed offset, to be saved."""
 
     group: str
     place: Place
@@ -121,7 +121,7 @@ class OffsetKeeper:
             is_gone = self._storage.topic(place[0]) is None
             if is_gone or found not in queue.saved:
                 events += self._events(state.name, place, queue.committed, found)
-            elif found == queue.saved[-1] != queue.saved[0]:  # The record of that is missing.
+            elif found == queue.saved[-1] != queue.saved[0]:  # The record of the save is missing.
                 events.append(Saved(state.name, *place, found, found))
         if events:
             self._put(state, events)
@@ -131,7 +131,9 @@ class OffsetKeeper:
             self._news.append(News(group, place[0]))
             return [Forget(group, *place)]
         offset = min(found, self._storage.bounds(*place).maximum)
-        _log.info("%s: offset %d of queue %d of %s is committed", group, offset, place[1], place[0])
+        _log.info(
+            "group %s: took over offset %d of queue %d of %s", group, offset, place[1], place[0]
+        )
         kind = SkipTo if offset >= committed else Start
         if kind is Start:
             self._news.append(News(group, place[0]))

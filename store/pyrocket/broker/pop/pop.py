@@ -53,9 +53,10 @@ class Pop:
     """Delivers the messages of one store to consumer groups. Safe to share between threads.
 
     A method adds its changes to the append queue; the future `stored` of its result completes when
-    they are durable (with asyncio: `wrap_future`). The state changes at once, so a message is not
-    delivered twice in the meantime; but a message is acked only when its ack was appended. Only
-    `sweep`, `snapshot` and `close` wait for the disk. All times are those of the store's clock.
+    the changes are durable (with asyncio: `wrap_future`). The state changes at once, so a message
+    is not delivered twice in the meantime. A message is acked only when its ack has been appended.
+    Only `sweep`, `snapshot` and `close` wait for the disk. All times are those of the store's
+    clock.
     """
 
     def __init__(self, store: Store, append: Append, settings: PopSettings | None = None) -> None:
@@ -91,11 +92,11 @@ class Pop:
     ) -> Received:
         """Deliver the available messages of one queue or of all queues, without waiting.
 
-        Retry topics come first; in each queue messages that are visible again come before new ones.
-        Receives start at a different queue each time. Messages that `where` does not select are
-        acked. Each message is invisible to the group for `invisible_ms`. In a FIFO group a message
-        is delivered only when all earlier ones with its sharding key are acked, and the same
-        `attempt_id` returns the same messages again.
+        Retry topics come first; in each queue, messages that are visible again come before new
+        messages. Each receive starts at a different queue. Messages that `where` does not select
+        are acked. Each message is invisible to the group for `invisible_ms`. In a FIFO group, a
+        message is delivered only when all earlier messages with its sharding key are acked, and the
+        same `attempt_id` returns the same messages again.
 
         Raises GroupNotFoundError, TopicNotFoundError, StorePermissionError if the group may not
         consume, BrokerBusyError.
@@ -152,8 +153,8 @@ class Pop:
     def arrivals(self) -> list[tuple[str, int]]:
         """Return topic and queue id of the queues with new messages since the last call. Cheap.
 
-        Pass them to `Holds.arrived`. Call this after each append, and every few milliseconds since
-        the delay service also appends.
+        Pass them to `Holds.arrived`. Call this after each append, and also every few milliseconds,
+        because the delay service appends too.
         """
         return [place for place in self._storage.changed_queues() if place[0] != POP_TOPIC]
 
@@ -168,7 +169,7 @@ class Pop:
     def save_offsets(self, group: str) -> None:
         """Save the committed offsets of a group before they are reset.
 
-        A reset is detected as a difference from the saved offset.
+        A reset is detected because the offset differs from the saved offset.
         """
         with self._saving:
             self._keeper.save([self._states.known(group)])
@@ -216,8 +217,8 @@ class Pop:
     def _resume(self) -> None:
         """Take over external offsets, and then the messages in flight of a RocketMQ 5 broker.
 
-        This order matters, because those messages are before the offsets that it has committed. If
-        it fails, the next start tries again, since the broker's topic is not consumed until then.
+        This order matters, because the broker has committed offsets after those messages. After an
+        error, the next start tries again, because the broker's topic is consumed only at the end.
         """
         try:
             self._states.drop_deleted()

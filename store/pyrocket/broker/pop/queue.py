@@ -10,7 +10,7 @@ from pyrocket.broker.pop.events import Ack, Deliver, OfQueue, Repeat, Saved, Sho
 from pyrocket.broker.pop.in_flight import COLUMNS, DTYPES, InFlight
 
 _LOST_ATTEMPTS = 1
-"""Attempts of messages whose delivery may have been lost with its record."""
+"""The attempts of a message whose delivery may be missing from the log."""
 
 
 class QueueState:
@@ -50,12 +50,12 @@ class QueueState:
                 self._repeat(event)
 
     def invisible(self, offsets: Sequence[int], now: int) -> set[int]:
-        """Return those of the messages that are in flight and invisible."""
+        """Return the offsets of the messages that are in flight and invisible."""
         rows = {offset: self.flight.find(offset) for offset in offsets}
         return {one for one, row in rows.items() if row >= 0 and self.flight.visible[row] > now}
 
     def hide(self, offsets: Sequence[int], until: int) -> dict[int, int]:
-        """Keep messages invisible at least until a time; return the pops of those in flight."""
+        """Keep messages invisible at least until a time; return the pops of messages in flight."""
         flight, pops = self.flight, dict[int, int]()
         for row in filter(lambda row: row >= 0, map(flight.find, offsets)):
             flight.show(row, max(int(flight.visible[row]), until))
@@ -72,13 +72,13 @@ class QueueState:
         flight.tidy()
 
     def truncate(self, end: int) -> None:
-        """Remove messages from `end` on, which a recovery has truncated."""
+        """Remove messages at or after `end`, which a recovery has truncated."""
         if end < self.next:
             self.flight.remove_from(end)
             self.next = end
 
     def reach_from(self, offset: int) -> None:
-        """Put messages from `offset` on whose records are lost in flight again.
+        """Put messages at or after `offset` in flight again if their records are lost.
 
         Earlier messages are treated as acked.
         """
@@ -135,7 +135,8 @@ class QueueState:
             if offset >= self.next:
                 row = self.flight.add(offset, attempt=attempt, key=key)
             else:
-                row = self.flight.find(offset)  # -1: acked by a later change in the snapshot.
+                # -1: acked by a later change that the snapshot includes.
+                row = self.flight.find(offset)
                 if row >= 0 and key:
                     self.flight.key[row] = key
             if row >= 0 and delivered:

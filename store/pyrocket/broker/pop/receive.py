@@ -37,7 +37,7 @@ class Wanted:
 
 
 class Receiver:
-    """Receives for the groups of one store."""
+    """Receives messages for the groups of one store."""
 
     def __init__(
         self, storage: Consumption, settings: PopSettings, receipts: Receipts, put: Put
@@ -79,7 +79,7 @@ class Receiver:
         )
 
     def places(self, state: GroupState, topic: str, queue_id: int | None) -> Iterator[Place]:
-        """Yield the queues of a receive in order. Raises TopicNotFoundError."""
+        """Yield the queues from which to receive, in order. Raises TopicNotFoundError."""
         known = self._storage.topic(topic)
         if known is None or (queue_id is not None and not 0 <= queue_id < known.read_queues):
             raise TopicNotFoundError(
@@ -98,7 +98,7 @@ class Receiver:
             yield topic, (state.turn + number) % known.read_queues
 
     def _retry_topics(self, group: str, topic: str) -> Iterator[str]:
-        """Yield the topics with retries, except those that belong to another group.
+        """Yield the topics with retries, except topics that belong to another group.
 
         The retry topic of version 1 for group `etl` and topic `orders` has the same name as the
         retry topic of a group `etl_orders`.

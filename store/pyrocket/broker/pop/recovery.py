@@ -1,7 +1,7 @@
 """Recovers the state of all groups from the last snapshot and the changes in the log after it.
 
 If the snapshot is missing or belongs to another log, the groups start at the committed offsets in
-RocketMQ's file: messages are delivered again, and none is skipped.
+RocketMQ's file: messages are delivered again, but not skipped.
 """
 
 import logging
@@ -64,7 +64,7 @@ def save(storage: Consumption, key: bytes, groups: Callable[[], Sequence[GroupSt
     for state in groups():
         with state.lock:
             content["groups"][state.name] = state.to_json()
-    # A crash must not keep acks and lose the acked messages.
+    # The acked messages must be durable before their acks are.
     storage.flush()
     storage.save(content)
 
@@ -78,7 +78,7 @@ def _wait_for_acks(groups: Sequence[GroupState]) -> None:
 def _restore(
     storage: Consumption, content: dict[str, Any] | None
 ) -> tuple[bytes, int, dict[str, GroupState] | None]:
-    """Return key, first change and groups of a snapshot; None as groups if it is unusable."""
+    """Return the key, first change and groups of a snapshot; groups is None if it is unusable."""
     if content is None:
         return new_key(), 0, None
     key = new_key()

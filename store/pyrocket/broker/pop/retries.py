@@ -55,7 +55,8 @@ def retry_topic(group: str) -> str:
 def retry_topics(group: str, topic: str) -> tuple[str, str, str]:
     """Return the topics that may contain a group's retries of a topic.
 
-    RocketMQ 5 writes the retries of pop consumers to the second (version 1) or third (version 2).
+    RocketMQ 5 writes the retries of pop consumers to the second topic (version 1) or the third one
+    (version 2).
     """
     name = retry_topic(group)
     return name, f"{name}_{topic}", f"{name}+{topic}"
@@ -97,7 +98,7 @@ def retry_copy(
 def dead_letter(record: Record, group: str, *, attempts: int) -> EncodedBatch:
     """Return a copy for the dead-letter topic.
 
-    If its properties would be too long, it has only those of the message.
+    If the copy's properties would be too long, it has only the properties of the message.
     """
     properties = decode_properties(record.properties)
     own = {
@@ -109,7 +110,7 @@ def dead_letter(record: Record, group: str, *, attempts: int) -> EncodedBatch:
     try:
         return _copy(record, group, to, attempts)
     except MessageError:
-        # At most the last separator is too much, and optional.
+        # At most the last separator is cut off, which is optional.
         own_only = change_properties(record.properties, {}, _OLD_DELAYS)[:MAX_PROPERTIES_BYTES]
         return _copy_with(own_only, record, to, attempts)
 

@@ -45,7 +45,7 @@ class GroupStates:
         return group in self._groups
 
     def known(self, group: str) -> GroupState:
-        """Return the state of a group, or an empty state, which is not stored, if it has none."""
+        """Return the state of a group; if it has none, return an empty state without storing it."""
         with self._lock:
             return self._groups.get(group) or GroupState(group)
 
@@ -91,7 +91,7 @@ class GroupStates:
     def _is_deleted(self, state: GroupState) -> bool:
         """Whether a group was in RocketMQ's files, but is not in them now.
 
-        A group with messages in flight of a RocketMQ 5 broker may have only committed offsets.
+        A group of a RocketMQ 5 broker may have committed offsets, but no settings.
         """
         if self._storage.group(state.name) is not None:
             state.listed = True

@@ -26,7 +26,7 @@ from pyrocket.services.consumption import Consumption
 _MAX_MOVED = 256
 _MAX_BYTES = 4 << 20
 _LATER_MS = 60_000
-"""Time after which the copy of a message is retried if it failed."""
+"""Time after which a message that could not be copied is tried again."""
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Mover:
             message = _Overdue(state, place, row)
             try:
                 self._copy(message, config, now, moves)
-            except Exception:  # One message must not stop the others.
+            except Exception:  # An error in one message must not stop the others.
                 _log.exception("moving message %s failed and will be retried", message)
                 failed.append(message.offset)
             if moves.bytes > _MAX_BYTES:

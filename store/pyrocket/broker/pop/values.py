@@ -12,7 +12,7 @@ from pyrocket.metadata.groups import GroupConfig
 from pyrocket.services.consumption import MAX_BODY_BYTES, MAX_SCAN
 
 Stored = Future[AppendResult]
-"""Completes when the change is as durable as a sent message, or with the error of the append."""
+"""Completes when the change is as durable as a sent message, or fails with the append's error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +24,11 @@ class PopSettings:
     max_in_flight: Maximum messages in flight of a group, and of its retry topic. At this limit,
         `receive` returns only messages that were delivered before.
     max_batch: Maximum messages of one `receive`.
-    max_bytes: Maximum bytes of their inflated bodies; the first message may be larger.
+    max_bytes: Maximum total size of the inflated bodies of one `receive`; the first message may be
+        larger.
     max_scan: Maximum messages that one `receive` examines.
     start_at_end: Whether a group without offsets starts at the end of queues.
-    commit_ms, snapshot_ms: Intervals at which a sweep saves the offsets, and a snapshot.
+    commit_ms, snapshot_ms: Intervals at which a sweep saves the offsets, and saves a snapshot.
     """
 
     first_attempts: int = 3
@@ -74,7 +75,7 @@ class Delivery:
 
     message: Has the topic that it was sent to. A message from a retry topic has the queue id and
         offset in that topic.
-    attempt: The number of the delivery, from 1 on.
+    attempt: The number of the delivery, starting at 1.
     handle: The receipt handle, for example for `ack`.
     invisible_until: Epoch ms.
     """
@@ -89,7 +90,7 @@ class Delivery:
 class Received:
     """The messages of one `receive`; reply with them when `stored` has completed.
 
-    has_more: Whether not all messages were examined; if there are none here, receive again.
+    has_more: Whether not all messages were examined. If `messages` is empty, receive again.
     """
 
     messages: tuple[Delivery, ...]
@@ -114,7 +115,7 @@ class Acked:
 class Changed:
     """The handle that replaces an earlier one; reply when `stored` has completed.
 
-    handle: None if the earlier one was invalid.
+    handle: None if the earlier handle was invalid.
     """
 
     handle: str | None
@@ -187,7 +188,7 @@ Lags = Mapping[tuple[str, int], QueueLag]
 
 
 def nothing_to_store() -> Stored:
-    """Return a completed future: nothing was changed."""
+    """Return a completed future, for a call that changed nothing."""
     done: Stored = Future()
     done.set_result(AppendResult(0, 0, 0))
     return done
