@@ -1,4 +1,4 @@
-"""Remote administration has the results of `Store.topics`, `Store.groups` and `Store`."""
+"""Remote administration has the same results as `Store.topics`, `Store.groups` and `Store`."""
 
 import os
 
@@ -29,7 +29,7 @@ def place(tmp_path):
         client.close()
 
 
-def test_topics(place):
+def test_topics_are_created_changed_and_deleted(place):
     store, admin = place
     made = admin.create_topic("orders", read_queues=2, write_queues=3)
     assert made == store.topics.get("orders") == admin.create_topic("orders")
@@ -55,11 +55,11 @@ def test_topics(place):
     ):
         with pytest.raises(error):
             wrong()
-    # A call is repeated after a lost reply.
+    # The client repeats a call after a lost reply.
     admin._client.call("DeleteTopic", name="orders")
 
 
-def test_groups(place):
+def test_groups_are_created_changed_reset_and_deleted(place):
     store, admin = place
     store.append_batch(pa.record_batch({"body": [b"x"] * 8}), topic="orders", first_queue=0)
     assert admin.create_group("readers") == store.groups.get("readers")
@@ -85,7 +85,7 @@ def test_groups(place):
     admin._client.call("DeleteGroup", group="readers")
 
 
-def test_retention_and_cleaning(place):
+def test_retention_is_changed_and_old_log_files_are_deleted(place):
     store, admin = place
     assert admin.retention is None
     kept = Retention(hours=None, total_bytes=100_000, at_hours=(4, 5))

@@ -1,4 +1,4 @@
-"""Remote appends write the same messages as local ones."""
+"""Remote appends write the same messages as local appends."""
 
 import itertools
 import os
@@ -93,7 +93,7 @@ def found_by(store, topic, **where):
     )
 
 
-def test_an_append_equals_a_local_one(place, tmp_path):
+def test_a_remote_append_writes_the_same_messages_as_a_local_append(place, tmp_path):
     store, sink = place
     with Store.open(tmp_path / "other", create=True) as local:
         expected = local.append_batch(rows(), first_queue=0)
@@ -116,7 +116,7 @@ def test_verify_finds_no_fault_after_a_remote_append(place):
     assert set(verify(store.path).counts) <= {"NOT_CLOSED"}
 
 
-def test_the_client_rejects_invalid_rows_and_the_broker_invalid_records(place):
+def test_the_client_rejects_invalid_rows_and_the_broker_rejects_invalid_records(place):
     store, sink = place
     sink.append(rows())
     end = store.position().published
@@ -128,7 +128,7 @@ def test_the_client_rejects_invalid_rows_and_the_broker_invalid_records(place):
     assert store.position().published == end
 
 
-def test_no_rows_append_nothing(place):
+def test_an_append_of_a_batch_without_rows_succeeds(place):
     _, sink = place
     result = sink.append(pa.record_batch({"body": pa.array([], pa.binary())}), topic="orders")
     assert (result.rows, result.bytes) == (0, 0)
@@ -205,7 +205,7 @@ def test_a_full_append_queue_rejects_at_once_and_the_client_retries(place, monke
 
 
 def test_the_client_enforces_the_limits_of_the_broker(tmp_path):
-    """The error names the row, before it is sent. The broker also rejects such records."""
+    """The client reports the row number and sends nothing. The broker also rejects such records."""
     hour = 3_600_000
     config = StoreConfig(max_message_bytes=1000, timer_max_delay_ms=hour)
     bodies = pa.record_batch({"body": [b"x" * 1000, b"y" * 1001]})
@@ -242,7 +242,7 @@ def append_on(sink, messages):
 HEAD = message_class("pyrocket.v1.AppendRequest")(topics={"orders": 4}).SerializeToString()
 
 
-def test_a_request_without_its_end_appends_nothing(place):
+def test_a_request_without_its_empty_last_message_appends_nothing(place):
     store, sink = place
     sink.prepare("orders")
     end = store.position().published

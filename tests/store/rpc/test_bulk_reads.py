@@ -114,7 +114,7 @@ def test_a_joined_slice_without_matching_messages_is_empty(place):
     assert tally == ScanTally(entries=9)
 
 
-def test_a_remote_filter_has_the_rows_and_counts_of_a_local_one(place):
+def test_a_remote_filter_selects_and_counts_the_same_rows_as_a_local_filter(place):
     store, client = place
     where = MessageFilter.parse(tags="odd")
     wanted, tally, counted = ranges(client), ScanTally(), ScanTally()
@@ -148,14 +148,14 @@ def test_a_joined_slice_is_requested_again_after_a_lost_connection(place, monkey
     assert not lost
 
 
-def test_a_remote_error_has_the_class_of_the_local_one(place):
+def test_a_remote_error_has_the_same_class_as_a_local_error(place):
     _, client = place
     with pytest.raises(TopicNotFoundError, match="orders") as caught:
         bounds(client, "order")
     assert caught.value.code == "TOPIC_NOT_FOUND"
 
 
-def test_a_scan_that_selects_nothing_reports_its_progress(place, monkeypatch):
+def test_a_scan_that_selects_no_messages_reports_its_progress(place, monkeypatch):
     _, client = place
     monkeypatch.setattr("pyrocket.rpc.service._WINDOW", 100)
     each = ranges(client)[0]
@@ -236,13 +236,13 @@ def test_malformed_blocks_are_rejected(place, cut):
     assert caught.value.code == "PROTOCOL_BROKEN"
 
 
-def test_a_block_without_records_has_counts():
+def test_a_block_without_records_contains_counts():
     block = decode_block(encode_block(None, entries=7, records=3), [MessageQueue("t", "b", 0)], 1)
     assert (block.entries, block.records, block.part) == (7, 3, None)
 
 
 @pytest.mark.parametrize("view", ["commitlog", "topics", "groups", "scheduled"])
-def test_remote_views_equal_local_ones(place, view):
+def test_remote_views_equal_local_views(place, view):
     store, client = place
     parts = value(client.call("PlanView", view=view), list[Part])
     expected = store.views.pending("scheduled") if view == "scheduled" else store.views.plan(view)
@@ -262,7 +262,7 @@ def test_remote_views_equal_local_ones(place, view):
 @pytest.mark.parametrize("after", [0, 1])
 @pytest.mark.parametrize("view", ["commitlog", "topics"])
 def test_the_read_of_a_view_resumes_after_a_lost_connection(place, monkeypatch, view, after):
-    """Five streams lose their connection after `after` batches; the next one completes."""
+    """Five streams lose their connection after `after` batches; the sixth stream completes."""
     store, client = place
     monkeypatch.setattr("pyrocket.rpc.client._FIRST_PAUSE_S", 0.001)
     source, stream, cuts = RemoteSource(client), Client.stream, [5]
@@ -283,7 +283,7 @@ def test_the_read_of_a_view_resumes_after_a_lost_connection(place, monkeypatch, 
 
 
 def test_a_request_with_too_many_values_is_rejected(place):
-    """As Python values they would take many times the memory of the request."""
+    """As Python objects, the values would take many times the memory of the request."""
     with pytest.raises(InvalidInputError) as caught:
         place[1].call("Retired", topics=["t"] * 200_001)
     assert caught.value.code == "REQUEST_TOO_LONG"

@@ -73,7 +73,7 @@ def files(store):
     ]
 
 
-def test_a_batch_published_remotely_equals_a_local_one(store, sink, tmp_path):
+def test_a_remotely_published_batch_equals_a_locally_published_batch(store, sink, tmp_path):
     parts = [staged(sink, partition=0), staged(sink, first=100, partition=1)]
     assert "orders" not in store.topics.all()
     published = sink.publish(BATCH, parts)
@@ -335,7 +335,7 @@ def test_a_forged_index_inside_a_message_is_rejected(store, sink):
     assert "differs from the completed upload" in caught.value.message
 
 
-def test_publishing_rejects_the_files_of_other_queries(store, sink):
+def test_publishing_rejects_files_that_other_queries_staged(store, sink):
     other = SinkBatch(identity="mine", target="orders", batch=0)
     victims, mine = staged(sink), staged(sink, replace(BATCH, batch=5))
     with pytest.raises(SinkError) as caught:
@@ -425,7 +425,7 @@ def test_delayed_rows_and_large_appends_are_staged(store, sink, monkeypatch):
     assert bodies(store, "large") == [*range(50)]
 
 
-def test_a_store_with_checksums_of_whole_records_publishes(tmp_path):
+def test_a_batch_is_published_in_a_store_with_record_checksums(tmp_path):
     config = StoreConfig(property_crc=True)
     path = tmp_path / "sealed"
     with Store.open(path, create=True, config=config) as store, served(store) as address:

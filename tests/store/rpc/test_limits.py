@@ -130,7 +130,7 @@ def test_a_running_stream_completes_during_shutdown(store):
     client.close()
 
 
-def test_malformed_requests_get_a_code_and_the_broker_survives(store):
+def test_malformed_requests_are_answered_with_a_code_and_the_broker_survives(store):
     chance, codes = random.Random(7), {}
     with served(store) as address, grpc.insecure_channel(address) as channel:
         names = [method.name for method in service("pyrocket.v1.Broker").methods]

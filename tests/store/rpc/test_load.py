@@ -39,7 +39,7 @@ def rows(count, body_bytes):
 
 
 class Load:
-    """Clients that append, stage, read and query in their own threads until the block ends."""
+    """Clients that append, stage, read and query, each in a thread, until the `with` block ends."""
 
     def __init__(self, address, batch, appenders=2, readers=2):
         self._address, self._batch = address, batch
@@ -117,10 +117,10 @@ def watched(path, seconds, *arguments):
 
 
 def test_no_callback_blocks_the_event_loop(tmp_path):
-    """Not under load, and not while files are deleted and each fsync takes a second.
+    """The broker is under load, deletes files, and each fsync takes a second.
 
-    Other processes may delay a callback. Therefore its CPU time is measured, and its elapsed time
-    only has to stay below the duration of an fsync.
+    Other processes may delay a callback. Therefore the CPU time of callbacks is measured; their
+    elapsed time only has to stay below the duration of an fsync.
     """
     with watched(tmp_path / "store", 0, "--log-file-bytes", "4MiB") as (process, found):
         client = Client(Connection(found.listen[0]))

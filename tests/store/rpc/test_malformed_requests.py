@@ -1,4 +1,4 @@
-"""Malformed requests: each is answered with an error code, and the server keeps running."""
+"""Each malformed request is answered with an error code, and the server keeps running."""
 
 import os
 import random
@@ -92,7 +92,7 @@ def footprint(process):
 @pytest.mark.heavy
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 def test_malformed_requests_leak_no_resources(tmp_path):
-    """10,000 malformed requests, after 2,000 that fill caches and pools."""
+    """Send 10,000 malformed requests, after 2,000 requests that fill caches and pools."""
     rng = random.Random(8)
     with running(tmp_path / "store") as (process, found):
         connection = Connection(found.listen[0])

@@ -25,7 +25,7 @@ def values(found, name, label):
     return dict(broker_process.metric(found, f"rocketmq_consumer_{name}", label))
 
 
-def test_the_metrics_have_the_lag_of_each_group_and_topic(tmp_path):
+def test_the_metrics_report_the_lag_of_each_group_and_topic(tmp_path):
     with Store.open(tmp_path / "s", create=True) as store:
         store.topics.create("t")
         store.groups.create("g")

@@ -1,4 +1,4 @@
-"""The files that `python -m pyrocket.rpc.proto` makes from the `.proto` files are up to date."""
+"""The output of `python -m pyrocket.rpc.proto` is up to date with the `.proto` files."""
 
 import pytest
 from pyrocket.rpc.proto.__main__ import FOLDER, compile_protos

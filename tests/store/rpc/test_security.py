@@ -1,4 +1,4 @@
-"""Every call with missing, wrong, insufficient and sufficient credentials; TLS; addresses."""
+"""Every call with missing, wrong, insufficient and sufficient credentials; TLS and addresses."""
 
 import logging
 
@@ -171,7 +171,7 @@ def place(serving):
 
 @pytest.fixture
 def address(serving):
-    """The broker's address, with the topics that the test of all calls may have deleted."""
+    """The broker's address. Recreates topics that the test of all calls may have deleted."""
     root = Client(Connection(serving[1], CALLERS["an administrator"]))
     for topic in ("orders", "others"):
         root.call("Prepare", topic=topic, create=True)
@@ -201,7 +201,7 @@ def expected(name, caller):
     return None
 
 
-def test_the_table_of_rights_and_this_matrix_have_every_call():
+def test_the_table_of_rights_and_this_matrix_contain_every_call():
     ours = {name for name in NEEDS if name not in set(ROCKETMQ)}
     assert set(NAMES) == ours == set(ARGUMENTS)
 
@@ -217,7 +217,7 @@ def test_a_call_is_answered_only_if_its_user_has_the_right(place, name, caller):
         assert found == wanted
 
 
-def test_a_user_sees_the_topics_that_it_has_rights_on(address):
+def test_a_user_sees_only_topics_on_which_it_has_a_right(address):
     def topics(caller):
         with_client = Client(Connection(address, CALLERS[caller]))
         return {topic.name for topic in with_client.call("Topics").value}
@@ -240,7 +240,7 @@ def test_creating_a_topic_requires_admin_on_it(address):
 
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "%RETRY%others"])
-def test_system_topics_and_retry_topics_of_other_groups_are_refused(address, topic):
+def test_reads_of_system_topics_and_retry_topics_of_other_groups_are_rejected(address, topic):
     client = Client(Connection(address, CALLERS["a user with the right"]))
     with pytest.raises(StorePermissionError):
         client.call("QueueBounds", queues=[MessageQueue(topic, "broker-a", 0)])
@@ -275,14 +275,14 @@ def test_a_batch_without_rows_requires_the_right_to_publish(address):
         {"part": LogPart(0, 1, False, ("orders",), False), "topics": ["orders"]},
     ],
 )
-def test_views_that_are_not_narrowed_to_the_own_topics_and_groups_are_refused(address, asked):
+def test_views_beyond_the_topics_and_groups_of_a_user_are_rejected(address, asked):
     owner = Client(Connection(address, CALLERS["a user with the right"]))
     with pytest.raises(StorePermissionError):
         [*owner.stream("ReadView", **asked)] if "part" in asked else owner.call("PlanView", **asked)
     owner.close()
 
 
-def test_views_of_the_own_topics_and_groups_need_no_admin(address):
+def test_views_of_a_users_own_topics_and_groups_do_not_require_admin(address):
     owner = Client(Connection(address, CALLERS["a user with the right"]))
     source = RemoteSource(owner)
     owner.call("Commit", group="etl", offsets={QUEUE: 0})
@@ -303,7 +303,7 @@ def test_a_call_with_wrong_credentials_is_not_repeated(address):
     assert "secret" not in repr(CALLERS["a wrong secret"])
 
 
-def test_a_malformed_request_is_rejected_with_an_error_that_names_it(place):
+def test_a_malformed_request_is_rejected_with_a_code(place):
     metadata = CALLERS["an administrator"].metadata()
     for sent in (b"\xff\xff\xff", b"\x0a\x05a", bytes(range(40))):
         with pytest.raises(grpc.RpcError) as caught:
@@ -403,7 +403,7 @@ def test_the_first_connection_to_an_unreachable_address_fails_soon():
         client.call("Topics")
 
 
-def test_errors_suggest_no_topics_if_users_are_configured(users):
+def test_errors_do_not_suggest_topics_if_users_are_configured(users):
     error = TopicNotFoundError("there is no topic 'x'.", remedy="Did you mean 'secrets'?")
     assert Gate(lambda: users).without_names(error).remedy == ""
     assert Gate().without_names(error).remedy == error.remedy

@@ -59,7 +59,7 @@ def test_an_unchanged_store_is_not_read_again():
     asyncio.run(check())
 
 
-def test_a_change_without_watchers_is_seen_by_the_next_one():
+def test_a_change_without_watchers_is_announced_to_the_next_watcher():
     async def check():
         store = Changing()
         feed = VersionFeed(store)
@@ -73,7 +73,7 @@ def test_a_change_without_watchers_is_seen_by_the_next_one():
     asyncio.run(check())
 
 
-def test_many_changes_cause_few_reads_and_the_last_one_is_seen():
+def test_many_changes_cause_few_reads_and_the_last_change_is_announced():
     async def check():
         store = Changing()
         feed = VersionFeed(store)
@@ -93,7 +93,7 @@ def test_many_changes_cause_few_reads_and_the_last_one_is_seen():
     asyncio.run(check())
 
 
-def test_an_error_while_reading_reaches_the_waiting_clients_and_the_next_one_tries_again():
+def test_an_error_during_a_read_is_raised_to_waiting_clients_and_the_next_client_reads_again():
     async def check():
         answers = [version(1), OSError("gone"), version(2)]
 

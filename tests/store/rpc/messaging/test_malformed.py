@@ -76,7 +76,7 @@ def channel(tmp_path_factory):
 
 
 def changed(data, rng):
-    """Return the bytes of a request with some changed, removed or inserted."""
+    """Return a request with some bytes changed, removed or inserted."""
     data = bytearray(data)
     for _ in range(rng.randrange(4)):
         at = rng.randrange(len(data) + 1)
@@ -99,7 +99,7 @@ def codes(channel, method, data):
 
 @pytest.mark.parametrize("count", [20, pytest.param(650, marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("method", CALLS, ids=lambda method: method.name)
-def test_a_malformed_request_gets_a_code(channel, method, count):
+def test_a_malformed_request_is_answered_with_a_code(channel, method, count):
     rng = random.Random(method.name)
     kind = message_class(method.input_type.full_name)
     valid = kind(**VALID[method.name]).SerializeToString()

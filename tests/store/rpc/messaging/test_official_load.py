@@ -74,7 +74,7 @@ def bodies(path, topic):
 
 
 def check(path, produced, consumed, kills):
-    # A producer whose call failed sends again, so a message may be stored more than once.
+    # A producer sends a message again after an error, so the message may be stored more than once.
     stored = Counter(bodies(path, TOPIC))
     assert stored.keys() >= set(produced["sent"]), "an acknowledged message is lost"
     for group in GROUPS:
@@ -88,7 +88,7 @@ def check(path, produced, consumed, kills):
 def check_group(path, group, stored, seen, kills):
     assert {body for body, _ in seen} == stored.keys()
     repeated = [key for key, count in Counter(seen).items() if count > stored[key[0]]]
-    assert not repeated, "further deliveries have the attempts of earlier ones"
+    assert not repeated, "deliveries repeat the attempt number of earlier deliveries"
     dead = Counter({body: copies for body, copies in stored.items() if body[:4] == "dead"})
     assert dead
     assert Counter(bodies(path, f"%DLQ%{group}")) == dead
@@ -106,7 +106,7 @@ def check_group(path, group, stored, seen, kills):
 def test_clients_under_load_receive_all_messages_with_their_attempts(path, tmp_path, seconds):
     produced, consumed = run_clients(path, tmp_path, seconds, kills=0)
     assert not produced["errors"]
-    # On a busy machine, an ack may be too late.
+    # On a busy machine, an ack may be sent after its handle has expired.
     assert all("receipt handle is invalid" in error for error in consumed["errors"])
     assert len(produced["sent"]) > 20 * seconds
     check(path, produced, consumed, kills=0)

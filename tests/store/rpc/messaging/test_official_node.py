@@ -17,8 +17,8 @@ pytestmark = [
 ]
 
 
-def test_producers_and_consumers(tmp_path):
-    """With two topics the client may miss its settings, and the broker sends them again."""
+def test_producers_and_consumers_of_the_nodejs_client_work(tmp_path):
+    """A client with two topics may miss its settings, so the broker sends them again."""
     install = ["npm", "install", "--prefix", tmp_path, "--no-audit", "--no-fund", PACKAGE]
     subprocess.run(install, check=True, capture_output=True, timeout=300)
     path = tmp_path / "store"

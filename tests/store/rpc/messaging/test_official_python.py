@@ -52,7 +52,7 @@ def eventually(path, topic):
     return found
 
 
-def test_producers_and_consumers(path, tmp_path):
+def test_producers_and_consumers_of_the_python_client_work(path, tmp_path):
     with broker_process.running(path, *CHECKS) as (_, found):
         (endpoint,) = found.listen
         sent = result(start("send", endpoint, tmp_path))
@@ -89,7 +89,7 @@ def send_failing(endpoint, home):
     stub.close()
 
 
-def test_tls_and_credentials(path, tmp_path):
+def test_the_python_client_uses_tls_and_credentials(path, tmp_path):
     pem, key = write_certificate(tmp_path)
     users = tmp_path / "users.toml"
     users.touch(0o600)
@@ -107,7 +107,7 @@ def test_tls_and_credentials(path, tmp_path):
         assert result(programs[1])
 
 
-def test_the_documented_example(path, tmp_path):
+def test_the_documented_example_of_the_python_client_works(path, tmp_path):
     page = Path(__file__).parents[4] / "store" / "BROKER.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     (example,) = (

@@ -41,7 +41,7 @@ def stub(serving):
 
 
 def receive(stub, topic, group="g", wait_s=0, **fields):
-    """Receive; return the status, the messages, and whether the last reply is the time."""
+    """Receive; return the code and the messages. The last reply must be the delivery time."""
     if not fields.get("auto_renew"):
         fields.setdefault("invisible_duration", {"seconds": 60})
     head, *messages, tail = stub.call(
@@ -76,7 +76,7 @@ def change(stub, topic, handle, seconds=0, group="g"):
 
 @contextmanager
 def parked(*arguments, **more):
-    """Receive in a thread; return a function that returns the result and the elapsed seconds."""
+    """Receive in a thread; yield a function that returns the result and the elapsed seconds."""
     found, began = [], time.monotonic()
 
     def run():
@@ -199,7 +199,7 @@ def test_a_message_is_received_again_after_its_new_invisible_time(store, stub):
 
 @pytest.mark.parametrize(("seconds", "code"), [(-1, "ILLEGAL_INVISIBLE_TIME"),
                                                (43_201, "ILLEGAL_INVISIBLE_TIME")])  # fmt: skip
-def test_a_rejected_change_has_the_old_handle(stub, seconds, code):
+def test_the_reply_to_a_rejected_change_has_the_old_handle(stub, seconds, code):
     stub.send(b"1", topic="changed")
     _, messages = receive(stub, "changed")
     reply = change(stub, "changed", handle(messages[-1]), seconds)
@@ -211,7 +211,7 @@ def test_a_rejected_change_has_the_old_handle(stub, seconds, code):
     assert (code_of(reply), reply.receipt_handle) == ("ILLEGAL_CONSUMER_GROUP", "wrong")
 
 
-def test_a_change_that_cannot_be_stored_has_the_old_handle(store, stub, monkeypatch):
+def test_the_reply_to_a_change_that_cannot_be_stored_has_the_old_handle(store, stub, monkeypatch):
     from pyrocket.broker.pop.pop import Pop
     from pyrocket.errors import BrokerBusyError
 
@@ -251,7 +251,7 @@ def test_a_dead_letter_is_received_from_its_topic(store, stub):
     assert (origin.topic, origin.message_id) == ("forwarded", sent.entries[0].message_id)
 
 
-def test_filters_of_tags_and_sql(stub):
+def test_tag_and_sql_filters_select_the_received_messages(stub):
     for number_ in range(4):
         stub.send(b"%d" % number_, topic="filters", tag="ab"[number_ % 2],
                   properties={"n": str(number_)})  # fmt: skip
@@ -290,7 +290,7 @@ def assigned(stub, topic, group):
     )
 
 
-def test_assignments_are_any_queue_or_each_queue_of_a_fifo_group(store, stub):
+def test_an_assignment_is_any_queue_and_for_fifo_groups_each_queue(store, stub):
     store.groups.create("fifo")
     store.groups.update("fifo", fifo=True)
     assert [one.message_queue.id for one in assigned(stub, "t", "g").assignments] == [-1]
@@ -448,7 +448,7 @@ def test_messages_of_a_stopped_push_consumer_are_received_again_soon(store, stub
     other.close()
 
 
-def test_a_node_nack_in_milliseconds_uses_the_delay_of_the_group(store, stub):
+def test_a_nack_of_a_nodejs_client_in_milliseconds_uses_the_delay_of_the_group(store, stub):
     settings = {
         "user_agent": {"language": number("Language", "NODE_JS")},
         "subscription": {"group": GROUP, "subscriptions": [{"topic": resource("t")}]},
@@ -492,7 +492,9 @@ def test_a_reset_takes_effect_before_the_acks_are_saved(store, stub, serving, by
     assert (again.body, again.system_properties.delivery_attempt) == (b"1", 1)
 
 
-def test_a_group_deleted_through_the_broker_restarts_at_once(store, stub, serving):
+def test_a_group_that_is_deleted_through_the_broker_receives_all_messages_again(
+    store, stub, serving
+):
     stub.send(b"1", topic="regrouped")
     _, (message,) = receive(stub, "regrouped", group="former")
     with closing(Client(Connection(serving[1]))) as client:
@@ -504,7 +506,7 @@ def test_a_group_deleted_through_the_broker_restarts_at_once(store, stub, servin
     assert code_of(old) == "INVALID_RECEIPT_HANDLE"
 
 
-def test_a_topic_deleted_through_the_broker_restarts_at_once(stub, serving):
+def test_a_topic_that_is_deleted_and_recreated_is_received_from_its_first_message(stub, serving):
     stub.send(b"1", b"2", topic="remade")
     assert len(receive(stub, "remade")[1]) == 2
     with closing(Client(Connection(serving[1]))) as client:
@@ -514,7 +516,7 @@ def test_a_topic_deleted_through_the_broker_restarts_at_once(stub, serving):
     assert (again.body, again.system_properties.delivery_attempt) == (b"3", 1)
 
 
-def test_a_pull_passes_over_a_body_that_does_not_inflate(store, stub):
+def test_a_pull_skips_a_body_that_does_not_inflate(store, stub):
     store.topics.create("torn", read_queues=1, write_queues=1)
     append_compressed(store, b"no zlib", topic="torn")
     stub.send(b"good", topic="torn")
@@ -522,7 +524,7 @@ def test_a_pull_passes_over_a_body_that_does_not_inflate(store, stub):
     assert (message.message.body, tail.next_offset) == (b"good", 2)
 
 
-def test_one_poll_examines_all_messages_for_its_filter(store, stub):
+def test_one_poll_examines_messages_until_its_filter_matches(store, stub):
     store.topics.create("far", read_queues=1, write_queues=1)
     rows = pa.RecordBatch.from_pydict({"body": [b"x"] * 25_000, "tags": ["no"] * 25_000})
     for _ in range(2):
@@ -556,7 +558,7 @@ def test_a_reply_has_at_most_4_mib_of_bodies_and_one_message(store, stub, call):
 
 
 @pytest.mark.parametrize("call", ["receive", "ack"])
-def test_sends_and_routes_do_not_wait_for_groups(stub, serving, monkeypatch, call):
+def test_sends_and_routes_do_not_wait_for_receives_and_acks(stub, serving, monkeypatch, call):
     stub.send(b"1", topic="busy")
     _, (message,) = receive(stub, "busy")
     scanned, waiting = threading.Event(), threading.Semaphore(0)

@@ -61,7 +61,7 @@ REFUSED = {
     "long message group": ("ILLEGAL_MESSAGE_GROUP", {"message_group": "é" * 32}),
     "message group with a control character": ("ILLEGAL_MESSAGE_GROUP", {"message_group": "\x7f"}),
     "reserved property": ("ILLEGAL_MESSAGE_PROPERTY_KEY", {"properties": {"KEYS": "a"}}),
-    "property of dead letters": (
+    "property of a dead letter": (
         "ILLEGAL_MESSAGE_PROPERTY_KEY",
         {"properties": {"DLQ_ORIGIN_TOPIC": "a"}},
     ),
@@ -87,7 +87,7 @@ REFUSED = {
     "lite": ("UNSUPPORTED", {"message_type": number("MessageType", "LITE")}),
     "lite topic": ("UNSUPPORTED", {"lite_topic": "x"}),
     "priority": ("UNSUPPORTED", {"message_type": number("MessageType", "PRIORITY")}),
-    "priority of a normal message": ("UNSUPPORTED", {"priority": 1}),
+    "normal message with a priority": ("UNSUPPORTED", {"priority": 1}),
     "FIFO in a transaction": (
         "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE",
         {"message_type": TRANSACTION, "message_group": "g"},
@@ -119,17 +119,17 @@ ACCEPTED = {
     "due in a day": {"deliver_ms": DAY_MS - 5000},
     "due before now": {"deliver_ms": -5000},
     "longest recovery": {"message_type": TRANSACTION, "recovery_duration_s": 3600},
-    "digest of Java": {
+    "CRC-32 digest of RocketMQ's Java client": {
         "body_digest": {"type": 1, "checksum": f"{zlib.crc32(b'body'):X}"},
         "body": b"body",
     },
-    "digest MD5": {
+    "MD5 digest": {
         "body_digest": {"type": 2, "checksum": hashlib.md5(b"body").hexdigest().upper()},
         "body": b"body",
     },
     "empty property": {"properties": {"a": ""}},
     "no type": {"message_type": 0},
-    "times that no clock has": {"born_timestamp": {"seconds": 2**62}},
+    "time out of range": {"born_timestamp": {"seconds": 2**62}},
 }
 
 
@@ -155,7 +155,7 @@ def test_a_message_at_a_limit_is_accepted(stub, case):
     assert reply.status.code == number("Code", "OK"), reply
 
 
-def test_one_rejected_message_rejects_its_request(stub):
+def test_a_request_with_one_invalid_message_is_rejected(stub):
     good, bad = message(b"good", topic="NORMAL"), message(b"", topic="NORMAL")
     assert stub.code("SendMessage", messages=[good, bad]) == "MESSAGE_BODY_EMPTY"
     (end,) = [stub.call("QueryOffset", message_queue=queue("NORMAL"), query_offset_policy=1)]
@@ -289,7 +289,7 @@ def test_a_call_needs_a_client_id(address, client_id):
     stub.close()
 
 
-def test_a_malformed_request_gets_a_status(address, stub):
+def test_a_malformed_request_is_answered_with_a_status(address, stub):
     from pyrocket.rpc.descriptors import message_class
     from pyrocket.rpc.messaging.interface import PACKAGE, SERVICE
 

@@ -1,4 +1,4 @@
-"""Every call of RocketMQ's protocol with wrong credentials, and with and without the right."""
+"""Every call of RocketMQ's protocol: with wrong credentials, without the right, and with it."""
 
 from contextlib import closing
 
@@ -48,7 +48,7 @@ CALLERS = {
     "no credentials": (),
     "an empty key": (("authorization", "MQv2-HMAC-SHA1 Credential=, Signature="),),
     "a wrong secret": Credentials(access_key="owner", secret_key="wrong").metadata(),
-    "a foreign user": Credentials(
+    "a user of other topics": Credentials(
         access_key="stranger", secret_key="the stranger's secret"
     ).metadata(),
     "the owner": Credentials(access_key="owner", secret_key="the owner's secret").metadata(),
@@ -93,7 +93,7 @@ def address(tmp_path_factory):
             yield found
 
 
-def test_the_table_of_rights_and_this_matrix_have_every_call():
+def test_the_table_of_rights_and_this_matrix_contain_every_call():
     names = {method.name for method in service(SERVICE).methods}
     assert names - NOT_SERVED <= set(NEEDS)
     assert {*ARGUMENTS, "Telemetry"} == names - NOT_SERVED
@@ -131,7 +131,7 @@ def test_creating_a_topic_by_a_send_requires_admin(address):
 
 
 def test_a_subscriber_creates_its_group_by_receiving_from_it(address):
-    """A first commit also creates the group, as in RocketMQ; CreateGroup requires admin."""
+    """The first commit also creates a group, as in RocketMQ. Only CreateGroup requires admin."""
     key = Credentials(access_key="owner", secret_key="the owner's secret")
     with closing(Client(Connection(address, credentials=key))) as client:
         with pytest.raises(StorePermissionError):
@@ -145,7 +145,7 @@ def test_a_subscriber_creates_its_group_by_receiving_from_it(address):
 
 def test_a_user_cannot_end_a_client_of_another_user(address):
     mine = Stub(address, "same id", CALLERS["the owner"])
-    theirs = Stub(address, "same id", CALLERS["a foreign user"])
+    theirs = Stub(address, "same id", CALLERS["a user of other topics"])
     with mine.telemetry(**PRODUCER) as commands:
         next(commands)
         assert theirs.code("NotifyClientTermination") == "OK"

@@ -113,7 +113,7 @@ def test_a_message_is_stored_as_it_was_sent(store, stub):
     assert store.lookup.query("sent", entry.message_id) == [found]
 
 
-def test_a_message_has_the_host_of_its_connection(store, stub):
+def test_the_born_host_is_the_address_of_the_connection_by_default(store, stub):
     stub.send(b"1", topic="hosts")
     stub.send(b"2", topic="hosts", born_host="[2001:db8::1]:80")
     hosts = {one.body: one.born_host for one in stored(store, "hosts")}
@@ -121,13 +121,13 @@ def test_a_message_has_the_host_of_its_connection(store, stub):
     assert hosts[b"2"] == "[2001:db8:0:0:0:0:0:1]:80"
 
 
-def test_several_messages_of_a_request_are_appended_together(store, stub):
+def test_messages_of_one_request_are_appended_together(store, stub):
     reply = stub.send(b"1", b"2", b"3", topic="several", message_group="g")
     assert [one.offset for one in reply.entries] == [0, 1, 2]
     assert len({one.queue_id for one in stored(store, "several")}) == 1
 
 
-def test_messages_of_a_group_share_a_queue_and_others_are_spread(store, stub):
+def test_messages_of_one_message_group_share_a_queue_and_other_messages_are_spread(store, stub):
     for number_ in range(8):
         stub.send(b"g", topic="grouped", message_group="one")
         stub.send(b"%d" % number_, topic="spread")
@@ -197,7 +197,7 @@ def test_a_committed_message_becomes_visible(store, stub):
     assert message_.system_properties.message_type == TRANSACTION
 
 
-def test_a_decision_can_be_repeated_but_not_changed(store, stub):
+def test_a_commit_or_rollback_can_be_repeated_but_not_changed(store, stub):
     committed, rolled = half(stub, "repeated"), half(stub, "repeated")
     for _ in range(3):
         assert end(stub, "repeated", committed, COMMIT) == "OK"
@@ -207,7 +207,7 @@ def test_a_decision_can_be_repeated_but_not_changed(store, stub):
     assert len(stored(store, "repeated")) == 1
 
 
-def test_a_transaction_ends_only_for_its_topic(store, stub):
+def test_a_transaction_is_committed_only_with_its_own_topic(store, stub):
     transaction_id = half(stub, "owned")
     store.topics.create("other")
     assert end(stub, "other", transaction_id, COMMIT) == "INVALID_TRANSACTION_ID"
@@ -231,7 +231,7 @@ def test_the_settings_of_a_producer_are_completed(stub):
     assert not settings.metric.on
 
 
-def test_a_client_of_node_gets_its_settings_again(stub):
+def test_a_nodejs_client_gets_its_settings_again(stub):
     agent = {"language": number("Language", "NODE_JS")}
     with stub.telemetry(**producing("t"), user_agent=agent) as commands:
         assert next(commands) == next(commands)
@@ -272,7 +272,7 @@ def test_a_half_message_is_checked_with_a_producer_of_its_topic(store, stub, ser
     other.close()
 
 
-def test_a_producer_without_settings_for_a_topic_is_checked_after_a_send(stub):
+def test_a_half_message_is_checked_with_a_producer_whose_settings_lack_its_topic(stub):
     with stub.telemetry(**producing()) as asked:
         next(asked)
         transaction_id = half(stub, "unlisted")
@@ -319,7 +319,7 @@ def test_unsupported_calls_are_unimplemented(stub):
     assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_pulled_messages_equal_the_sent_ones(store, stub):
+def test_pulled_messages_equal_the_sent_messages(store, stub):
     store.topics.create("pulled", read_queues=1, write_queues=1)
     for number_ in range(5):
         stub.send(b"%d" % number_, topic="pulled", tag="even" if number_ % 2 == 0 else "odd",
@@ -363,13 +363,13 @@ def test_the_next_offset_of_a_pull_is_after_unselected_messages(
     assert tail.next_offset == 3
 
 
-def test_a_pull_at_the_end_finds_nothing(store, stub):
+def test_a_pull_at_the_end_of_a_queue_returns_no_messages(store, stub):
     store.topics.create("ended", read_queues=1, write_queues=1)
     head, tail = stub.call("PullMessage", message_queue=queue("ended"), offset=0, batch_size=1)
     assert (code_of(head), tail.next_offset) == ("MESSAGE_NOT_FOUND", 0)
 
 
-def test_offsets_of_queues_and_groups(store, stub):
+def test_offsets_of_queues_are_queried_and_offsets_of_groups_are_committed(store, stub):
     store.topics.create("offsets", read_queues=1, write_queues=1)
     stub.send(b"1", b"2", topic="offsets")
     where = {"message_queue": queue("offsets")}
@@ -390,7 +390,7 @@ def test_offsets_of_queues_and_groups(store, stub):
     assert store.groups.committed("readers", "offsets") == {0: 1}
 
 
-def test_a_namespace_is_part_of_the_names(store, serving):
+def test_a_namespace_is_part_of_the_topic_name(store, serving):
     stub = Stub(serving[1], metadata=[("x-mq-namespace", "ns")])
     assert code_of(stub.send(b"1", topic="spaced")) == "OK"
     assert [one.body for one in stored(store, "ns%spaced")] == [b"1"]
@@ -405,7 +405,7 @@ def test_a_namespace_is_part_of_the_names(store, serving):
     plain.close()
 
 
-def test_a_send_whose_flush_times_out_has_a_status(tmp_path, monkeypatch):
+def test_a_send_whose_flush_times_out_is_answered_with_a_status(tmp_path, monkeypatch):
     from pyrocket.engine.sender import Sender
     from pyrocket.message import SendStatus
 

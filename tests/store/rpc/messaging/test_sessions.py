@@ -1,4 +1,4 @@
-"""The state of clients in the broker is limited."""
+"""The broker limits the state that it keeps for clients."""
 
 import asyncio
 
@@ -41,7 +41,7 @@ def test_inactive_clients_are_removed(monkeypatch):
     assert len(known) < 10
 
 
-def test_the_most_recent_topics_of_a_client_are_kept():
+def test_only_the_most_recent_topics_of_a_client_are_kept():
     known = Sessions()
     (session,) = with_streams(known, 1)
     known.publishes(session, [f"set{n}" for n in range(2 * MAX_TOPICS)])

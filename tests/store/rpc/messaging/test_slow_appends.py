@@ -61,7 +61,7 @@ def forward(stub, topic, handle, group="fifo"):
 
 
 def call_in_vain(stub, name, **fields):
-    """Make a call, and cancel it after a moment."""
+    """Make a call that is cancelled by its deadline after half a second."""
     request = new(f"{name}Request", **fields).SerializeToString()
     call = stub.channel.unary_unary(f"/{SERVICE}/{name}")
     with pytest.raises(grpc.RpcError) as caught:
@@ -88,7 +88,7 @@ def test_a_dead_letter_whose_call_is_cancelled_is_not_lost(serving, stub):
     )
     held.free.set()
     sender.join()
-    stub.send(b"2", topic="other")  # The append thread has done all before.
+    stub.send(b"2", topic="other")  # The append thread has completed all earlier appends.
     assert store.max_offset("%DLQ%fifo", 0) == 1
     assert forward(stub, "t", handle(found)) == "INVALID_RECEIPT_HANDLE"
 
@@ -143,7 +143,7 @@ def test_a_dead_letter_that_may_not_be_durable_can_be_repeated(serving, stub, la
     assert store.max_offset("%DLQ%late", 0) == 1
 
 
-def test_a_change_that_may_not_be_durable_has_the_new_handle(serving, stub, late):
+def test_the_reply_to_a_change_that_may_not_be_durable_has_the_new_handle(serving, stub, late):
     serving[0].topics.create("kept")
     stub.send(b"1", topic="kept")
     _, (found,) = receive(stub, "kept")
@@ -154,7 +154,7 @@ def test_a_change_that_may_not_be_durable_has_the_new_handle(serving, stub, late
     assert code_of(ack(stub, "kept", reply.receipt_handle)) == "OK"
 
 
-def test_a_receive_that_may_not_be_durable_is_repeated_soon(serving, stub, late):
+def test_messages_of_a_receive_that_may_not_be_durable_are_received_again_soon(serving, stub, late):
     serving[0].topics.create("received")
     stub.send(b"1", topic="received")
     late()
@@ -164,7 +164,7 @@ def test_a_receive_that_may_not_be_durable_is_repeated_soon(serving, stub, late)
     assert (code, found.system_properties.delivery_attempt) == ("OK", 2)
 
 
-def test_a_decision_that_may_not_be_durable_can_be_repeated(serving, stub, late):
+def test_a_commit_that_may_not_be_durable_can_be_repeated(serving, stub, late):
     sent = stub.send(b"1", topic="other", message_type=number("MessageType", "TRANSACTION"))
     fields = {
         "topic": resource("other"),
