@@ -73,7 +73,7 @@ def test_a_rule_that_denies_takes_precedence(write):
         access.check("spark", Need(SUBSCRIBE, TOPIC, "clicks-secret"))
 
 
-def test_admin_includes_the_other_rights_and_the_whole_store(write):
+def test_the_right_admin_includes_all_rights_and_calls_on_the_whole_store(write):
     access = read_access(write(USERS))
     for right in (SUBSCRIBE, PUBLISH, ADMIN):
         assert access.has("root", Need(right, TOPIC, "orders"))
@@ -84,7 +84,7 @@ def test_admin_includes_the_other_rights_and_the_whole_store(write):
     assert access.has("root", Need(PUBLISH, TOPIC, "payments"))
 
 
-def test_a_signature_with_another_secret_or_of_an_unknown_user_is_rejected(write):
+def test_a_signature_with_a_wrong_secret_or_of_an_unknown_user_is_rejected(write):
     import hmac
 
     access = read_access(write(USERS))
@@ -117,7 +117,7 @@ def test_repr_hides_the_secrets(write):
         (USERS.replace('deny = ["subscribe"]', "", 1), "is incomplete"),
     ],
 )
-def test_a_typo_is_rejected_with_an_error_that_names_it(write, text, expected):
+def test_an_invalid_users_file_is_rejected_with_the_reason(write, text, expected):
     with pytest.raises(OptionError) as caught:
         read_access(write(text))
     assert caught.value.code == "BROKER_USERS"
@@ -130,7 +130,7 @@ def test_a_users_file_that_others_can_read_is_rejected(write):
     assert caught.value.code == "BROKER_USERS"
 
 
-def test_a_changed_file_is_reloaded_and_an_invalid_one_is_ignored(write, monkeypatch, caplog):
+def test_a_changed_file_is_reloaded_and_an_invalid_file_is_ignored(write, monkeypatch, caplog):
     monkeypatch.setattr(files, "_LOOK_S", -1)
     watched = watch_access(write(USERS))
     before = watched.current()

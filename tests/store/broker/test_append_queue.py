@@ -59,7 +59,7 @@ def test_requests_that_arrive_during_an_append_are_appended_together(slow):
     queue.close()
 
 
-def test_a_group_has_a_limit_but_a_large_request_is_appended(slow):
+def test_the_size_of_a_group_is_limited_but_a_larger_request_is_appended(slow):
     queue = AppendQueue(slow)
     busy_with(slow, queue)
     for size in (100, 9 << 20, 100, 8 << 20):
@@ -83,7 +83,7 @@ def test_a_full_append_queue_rejects_records_at_once(slow, limits):
     queue.close()
 
 
-def test_each_request_gets_its_own_error():
+def test_each_request_fails_with_its_own_error():
     outcomes = [[MessageError("bad"), "fine"], StoreFailedError("failed"), KeyError(1), ["fine"]]
     slow = threading.Event()
 
@@ -96,7 +96,7 @@ def test_each_request_gets_its_own_error():
 
     queue = AppendQueue(append)
     slow.set()
-    # The first group has one request or both, depending on the speed of the thread.
+    # Hold the queue's lock, so that both requests are in one group.
     with queue._changed:
         bad, good = queue.put(Records()), queue.put(Records())
     assert isinstance(bad.exception(10), MessageError)
@@ -129,7 +129,7 @@ def test_a_request_that_is_not_cancellable_is_appended(slow):
     queue.close()
 
 
-def test_closing_appends_the_pending_records_and_rejects_others(slow):
+def test_closing_appends_pending_records_and_rejects_later_records(slow):
     queue = AppendQueue(slow)
     waiting = [queue.put(Records()) for _ in range(3)]
     slow.go.set()
@@ -140,7 +140,7 @@ def test_closing_appends_the_pending_records_and_rejects_others(slow):
 
 
 def test_concurrent_synchronous_callers_share_fsyncs():
-    """With 16 callers at least 8 requests share an fsync; a single caller does not wait."""
+    """On average at least 8 requests of 16 callers share an fsync. A single caller never waits."""
     groups = []
 
     def append(requests):

@@ -1,4 +1,4 @@
-"""The thread of long polls survives all errors; its end is reported."""
+"""The threads of long polls and of transactions survive errors; the end of a thread is reported."""
 
 import time
 from dataclasses import replace
@@ -53,7 +53,7 @@ def test_the_thread_of_polls_survives_errors(broker, caplog, monkeypatch, error)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_thread_that_has_ended_is_trouble(broker, monkeypatch):
+def test_a_thread_that_has_ended_is_reported_as_trouble(broker, monkeypatch):
     def dies():
         raise SystemExit
 
@@ -62,7 +62,7 @@ def test_a_thread_that_has_ended_is_trouble(broker, monkeypatch):
     until(lambda: broker.trouble == "the thread of long polls has ended")
 
 
-def test_a_sweep_does_not_wait_for_renewals_that_work(broker, monkeypatch):
+def test_a_sweep_runs_even_if_renewals_fail(broker, monkeypatch):
     def fails():
         raise BrokerBusyError("full")
 

@@ -8,7 +8,7 @@ from pyrocket.broker.renewals import Renewals
 
 
 class Popped:
-    """Records extended invisible times; the handles in `lost` are invalid."""
+    """Records changes of invisible times. The handles in `lost` are invalid."""
 
     def __init__(self):
         self.extended, self.lost, self.changes = [], set(), 0
@@ -68,7 +68,7 @@ def test_acked_or_visible_messages_are_not_renewed(clock, pop):
     assert kept.attempt("visible") == 0
 
 
-def test_renewals_of_one_time_are_one_change(clock, pop):
+def test_renewals_are_combined_into_one_change_per_topic_and_time(clock, pop):
     kept = Renewals(pop, lambda client: client == "here")
     kept.add("g", "t", "here", [(f"here{n}", 1) for n in range(1500)])
     kept.add("g", "t", "gone", [(f"gone{n}", 1) for n in range(500)])

@@ -31,7 +31,7 @@ def test_a_flag_overrides_the_environment_which_overrides_the_file(write):
     assert load({}, {}) == Settings()
 
 
-def test_default_limits():
+def test_limits_have_their_documented_defaults():
     found = Settings()
     assert (found.request_bytes, found.connection_bytes) == (16 << 20, 64 << 20)
     assert (found.total_bytes, found.streams_per_client) == (512 << 20, 100)

@@ -52,7 +52,7 @@ def test_a_message_in_flight_takes_at_most_200_bytes():
     assert state.flight.nbytes / LARGE <= 100
 
 
-def test_acked_messages_take_no_space():
+def test_acked_messages_free_their_memory():
     state = large()
     for offset in range(LARGE - 10):
         state.flight.remove(state.flight.find(offset))
@@ -81,7 +81,7 @@ def test_a_sweep_of_a_hundred_thousand_messages_takes_less_than_100_ms(open_stor
     assert min(times) < 0.1
 
 
-def test_snapshots_of_the_state_are_exact():
+def test_a_state_restored_from_a_snapshot_equals_the_original():
     state = large()
     again = QueueState.from_json(state.to_json())
     assert (again.next, again.committed, len(again.flight)) == (LARGE, 0, LARGE)

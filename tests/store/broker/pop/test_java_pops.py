@@ -51,7 +51,7 @@ def of_pop(clock, **more):
 
 
 def handed_out(store, clock):
-    """Messages 1, 2, 4 and 5 were popped; 2 and 4 are acked."""
+    """Append messages 0 to 7, as if a RocketMQ 5 broker had popped 1, 2, 4, 5 and acked 2 and 4."""
     sent(store, 8)
     store.groups.commit("g", "t", {0: 6})
     pop = of_pop(clock, bm=0, n=4, d=[0, 1, 3, 4], it=60_000)
@@ -75,7 +75,7 @@ def test_messages_without_an_ack_are_received_again_once(store, clock):
 
 
 def java_consumes(store, clock):
-    """A RocketMQ 5 broker delivers 3 to 5 and commits the offset after them; 4 is acked."""
+    """A RocketMQ 5 broker delivers messages 3 to 5, and commits offset 6; message 4 is acked."""
     sent(store, 8, first=store.max_offset("t", 0))
     store.groups.commit("g", "t", {0: 6})
     write(store, REVIVE, 0, "ck", of_pop(clock, so=3, bm=0, n=3, it=60_000))
@@ -148,7 +148,7 @@ def test_a_kill_during_the_takeover_skips_nothing(store, clock, monkeypatch):
     assert bodies(popped(store).receive("g", "t", max_messages=2)) == [b"3", b"5"]
 
 
-def test_the_bit_map_of_a_check_point_has_acks(store, clock):
+def test_messages_acked_in_the_bit_map_of_a_check_point_are_not_received(store, clock):
     sent(store, 4)
     store.groups.commit("g", "t", {0: 4})
     write(store, REVIVE, 0, "ck", of_pop(clock, so=0, bm=0b0101, n=4, it=10_000))

@@ -39,7 +39,7 @@ def test_messages_are_delivered_once_and_acked(store, pop):
     assert committed(store, pop) == {0: 5}
 
 
-def test_groups_are_independent(store, pop):
+def test_each_group_receives_and_acks_messages_independently(store, pop):
     store.groups.create("h")
     sent(store, 2)
     mine = pop.receive("g", "t")
@@ -105,7 +105,7 @@ def test_rejected_calls_change_nothing(pop, store):
     assert not pop._states.all()
 
 
-def test_an_invalid_handle_does_not_affect_the_others(store, pop):
+def test_an_invalid_handle_does_not_affect_other_handles(store, pop):
     sent(store, 2)
     first, second = handles(pop.receive("g", "t"))
     assert pop.ack("g", "t", [first, "no", second]).valid == (True, False, True)
@@ -262,7 +262,7 @@ def test_a_receive_reads_only_the_bodies_that_it_delivers(store, monkeypatch):
 
 
 @pytest.mark.parametrize("fifo", [False, True])
-def test_a_body_that_does_not_inflate_stops_no_other_message(store, clock, fifo, caplog):
+def test_a_body_that_does_not_inflate_does_not_block_other_messages(store, clock, fifo, caplog):
     pop = popped(store)
     store.groups.update("g", fifo=fifo)
     sent(store, 1)

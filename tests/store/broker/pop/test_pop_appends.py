@@ -1,4 +1,4 @@
-"""Appends of state changes: by the broker's append thread, rejected, and failed."""
+"""Appends of state changes by the broker's append thread, including rejected and failed appends."""
 
 import threading
 from concurrent.futures import Future
@@ -21,7 +21,7 @@ def store(open_store):
     return store
 
 
-def test_threads_share_the_messages(store):
+def test_concurrent_consumers_receive_each_message_once(store):
     queue = AppendQueue(store.sink.receiver.append)
     pop, seen, lock = Pop(store, queue.put), [], threading.Lock()
     wanted = {*sent(store, 60), *sent(store, 60, first=60, queue_id=1)}
@@ -98,7 +98,7 @@ def test_a_failed_append_is_reported_and_its_messages_are_received_again(store, 
 def waiting(store):
     """A Pop with blocked appends, and the function that completes them or makes them fail."""
     pop = popped(store)
-    pop._commit = pop._save = lambda: None  # They wait for their appends.
+    pop._commit = pop._save = lambda: None  # Both wait for their appends.
     appends, puts = at_once(store), []
 
     def put(records):
@@ -176,7 +176,7 @@ def test_a_message_is_not_changed_while_its_ack_is_pending(store, waiting):
     assert pop.in_flight("g") == 0
 
 
-def test_a_late_ack_has_no_effect_after_a_reset(store, clock, waiting):
+def test_an_ack_that_completes_after_a_reset_has_no_effect(store, clock, waiting):
     pop, end = waiting
     received = received_one(store, pop, end)
     pop.ack("g", "t", handles(received))

@@ -39,7 +39,7 @@ def restarted(request, store):
     return restart
 
 
-def test_everything_survives_a_restart(store, clock, restarted):
+def test_messages_in_flight_acks_and_handles_survive_a_restart(store, clock, restarted):
     pop = popped(store)
     sent(store, 6)
     first = pop.receive("g", "t", max_messages=4, invisible_ms=10_000)
@@ -70,7 +70,7 @@ def test_changes_after_a_snapshot_are_applied(store, clock):
     assert acked(later, second) == (False,)
 
 
-def test_waiting_messages_of_a_fifo_group_survive(store, restarted):
+def test_blocked_messages_of_a_fifo_group_survive_a_restart(store, restarted):
     pop = popped(store)
     store.groups.update("g", fifo=True)
     sent(store, 1, sharding_key="a")
@@ -84,7 +84,7 @@ def test_waiting_messages_of_a_fifo_group_survive(store, restarted):
     assert attempts(later.receive("g", "t")) == {b"1": 1}
 
 
-def test_the_committed_offset_is_the_lowest_unacked_one(store, path):
+def test_the_committed_offset_is_that_of_the_first_unacked_message(store, path):
     pop = popped(store)
     sent(store, 4)
     first = pop.receive("g", "t", max_messages=3)
@@ -115,7 +115,7 @@ def test_a_lost_snapshot_is_rebuilt_from_all_changes_in_the_log(store, path, dam
 
 
 @pytest.mark.parametrize(("field", "value"), [("last", 17), ("key", "no"), ("groups", {"g": 1})])
-def test_an_unusable_snapshot_is_replaced_at_the_start(store, path, field, value):
+def test_an_unusable_snapshot_is_replaced_at_start(store, path, field, value):
     pop = popped(store)
     sent(store, 3)
     acked(pop, pop.receive("g", "t"))
@@ -131,7 +131,7 @@ def test_an_unusable_snapshot_is_replaced_at_the_start(store, path, field, value
 
 @pytest.mark.parametrize(("left", "attempt"), [(2, 1), (3, 2)], ids=["offsets", "acks"])
 def test_a_group_resumes_at_the_committed_offset_if_changes_are_lost(store, path, left, attempt):
-    """For example after copying the last log files and RocketMQ's files to another store."""
+    """This happens if only the last log files and RocketMQ's files are copied to another store."""
     pop = popped(store)
     sent(store, 6)
     first = pop.receive("g", "t", max_messages=4)
@@ -180,7 +180,7 @@ def test_a_reset_restarts_the_group(store, clock, online):
     again = pop.receive("g", "t", max_messages=2)
     assert bodies(again) == [b"0", b"1"]
     acked(pop, again)
-    # It is not reset once more.
+    # A restart does not reset the group again.
     pop.close()
     later = popped(store)
     assert bodies(later.receive("g", "t")) == [b"2", b"3"]
@@ -251,7 +251,7 @@ def test_an_offset_left_by_a_kill_is_not_a_reset(store, monkeypatch, clock):
 
 
 def consumed_and_deleted(store, saves):
-    """A deleted group that had acked one message and had one in flight."""
+    """Delete a group that has acked one message and has another message in flight."""
     pop = popped(store)
     sent(store, 3)
     first, second = handles(pop.receive("g", "t", max_messages=2))
@@ -288,7 +288,7 @@ def test_the_state_of_a_deleted_group_is_removed(store, clock, saves, by):
 
 @pytest.mark.parametrize("by", ["sweep", "start"])
 def test_a_group_that_was_deleted_and_created_again_restarts(store, by):
-    """Another process does both before a sweep detects the deletion."""
+    """Another process deletes and creates the group before a sweep detects the deletion."""
     pop, handle = consumed_and_deleted(store, saves=True)
     store.groups.create("g")
     if by == "sweep":
@@ -420,7 +420,7 @@ def test_log_files_with_required_changes_are_kept(open_store, clock):
     assert bodies(popped(store).receive("g", "t", max_messages=1)) != [b"2"]
 
 
-def test_the_changes_are_a_system_topic(store):
+def test_changes_are_messages_of_a_system_topic(store):
     pop = popped(store)
     sent(store, 1)
     acked(pop, pop.receive("g", "t"))
@@ -432,7 +432,7 @@ def test_the_changes_are_a_system_topic(store):
 
 
 def test_a_change_that_a_dying_process_has_published_is_applied(tmp_path, monkeypatch):
-    """Its record may not be in the queue of changes yet."""
+    """The record of the change may not have been dispatched to its queue yet."""
     ends = set()
     for step in range(20):
         path = tmp_path / str(step)

@@ -66,7 +66,7 @@ def roomy(open_store):
 
 
 def long_properties(size):
-    """Return properties that make those of the record about `size` bytes long."""
+    """Return a property that makes the properties of a record about `size` bytes long."""
     return {"p": "x" * (size - 2)}
 
 
@@ -104,7 +104,7 @@ def test_a_copy_omits_a_trace_context_that_does_not_fit(roomy):
     assert TRACE_CONTEXT not in text
 
 
-def test_a_copy_that_fits_into_no_log_file_does_not_stop_the_others(store, clock, caplog):
+def test_a_copy_too_large_for_a_log_file_does_not_stop_other_copies(store, clock, caplog):
     pop = popped(store, first_attempts=1)
     sent(store, 2)
     store.append(message(b"x" * 3_940, topic="t", queue_id=0))
@@ -123,7 +123,7 @@ def damage(store, offset):
 
 
 @pytest.mark.parametrize("when", ["before", "in flight"])
-def test_a_damaged_message_is_counted_once_and_an_expired_one_is_not(roomy, clock, when):
+def test_a_damaged_message_is_counted_once_and_a_missing_message_is_not(roomy, clock, when):
     store, pop = roomy, popped(roomy, first_attempts=1)
     sent(store, 3, tags="a")
     if when == "before":
@@ -140,7 +140,7 @@ def test_a_damaged_message_is_counted_once_and_an_expired_one_is_not(roomy, cloc
     assert pop.damaged == 1
 
 
-def test_a_message_that_cannot_be_copied_does_not_stop_the_others(
+def test_a_message_that_cannot_be_copied_does_not_stop_other_messages(
     store, clock, caplog, monkeypatch
 ):
     pop = popped(store, first_attempts=1)
@@ -165,7 +165,7 @@ def test_a_message_that_cannot_be_copied_does_not_stop_the_others(
     assert pop.sweep().moved == 1
 
 
-def test_a_message_with_too_many_attempts_is_a_dead_letter(store, clock):
+def test_a_message_with_too_many_attempts_becomes_a_dead_letter(store, clock):
     pop = popped(store)
     store.groups.update("g", retry_max_times=1)
     sent(store, 1)
@@ -181,7 +181,7 @@ def test_a_message_with_too_many_attempts_is_a_dead_letter(store, clock):
     assert bodies(pop.receive("g", "t")) == []
 
 
-def test_a_retry_becomes_a_dead_letter(store, clock):
+def test_a_retry_with_too_many_attempts_becomes_a_dead_letter(store, clock):
     pop = popped(store, first_attempts=1)
     store.groups.update("g", retry_max_times=2, backoff=Backoff((1, 1, 1)))
     sent(store, 1)
@@ -209,7 +209,7 @@ def test_retries_are_received_with_their_original_topic(store, clock):
     assert acked(pop, again) == (True,)
 
 
-def test_retries_of_a_topic_that_is_not_consumed_do_not_stop_the_others(store, clock):
+def test_retries_of_a_topic_that_is_not_consumed_do_not_stop_other_topics(store, clock):
     store.topics.create("u", read_queues=1, write_queues=1)
     pop = popped(store, first_attempts=1, max_in_flight=3)
     sent(store, 6, topic="u")
@@ -223,7 +223,7 @@ def test_retries_of_a_topic_that_is_not_consumed_do_not_stop_the_others(store, c
     assert bodies(pop.receive("g", "t", invisible_ms=1000)) == [b"10", b"11", b"12"]
     assert bodies(pop.receive("g", "t")) == []
     assert pop.in_flight("g") == 6
-    # The topic is consumed again: its retries are there, and the room that they take is free then.
+    # When the topic is consumed again, its retries are received, and acks free their places.
     for _ in range(2):
         retries = pop.receive("g", "u")
         assert len(retries.messages) == 3
@@ -231,8 +231,8 @@ def test_retries_of_a_topic_that_is_not_consumed_do_not_stop_the_others(store, c
     assert pop.in_flight("g") == 3
 
 
-def test_retries_whose_topic_is_not_known_any_more_do_not_hide_the_others(store, clock):
-    """As after a loss of the record of their delivery."""
+def test_retries_of_an_unknown_topic_do_not_hide_other_retries(store, clock):
+    """The topic is unknown if the record of the delivery was lost."""
     for topic in ("u", "v"):
         store.topics.create(topic, read_queues=1, write_queues=1)
     pop = popped(store, first_attempts=1)
@@ -282,7 +282,7 @@ def test_retries_of_a_deleted_group_with_a_similar_name_are_not_received(store, 
     assert all(not one.lag for one in pop.lag("g", "t").values())
 
 
-def test_a_message_is_moved_to_the_dead_letter_topic_on_request_once(store, clock):
+def test_a_message_that_is_forwarded_twice_has_one_dead_letter(store, clock):
     pop = popped(store)
     store.groups.update("g", fifo=True)
     sent(store, 2)
@@ -296,7 +296,7 @@ def test_a_message_is_moved_to_the_dead_letter_topic_on_request_once(store, cloc
     assert store.groups.committed("g", "t") == {0: 2}
 
 
-def test_dead_letters_can_be_received_like_any_message(store, clock):
+def test_dead_letters_can_be_received_like_other_messages(store, clock):
     pop = popped(store, first_attempts=1)
     store.groups.update("g", backoff=Backoff((1, 1, 1)))
     sent(store, 1)
@@ -310,7 +310,7 @@ def test_dead_letters_can_be_received_like_any_message(store, clock):
     assert (again.message.topic, again.attempt) == (DLQ, 2)
 
 
-def test_without_retry_queues_messages_stay_in_their_queue(store, clock):
+def test_messages_of_a_group_without_retry_queues_are_retried_in_their_own_queue(store, clock):
     pop = popped(store, first_attempts=1)
     store.groups.update("g", retry_queues=0, retry_max_times=2)
     sent(store, 1)
@@ -350,7 +350,7 @@ class TestFifo:
         assert done.wakes
         assert attempts(pop.receive("g", "t")) == {b"2": 1}
 
-    def test_a_batch_has_the_messages_of_a_key_in_order(self, store, pop):
+    def test_a_batch_contains_the_messages_of_a_key_in_order(self, store, pop):
         sent(store, 4, sharding_key="a")
         assert bodies(pop.receive("g", "t", max_messages=3)) == [b"0", b"1", b"2"]
         assert bodies(pop.receive("g", "t")) == []
@@ -370,7 +370,7 @@ class TestFifo:
         pop.ack("g", "t", [second])
         assert attempts(pop.receive("g", "t")) == {b"0": 2}
 
-    def test_a_dead_letter_unblocks_its_key(self, store, pop, clock):
+    def test_a_dead_letter_unblocks_messages_with_its_key(self, store, pop, clock):
         store.groups.update("g", retry_max_times=0)
         sent(store, 2, sharding_key="a")
         pop.receive("g", "t", max_messages=1, invisible_ms=10_000)
@@ -397,7 +397,9 @@ class TestFifo:
         acked(pop, first)
         assert bodies(pop.receive("g", "t", attempt_id="x")) == [b"2"]
 
-    def test_messages_far_after_a_blocked_key_are_found_in_steps(self, store, pop, monkeypatch):
+    def test_messages_far_after_a_blocked_key_are_found_by_several_receives(
+        self, store, pop, monkeypatch
+    ):
         monkeypatch.setattr(draw, "_MAX_NEW", 4)
         sent(store, 10, sharding_key="a")
         sent(store, 1, first=10, sharding_key="b")
@@ -406,13 +408,13 @@ class TestFifo:
         assert [bodies(each) for each in found] == [[], [], [b"10"], []]
         assert [each.has_more for each in found] == [True, True, False, False]
 
-    def test_an_ack_can_be_repeated(self, store, pop):
+    def test_an_ack_in_a_fifo_group_can_be_repeated(self, store, pop):
         sent(store, 1, sharding_key="a")
         received = pop.receive("g", "t")
         assert acked(pop, received) == (True,)
         assert acked(pop, received) == (True,)
 
-    def test_unselected_messages_do_not_block_their_key(self, store, pop):
+    def test_messages_that_a_filter_does_not_select_do_not_block_their_key(self, store, pop):
         from pyrocket.filters.message_filter import MessageFilter
 
         sent(store, 1, sharding_key="a", tags="A")
