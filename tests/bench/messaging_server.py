@@ -1,0 +1,56 @@
+"""A server of RocketMQ's gRPC protocol in a process of its own, to measure single calls.
+
+python -m bench.messaging_server DIR     serves the store in DIR, with fsyncs of 2 ms
+python -m bench.messaging_server         replies to sends and does nothing else
+
+The process prints the address and its number of fsyncs at the start, and the number again for each
+line of input.
+"""
+
+import asyncio
+import sys
+
+import grpc
+import grpc.aio
+from bench.test_group_commit import CountedFsync
+from pyrocket import Store
+from pyrocket.broker.broker import Broker
+from pyrocket.disk import io
+from pyrocket.rpc.messaging.interface import SERVICE, new, number
+from pyrocket.rpc.server import Server
+
+
+def bare_server():
+    """Return a server whose handler of sends does nothing, and its port."""
+    ok = {"code": number("Code", "OK")}
+    reply = new("SendMessageResponse", status=ok, entries=[{"status": ok}]).SerializeToString()
+
+    async def send(request, context):
+        return reply
+
+    server = grpc.aio.server()
+    handlers = {"SendMessage": grpc.unary_unary_rpc_method_handler(send)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    return server, server.add_insecure_port("127.0.0.1:0")
+
+
+async def serve(path):
+    io.sync = CountedFsync()
+    if path:
+        server = Server(Broker(Store.open(path)))
+        port = server.listen("127.0.0.1:0")
+    else:
+        server, port = bare_server()
+    await server.start()
+    report(f"127.0.0.1:{port}", io.sync.count)
+    while await asyncio.to_thread(sys.stdin.readline):
+        report(io.sync.count)
+
+
+def report(*values):
+    sys.stdout.write(" ".join(map(str, values)) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve("".join(sys.argv[1:])))
