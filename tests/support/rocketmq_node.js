@@ -1,12 +1,15 @@
 // Uses RocketMQ's own Node.js client, unmodified, and prints the results as one line of JSON.
 //
-//   node rocketmq_node.js FOLDER-WITH-node_modules ENDPOINT
+//   node rocketmq_node.js FOLDER-WITH-node_modules ENDPOINT [USER SECRET]
+//
+// With a user, the connection uses TLS.
 
-const [folder, endpoints] = process.argv.slice(2);
+const [folder, endpoints, accessKey, accessSecret] = process.argv.slice(2);
 const client = require(`${folder}/node_modules/rocketmq-client-nodejs`);
 
 const quiet = { info() {}, warn() {}, error() {}, debug() {}, log() {} };
-const base = { endpoints, namespace: '', logger: quiet };
+const security = accessKey ? { sslEnabled: true, sessionCredentials: { accessKey, accessSecret } } : {};
+const base = { endpoints, namespace: '', logger: quiet, ...security };
 const topic = 'orders';
 const all = new Map([[topic, '*'], ['other', '*']]);
 

@@ -1,6 +1,7 @@
 """RocketMQ's own Node.js client, unmodified, with a broker process."""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,19 +9,51 @@ from pathlib import Path
 import pytest
 from pyrocket import Store
 from support import broker_process
+from support.certificates import write_certificate
 
 PACKAGE = "rocketmq-client-nodejs@1.0.8"
 PROGRAM = Path(__file__).parents[3] / "support" / "rocketmq_node.js"
+USERS = """
+[users.owner]
+secret = "a secret of the owner"
+[[rules]]
+users = ["owner"]
+topics = ["*"]
+groups = ["*"]
+allow = ["publish", "subscribe"]
+"""
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js and npm"),
 ]
 
 
-def test_producers_and_consumers_of_the_nodejs_client_work(tmp_path):
-    """A client with two topics may miss its settings, so the broker sends them again."""
-    install = ["npm", "install", "--prefix", tmp_path, "--no-audit", "--no-fund", PACKAGE]
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """A folder with the client."""
+    folder = tmp_path_factory.mktemp("packages")
+    install = ["npm", "install", "--prefix", folder, "--no-audit", "--no-fund", PACKAGE]
     subprocess.run(install, check=True, capture_output=True, timeout=300)
+    return folder
+
+
+@pytest.fixture(params=["plaintext", "TLS and credentials"])
+def security(request, tmp_path):
+    """The options of the broker, the credentials of the client, and its environment."""
+    if request.param == "plaintext":
+        return (), (), {}
+    pem, key = write_certificate(tmp_path)
+    users = tmp_path / "users.toml"
+    users.touch(0o600)
+    users.write_text(USERS)
+    options = ("--users", users, "--tls-certificate", pem, "--tls-key", key)
+    trusted = {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(pem)}
+    return options, ("owner", "a secret of the owner"), trusted
+
+
+def test_producers_and_consumers_of_the_nodejs_client_work(tmp_path, packages, security):
+    """A client with two topics may miss its settings, so the broker sends them again."""
+    options, credentials, environment = security
     path = tmp_path / "store"
     with Store.open(path, create=True) as store:
         store.topics.create("orders")
@@ -28,9 +61,10 @@ def test_producers_and_consumers_of_the_nodejs_client_work(tmp_path):
         store.groups.create("fifo")
         store.groups.update("fifo", fifo=True)
     checks = ("--transaction-timeout", "500ms", "--transaction-check-interval", "1s")
-    with broker_process.running(path, *checks) as (_, found):
+    with broker_process.running(path, *checks, *options) as (_, found):
         done = subprocess.run(
-            ["node", PROGRAM, tmp_path, found.listen[0]],
+            ["node", PROGRAM, packages, found.listen[0], *credentials],
+            env={**os.environ, **environment},
             capture_output=True,
             text=True,
             timeout=200,
