@@ -9,8 +9,8 @@
     groups = ["etl-*"]
     allow = ["subscribe"]
 
-A rule allows or denies rights on the topics and groups that it names; `*` matches any text. Access
-is denied unless a rule allows it, and a rule that denies takes precedence. The right `admin`
+A rule allows or denies rights on the topics and groups that it names; `*` matches any string.
+Access is denied unless a rule allows it, and a rule that denies takes precedence. The right `admin`
 includes the other two. Calls on the whole store need a rule that allows `admin` on the topics "*";
 no rule may deny the user anything.
 """
@@ -116,7 +116,7 @@ def not_authenticated(reason: str) -> NotAuthenticatedError:
     """Return the error for a call with missing or wrong credentials."""
     return NotAuthenticatedError(
         f"The broker does not know the caller: {reason}.",
-        remedy="Give `accessKey` and `secretKey` of a user in the broker's file of users.",
+        remedy="Use `accessKey` and `secretKey` of a user in the broker's file of users.",
     )
 
 
@@ -161,10 +161,12 @@ def _rule(path: str, number: int, entry: Any, users: Collection[str]) -> Rule:
     rule = Rule(**entry)
     for right in (*rule.allow, *rule.deny):
         if right not in RIGHTS:
-            raise _wrong(f"{where} in {path} names the right {right!r}", nearest(right, RIGHTS))
+            raise _wrong(
+                f"{where} in {path} has the unknown right {right!r}", nearest(right, RIGHTS)
+            )
     for user in rule.users:
         if not any(fnmatchcase(one, user) for one in users):
-            raise _wrong(f"{where} in {path} names the user {user!r}", nearest(user, users))
+            raise _wrong(f"{where} in {path} has the unknown user {user!r}", nearest(user, users))
     if not (rule.users and (rule.topics or rule.groups) and (rule.allow or rule.deny)):
         raise _wrong(
             f"{where} in {path} is incomplete", "Name users, rights, and topics or groups."

@@ -74,7 +74,7 @@ class StoreAdmin:
         return self._store.groups.get(group)
 
     def create_group(self, group: str) -> GroupConfig:
-        """Create a group; an existing one is returned unchanged. Raises GroupNameError."""
+        """Create a group; an existing group is returned unchanged. Raises GroupNameError."""
         return self._store.groups.create(group)
 
     def update_group(

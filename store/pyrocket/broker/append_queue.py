@@ -63,7 +63,7 @@ class AppendQueue:
     def put(self, records: ReceivedRecords, *, cancellable: bool = True) -> "Future[AppendResult]":
         """Add records without waiting, and return a future with the result of the append.
 
-        A future that is cancelled before the append starts cancels the append. Use
+        Cancelling the future before the append starts cancels the append. Use
         `cancellable=False` if the caller relies on the append. Raises BrokerBusyError if too many
         requests or bytes are pending, StoreUnavailableError.
         """

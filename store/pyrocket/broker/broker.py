@@ -114,7 +114,7 @@ class Broker:
         return self.polls.pop
 
     def release(self, client: Hashable) -> None:
-        """Make messages visible again soon that are in flight to a client that has ended."""
+        """Make the messages of a client that has ended visible again soon."""
         if self._polls is not None:
             self._polls.renewals.release(client)
 

@@ -90,7 +90,7 @@ class Renewals:
         self.remove(one.handle for one in by_ms.get(RELEASED_MS, ()))
 
     def _extend(self, renewals: Iterable[Renewal], ms: int) -> list[Renewal]:
-        """Set the time at which messages become visible; remove those with invalid handles."""
+        """Set when messages become visible; stop renewing messages with invalid handles."""
         by_topic: dict[tuple[str, str], list[Renewal]] = {}
         for one in renewals:
             by_topic.setdefault((one.group, one.topic), []).append(one)

@@ -2,8 +2,8 @@
 
 A flag overrides the environment, and the environment overrides the file. A setting `tls_key` is the
 flag `--tls-key`, the variable PYROCKET_BROKER_TLS_KEY, and the key `tls_key` of a TOML file; some
-also have a name in RocketMQ's broker.conf. A file whose name does not end in `.toml` is read as a
-broker.conf.
+settings also have a name in RocketMQ's broker.conf. A file whose name does not end in `.toml` is
+read as a broker.conf.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -172,13 +172,13 @@ class Settings:
         "mappedFileSizeCommitLog",
     )
     auto_create_topics: bool = _setting(
-        True, FLAG, "Whether the first send creates a missing topic.", "autoCreateTopicEnable"
+        True, FLAG, "Whether a send creates a missing topic.", "autoCreateTopicEnable"
     )
     default_queues: int = _setting(
         4, NUMBER, "Number of queues of an automatically created topic.", "defaultTopicQueueNums"
     )
     delay_levels: str = _setting(
-        "", TEXT, "Delays of the levels; used when the store is created.", "messageDelayLevel"
+        "", TEXT, "Delays of the delay levels; used when the store is created.", "messageDelayLevel"
     )
     retention_hours: float | None = _setting(
         None, HOURS, "How long messages are kept. The default is the store's configuration.",
@@ -211,7 +211,7 @@ class Settings:
         60.0, DURATION, "Time without progress after which a stream is cancelled."
     )
     auto_create_groups: bool = _setting(
-        True, FLAG, "Whether the first receive of a missing group creates it.",
+        True, FLAG, "Whether a receive creates a missing group.",
         "autoCreateSubscriptionGroup",
     )  # fmt: skip
     long_poll: float = _setting(

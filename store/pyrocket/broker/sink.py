@@ -40,7 +40,7 @@ class StoreSink:
         return sent
 
     def prepare(self, topic: str, create: bool = True, queues: int | None = None) -> TopicConfig:
-        """Return the topic; with `create` a missing one is created. Raises TopicNotFoundError."""
+        """Return the topic; with `create`, create a missing topic. Raises TopicNotFoundError."""
         topics = self._store.topics
         if not create or topic in topics.all():
             return topics.get(topic)
@@ -88,7 +88,7 @@ class StoreSink:
     ) -> Published:
         """Publish staged rows atomically and durably; a repeated call changes nothing.
 
-        With `create` missing topics are created. Raises the errors of `Sink.publish`.
+        With `create`, missing topics are created. Raises the errors of `Sink.publish`.
         """
         _check_names(staged)
         for one in staged:

@@ -80,7 +80,7 @@ class StoreSource:
         return self._by_queue({topic: self.store.lost_queues(topic) for topic in topics})
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Return for each queue the offset of the first message stored at or after its time."""
+        """Return for each queue the offset of the first message stored at or after a time."""
         find = self.store.offset_by_time
         return {each: find(each.topic, each.queue_id, ms) for each, ms in times_ms.items()}
 
@@ -221,7 +221,7 @@ class StoreSource:
 def _commit(
     store: Store, group: str, topic: str, offsets: Mapping[int, int], *, backwards: bool
 ) -> Mapping[int, int]:
-    """Commit the queues that the topic still has; in a truncated queue, at most its end offset."""
+    """Commit offsets of queues that the topic still has, each at most the queue's end offset."""
     queues = store.topics.get(topic).read_queues
     here = {queue: at for queue, at in offsets.items() if queue < queues}
     try:

@@ -49,7 +49,7 @@ class _OpenChannels:
 
     When a channel is garbage-collected, grpcio waits for the channel's calls. While the interpreter
     exits, the daemon threads that would end these calls no longer run, so that an open call could
-    block the process for ever. For the same reason, threads cannot open new channels by then.
+    block the process for ever. For the same reason, threads cannot open new channels then.
     """
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ because clients would repeat the calls.
 """
 
 _MAX_TEXT = 600
-"""In characters of up to four bytes. A status has 8 KiB for message, remedy, and both together."""
+"""In characters of up to four bytes. Message, remedy, and a text with both must fit into 8 KiB."""
 
 Metadata = tuple[tuple[str, bytes], ...]
 

@@ -1,4 +1,4 @@
-"""Limits the memory for requests and replies, and measures callbacks that block the event loop."""
+"""Limits the memory for requests and replies, and detects callbacks that block the event loop."""
 
 import asyncio
 import selectors

@@ -1,7 +1,7 @@
 """Serves /metrics for Prometheus, and /health.
 
-Metrics have RocketMQ's names; those that RocketMQ does not have begin with `pyrocket_`. Source:
-`BrokerMetricsConstant`, `DefaultStoreMetricsConstant`. Needs prometheus-client.
+RocketMQ's metrics have RocketMQ's names; the names of other metrics begin with `pyrocket_`.
+Source: `BrokerMetricsConstant`, `DefaultStoreMetricsConstant`. Needs prometheus-client.
 """
 
 import threading
@@ -76,7 +76,7 @@ class Metrics:
         yield self._gauge("pyrocket_bytes_in_memory", "Bytes of requests and replies in memory.",
                           server.budget.total)  # fmt: skip
         yield self._counter("pyrocket_stalled_streams",
-                            "Streams cancelled because the client stopped.",
+                            "Streams cancelled because the client stopped reading or sending.",
                             server.stalled)  # fmt: skip
         yield self._counter("pyrocket_event_loop_held",
                             "Callbacks that blocked the event loop for more than 20 ms.",
@@ -144,7 +144,7 @@ class MonitoringServer:
         ).start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
 

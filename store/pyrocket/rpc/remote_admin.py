@@ -97,7 +97,7 @@ class RemoteAdmin:
         return self._value("Group", GroupConfig, group=group)
 
     def create_group(self, group: str) -> GroupConfig:
-        """Create a group; an existing one is returned unchanged. Raises GroupNameError."""
+        """Create a group; an existing group is returned unchanged. Raises GroupNameError."""
         return self._value("CreateGroup", GroupConfig, group=group)
 
     def update_group(

@@ -75,7 +75,7 @@ class RemoteSink:
         return values_of(self._client.call("Retention"), {"value": Retention | None})["value"]
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
-        """Return the topic; with `create` a missing one is created. Raises TopicNotFoundError."""
+        """Return the topic; with `create`, create a missing topic. Raises TopicNotFoundError."""
         reply = self._client.call("Prepare", topic=topic, create=create, queues=queues)
         return values_of(reply, {"value": TopicConfig})["value"]
 

@@ -92,7 +92,7 @@ class RemoteSource:
         return self.watch.wait(version, seconds)
 
     def is_recovering(self) -> bool:
-        """Return False: a broker has recovered its store."""
+        """Return False: a broker recovers its store before it serves clients."""
         return False
 
     def topics(self) -> Mapping[str, TopicConfig]:
@@ -116,7 +116,7 @@ class RemoteSource:
         return self._value("Retired", _Bounds, topics=list(topics))
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> _Offsets:
-        """Return for each queue the offset of the first message stored at or after its time."""
+        """Return for each queue the offset of the first message stored at or after a time."""
         return self._value("OffsetsAt", _Offsets, times_ms=times_ms)
 
     def truncations(self, epochs: Mapping[str, int], queues: Collection[MessageQueue]) -> _Offsets:

@@ -99,7 +99,7 @@ class Server:
     def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
         """Open a port, with TLS if there are credentials; return its number.
 
-        Raises RuntimeError if it is in use.
+        Raises RuntimeError if the port is in use.
         """
         if credentials is None:
             return self._server.add_insecure_port(address)
@@ -125,7 +125,7 @@ class Server:
                 await self.run(release_blocks)
 
     async def stop(self, seconds: float = 30) -> None:
-        """Accept no new calls, and cancel the running ones after `seconds`."""
+        """Accept no new calls, and cancel running calls after `seconds`."""
         self._stopping.set()
         self._feed.stop()
         if self._releasing is not None:

@@ -119,7 +119,7 @@ class BulkService:
     ) -> dict[int, int]:
         """Reset a group in a topic: by a rule, to a time, or to offsets; see `Groups.reset`.
 
-        Raises OptionError unless exactly one is given.
+        Raises OptionError unless exactly one target is given.
         """
         given: list[Place] = [offsets] if offsets else []
         given += [AtTime(time_ms)] if time_ms is not None else []
@@ -134,7 +134,7 @@ class BulkService:
         return self._broker.admin.reset_group(group, topic, given[0])
 
     def delete_group(self, group: str) -> None:
-        """Delete a group, its offsets, and what it has in flight."""
+        """Delete a group, its offsets, and its messages in flight."""
         self._broker.delete_group(group)
 
     def delete_topic(self, name: str) -> None:
@@ -155,8 +155,8 @@ class BulkService:
     ) -> Iterator[RecordSlice | None]:
         """Yield the slices of ranges, and None after each window of offsets.
 
-        With the None, a scan that selects no messages can be cancelled, and the counts of a block
-        stay small.
+        The None values allow a scan that selects no messages to be cancelled, and keep the counts
+        of a block small.
         """
         for each in ranges:
             for start in range(each.start, max(each.end, each.start + 1), _WINDOW):

@@ -9,7 +9,7 @@ recovery    snapshots, and recovery from snapshot and log
 java_pops   takes over the messages in flight of a RocketMQ 5 broker
 lag         the lag of a group
 values      settings, arguments and results
-states      the states of all groups, by name; `group` is one of them
+states      the states of all groups, by name; `group` is the state of one group
 queue       one queue of one group: its cursor and its messages in flight
 in_flight   a compact table of messages in flight
 events      changes of the state, and their records in the log

@@ -103,7 +103,7 @@ class Saved(_OfQueue):
 
 @dataclass(frozen=True, slots=True)
 class Forget(_OfQueue):
-    """The group's offset in a queue, or its topic, was deleted; the state of the queue is too."""
+    """The group's offset in a queue, or the topic, was deleted; the queue's state is removed."""
 
     KIND: ClassVar = "forget"
 

@@ -101,7 +101,7 @@ class OffsetKeeper:
         return bool(written)
 
     def _settle(self, groups: Sequence[GroupState], written: Sequence[_Move]) -> None:
-        """Record in the log that the offsets were saved; the old ones are external from now on."""
+        """Record in the log that offsets were saved. Their old values are external from now on."""
         stored: list[Stored] = []
         for state in groups:
             with state.lock:

@@ -31,7 +31,7 @@ class GroupStates:
         if config is None:
             raise GroupNotFoundError(
                 f"there is no consumer group {group!r}.",
-                remedy="Create it, or set auto_create_groups.",
+                remedy="Create the group, or set auto_create_groups.",
             )
         if not config.consume_enabled:
             raise StorePermissionError(

@@ -19,9 +19,10 @@ Stored = Future[AppendResult]
 class PopSettings:
     """Settings of POP consumption.
 
-    first_attempts: Deliveries of a message from its own queue; each later attempt is a message of
-        the group's retry topic. FIFO groups do not use the retry topic.
-    max_in_flight: Maximum messages in flight of a group, and of its retry topic. At this limit,
+    first_attempts: Deliveries of a message from its own queue; each later attempt delivers a copy
+        from the group's retry topic. FIFO groups do not use the retry topic.
+    max_in_flight: Maximum messages in flight of a group, and separately of its retry topic. At this
+    limit,
         `receive` returns only messages that were delivered before.
     max_batch: Maximum messages of one `receive`.
     max_bytes: Maximum total size of the inflated bodies of one `receive`; the first message may be
@@ -73,8 +74,8 @@ class AttemptLimits:
 class Delivery:
     """A delivered message.
 
-    message: Has the topic that it was sent to. A message from a retry topic has the queue id and
-        offset in that topic.
+    message: The message, with the topic that it was sent to. The queue id and offset of a retry
+        are those in the retry topic.
     attempt: The number of the delivery, starting at 1.
     handle: The receipt handle, for example for `ack`.
     invisible_until: Epoch ms.
@@ -90,7 +91,7 @@ class Delivery:
 class Received:
     """The messages of one `receive`; reply with them when `stored` has completed.
 
-    has_more: Whether not all messages were examined. If `messages` is empty, receive again.
+    has_more: Whether some messages were not examined. If so and `messages` is empty, receive again.
     """
 
     messages: tuple[Delivery, ...]

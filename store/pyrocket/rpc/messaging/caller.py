@@ -18,7 +18,7 @@ _SYSTEM_GROUPS = "CID_RMQ_SYS_"
 _MAX_PORT = 65_535
 
 Host = tuple[bytes, int]
-"""A packed address and a port, as records have them."""
+"""A packed address and a port, as in records."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class Found(Protocol):
 
     @property
     def has_more(self) -> bool:
-        """Whether not all messages were examined, so that the caller must repeat at once."""
+        """Whether some messages were not examined, so that the caller must repeat at once."""
         ...
 
 

@@ -126,7 +126,7 @@ class Sessions:
         return self._sessions.get(key)
 
     def sends_to(self, key: Key, topic: str) -> None:
-        """Record that a client sends to a topic: clients send settings only every five minutes."""
+        """Record that a client sends to a topic, which its last settings may not list."""
         self.publishes(self.seen(key), [topic])
 
     def publishes(self, session: Session, topics: Iterable[str]) -> None:
