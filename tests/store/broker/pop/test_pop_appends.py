@@ -141,10 +141,12 @@ def test_an_ack_takes_effect_when_it_is_appended(store, clock, waiting):
     received = received_one(store, pop, end)
     pop.ack("g", "t", handles(received))
     assert committed(store, pop, end) == 0
-    assert acked_later(pop, received) == (True,), "a repetition is valid while the first waits"
+    assert acked_later(pop, received) == (True,), (
+        "a repeated ack is valid while the first one is pending"
+    )
     end(FULL)
     assert committed(store, pop, end) == 0
-    assert acked_later(pop, received) == (True,), "a repetition is valid after a failure"
+    assert acked_later(pop, received) == (True,), "a repeated ack is valid after a failed ack"
     end()
     assert committed(store, pop, end) == 1
     assert acked_later(pop, received) == (False,)
@@ -233,7 +235,7 @@ def test_a_sweep_whose_append_fails_moves_the_messages_later(
     assert committed(store, pop, end) == 2
 
 
-def test_a_handle_that_has_expired_is_invalid_while_a_sweep_waits(store, clock, waiting):
+def test_an_expired_handle_is_invalid_while_the_append_of_a_sweep_is_pending(store, clock, waiting):
     pop, end = waiting
     store.groups.update("g", retry_max_times=0)
     received = received_one(store, pop, end)

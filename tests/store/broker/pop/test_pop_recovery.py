@@ -358,7 +358,7 @@ def test_a_group_of_a_rocketmq_broker_without_settings_keeps_its_messages_in_fli
     assert bodies(pop.receive("g", "t")) == [b"1"]
 
 
-def test_deleting_a_topic_removes_its_state(store):
+def test_deleting_a_topic_removes_the_state_of_groups_in_it(store):
     pop = popped(store)
     sent(store, 3)
     pop.receive("g", "t")
@@ -373,7 +373,7 @@ def test_deleting_a_topic_removes_its_state(store):
 
 
 @pytest.mark.parametrize("by", ["sweep", "drop_topic"])
-def test_a_topic_deleted_before_its_offsets_were_saved_restarts(store, by):
+def test_a_topic_deleted_before_its_offsets_were_saved_is_received_from_its_start(store, by):
     pop = popped(store)
     sent(store, 3)
     pop.receive("g", "t")

@@ -542,7 +542,7 @@ def test_one_poll_examines_messages_until_its_filter_matches(store, stub):
 
 
 @pytest.mark.parametrize("call", ["ReceiveMessage", "PullMessage"])
-def test_a_reply_has_at_most_4_mib_of_bodies_and_one_message(store, stub, call):
+def test_a_reply_exceeds_4_mib_of_bodies_by_at_most_one_message(store, stub, call):
     topic = f"large-{call}"
     store.topics.create(topic, read_queues=1, write_queues=1)
     for _ in range(4):
