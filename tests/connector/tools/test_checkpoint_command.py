@@ -111,6 +111,9 @@ def test_a_group_is_moved_to_the_offsets_of_a_query(files):
     assert run_json("to-group", files.path, *to)["committed"] == {"t": {"0": 3, "1": 2}}
     back = run_json("to-group", files.path, *to, "--backwards")
     assert back["committed"] == {"t": {"0": 2, "1": 2}}
+    assert run("to-group", files.path, *to).splitlines()[1].split() == ["t", "0", "2", "2"]
+    missing = run_json("to-group", files.path, *to[:2], status=2)["error"]
+    assert (missing["code"], "--group" in missing["message"]) == ("USAGE", True)
 
 
 def test_a_checkpoint_is_created_at_the_offsets_of_a_group(box, tmp_path):
@@ -127,6 +130,8 @@ def test_a_checkpoint_is_created_at_the_offsets_of_a_group(box, tmp_path):
     assert made.damaged == ()
     again = run_json(*arguments, "t", status=2)["error"]
     assert again["code"] == "CHECKPOINT_EXISTS"
+    other = run("from-group", tmp_path / "other", *arguments[2:], "t")
+    assert other.splitlines()[1].split() == ["t", "0", "-", "1"]
 
 
 def test_no_checkpoint_is_created_for_a_group_without_committed_offsets(box, tmp_path):

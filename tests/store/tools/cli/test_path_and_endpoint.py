@@ -152,6 +152,9 @@ def test_dead_letters_are_listed_and_resent(cli, document):
     (sent,) = document("dlq", "resend", "billing", "--id", second["msgId"])["messages"]
     (found,) = document("topic", "tail", "u")["messages"]
     assert (found["body"], found["tags"], found["msgId"]) == ("deader", "T", sent["newMsgId"])
+    shown = cli("dlq", "resend", "billing", "--id", first["msgId"]).stdout
+    assert first["msgId"] in shown
+    assert [one["body"] for one in document("topic", "tail", "u")["messages"]][-1] == "dead"
     assert found["properties"] == {"mine": "1"}
     assert "would be sent" in cli("dlq", "resend", "billing", "--all", "--dry-run").stdout
     assert document("dlq", "resend", "billing", status=2)["error"]["code"] == "USAGE"
@@ -248,6 +251,9 @@ def test_a_group_is_created_shown_reset_and_deleted(cli, document):
     assert [one["committedOffset"] for one in shown] == [1, 2]
     assert cli("offset", "show", "etl").stdout.splitlines()[1].split() == ["t", "0", "0", "1", "3"]
     assert "would be" in cli("group", "reset", "etl", "t", "--to", 0, "--dry-run").stdout
+    for command in ("group", "offset"):
+        shown = cli(command, "reset", "etl", "t", "--offset", "0=1").stdout
+        assert shown.splitlines()[-2].split() == ["0", "1", "1"]
     found = document("group", "show", "etl")
     assert (found["group"], found["topics"][0]["lag"]) == ("etl", 2)
     assert "retryMaxTimes" in cli("group", "show", "etl").stdout
@@ -278,6 +284,7 @@ def test_the_settings_of_a_group_are_changed_and_shown(cli, document):
     assert (grows["retryMultiplier"], grows["retryQueues"]) == (3, 2)
     assert "retryDelaysMs" not in grows
     assert document("group", "alter", "etl", "--fifo")["retryMultiplier"] == 3
+    assert "retryMultiplier" in cli("group", "alter", "etl", "--fifo").stdout
 
 
 @pytest.mark.parametrize(
@@ -294,6 +301,9 @@ def test_the_settings_of_a_group_are_changed_and_shown(cli, document):
         ("group alter billing --retry-queues 0", "USAGE"),
         ("group delete bilin --yes", "GROUP_NOT_FOUND"),
         ("group create a/b", "GROUP_ILLEGAL"),
+        ("group list billing", "USAGE"),
+        ("topic list --kind t", "USAGE"),
+        ("offset reset billing t --to soon", "CLI_TIME"),
         ("offset show bilin", "GROUP_NOT_FOUND"),
         ("group reset billing t", "USAGE"),
         ("group reset billing t --to soon", "CLI_TIME"),
