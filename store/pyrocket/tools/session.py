@@ -1,7 +1,7 @@
 """A store as commands and notebooks use it, in its directory or at its broker.
 
-Both provide a source, a sink and an admin with the same methods, so commands and notebooks do not
-distinguish them.
+Directory and broker provide a source, a sink and an admin with the same methods, so commands and
+notebooks do not distinguish between them.
 """
 
 import os

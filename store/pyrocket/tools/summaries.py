@@ -21,7 +21,7 @@ TopicKind = Literal["user", "retry", "dead-letter", "system"]
 
 @dataclass(frozen=True)
 class QueueInfo:
-    """A queue of a topic, which holds the messages with offsets [minimum, maximum).
+    """A queue of a topic, with the offsets [minimum, maximum) of its messages.
 
     bytes: their approximate size in the log. first, last: the store times of the oldest and the
     newest message, UTC.
@@ -37,7 +37,7 @@ class QueueInfo:
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic with sums over its queues; `queues` includes empty ones.
+    """A topic with sums over its queues; `queues` includes empty queues.
 
     A topic that is missing in the topic table has 0 read and write queues.
     """
@@ -70,9 +70,9 @@ class TopicLag:
 
 @dataclass(frozen=True)
 class QueueLag(TopicLag):
-    """The lag of a group in a queue, which holds the messages [minimum, maximum).
+    """The lag of a group in a queue, with the offsets [minimum, maximum) of its messages.
 
-    committed: the next offset to consume; None before the first commit, when the lag is the whole
+    committed: the next offset to consume; None before the first commit, when the lag is the entire
     queue. lost: messages that were deleted before they were consumed. beyond_end: how far
     `committed` is beyond the queue's end, as after a crash or a restore.
     """

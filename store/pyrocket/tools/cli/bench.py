@@ -28,9 +28,9 @@ _MAX_SENT_BYTES = 1 << 30
 def bench(place: GivenPlace, seconds: float, body_bytes: int, as_json: bool) -> int:
     """Send messages one by one to a temporary topic, read them back, and show the rates.
 
-    The reference is the rate without messages: of calls without effect at a broker, or of writes of
-    the same size to a file in a directory. The topic is deleted at the end; its messages stay in
-    the log until their files are deleted.
+    The reference is a rate without messages: the rate of calls without effect at a broker, or the
+    rate of writes of the same size to a file in a directory. The topic is deleted at the end; its
+    messages stay in the log until their files are deleted.
     """
     target, topic = place.target(), f"pyrocket-bench-{uuid.uuid4().hex}"
     message = Message(topic=topic, body=b"x" * body_bytes)
@@ -57,7 +57,7 @@ def bench(place: GivenPlace, seconds: float, body_bytes: int, as_json: bool) -> 
 
 
 def _rate(once: Callable[[], object], seconds: float, most: int = _MAX_CALLS) -> float:
-    """Return the rate of calling `once`, per second. Calls it at most `most` times."""
+    """Call `once` repeatedly, at most `most` times; return the calls per second."""
     begin, count = time.perf_counter(), 0
     while (passed := time.perf_counter() - begin) < seconds and count < most:
         once()
@@ -66,7 +66,7 @@ def _rate(once: Callable[[], object], seconds: float, most: int = _MAX_CALLS) ->
 
 
 def _reference(store: Session, body: bytes, seconds: float) -> float:
-    """Return the rate of calls of a broker, or of writes in a directory, per second."""
+    """Return the calls of a broker, or the writes to a file in a directory, per second."""
     if not Path(store.name).is_dir():
         return _rate(store.source.identities, seconds)
     with tempfile.TemporaryFile(dir=store.name) as file:
@@ -75,7 +75,7 @@ def _reference(store: Session, body: bytes, seconds: float) -> float:
 
 
 def _received(store: Session, topic: str) -> float:
-    """Return the rate of reading messages, per second."""
+    """Return the number of messages read per second."""
     begin = time.perf_counter()
     count = sum(len(part) for part in store.source.slices(store.ranges(topic)))
     return count / max(time.perf_counter() - begin, 1e-9)

@@ -1,7 +1,7 @@
 """The class of all command groups, and the aliases of commands.
 
 Aliases are names of RocketMQ's `mqadmin`, and earlier names of commands. The help does not list
-them. An alias has the arguments and options of its command, not those of RocketMQ.
+them. An alias has the arguments and options of its command, not those of `mqadmin`.
 """
 
 from difflib import get_close_matches

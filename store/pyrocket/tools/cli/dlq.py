@@ -68,8 +68,8 @@ def resend(
 ) -> int:
     """Resend dead letters of GROUP as new messages of their original topic.
 
-    All groups that consume this topic receive them. The dead letters are not deleted: resending
-    them twice delivers them twice.
+    All groups that consume this topic receive the new messages. The dead letters are not deleted:
+    if they are resent twice, they are delivered twice.
     """
     if every == bool(ids):
         raise click.UsageError("Give either --id or --all.")

@@ -6,7 +6,8 @@ written to standard output.
 
 Commands of a group (`pyrocket topic list`) take the store as `--path DIRECTORY` or as `--endpoint
 HOST:PORT`; see `place`. `clean`, `repair`, `snapshot` and `verify` exist twice: as `pyrocket verify
-DIRECTORY`, and as `pyrocket store verify --path DIRECTORY`. All but `clean` need the directory.
+DIRECTORY`, and as `pyrocket store verify --path DIRECTORY`. All of them except `clean` need the
+store's directory.
 """
 
 import functools
@@ -83,7 +84,7 @@ def size(text: str) -> int:
 
 
 def with_path_option(command: click.Command) -> click.Command:
-    """Return a copy of a command that takes `--path` instead of the argument DIRECTORY."""
+    """Return a copy of a command with `--path` in place of the argument DIRECTORY."""
     option = click.Option(["--path", "directory"], **_PATH)
     twin = copy(command)
     twin.params = [option if one.name == "directory" else one for one in command.params]
@@ -177,7 +178,7 @@ def show_json(document: dict[str, Any]) -> None:
 
 
 def print_table(table: "Table") -> None:
-    """Print a table, wrapped in a terminal; in files and pipes each row is one line, for grep."""
+    """Print a table. In a terminal, long lines are wrapped; elsewhere each row is one line."""
     from rich.console import Console
 
     console = Console()

@@ -59,11 +59,11 @@ def list_groups(place: GivenPlace, as_json: bool) -> int:
 def lag(name: str, place: GivenPlace, as_json: bool) -> int:
     """Show the lag of GROUP, or of all groups, for each queue.
 
-    committed is the next offset to consume; without it the lag is the whole queue. lost is the
-    number of messages that were deleted before they were consumed. beyond is greater than 0 if the
-    committed offset is beyond the queue's end, because the store was restored from an older copy or
-    a recovery truncated its log. The group's next commit corrects it; until then `pyrocket verify`
-    reports it.
+    committed is the next offset to consume; before the first commit, the lag is the entire queue.
+    lost is the number of messages that were deleted before they were consumed. beyond is greater
+    than 0 if the committed offset is beyond the queue's end, because the store was restored from an
+    older copy or a recovery truncated its log. The group's next commit corrects the offset; until
+    then `pyrocket verify` reports it.
     """
     from pyrocket.tools.notebook.tables import lag_table
 
@@ -167,7 +167,7 @@ def _exponential(
     "backoff",
     callback=_backoff,
     metavar="DELAYS",
-    help="The delays of retry 1, 2, …, such as '10s 30s 1m', or default. The last one is repeated.",
+    help="The delays before retry 1, 2, …, such as '10s 30s 1m', or default; the last is repeated.",
 )
 @click.option(
     "--retry-backoff",
@@ -175,7 +175,7 @@ def _exponential(
     type=(str, str, click.IntRange(1, 1000)),
     callback=_exponential,
     metavar="FIRST MAX MULTIPLIER",
-    help="Each delay is that of the previous retry times MULTIPLIER, such as 5s 2h 2.",
+    help="Each delay is the previous delay times MULTIPLIER, such as 5s 2h 2.",
 )
 @click.option(
     "--retry-queues",
@@ -197,7 +197,7 @@ def alter(
     create_missing: bool,
     as_json: bool,
 ) -> int:
-    """Change the settings of GROUP; the others stay unchanged."""
+    """Change the given settings of GROUP."""
     if backoff and exponential:
         raise click.UsageError("Use either --retry-delays or --retry-backoff.")
     backoff = backoff or exponential

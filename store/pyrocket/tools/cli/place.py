@@ -1,9 +1,9 @@
 """Finds the store of a command: by `--path` or `--endpoint`, the environment, or a settings file.
 
-Options override the environment, and the environment overrides the settings file, which is TOML
-with the fields of `Place` as keys; its path is given by `--config` or PYROCKET_CONFIG. There is no
-option for a secret, because other users of the machine could read it in the list of processes: it
-is read from a file or from PYROCKET_SECRET_KEY.
+Options override the environment, and the environment overrides the settings file. The settings file
+is TOML with the fields of `Place` as keys; `--config` or PYROCKET_CONFIG gives its path. A secret
+is read from a file or from PYROCKET_SECRET_KEY. It has no option, because other users of the
+machine could read it in the list of processes.
 """
 
 import functools
@@ -45,7 +45,7 @@ class GivenPlace:
         known: dict[str, Any] = {}
         for layer in layers:
             if "path" in layer and "endpoint" in layer:
-                raise click.UsageError("Name one store: either a path or an endpoint.")
+                raise click.UsageError("Name one store, either by a path or by an endpoint.")
             has_store = "path" in known or "endpoint" in known
             known |= {
                 name: value

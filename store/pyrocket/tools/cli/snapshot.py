@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @as_json
 @exits
 def snapshot(directory: str, target: str, read_only: bool, as_json: bool) -> int:
-    """Copy the store in DIRECTORY, even if in use, to TARGET, which must be missing or empty.
+    """Copy the store in DIRECTORY, even if in use, to TARGET. TARGET must be missing or empty.
 
     Full files are hard-linked, so on one file system a snapshot takes little space and time. The
     copy is an independent store with all messages up to one moment, as after a clean shutdown.

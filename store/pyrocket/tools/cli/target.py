@@ -50,7 +50,7 @@ class StoreInfo:
 
 
 class Target:
-    """The store of a command. Each method opens it, and raises PyrocketError."""
+    """The store of a command. Each method opens the store; all of them may raise PyrocketError."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -170,7 +170,7 @@ class Target:
     def oldest(
         self, topic: str, count: int, queue_id: int | None, offset: int | None, from_ms: int | None
     ) -> list[StoredMessage]:
-        """Return the first messages of a topic, from an offset of one queue, or from a time.
+        """Return messages of a topic from its start, from an offset of a queue, or from a time.
 
         Raises OffsetOutOfRangeError.
         """
@@ -218,8 +218,8 @@ class Target:
     def send(self, messages: Iterable[Message], *, create_topic: bool) -> Sending:
         """Append the messages one by one, each when the next result is requested.
 
-        They are durable when the generator ends. Without `create_topic`, raises TopicNotFoundError
-        for a missing topic.
+        The messages are durable when the generator ends. Without `create_topic`, raises
+        TopicNotFoundError for a missing topic.
         """
         with self._open(write=True) as store:
             try:

@@ -7,9 +7,9 @@
 
 Each function returns a `Table`: HTML in a notebook, text at a prompt, and rows for programs. The
 store is an open `Store`, a path, which is opened read-only, or a broker, as in
-`notebook.topics(notebook.at("broker:8081"))`; the default is the path or the broker in the
-environment variables PYROCKET_STORE and PYROCKET_ENDPOINT, as in `notebook.peek(topic="orders")`.
-Nothing is written.
+`notebook.topics(notebook.at("broker:8081"))`. Without a store, as in
+`notebook.peek(topic="orders")`, the environment variable PYROCKET_STORE or PYROCKET_ENDPOINT names
+it. Nothing is written.
 """
 
 from pyrocket.tools.notebook.table import Table

@@ -33,7 +33,7 @@ from pyrocket.tools.summaries import (
 )
 
 StoreOrPath = Store | Session | str | PathLike[str] | None
-"""None: the store named by the environment variable PYROCKET_STORE, or by PYROCKET_ENDPOINT."""
+"""None: the store in the environment variable PYROCKET_STORE or PYROCKET_ENDPOINT."""
 
 _BARS = "▁▂▃▄▅▆▇█"
 _TREND_PARTS = 16
@@ -41,7 +41,7 @@ _MAX_PEEK = 1000
 
 
 def topics(store: StoreOrPath = None, *, system: bool = False) -> Table:
-    """Return the topics of the topic table; RocketMQ's own only with `system`.
+    """Return the topics of the topic table; RocketMQ's own topics only with `system`.
 
     bytes: approximate size of the messages in the log. first, last: store times of the oldest and
     the newest message, UTC. trend: number of messages in each of 16 equal intervals from first to
@@ -103,7 +103,7 @@ def group_table(title: str, names: Iterable[str], lags: Iterable[QueueLag]) -> T
 def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
     """Return the lag of a group, or of all groups, in each queue of its topics.
 
-    committed: the next offset to consume; None before the first commit, when the lag is the whole
+    committed: the next offset to consume; None before the first commit, when the lag is the entire
     queue. bytes: approximate size of the lag in the log. behind: age of its oldest message. lost:
     messages deleted before they were consumed. beyond: how far committed is beyond the queue's end.
     Raises GroupNotFoundError.
@@ -154,7 +154,7 @@ def peek(
 
 @contextmanager
 def _opened(store: StoreOrPath) -> Iterator[Session]:
-    """Yield the store; one given by its path is opened read-only and closed at the end."""
+    """Yield the store. If it is given by its path, it is opened read-only and closed at the end."""
     if isinstance(store, Store | Session):
         yield session_of(store) if isinstance(store, Store) else store
         return

@@ -1,10 +1,10 @@
 """Writes placeholders over the damaged ranges of a log, one for each lost message.
 
 The lost messages are found by the queue entries that point to them, and by gaps in the queue
-offsets of the log's records. Where an entry exists, the placeholder has exactly the position and
-size of the message. The only bytes overwritten are those that belong to no complete record, and
-records with a wrong topic, queue or queue offset, which no checksum covers. A killed repair can be
-run again.
+offsets of the log's records. If a message has an entry, its placeholder has exactly the position
+and size of the message. Only two kinds of bytes are overwritten: bytes that do not belong to a
+complete record, and records with a wrong topic, queue or queue offset, which no checksum covers. A
+killed repair can be run again.
 """
 
 import logging
@@ -28,7 +28,7 @@ from pyrocket.log.salvage import LogCheck
 _log = logging.getLogger(__name__)
 
 _MAX_BYTES = 1 << 20
-"""Size limit of a placeholder for no known message, since readers load a complete record."""
+"""Size limit of a placeholder that replaces no known message: readers load complete records."""
 
 Key = tuple[str, int]
 
@@ -95,7 +95,8 @@ class DamagedLog:
     def _renamed_at(self, gap: _Gap, bad: list[tuple[int, int]]) -> Piece | None:
         """Return the record of a missing message if the log has it with another topic or queue.
 
-        The right queue has an entry for the record, and the queue named in the record has none.
+        The queue of the missing message has an entry for the record; the queue that the record
+        names has none.
         """
         lost = gap.lost
         entry = self._entry((lost.topic, lost.queue_id), lost.queue_offset)
@@ -200,7 +201,7 @@ class DamagedLog:
     def step_over(self, pieces: list[Piece]) -> None:
         """Write the placeholders durably.
 
-        A reader that has mapped the damaged bytes may see the old or the new content.
+        A reader that has mapped the damaged bytes may see either the old or the new content.
         """
         stored = self._last_stored
         for piece in sorted(pieces, key=lambda one: one.start, reverse=True):

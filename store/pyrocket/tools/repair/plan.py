@@ -85,7 +85,7 @@ def _action(kind: str, finding: Finding, report: Report, *, cut: bool) -> Action
         TOPICS: f"add the missing topics to config/topics.json: {_names(report)}",
         LENGTH: f"extend {file} to its full length",
         STEP_OVER: "write placeholders over the damaged bytes of the log, after copying them to"
-        " pyrocket/quarantine; reads of these messages still fail, all others are kept",
+        " pyrocket/quarantine; reads of these messages still fail, all other messages are kept",
         CUT: f"truncate the log at {end}, {_removed(report, damage)}keeping the removed bytes in"
         " pyrocket/cut-…",
         QUEUES: f"rebuild the queue {file} from the log",

@@ -54,9 +54,9 @@ def repair(
     """Fix what can be fixed, if `agree` returns True. Idempotent.
 
     Placeholders are written over damaged ranges of the log, so all other messages are kept; with
-    `cut` the log is truncated at the first damaged range instead. `config` gives the slots and
-    items of index files if the store does not determine them; these numbers are then saved. Raises
-    StoreLockedError if another process has the store open, StoreNotFoundError, and
+    `cut` the log is truncated at the first damaged range instead. `config` gives the numbers of
+    slots and items of index files if the store does not determine them; these numbers are then
+    saved. Raises StoreLockedError if another process has the store open, StoreNotFoundError, and
     StoreUnavailableError if the disk is full or read-only, or permissions are missing.
     """
     layout = layout_of(path)

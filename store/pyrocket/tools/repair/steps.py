@@ -119,7 +119,7 @@ class Steps:
         return target
 
     def _names(self) -> Iterator[str]:
-        """Yield folder names; a second one is needed if a file and its folder are both moved."""
+        """Yield folder names; a second name is needed if a file and its folder are both moved."""
         yield str(self._now)
         yield from (f"{self._now}-{number}" for number in count(2))
 
@@ -220,7 +220,7 @@ class Steps:
         return f"consumequeue/{topic}/{queue_id}"
 
     def _restore(self, file: str, target: Path) -> None:
-        """Undo a move to the quarantine; a file created in its place is moved there instead."""
+        """Undo a move to the quarantine; a file created in its place is quarantined instead."""
         made = self._layout.root / file
         if made.exists():
             io.rename(made, target.with_name(target.name + ".made"))

@@ -50,7 +50,7 @@ class TolerantFileQueue(FileQueue):
 
 
 def check_kinds(layout: Layout, findings: Findings) -> None:
-    """Report folders where a store has files, and files where it has folders."""
+    """Report folders in place of files, and files in place of folders."""
     for path in _files(layout):
         if path.is_dir():
             _report_kind(layout, path, "a folder; a store has a file there.", findings)

@@ -42,7 +42,7 @@ _BLOCK_ITEMS = 1 << 18
 _TAG_TYPE = "T"
 _REBUILD = repair(f"rebuilds the key index from the log, {NO_TAGS}.")
 _LEAVE = (
-    "Nothing, unless a RocketMQ broker uses the store, which cannot find them: readers search the"
+    "Nothing, unless a RocketMQ broker uses the store and must find them: readers search the"
     " log for them, and the next writer that appends adds them to the index, if it has one."
 )
 _FOLLOWED = "it is not full, but another file follows it."
@@ -60,7 +60,7 @@ ItemPlaces = npt.NDArray[np.void]
 
 
 def report_geometry(findings: Findings, config: StoreConfig, *, given: bool) -> None:
-    """Report index files whose slots and items are unknown, or known only from the options."""
+    """Report index files with numbers of slots and items that the store does not determine."""
     if given:
         what = "the numbers of slots and items in its files are known only from the given options."
         fix = repair("writes them to pyrocket/store.json.")
@@ -75,8 +75,8 @@ class KeyCheck:
     """Compares the key index with the log, run by run.
 
     live: the last file may still grow. complete: the store was closed cleanly, so all keys are
-    indexed; otherwise keys at the end of the log may be missing. lag: see
-    `index_lag_severity`; if there is no index and none is expected, messages are only counted.
+    indexed; otherwise keys at the end of the log may be missing. lag: see `index_lag_severity`. If
+    the store has no index and needs none, messages are only counted.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class KeyCheck:
 
 
 def _are_damaged(run: RecordFields, items: Pairs) -> Bools:
-    """Return which items point into placeholders; several may point into a long placeholder."""
+    """Return which items point into placeholders; a long placeholder may have several items."""
     row = np.searchsorted(run.physical_offset, items["offset"], side="right") - 1
     return (run.sys_flag & SYS_DAMAGED != 0)[row]
 
@@ -342,7 +342,7 @@ class _KeyTimes:
                 continue
             stored = int(run.store_timestamp[row])
             if stored != time:
-                what = f"by its header it {word} at {time} ms, but by the log at {stored}."
+                what = f"its header says that it {word} at {time} ms, the log says at {stored}."
                 self._wrong.setdefault(number, what)
         self._pending[first:last] = unseen
 

@@ -1,7 +1,7 @@
 """Checks the JSON files of RocketMQ and pyrocket, the topic table and committed offsets.
 
-Each file is parsed by the class that the store itself uses, so the store can read every file
-without findings.
+Each file is parsed by the class that the store itself uses, so a file without findings can be read
+by the store.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,9 +1,8 @@
 """Compares the queues with the log: each record needs an entry, and each entry a record.
 
-Two messages in the log may have the same queue offset; the queue has only the later message. That
-is normal if a topic of the same name was deleted before, by pyrocket or by a broker: a broker
-assigns old offsets again. pyrocket never does, so in all other cases the queue was lost before the
-offset was assigned a second time.
+Two messages in the log may have the same queue offset; the queue then has only the later message.
+That is normal if a topic of the same name was deleted in between: a broker assigns the old offsets
+again. In all other cases the queue was lost before the offset was assigned a second time.
 """
 
 from collections import Counter
@@ -65,7 +64,7 @@ class _InLog:
     def restart(self, offset: int) -> None:
         """Continue at an older offset: a broker has deleted and recreated the topic.
 
-        If the offset is later than the first offset, the queue had lost its end instead.
+        But if the offset is later than the queue's first offset, the queue has lost its end.
         """
         if offset > self.first:
             if "QUEUE_SUPERSEDED" not in self.wrong:
@@ -136,7 +135,7 @@ class QueueCheck:
         seen.extend(first, first + count)
 
     def _found(self, part: QueuePart, first: int) -> Entries:
-        """Return as many entries as `part` has, starting at `first`; missing entries are zero."""
+        """Return one entry per record of `part`, from `first` on; missing entries are zero."""
         queue = self._queues.get(part.topic, part.queue_id)
         per_file = queue.run.file_bytes // ENTRY_BYTES
         found = np.zeros(len(part.entries), ENTRY)
@@ -234,10 +233,10 @@ class QueueCheck:
 def _report_superseded(
     findings: Findings, queue: ConsumeQueue, at: int, count: int, *, twice: bool
 ) -> None:
-    """Report `count` messages whose offsets, from `at` on, were assigned again later."""
+    """Report `count` messages whose offsets, starting at `at`, were assigned a second time."""
     file, position = entry_position(queue, at)
     if twice:
-        what = f"{count} messages are in no queue: offsets from {at} on were assigned twice."
+        what = f"{count} messages are not in a queue: offsets starting at {at} were assigned twice."
         findings.add("QUEUE_OFFSETS_TWICE", Severity.ERROR, file, what, _SEND_AGAIN, position)
         return
     what = f"{count} messages before offset {at} belong to an older topic of this name."

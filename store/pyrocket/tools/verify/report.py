@@ -57,7 +57,7 @@ class Report:
 
     @property
     def prerequisite(self) -> str:
-        """The step required before a repair can read the log and open the store, or empty."""
+        """The step required before a repair can read the log and open the store; "" if none is."""
         if self.lacks_files:
             return "Restore the missing files of the log"
         if self.is_unidentified:

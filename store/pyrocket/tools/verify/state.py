@@ -72,7 +72,7 @@ def _map_state(layout: Layout) -> SharedState | None:
 
 
 def _ask(layout: Layout, question: Callable[[SharedState], _T], default: _T) -> _T:
-    """Return `question(state)`, even for an invalid state, or `default` if there is no state."""
+    """Return `question(state)`, also for an invalid state; `default` if there is no state."""
     state = _map_state(layout)
     if state is None:
         return default
@@ -98,9 +98,9 @@ def check_state(layout: Layout, findings: Findings) -> None:
 def index_lag_severity(layout: Layout, identity: Identity) -> Severity | None:
     """Return the severity of a key index that ends before the log in a cleanly closed store.
 
-    WARNING: the index should be complete, because a broker or a writer with an index used the
-    store last; the shared state records this, also in a copy of the store. NOTE: the last writer
-    had no index, or appended nothing. None: a snapshot, whose index is incomplete by design.
+    WARNING: the index should be complete, because a broker or a writer with an index used the store
+    last. The shared state records this, also in a copy of the store. NOTE: the last writer had no
+    index, or appended nothing. None: the store is a snapshot, whose index is incomplete by design.
     """
     if not identity.store_id:
         return Severity.WARNING if any(layout.index.glob("*")) else None
@@ -120,7 +120,7 @@ def read_checkpoint(layout: Layout) -> bytes | None:
 def check_checkpoint(
     data: bytes | None, last_stored: int, findings: Findings, *, clean: bool
 ) -> None:
-    """Compare the checkpoint with the store time of the log's last message, epoch ms."""
+    """Compare the checkpoint with `last_stored`, the store time (epoch ms) of the last message."""
     if data is None:
         if clean and last_stored:
             what = "it is missing: a recovery would read the whole log."

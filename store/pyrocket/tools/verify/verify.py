@@ -1,7 +1,8 @@
 """Checks an entire store in one pass over the log, without a lock and without writing.
 
-Works on copies, damaged stores, stores of RocketMQ brokers, and stores in use, where it checks the
-messages published before the check. Memory: one window of the log, and a little per queue.
+Works on copies, damaged stores, stores of RocketMQ brokers, and stores in use. In a store in use,
+it checks the messages published before the check. It needs memory for one window of the log, and a
+little for each queue.
 """
 
 from collections.abc import Callable, Mapping
@@ -184,7 +185,7 @@ class _Check:
     def _check_topics(
         self, ends: Mapping[Key, int], committed: Mapping[tuple[str, str], Offsets]
     ) -> tuple[TopicConfig, ...]:
-        """Compare topics and groups with the queues; `ends`: their ends according to the log.
+        """Compare topics and groups with the queues; `ends` are the queues' ends in the log.
 
         Returns the topics that are missing in the table.
         """
