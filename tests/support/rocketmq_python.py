@@ -10,26 +10,36 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 TOPIC, DELAYED = "orders", "delayed"
 TIMEOUT_S = 120
 
 
 def start(program, endpoint, home, environment=None, **options):
-    """Start a program; the client's log is written to `home`."""
+    """Start a program; the client's log and its errors are written to `home`.
+
+    A pipe for the errors would fill up during a long run, and block the client.
+    """
     command = [sys.executable, __file__, program, endpoint, json.dumps(options)]
     variables = {**os.environ, **(environment or {}), "HOME": str(home)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, env=variables, **pipes)
+    path = Path(tempfile.mkdtemp(dir=home)) / "errors"
+    with path.open("w") as errors:
+        process = subprocess.Popen(
+            command, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    process.errors = path
+    return process
 
 
 def result(process, timeout_s=TIMEOUT_S):
     """Wait for a program, and return its result."""
-    out, errors = process.communicate(timeout=timeout_s)
-    assert process.returncode == 0, errors
+    out, _ = process.communicate(timeout=timeout_s)
+    assert process.returncode == 0, process.errors.read_text()
     return json.loads(out.splitlines()[-1])
 
 
