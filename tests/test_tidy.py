@@ -30,6 +30,7 @@ LAYERS = [
     ["store"],
     ["broker"],
     ["rpc"],
+    ["client"],
     ["testing", "tools.verify", "tools.session"],
     ["tools.summaries"],
     ["tools.repair", "tools.notebook"],

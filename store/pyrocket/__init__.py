@@ -13,6 +13,7 @@ services   what RocketMQ offers on top: `delay`, `transactions`, and the exactly
 views      the log, retries, groups, topics and pending messages as Arrow
 broker     a store that serves other machines, independent of the protocol
 rpc        the broker over gRPC, and its clients
+client     producers, and consumers that share the queues of a topic
 tools      verify, repair, notebook, command line and pytest plugin, built on `Store`
 
 The other modules are `store` (the class `Store`), `message`, `config`, `arguments`, `clock`,
