@@ -28,7 +28,7 @@ LAYERS = [
     ["services.services"],
     ["views"],
     ["store"],
-    ["broker"],
+    ["broker", "nameserver"],
     ["rpc"],
     ["client"],
     ["testing", "tools.verify", "tools.session"],

@@ -1,0 +1,213 @@
+"""The brokers that are registered with a name server, and the routes of their topics.
+
+Source: RocketMQ's `RouteInfoManager`. As there, nothing is stored on disk, and name servers do not
+know each other: every broker registers with all of them.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pyrocket.errors import InvalidInputError, StoreUnavailableError
+from pyrocket.metadata.topics import PERM_READ, PERM_WRITE
+from pyrocket.nameserver.addresses import check_advertised
+
+PRIMARY = 0
+"""The id of a primary broker; replicas have larger ids."""
+
+EXPIRY_S = 120
+"""Time without a registration after which a broker is removed."""
+
+_MAX_NAME_CHARACTERS = 127
+
+
+@dataclass(frozen=True)
+class TopicData:
+    """A topic of one broker.
+
+    Attributes:
+        message_type: The type of its messages, such as FIFO; empty if it has none.
+    """
+
+    name: str
+    read_queues: int
+    write_queues: int
+    perm: int
+    message_type: str = ""
+
+    @property
+    def readable(self) -> bool:
+        """Whether its messages may be read."""
+        return bool(self.perm & PERM_READ)
+
+    @property
+    def writable(self) -> bool:
+        """Whether messages may be sent to it."""
+        return bool(self.perm & PERM_WRITE)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What a broker registers.
+
+    Attributes:
+        address: The address at which clients reach the broker.
+        data_version: Increases with every change of the topics, also over a restart of the broker.
+    """
+
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+    data_version: int
+    topics: Sequence[TopicData]
+
+
+@dataclass(frozen=True)
+class QueueData:
+    """The queues of a topic at one broker name."""
+
+    broker: str
+    topic: TopicData
+
+
+@dataclass(frozen=True)
+class BrokerData:
+    """The live brokers of one name.
+
+    Attributes:
+        addresses: The address of each broker, by its id.
+        data_version: The version of the topics of the broker with the lowest id.
+    """
+
+    cluster: str
+    name: str
+    addresses: dict[int, str]
+    data_version: int
+
+
+@dataclass(frozen=True)
+class Route:
+    """The route of a topic; both lists are ordered by broker, and empty for an unknown topic."""
+
+    topic: str
+    queues: list[QueueData] = field(default_factory=list)
+    brokers: list[BrokerData] = field(default_factory=list)
+
+
+@dataclass
+class _Live:
+    """A broker that is registered."""
+
+    registration: Registration
+    connection: Hashable
+    seen_s: float
+    topics: dict[str, TopicData]
+
+
+class RouteTable:
+    """The registrations of all brokers. Safe to share between threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns seconds; expiry counts from the arrival of a registration."""
+        self._clock, self._lock = clock, threading.Lock()
+        self._brokers: dict[str, dict[int, _Live]] = {}
+
+    def register(self, registration: Registration, connection: Hashable) -> None:
+        """Add or refresh a broker until `disconnect` is called with this connection.
+
+        A registration older than the current one of the same address is ignored.
+
+        Raises OptionError, InvalidInputError (REGISTRATION_INVALID), and StoreUnavailableError
+        (BROKER_NAME_TAKEN) if a live broker at another address has the same name and id.
+        """
+        _check(registration)
+        topics = {each.name: each for each in registration.topics}
+        with self._lock:
+            self._expire()
+            same_name = self._brokers.get(registration.broker, {})
+            if (known := same_name.get(registration.broker_id)) is not None:
+                if known.registration.address != registration.address:
+                    raise _taken(known.registration)
+                if known.registration.data_version > registration.data_version:
+                    return
+            live = _Live(registration, connection, self._clock(), topics)
+            self._brokers.setdefault(registration.broker, {})[registration.broker_id] = live
+
+    def disconnect(self, connection: Hashable) -> None:
+        """Remove the brokers whose last registration came over this connection."""
+        with self._lock:
+            self._keep(lambda live: live.connection != connection)
+
+    def routes(self, topics: Collection[str]) -> list[Route]:
+        """Return the route of each topic, in the same order."""
+        with self._lock:
+            self._expire()
+            return [self._route(topic) for topic in topics]
+
+    def cluster_topics(self, cluster: str = "") -> list[str]:
+        """Return the sorted names of the topics of a cluster, or of all clusters if it is empty."""
+        with self._lock:
+            self._expire()
+            found = self._leaders()
+            names = (one.topics for one in found if cluster in ("", one.registration.cluster))
+            return sorted({name for each in names for name in each})
+
+    def _route(self, topic: str) -> Route:
+        having = [live for live in self._leaders() if topic in live.topics]
+        names = [live.registration.broker for live in having]
+        queues = [
+            QueueData(name, live.topics[topic]) for name, live in zip(names, having, strict=True)
+        ]
+        return Route(topic, queues, [_broker_data(self._brokers[name]) for name in names])
+
+    def _leaders(self) -> Iterable[_Live]:
+        """Yield the broker with the lowest id of each name: its topics are valid for the name."""
+        return (self._brokers[name][min(self._brokers[name])] for name in sorted(self._brokers))
+
+    def _expire(self) -> None:
+        oldest = self._clock() - EXPIRY_S
+        self._keep(lambda live: live.seen_s > oldest)
+
+    def _keep(self, wanted: Callable[[_Live], bool]) -> None:
+        kept = {
+            name: {number: live for number, live in by_id.items() if wanted(live)}
+            for name, by_id in self._brokers.items()
+        }
+        self._brokers = {name: by_id for name, by_id in kept.items() if by_id}
+
+
+def _broker_data(by_id: dict[int, _Live]) -> BrokerData:
+    leader = by_id[min(by_id)].registration
+    addresses = {number: by_id[number].registration.address for number in sorted(by_id)}
+    return BrokerData(leader.cluster, leader.broker, addresses, leader.data_version)
+
+
+def _check(registration: Registration) -> None:
+    names = registration.cluster, registration.broker
+    counts = [n for each in registration.topics for n in (each.read_queues, each.write_queues)]
+    is_valid = (
+        all(0 < len(name) <= _MAX_NAME_CHARACTERS for name in names)
+        and registration.broker_id >= 0
+        and all(each.name for each in registration.topics)
+        and min(counts, default=0) >= 0
+    )
+    if not is_valid:
+        raise InvalidInputError(
+            f"the registration of the broker {registration.broker[:_MAX_NAME_CHARACTERS]!r} needs"
+            " a cluster, a name, an id of at least 0, and names and queue counts of its topics.",
+            remedy="Use a broker of the same release as the name server.",
+            code="REGISTRATION_INVALID",
+        )
+    check_advertised(registration.address)
+
+
+def _taken(known: Registration) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"a broker named {known.broker} with the id {known.broker_id} is registered at"
+        f" {known.address}.",
+        remedy="Stop that broker, or give one of them another name: --broker-name, before its"
+        " store is created.",
+        code="BROKER_NAME_TAKEN",
+    )

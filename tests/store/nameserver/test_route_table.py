@@ -1,0 +1,168 @@
+"""The route table of a name server, on a simulated clock."""
+
+import pytest
+from pyrocket.errors import PyrocketError
+from pyrocket.nameserver.addresses import check_advertised, parse_address
+from pyrocket.nameserver.route_table import (
+    EXPIRY_S,
+    BrokerData,
+    QueueData,
+    Registration,
+    RouteTable,
+    TopicData,
+)
+
+ORDERS, CLICKS = TopicData("orders", 4, 2, 6), TopicData("clicks", 1, 1, 4, "FIFO")
+
+
+class Clock:
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def table(clock):
+    return RouteTable(clock)
+
+
+def registration(broker="a", *topics, address="", broker_id=0, version=1, cluster="c"):
+    address = address or f"{broker}.example:8081"
+    return Registration(cluster, broker, broker_id, address, version, topics or (ORDERS,))
+
+
+def brokers_of(table, topic="orders"):
+    return [broker.name for broker in table.routes([topic])[0].brokers]
+
+
+def code(work, *arguments):
+    with pytest.raises(PyrocketError) as caught:
+        work(*arguments)
+    return caught.value.code
+
+
+def test_a_route_has_one_entry_per_broker_and_topic_and_the_addresses_by_id(table):
+    table.register(registration("b", ORDERS), "1")
+    table.register(registration("a", ORDERS, CLICKS, version=7), "2")
+    table.register(registration("a", ORDERS, broker_id=1, address="a1.example:8081"), "3")
+    orders, clicks = table.routes(["orders", "clicks"])
+    assert orders.queues == [QueueData("a", ORDERS), QueueData("b", ORDERS)]
+    assert clicks.queues == [QueueData("a", CLICKS)]
+    a = BrokerData("c", "a", {0: "a.example:8081", 1: "a1.example:8081"}, 7)
+    assert orders.brokers == [a, BrokerData("c", "b", {0: "b.example:8081"}, 1)]
+    assert clicks.brokers == [a]
+
+
+def test_a_topic_that_no_live_broker_has_has_an_empty_route(table):
+    (route,) = table.routes(["orders"])
+    assert (route.topic, route.queues, route.brokers) == ("orders", [], [])
+    table.register(registration(), "1")
+    table.register(registration("a", CLICKS, version=2), "1")
+    assert brokers_of(table) == []
+
+
+def test_a_broker_expires_120_s_after_its_last_registration(table, clock):
+    table.register(registration("a"), "1")
+    table.register(registration("b"), "2")
+    clock.seconds += EXPIRY_S - 1
+    table.register(registration("b"), "2")
+    assert brokers_of(table) == ["a", "b"]
+    clock.seconds += 1
+    assert brokers_of(table) == ["b"]
+    assert EXPIRY_S == 120
+
+
+def test_a_broker_is_removed_when_its_connection_closes(table):
+    table.register(registration("a"), "1")
+    table.register(registration("b"), "2")
+    table.disconnect("1")
+    assert brokers_of(table) == ["b"]
+    table.disconnect("1")
+
+
+def test_closing_an_earlier_connection_does_not_remove_a_broker(table):
+    table.register(registration(), "1")
+    table.register(registration(version=2), "2")
+    table.disconnect("1")
+    assert brokers_of(table) == ["a"]
+
+
+def test_a_change_of_topics_is_visible_at_once(table):
+    table.register(registration("a", ORDERS), "1")
+    table.register(registration("a", ORDERS, CLICKS, version=2), "1")
+    assert brokers_of(table, "clicks") == ["a"]
+
+
+def test_an_older_data_version_of_the_same_broker_is_ignored(table):
+    table.register(registration("a", ORDERS, CLICKS, version=2), "2")
+    table.register(registration("a", ORDERS, version=1), "1")
+    assert brokers_of(table, "clicks") == ["a"]
+    table.disconnect("1")
+    assert brokers_of(table, "clicks") == ["a"]
+
+
+def test_a_second_primary_of_the_same_name_is_refused_until_the_first_is_removed(table, clock):
+    other = registration(address="other.example:8081")
+    table.register(registration(), "1")
+    assert code(table.register, other, "2") == "BROKER_NAME_TAKEN"
+    assert table.routes(["orders"])[0].brokers[0].addresses == {0: "a.example:8081"}
+    clock.seconds += EXPIRY_S
+    table.register(other, "2")
+    assert table.routes(["orders"])[0].brokers[0].addresses == {0: "other.example:8081"}
+
+
+def test_a_replica_keeps_the_route_while_the_primary_is_removed(table):
+    table.register(registration("a", ORDERS, CLICKS), "1")
+    table.register(registration("a", ORDERS, broker_id=1, address="a1.example:8081"), "2")
+    table.disconnect("1")
+    assert table.routes(["orders"])[0].brokers[0].addresses == {1: "a1.example:8081"}
+    assert brokers_of(table, "clicks") == []
+
+
+def test_topics_are_listed_by_cluster(table):
+    table.register(registration("a", ORDERS, cluster="east"), "1")
+    table.register(registration("b", ORDERS, CLICKS, cluster="west"), "2")
+    assert table.cluster_topics("east") == ["orders"]
+    assert table.cluster_topics("west") == table.cluster_topics() == ["clicks", "orders"]
+    assert table.cluster_topics("north") == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        registration(cluster=""),
+        registration(cluster="c" * 128),
+        registration("", address="a:1"),
+        registration(broker_id=-1),
+        registration("a", TopicData("", 1, 1, 6)),
+        registration("a", TopicData("orders", -1, 1, 6)),
+    ],
+)
+def test_an_invalid_registration_is_rejected(table, given):
+    assert code(table.register, given, "1") == "REGISTRATION_INVALID"
+    assert table.cluster_topics() == []
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:8081", "[::]:8081"])
+def test_an_unspecified_address_is_not_advertised(table, address):
+    assert code(table.register, registration(address=address), "1") == "ADVERTISE_UNSPECIFIED"
+    assert code(check_advertised, address) == "ADVERTISE_UNSPECIFIED"
+
+
+def test_an_address_is_parsed_into_host_and_port():
+    assert parse_address("broker.example:8081") == ("broker.example", 8081)
+    assert parse_address("[::1]:1") == ("::1", 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", ":8081", "host:0", "host:65536", "::1:80", "a/b:1", "a,b:1"]
+)
+def test_an_invalid_address_is_rejected(text):
+    assert code(parse_address, text) == "ADDRESS_INVALID"
