@@ -4,15 +4,14 @@
 a file like `tests/golden/allocation.json`.
 """
 
-import base64
 import json
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from random import Random
 
 from interop.maven import class_path
+from interop.programs import decode, encode, run
 from support.allocations import random_case
 
 _EACH = 25
@@ -21,24 +20,12 @@ _EACH = 25
 
 def ask(classes, cases):
     """Return RocketMQ's answers: the allocated queues, or None for an exception."""
-    lines = [
-        ",".join(base64.b64encode(word.encode()).decode() for word in c.words()) for c in cases
-    ]
-    done = subprocess.run(
-        ["java", "-Xmx256m", "-Dfile.encoding=UTF-8", "-cp", classes, "Allocation"],
-        input="\n".join(lines) + "\n",
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    return list(map(_answer, done.stdout.split("\n")[:-1]))
+    lines = [",".join(map(encode, case.words())) for case in cases]
+    return list(map(_answer, run(classes, "Allocation", lines)))
 
 
 def _answer(line):
-    if line == "E":
-        return None
-    return [base64.b64decode(word).decode() for word in line.split(",") if word]
+    return None if line == "E" else [decode(word) for word in line.split(",") if word]
 
 
 def test_queues_are_allocated_as_rocketmq_does(java_version):

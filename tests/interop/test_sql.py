@@ -4,15 +4,14 @@
 like `tests/golden/sql92.json`.
 """
 
-import base64
 import json
-import subprocess
 import sys
 import tempfile
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from interop.maven import class_path
+from interop.programs import encode, run
 from pyrocket.errors import InvalidInputError
 from pyrocket.filters.sql_message import verdict
 from pyrocket.filters.sql_parser import parse_sql
@@ -45,16 +44,7 @@ def random_cases(count):
 def ask(classes, cases):
     """Return RocketMQ's answers: T, F, N (null), E (an exception), R (rejected)."""
     lines = [[sql, *(text for pair in row.items() for text in pair)] for sql, row in cases]
-    words = [",".join(base64.b64encode(text.encode()).decode() for text in line) for line in lines]
-    done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", classes, "Sql"],
-        input="\n".join(words) + "\n",
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    return done.stdout.split()
+    return run(classes, "Sql", [",".join(map(encode, line)) for line in lines])
 
 
 def our_answer(sql, row):

@@ -2,4 +2,7 @@
 
 allocation       how the members of a consumer group share the queues of a topic
 consistent_hash  the ring of the allocation by consistent hash
+selection        which queue a message is sent to
+fault_table      which brokers a producer avoids because they were slow or failed
+least_latency    chooses the queue with the least latency of sends
 """

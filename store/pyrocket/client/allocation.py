@@ -2,8 +2,9 @@
 
 Each member computes its own queues from the list of all queues and the list of all members. The
 results agree if all members have the same lists, in RocketMQ's order (`sort_queues`,
-`sort_members`), and use the same strategy; members may be clients of RocketMQ. Source: the classes
-of `org.apache.rocketmq.client.consumer.rebalance`, whose results all strategies here reproduce.
+`sort_members`), and use the same strategy. Therefore RocketMQ's own clients can be members of the
+group, too. Source: the classes of `org.apache.rocketmq.client.consumer.rebalance`, whose results
+these functions reproduce.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,8 +19,9 @@ _T = TypeVar("_T")
 Strategy = Callable[[str, str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 """Returns the queues of one member: `strategy(group, client_id, queues, members)`.
 
-`group` is the name of the consumer group, which only strategies of users need. `client_id` is the
-id of the member. `queues` and `members` are all queues and the client ids of all members, sorted.
+`group` is the name of the consumer group, which RocketMQ's strategies do not use. `client_id` is
+the id of the member. `queues` and `members` are all queues and the client ids of all members,
+sorted.
 
 All strategies of this module except `by_config` return no queues if `members` does not contain
 `client_id`. They raise InvalidInputError (ALLOCATION_ILLEGAL) if an argument other than `group` is
@@ -46,7 +48,7 @@ def sort_members(client_ids: Iterable[str]) -> list[str]:
 def averagely(
     group: str, client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
 ) -> list[MessageQueue]:
-    """Allocate consecutive queues; the first members have one more if the division has a remainder.
+    """Allocate consecutive queues; if the division has a remainder, the first members get one more.
 
     This is RocketMQ's default, `AllocateMessageQueueAveragely`. See `Strategy` for the arguments.
 
@@ -163,8 +165,8 @@ def machine_room_nearby(
     """Return a strategy by which queues are consumed in their own machine room if possible.
 
     The members of a room share its queues by the strategy `inner`. All members share the queues of
-    a room without members, also by `inner`. Queues of the own room come first in the result, then
-    the other rooms in order of their names.
+    a room without members, also by `inner`. The result contains the queues of the member's own
+    room, followed by those of other rooms in the order of the rooms' names.
 
     `room_of_queue` and `room_of_member` return the machine room of a queue's broker and of a
     client id. The strategy raises InvalidInputError (ALLOCATION_ILLEGAL) if one of them returns an

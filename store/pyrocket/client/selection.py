@@ -1,0 +1,161 @@
+"""Which queue a message is sent to.
+
+By default, the queues of a topic take turns (`RoundRobin`, `choose_queue`). Callers of a send can
+pass a `Selector` instead, which chooses the queue by an argument. Source: `TopicPublishInfo`,
+`MQFaultStrategy`, and the classes of `org.apache.rocketmq.client.producer.selector`.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from random import Random
+from typing import Any
+
+from pyrocket.arguments import check_type, is_number
+from pyrocket.client.allocation import in_machine_rooms
+from pyrocket.client.fault_table import FaultTable
+from pyrocket.errors import InvalidInputError
+from pyrocket.formats.hashes import java_hash
+from pyrocket.message import Message, MessageQueue
+
+Selector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
+"""Returns one of the queues of a topic: `selector(queues, message, argument)`.
+
+`queues` are those that the topic's brokers accept messages for, sorted. `argument` is what the
+caller of the send passed for the selector. The selectors of this module raise InvalidInputError
+(NO_QUEUES) if `queues` is empty. Source: `MessageQueueSelector`.
+"""
+
+_MASK = 0x7FFFFFFF
+
+
+class RoundRobin:
+    """The position of a producer in the queues of one topic. Source: `ThreadLocalIndex`.
+
+    `start` should be random, so that producers that start together do not send to the same queue.
+
+    >>> queues = [MessageQueue("orders", "broker-a", number) for number in range(3)]
+    >>> position = RoundRobin(start=0)
+    >>> [position.next(queues).queue_id for _ in range(4)]
+    [1, 2, 0, 1]
+    """
+
+    def __init__(self, start: int) -> None:
+        self.restart(start)
+
+    def restart(self, start: int) -> None:
+        """Continue after the position `start`. RocketMQ does so before the retry of a send, at a
+        random position, if it uses a fault table.
+        """
+        self._position = start & _MASK
+
+    def next(self, queues: Sequence[MessageQueue]) -> MessageQueue:
+        """Return the next queue. Raises InvalidInputError (NO_QUEUES) if there are none."""
+        _check_queues(queues)
+        self._position = (self._position + 1) & _MASK
+        return queues[self._position % len(queues)]
+
+    def next_where(
+        self, queues: Sequence[MessageQueue], accepts: Callable[[MessageQueue], bool]
+    ) -> MessageQueue | None:
+        """Return the next queue that `accepts` returns True for, or None after a complete round."""
+        for _ in queues:
+            queue = self.next(queues)
+            if accepts(queue):
+                return queue
+        return None
+
+
+def choose_queue(
+    queues: Sequence[MessageQueue],
+    position: RoundRobin,
+    *,
+    last_broker: str | None = None,
+    faults: FaultTable | None = None,
+    now_ms: int = 0,
+) -> MessageQueue:
+    """Return the next queue in turn, if possible not on the broker of the failed last attempt.
+
+    `last_broker` is the broker of the last attempt to send the same message, None for the first
+    attempt. With `faults`, queues of available brokers are preferred, then those of reachable
+    brokers; `now_ms` is the time on the clock of `faults`. If no queue qualifies, the next queue is
+    returned. Raises InvalidInputError (NO_QUEUES). Source: `MQFaultStrategy.selectOneMessageQueue`
+    of RocketMQ 5.1.4 and later.
+    """
+
+    def elsewhere(queue: MessageQueue) -> bool:
+        return queue.broker != last_broker
+
+    def available(queue: MessageQueue) -> bool:
+        return elsewhere(queue) and (faults is None or faults.is_available(queue.broker, now_ms))
+
+    def reachable(queue: MessageQueue) -> bool:
+        return elsewhere(queue) and (faults is None or faults.is_reachable(queue.broker))
+
+    found = position.next_where(queues, available)
+    if found is None and faults is not None:
+        found = position.next_where(queues, reachable)
+    return position.next(queues) if found is None else found
+
+
+def by_hash(queues: Sequence[MessageQueue], message: Message, argument: Any) -> MessageQueue:
+    """Select the same queue for equal arguments. Source: `SelectMessageQueueByHash`.
+
+    `argument` is a string, or an integer of at most 64 bits. A Java producer selects the same queue
+    for an equal String, for an equal Integer, and for an equal Long that does not fit into an
+    Integer or is not negative. Raises InvalidInputError (WRONG_TYPE, KEY_OUT_OF_RANGE).
+
+    >>> queues = [MessageQueue("orders", "broker-a", number) for number in range(4)]
+    >>> by_hash(queues, Message(topic="orders", body=b""), "customer 7").queue_id
+    3
+    """
+    _check_queues(queues)
+    return queues[abs(_java_hash_code(argument)) % len(queues)]
+
+
+def by_random(random: Random) -> Selector:
+    """Return a selector that selects any queue at random. Source: `SelectMessageQueueByRandom`."""
+
+    def select(queues: Sequence[MessageQueue], message: Message, argument: Any) -> MessageQueue:
+        _check_queues(queues)
+        return random.choice(queues)
+
+    return select
+
+
+def in_rooms(rooms: Collection[str], inner: Selector) -> Selector:
+    """Return a selector that prefers brokers in the given machine rooms.
+
+    The selector `inner` selects one of the queues in these rooms (see
+    `allocation.in_machine_rooms`), or one of all queues if none is there. RocketMQ's
+    `SelectMessageQueueByMachineRoom` is not implemented: it always returns null.
+    """
+
+    def select(queues: Sequence[MessageQueue], message: Message, argument: Any) -> MessageQueue:
+        return inner(in_machine_rooms(queues, rooms) or queues, message, argument)
+
+    return select
+
+
+def _java_hash_code(argument: Any) -> int:
+    if isinstance(argument, str):
+        return java_hash(argument)
+    if not is_number(argument):
+        check_type((), "Use a string (str) or a whole number (int).", argument=argument)
+    if -(1 << 31) <= argument < 1 << 31:
+        return int(argument)
+    if not -(1 << 63) <= argument < 1 << 63:
+        raise InvalidInputError(
+            f"argument is {argument}, which has more than 64 bits.",
+            remedy="Use a smaller number, or a string.",
+            code="KEY_OUT_OF_RANGE",
+        )
+    code = (argument ^ (argument >> 32)) & 0xFFFFFFFF
+    return code - (1 << 32) if code >> 31 else code
+
+
+def _check_queues(queues: Sequence[MessageQueue]) -> None:
+    if not queues:
+        raise InvalidInputError(
+            "The topic has no queues to send to.",
+            remedy="Check the topic's write queues and permission.",
+            code="NO_QUEUES",
+        )
