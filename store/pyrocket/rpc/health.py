@@ -18,10 +18,11 @@ _SECONDS = 0.2
 
 
 class Health:
-    """Reports whether the broker is serving; the empty service name means the whole server."""
+    """Reports whether the server is serving; the empty service name means the whole server."""
 
-    def __init__(self, serves: Callable[[], bool]) -> None:
-        self._serves = serves
+    def __init__(self, serves: Callable[[], bool], service: str = BROKER) -> None:
+        """`serves` returns whether the server is serving, `service` is its main service."""
+        self._serves, self._known = serves, ("", service, SERVICE)
         self._request: type[HealthCheckRequest] = message_class("grpc.health.v1.HealthCheckRequest")
         self._reply = message_class("grpc.health.v1.HealthCheckResponse")
 
@@ -50,7 +51,7 @@ class Health:
 
     def _status(self, request: bytes) -> int:
         asked = self._request.FromString(request)
-        if asked.service not in ("", BROKER, SERVICE):
+        if asked.service not in self._known:
             return _UNKNOWN
         return _SERVING if self._serves() else _NOT_SERVING
 

@@ -18,6 +18,7 @@ from pyrocket.broker.settings import Settings
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreLockedError
 from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
+from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.limits import LoopWatch
 from pyrocket.rpc.server import Server
@@ -54,7 +55,7 @@ def serve(directory: str, settings: Settings) -> None:
     if settings.ignored:
         _log.warning("keys of broker.conf without effect: %s", ", ".join(settings.ignored))
     access = watch_access(settings.users) if settings.users else None
-    certificate = _certificate(settings)
+    certificate = certificate_of(settings)
     store = open_store(directory, settings)
     try:
         broker = Broker(
@@ -68,13 +69,14 @@ def serve(directory: str, settings: Settings) -> None:
         raise
     try:
         gate = Gate(access.current if access else None, lambda: broker.source.topics())
-        _run(partial(_serve, broker, gate, certificate, settings))
+        run_loop(partial(_serve, broker, gate, certificate, settings))
     finally:
         broker.close()
     _log.info("the store is closed")
 
 
-def _run(main: Callable[[LoopWatch], Coroutine[Any, Any, None]]) -> None:
+def run_loop(main: Callable[[LoopWatch], Coroutine[Any, Any, None]]) -> None:
+    """Run `main` in an event loop whose callbacks are watched."""
     # Exclude the objects created so far from garbage collection: scanning them would block the
     # event loop.
     gc.collect()
@@ -95,11 +97,9 @@ async def _serve(
     settings: Settings,
     watch: LoopWatch,
 ) -> None:
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    stopping = stop_signal()
     server, broker_file = Server(broker, gate, settings), BrokerFile(Layout(broker.path))
-    listens = [_listen(server, address, certificate) for address in settings.listen]
+    listens = [listen_at(server, address, certificate) for address in settings.listen]
     with _monitoring(broker, server, watch, settings.metrics) as metrics:
         await server.start()
         # In a thread, because it waits for the disk.
@@ -113,6 +113,14 @@ async def _serve(
         finally:
             await server.stop(settings.drain)
             await asyncio.to_thread(broker_file.delete)
+
+
+def stop_signal() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    return stopping
 
 
 @contextmanager
@@ -162,7 +170,8 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _certificate(settings: Settings) -> Certificate | None:
+def certificate_of(settings: Settings) -> Certificate | None:
+    """Return the certificate of the settings, or None. Raises OptionError (BROKER_CERTIFICATE)."""
     if bool(settings.tls_certificate) != bool(settings.tls_key):
         raise OptionError(
             "a certificate and its key must be given together.",
@@ -174,7 +183,8 @@ def _certificate(settings: Settings) -> Certificate | None:
     return Certificate(settings.tls_certificate, settings.tls_key)
 
 
-def _listen(server: Server, address: str, certificate: Certificate | None) -> str:
+def listen_at(server: CallServer, address: str, certificate: Certificate | None) -> str:
+    """Open a port; return its address. Raises OptionError (BROKER_ADDRESS)."""
     bare = address.removeprefix(PLAIN)
     credentials = certificate.credentials() if certificate and bare == address else None
     try:
@@ -185,6 +195,7 @@ def _listen(server: Server, address: str, certificate: Certificate | None) -> st
 
 
 def _unusable(address: str, flag: str) -> OptionError:
+    """Return the error for an address that the process cannot listen at."""
     return OptionError(
         f"the address {address} cannot be used: the port is in use, or the host is not an address"
         " of this machine.",

@@ -1,89 +1,50 @@
-"""Serves a broker over gRPC: the event loop receives, waits and replies; threads do the work."""
+"""Serves a broker over gRPC."""
 
 import asyncio
-import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
-import grpc.aio
 
 from pyrocket.broker.broker import Broker, Version
 from pyrocket.broker.settings import Settings
 from pyrocket.engine.received import ReceivedRecords
-from pyrocket.errors import BrokerBusyError, InvalidInputError, PyrocketError
+from pyrocket.errors import InvalidInputError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.rpc.allocator import keep_blocks, release_blocks
+from pyrocket.rpc.call_server import DEFAULTS, CallServer
 from pyrocket.rpc.descriptors import message_class
-from pyrocket.rpc.errors import status_of
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.health import Health
-from pyrocket.rpc.limits import Budget
 from pyrocket.rpc.messages import put
 from pyrocket.rpc.messaging.service import MessagingService
 from pyrocket.rpc.service import SERVICE, BulkService, Call
-from pyrocket.rpc.threads import Threads, Work
+from pyrocket.rpc.threads import Work
 from pyrocket.rpc.version_feed import VersionFeed
 from pyrocket.store import call_on_change
-
-_LOG = logging.getLogger("pyrocket")
-
-DEFAULTS = Settings()
-_PEER_S = 60
-"""Time without a packet from a client after which the server sends it a keepalive ping."""
-
-
-def _options(settings: Settings) -> list[tuple[str, int]]:
-    """Return the options of the server.
-
-    Without the first option, a second broker could share the port. The last two allow clients to
-    send a keepalive ping every 10 s.
-    """
-    return [
-        ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", settings.request_bytes),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.max_concurrent_streams", settings.streams_per_client),
-        ("grpc.max_connection_idle_ms", int(1000 * settings.connection_idle)),
-        ("grpc.keepalive_time_ms", 1000 * _PEER_S),
-        ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-        ("grpc.http2.max_ping_strikes", 0),
-    ]
-
 
 _RELEASE_S = 1
 """Interval at which the server returns free memory to the system, also under load. Otherwise, free
 memory between the blocks of slow clients increases the size of the process by a third."""
 
-_Value = TypeVar("_Value")
 _Context = Any
 _Requests = AsyncIterator[bytes]
 
 
-class Server:
+class Server(CallServer):
     """Serves one broker. Created and used inside an event loop."""
 
     def __init__(
         self, broker: Broker, gate: Gate | None = None, settings: Settings = DEFAULTS
     ) -> None:
-        self._broker, self._gate = broker, gate or Gate()
+        super().__init__(gate or Gate(), settings)
+        self._broker = broker
         keep_blocks()
-        self._threads = Threads(settings.read_threads)
-        self._server = grpc.aio.server(options=_options(settings))
-        self._stopping = asyncio.Event()
-        self._settings = settings
         self._feed = VersionFeed(broker.version)
         call_on_change(broker.store, self._feed.changed)
         self._releasing: asyncio.Future[None] | None = None
-        self.parked = self.stalled = 0
-        self.observe: Callable[[str, str, float], None] = lambda call, status, seconds: None
-        self.budget = Budget(settings.connection_bytes, settings.total_bytes)
         calls = BulkService(broker).calls()
         handlers = {call.name: self._handler(call) for call in calls}
         handlers["Watch"] = grpc.unary_stream_rpc_method_handler(self._watch)
@@ -96,23 +57,9 @@ class Server:
             )
         )
 
-    def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
-        """Open a port, with TLS if there are credentials; return its number.
-
-        Raises RuntimeError if the port is in use.
-        """
-        if credentials is None:
-            return self._server.add_insecure_port(address)
-        return self._server.add_secure_port(address, credentials)
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the server is shutting down and accepts no new calls."""
-        return self._stopping.is_set()
-
     async def start(self) -> None:
         """Start serving."""
-        await self._server.start()
+        await super().start()
         self._releasing = asyncio.ensure_future(self._release())
 
     async def _release(self) -> None:
@@ -131,20 +78,9 @@ class Server:
         if self._releasing is not None:
             self._releasing.cancel()
         self._messaging.stop()
-        await self._server.stop(seconds)
-        self._threads.shutdown()
+        await super().stop(seconds)
 
     def _handler(self, call: Call) -> grpc.RpcMethodHandler:
-        async def unary(request: bytes, context: _Context) -> bytes:
-            return await self._guarded(
-                call.name, context, request, lambda: self._reply(call, request, context)
-            )
-
-        async def stream(request: bytes, context: _Context) -> None:
-            await self._guarded(
-                call.name, context, request, lambda: self._replies(call, request, context)
-            )
-
         async def blocks(requests: _Requests, context: _Context) -> bytes:
             return await self._guarded(
                 call.name, context, b"", lambda: self._reply_to_blocks(call, requests, context)
@@ -152,24 +88,7 @@ class Server:
 
         if call.takes_blocks:
             return grpc.stream_unary_rpc_method_handler(blocks)
-        if call.streams:
-            return grpc.unary_stream_rpc_method_handler(stream)
-        return grpc.unary_unary_rpc_method_handler(unary)
-
-    async def _reply(self, call: Call, request: bytes, context: _Context) -> bytes:
-        return await self._encoded(call, lambda: self._answer(call, request, context))
-
-    async def _encoded(self, call: Call, answer: Callable[[], Any]) -> bytes:
-        """Call `answer` in a thread, await the result if it is a future, and encode it."""
-
-        def work() -> "bytes | Future[Any]":
-            reply = answer()
-            return reply if isinstance(reply, Future) else call.encode(reply)
-
-        reply = await self.run(work, Work.WRITE if call.writes else Work.READ)
-        if isinstance(reply, Future):
-            return call.encode(await asyncio.wrap_future(reply))
-        return reply
+        return super()._handler(call)
 
     async def _reply_to_blocks(self, call: Call, requests: _Requests, context: _Context) -> bytes:
         async with AsyncExitStack() as held:
@@ -211,84 +130,6 @@ class Server:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "The client stopped sending.")
             raise
 
-    async def _replies(self, call: Call, request: bytes, context: _Context) -> None:
-        replies: Iterator[Any] = await self.run(lambda: iter(self._answer(call, request, context)))
-        taking: Awaitable[Any] | None = None
-        try:
-            while True:
-                taking = self.run(lambda: next(replies, None))
-                reply = await asyncio.shield(taking)
-                if reply is None:
-                    return
-                await self.send(context, call.encode(reply))
-        finally:
-            await asyncio.shield(self._finish(taking, replies))
-
-    async def _finish(self, taking: Awaitable[Any] | None, replies: Iterator[Any]) -> None:
-        """Close the replies of a stream after the thread that fetches the next one has finished."""
-        if taking is not None:
-            with suppress(Exception):
-                await taking
-        await self.run(lambda: _close(replies))
-
-    async def send(self, context: _Context, *replies: bytes) -> None:
-        """Send replies of a stream; cancel the stream if the client does not read them in time."""
-        try:
-            await asyncio.wait_for(self._write(context, replies), self._settings.stream_stalled)
-        except asyncio.TimeoutError:
-            self.stalled += 1
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "The client stopped reading.")
-
-    async def _write(self, context: _Context, replies: Sequence[bytes]) -> None:
-        for reply in replies:
-            async with self.budget.wait(context.peer(), len(reply)):
-                await context.write(reply)
-
-    def _answer(self, call: Call, request: bytes, context: _Context) -> Any:
-        arguments, visible = self._admitted(call, request, context)
-        return visible(call.answer(**arguments))
-
-    def _admitted(
-        self, call: Call, request: bytes, context: _Context
-    ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-        """Authorize a call; return its arguments, and the function that filters its reply.
-
-        Raises NotAuthenticatedError, StorePermissionError, InvalidInputError.
-        """
-        user = self._gate.user(context.invocation_metadata() or ())
-        arguments = _arguments(call, request)
-        return arguments, self._gate.admit(user, call.name, arguments)
-
-    async def _guarded(
-        self, call: str, context: _Context, request: bytes, work: Callable[[], Awaitable[_Value]]
-    ) -> _Value:
-        """Await `work` within the memory limits; an error ends the call with a status."""
-        began, status = time.monotonic(), "OK"
-        try:
-            async with self.budget.hold(context.peer(), len(request)):
-                return await work()
-        except PyrocketError as error:
-            code, text, metadata = status_of(self._gate.without_names(error))
-            status = code.name
-            await context.abort(code, text, metadata)
-            raise
-        except grpc.aio.AbortError:
-            status = "UNAVAILABLE"
-            raise
-        except Exception as error:
-            status = "UNKNOWN"
-            if context.done():
-                raise  # The client has ended the call.
-            _LOG.exception("a call failed unexpectedly")
-            await context.abort(*status_of(_unexpected(error)))
-            raise
-        finally:
-            self.observe(call, status, time.monotonic() - began)
-
-    def run(self, work: Callable[[], _Value], kind: Work = Work.READ) -> Awaitable[_Value]:
-        """Run work in a thread for its kind."""
-        return self._threads.run(work, kind)
-
     async def _watch(self, request: bytes, context: _Context) -> None:
         await self._guarded("Watch", context, request, lambda: self._versions(context))
 
@@ -305,33 +146,6 @@ class Server:
                 await self.send(context, message.SerializeToString())
                 sent = version
 
-    @contextmanager
-    def park(self) -> Iterator[None]:
-        """Count a client that is waiting for changes. Raises BrokerBusyError."""
-        if self.parked >= self._settings.parked_polls:
-            raise BrokerBusyError(
-                "too many clients are waiting for changes.",
-                remedy="Raise the broker's setting parked_polls.",
-            )
-        self.parked += 1
-        try:
-            yield
-        finally:
-            self.parked -= 1
-
-
-def _arguments(call: Call, request: bytes) -> dict[str, Any]:
-    try:
-        return call.arguments(request)
-    except PyrocketError:
-        raise
-    except Exception as error:
-        raise InvalidInputError(
-            f"the request of {call.name} is malformed: {error}.",
-            remedy="Use a client of this release.",
-            code="REQUEST_MALFORMED",
-        ) from error
-
 
 def _cut_off() -> InvalidInputError:
     return InvalidInputError(
@@ -339,17 +153,3 @@ def _cut_off() -> InvalidInputError:
         remedy="Send an empty message after the blocks.",
         code="REQUEST_MALFORMED",
     )
-
-
-def _unexpected(error: Exception) -> PyrocketError:
-    return PyrocketError(
-        f"the broker failed unexpectedly: {type(error).__name__}.",
-        remedy="Please report the error; its traceback is in the broker's log.",
-        code="BROKER_FAILED",
-    )
-
-
-def _close(replies: Iterator[Any]) -> None:
-    close = getattr(replies, "close", None)
-    if close is not None:
-        close()

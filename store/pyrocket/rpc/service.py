@@ -196,22 +196,31 @@ class BulkService:
         owners = (self, self._source, self._broker.sink, self._broker.admin)
         owner = next(one for one in owners if hasattr(one, name))
         answer = getattr(owner, name)
-        request = message_class(method.input_type.full_name)
-        reply = method.output_type.full_name
-        wanted = get_type_hints(answer)
-        if method.client_streaming:
-            wanted |= get_type_hints(self._broker.sink.check)
-        hints = {one: wanted[one] for one in request.DESCRIPTOR.fields_by_name if one in wanted}
-        return Call(
-            name=method.name,
-            request=request,
-            reply=None if reply == BYTES else message_class(reply),
-            streams=method.server_streaming,
-            takes_blocks=method.client_streaming,
-            writes=owner in owners[2:] or name in _WRITING,
-            answer=answer,
-            hints=hints,
-        )
+        blocks = get_type_hints(self._broker.sink.check) if method.client_streaming else {}
+        writes = owner in owners[2:] or name in _WRITING
+        return call_of(method, answer, writes=writes, hints=blocks)
+
+
+def call_of(
+    method: Any, answer: Callable[..., Any], *, writes: bool = False, hints: Mapping[str, Any] = {}
+) -> Call:
+    """Return the call of a service's method that `answer` implements.
+
+    `hints` adds the types of arguments that `answer` does not have.
+    """
+    request = message_class(method.input_type.full_name)
+    reply = method.output_type.full_name
+    wanted = {**get_type_hints(answer), **hints}
+    return Call(
+        name=method.name,
+        request=request,
+        reply=None if reply == BYTES else message_class(reply),
+        streams=method.server_streaming,
+        takes_blocks=method.client_streaming,
+        writes=writes,
+        answer=answer,
+        hints={one: wanted[one] for one in request.DESCRIPTOR.fields_by_name if one in wanted},
+    )
 
 
 def _check_length(call: str, message: Message) -> None:

@@ -1,6 +1,7 @@
 """Serves RocketMQ's own protocol, `apache.rocketmq.v2.MessagingService`, with a broker.
 
 service       the calls, and their dispatch
+unary         the calls with one reply
 codes         RocketMQ's codes; converts errors to codes
 interface     the messages, enums and times of the protocol
 caller        the client of a call: id, user, namespace, rights, and checked names

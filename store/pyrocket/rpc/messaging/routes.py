@@ -1,11 +1,12 @@
 """QueryRoute and QueryAssignment: the queues of a topic, with the address used by the client."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyrocket.broker.broker import Broker
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.metadata.topics import TopicConfig
+from pyrocket.nameserver.route_table import TopicData
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.interface import new, number
@@ -27,8 +28,7 @@ class Routes:
         caller.admit("QueryRoute", [topic])
         check_endpoints(request.endpoints)
         config = self._config(topic)
-        types = [number("MessageType", name) for name in self.accepted(topic)]
-        queues = list(self._queues(request, config, types))
+        queues = self._queues(request, config, self.accepted(topic))
         return new("QueryRouteResponse", status=status("OK"), message_queues=queues)
 
     def query_assignment(self, request: Any, caller: Caller) -> Any:
@@ -40,7 +40,7 @@ class Routes:
         caller.admit("QueryAssignment", [topic], [group])
         check_endpoints(request.endpoints)
         config = readable_topic(self._store, topic)
-        queues = list(self._queues(request, config, []))[: config.read_queues]
+        queues = self._queues(request, config)[: config.read_queues]
         known = self._store.groups.all().get(group)
         if known is None or not known.fifo:
             queues = queues[:1]
@@ -50,8 +50,7 @@ class Routes:
 
     def accepted(self, topic: str) -> tuple[str, ...]:
         """Return the types of messages that a topic accepts."""
-        found = self._store.topics.message_type(topic)
-        return _MIXED if found in ("", "MIXED") else (found,)
+        return accepted_types(self._store.topics.message_type(topic))
 
     def _config(self, topic: str) -> TopicConfig:
         """Return a topic. Raises TopicNotFoundError.
@@ -66,21 +65,34 @@ class Routes:
             raise no_route(topic)
         return known
 
-    def _queues(self, request: Any, config: TopicConfig, types: list[int]) -> Iterator[Any]:
+    def _queues(self, request: Any, config: TopicConfig, accepted: Sequence[str] = ()) -> list[Any]:
         broker = new("Broker", name=self._store.broker_name, endpoints=request.endpoints)
-        for queue_id in range(max(config.read_queues, config.write_queues)):
-            permission = _permission(
-                config.readable and queue_id < config.read_queues,
-                config.writable and queue_id < config.write_queues,
-            )
-            yield new(
-                "MessageQueue",
-                topic=request.topic,
-                id=queue_id,
-                permission=permission,
-                broker=broker,
-                accept_message_types=types,
-            )
+        return [*message_queues(request.topic, broker, config, accepted)]
+
+
+def message_queues(
+    topic: Any, broker: Any, config: TopicConfig | TopicData, accepted: Sequence[str]
+) -> Iterator[Any]:
+    """Yield the queues of a topic at one broker, ordered by id; each accepts these types."""
+    types = [number("MessageType", name) for name in accepted]
+    for queue_id in range(max(config.read_queues, config.write_queues)):
+        permission = _permission(
+            config.readable and queue_id < config.read_queues,
+            config.writable and queue_id < config.write_queues,
+        )
+        yield new(
+            "MessageQueue",
+            topic=topic,
+            id=queue_id,
+            permission=permission,
+            broker=broker,
+            accept_message_types=types,
+        )
+
+
+def accepted_types(message_type: str) -> tuple[str, ...]:
+    """Return the types of messages that a topic of this type accepts."""
+    return _MIXED if message_type in ("", "MIXED") else (message_type,)
 
 
 def check_endpoints(endpoints: Any) -> None:

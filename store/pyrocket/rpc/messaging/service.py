@@ -5,24 +5,21 @@ reply.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import Received
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import PyrocketError
 from pyrocket.rpc.gate import Gate
-from pyrocket.rpc.limits import Budget
 from pyrocket.rpc.messaging.caller import Caller
-from pyrocket.rpc.messaging.codes import RefusedError, check_stored, refusal_of, status
+from pyrocket.rpc.messaging.codes import check_stored, status
 from pyrocket.rpc.messaging.interface import SERVICE, new
 from pyrocket.rpc.messaging.long_polls import LongPolls, deadline_of
 from pyrocket.rpc.messaging.offsets import Offsets
@@ -38,48 +35,18 @@ from pyrocket.rpc.messaging.telemetry import (
     settings_are_for_node,
 )
 from pyrocket.rpc.messaging.transactions import AskedProducers, EndTransaction
+from pyrocket.rpc.messaging.unary import Answer, Serving, UnaryCalls
 from pyrocket.rpc.threads import Work
 
-_LOG = logging.getLogger("pyrocket")
-
-_KINDS = {
-    **dict.fromkeys(("QueryRoute", "QueryAssignment", "GetOffset", "QueryOffset"), Work.READ),
-    **dict.fromkeys(("SendMessage", "RecallMessage", "EndTransaction"), Work.WRITE),
-}
-"""The kind of work of calls with one reply; for all others it is `Work.CHANGE`."""
-
 _Value = TypeVar("_Value")
-Answer = Callable[[Any, Caller], Any]
-
-
-class Serving(Protocol):
-    """The functions of the server that this service uses."""
-
-    budget: Budget
-
-    @property
-    def observe(self) -> Callable[[str, str, float], None]:
-        """Record the name, the status and the duration of a call."""
-        ...
-
-    def run(self, work: Callable[[], _Value], kind: Work = Work.READ) -> Awaitable[_Value]:
-        """Run work in a thread for its kind."""
-        ...
-
-    async def send(self, context: Any, *replies: bytes) -> None:
-        """Send replies of a stream; cancel the stream if the client does not read them."""
-        ...
-
-    def park(self) -> AbstractContextManager[None]:
-        """Count a client that is waiting. Raises BrokerBusyError."""
-        ...
 
 
 class MessagingService:
     """Serves RocketMQ's clients. Used by one event loop."""
 
     def __init__(self, broker: Broker, gate: Gate, serving: Serving, settings: Settings) -> None:
-        self._broker, self._gate, self._serving = broker, gate, serving
+        self._broker, self._serving = broker, serving
+        self._calls = UnaryCalls(gate, serving)
         self._max_wait_s = settings.long_poll
         creates_groups = settings.auto_create_groups
         self._sessions = Sessions()
@@ -111,7 +78,7 @@ class MessagingService:
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers of the service; a call without one is UNIMPLEMENTED."""
-        found = {name: self._unary(name, answer) for name, answer in self._answers.items()}
+        found = self._calls.handlers(self._answers)
         found["PullMessage"] = grpc.unary_stream_rpc_method_handler(self._pull_message)
         found["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(self._receive_message)
         found["Telemetry"] = grpc.stream_stream_rpc_method_handler(self._telemetry_stream)
@@ -120,41 +87,6 @@ class MessagingService:
     def stop(self) -> None:
         """End all streams."""
         self._sessions.close()
-
-    def _unary(self, name: str, answer: Answer) -> grpc.RpcMethodHandler:
-        kind = _KINDS.get(name, Work.CHANGE)
-
-        async def handle(request: bytes, context: Any) -> bytes:
-            began = time.monotonic()
-            try:
-                async with self._serving.budget.hold(context.peer(), len(request)):
-                    reply = await self._serving.run(
-                        lambda: self._answer(name, answer, request, context), kind
-                    )
-                code = "OK"
-            except Exception as error:
-                refusal = self._refusal(error)
-                reply = _refused(name, request, refusal)
-                code = refusal.code
-            self._serving.observe(name, code, time.monotonic() - began)
-            return bytes(reply.SerializeToString())
-
-        return grpc.unary_unary_rpc_method_handler(handle)
-
-    def _answer(self, name: str, answer: Answer, request: bytes, context: Any) -> Any:
-        caller = self._caller(context)
-        return answer(new(f"{name}Request").FromString(request), caller)
-
-    def _caller(self, context: Any) -> Caller:
-        return Caller.of(context.invocation_metadata() or (), context.peer(), self._gate)
-
-    def _refusal(self, error: Exception) -> RefusedError:
-        if isinstance(error, PyrocketError):
-            error = self._gate.without_names(error)
-        refusal = refusal_of(error)
-        if refusal.code == "INTERNAL_SERVER_ERROR":
-            _LOG.error("a call failed unexpectedly", exc_info=error)
-        return refusal
 
     async def _pull_message(self, request: bytes, context: Any) -> None:
         await self._stream("PullMessage", request, context, self._pull)
@@ -174,7 +106,7 @@ class MessagingService:
         except grpc.aio.AbortError:
             raise
         except Exception as error:
-            refusal = self._refusal(error)
+            refusal = self._calls.refusal(error)
             code = refusal.code
             failed = new(f"{name}Response", status=status(code, refusal.text))
             await self._serving.send(context, failed.SerializeToString())
@@ -244,13 +176,13 @@ class MessagingService:
         self._serving.run(lambda: self._receiving.release(asked, received), Work.CHANGE)
 
     def _parsed(self, parse: Callable[[Caller], _Value], context: Any) -> tuple[_Value, Session]:
-        caller = self._caller(context)
+        caller = self._calls.caller(context)
         return parse(caller), self._sessions.seen(caller.key)
 
     async def _telemetry_stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """Serve the stream of one client until the client closes it or the broker stops."""
         try:
-            caller = await self._serving.run(lambda: self._caller(context))
+            caller = await self._serving.run(lambda: self._calls.caller(context))
         except Exception as error:
             await self._refuse(context, error)
             return
@@ -289,7 +221,7 @@ class MessagingService:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            refusal = self._refusal(error)
+            refusal = self._calls.refusal(error)
             stream.offer(new("TelemetryCommand", status=status(refusal.code, refusal.text)))
         stream.offer(None)
 
@@ -298,19 +230,6 @@ class MessagingService:
         return self._telemetry.answer(command, caller, session)
 
     async def _refuse(self, context: Any, error: Exception) -> None:
-        refusal = self._refusal(error)
+        refusal = self._calls.refusal(error)
         command = new("TelemetryCommand", status=status(refusal.code, refusal.text))
         await self._serving.send(context, command.SerializeToString())
-
-
-def _refused(name: str, request: bytes, refusal: RefusedError) -> Any:
-    """Return the reply to a rejected call.
-
-    A reply to ChangeInvisibleDuration contains the old handle, because some clients always replace
-    their handle by that of the reply.
-    """
-    reply = new(f"{name}Response", status=status(refusal.code, refusal.text))
-    if name == "ChangeInvisibleDuration":
-        with suppress(DecodeError):
-            reply.receipt_handle = new(f"{name}Request").FromString(request).receipt_handle
-    return reply
