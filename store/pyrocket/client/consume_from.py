@@ -1,0 +1,133 @@
+"""At which offset a consumer starts to read a queue, and how it continues after an invalid offset.
+
+A queue is consumed from the offset that its group committed. If there is none, `ConsumeFrom`
+decides. Source: `RebalancePushImpl.computePullFromWhere`, and the broker's
+`ConsumerManageProcessor` and `DefaultMessageStore.getMessage`.
+"""
+
+from datetime import datetime
+from enum import Enum
+
+from pyrocket.errors import InvalidInputError
+from pyrocket.formats.system_topics import RETRY_PREFIX
+from pyrocket.message import QueueOffsets
+
+DEFAULT_TIMESTAMP_AGE_MS = 30 * 60 * 1000
+"""By default, `ConsumeFrom.TIMESTAMP` starts half an hour before the consumer was created."""
+
+_IN_MEMORY_PERCENT = 40
+_TIMESTAMP_FORMAT = "%Y%m%d%H%M%S"
+
+
+class ConsumeFrom(str, Enum):
+    """The start of a group without committed offsets. Source: `ConsumeFromWhere`."""
+
+    LAST = "last"
+    """The end of the queue; RocketMQ's default. See also `offset_of_new_group`."""
+    FIRST = "first"
+    """The first message that the broker still has."""
+    TIMESTAMP = "timestamp"
+    """The first message stored at or after a given time."""
+
+
+class OffsetQuery(Enum):
+    """An offset that only the broker knows."""
+
+    MAXIMUM = "maximum"
+    """The end of the queue."""
+    BY_TIMESTAMP = "by timestamp"
+    """The offset of the first message stored at or after the consumer's timestamp."""
+
+
+def start_offset(topic: str, committed: int | None, consume_from: ConsumeFrom) -> int | OffsetQuery:
+    """Return the offset at which a queue's consumption starts, or the query that returns it.
+
+    `committed` is the offset that the group committed for the queue, as the broker returned it;
+    None for none. In a retry topic, LAST starts at the first message and TIMESTAMP at the end, as
+    in RocketMQ. FIRST starts at 0; the first pull corrects this offset if messages have been
+    deleted (see `corrected_offset`).
+
+    >>> start_offset("orders", 7, ConsumeFrom.LAST)
+    7
+    >>> start_offset("orders", None, ConsumeFrom.LAST)
+    <OffsetQuery.MAXIMUM: 'maximum'>
+    >>> start_offset("%RETRY%billing", None, ConsumeFrom.LAST)
+    0
+    """
+    if committed is not None:
+        return committed
+    retries = topic.startswith(RETRY_PREFIX)
+    if consume_from is ConsumeFrom.FIRST or (retries and consume_from is ConsumeFrom.LAST):
+        return 0
+    if retries or consume_from is ConsumeFrom.LAST:
+        return OffsetQuery.MAXIMUM
+    return OffsetQuery.BY_TIMESTAMP
+
+
+def offset_of_new_group(minimum: int, log_bytes: int, memory_bytes: int) -> int | None:
+    """Return what a RocketMQ 4 broker answers for a group that committed no offset for a queue.
+
+    The answer is 0, as if the group had committed it, if the queue's first message has not been
+    deleted and is recent. Therefore a new group with `ConsumeFrom.LAST` reads a young queue from
+    its first message. Otherwise the answer is None.
+
+    `minimum` is the queue's minimum offset. `log_bytes` is the distance in bytes from the queue's
+    first message to the end of the log, 0 if the queue is empty; it is recent if this is at most
+    40 % of the machine's memory, `memory_bytes`.
+
+    >>> offset_of_new_group(0, 1 << 20, 8 << 30), offset_of_new_group(3, 1 << 20, 8 << 30)
+    (0, None)
+    """
+    recent = log_bytes * 100 <= memory_bytes * _IN_MEMORY_PERCENT
+    return 0 if minimum <= 0 and recent else None
+
+
+def corrected_offset(requested: int, available: QueueOffsets) -> int:
+    """Return the offset from which to pull instead of `requested`; `requested` if it is valid.
+
+    An offset before the queue's minimum is corrected to the minimum, an offset after the maximum to
+    the maximum. A RocketMQ broker reports the correction with PULL_OFFSET_MOVED, which its clients
+    call OFFSET_ILLEGAL. A push consumer then commits the corrected offset, drops the queue and what
+    it has fetched from it, and starts again at the next rebalance; a pull consumer only continues
+    at the corrected offset. Brokers up to 4.9.3 correct an offset after the maximum to 0 if the
+    minimum is 0.
+
+    >>> [corrected_offset(offset, QueueOffsets(5, 9)) for offset in (2, 5, 9, 12)]
+    [5, 5, 9, 9]
+    """
+    return min(max(requested, available.minimum), available.maximum)
+
+
+def consume_timestamp(given: str | datetime | None, now_ms: int) -> int:
+    """Return the timestamp of `ConsumeFrom.TIMESTAMP` in epoch milliseconds.
+
+    `given` is a string like "20210701080000" (yyyyMMddHHmmss) in the local time zone, or a
+    datetime. None is half an hour before `now_ms`, the current time in epoch milliseconds, in full
+    seconds. A local time that occurs twice is the second one, as in RocketMQ. Raises
+    InvalidInputError (CONSUMER_CONFIG).
+
+    >>> consume_timestamp(None, now_ms=1_801_999)
+    1000
+    """
+    if given is None:
+        return (now_ms - DEFAULT_TIMESTAMP_AGE_MS) // 1000 * 1000
+    try:
+        if isinstance(given, str):
+            return _parse(given)
+        if isinstance(given, datetime):
+            return round(given.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        pass
+    raise InvalidInputError(
+        f"consume_timestamp is {given!r}.",
+        remedy="Use a string like '20210701080000' (yyyyMMddHHmmss) or a datetime.",
+        code="CONSUMER_CONFIG",
+    )
+
+
+def _parse(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) == len("yyyyMMddHHmmss")):
+        raise ValueError
+    local = datetime.strptime(text, _TIMESTAMP_FORMAT)  # noqa: DTZ007 (local, as in RocketMQ)
+    # When clocks change, a time occurs twice or never: Java takes the later of the two instants.
+    return round(max(local.replace(fold=fold).timestamp() for fold in (0, 1)) * 1000)

@@ -1,0 +1,119 @@
+"""At which offset a consumer starts, and how it continues after an invalid offset."""
+
+import doctest
+import time
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyrocket.client import consume_from
+from pyrocket.client.consume_from import (
+    ConsumeFrom,
+    OffsetQuery,
+    consume_timestamp,
+    corrected_offset,
+    offset_of_new_group,
+    start_offset,
+)
+from pyrocket.errors import InvalidInputError
+from pyrocket.message import QueueOffsets
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize("where", ConsumeFrom)
+@pytest.mark.parametrize("topic", ["orders", "%RETRY%billing"])
+@pytest.mark.parametrize("committed", [0, 7])
+def test_a_committed_offset_is_the_start(where, topic, committed):
+    assert start_offset(topic, committed, where) == committed
+
+
+@pytest.mark.parametrize(
+    ("where", "start", "start_of_retries"),
+    [
+        (ConsumeFrom.LAST, OffsetQuery.MAXIMUM, 0),
+        (ConsumeFrom.FIRST, 0, 0),
+        (ConsumeFrom.TIMESTAMP, OffsetQuery.BY_TIMESTAMP, OffsetQuery.MAXIMUM),
+    ],
+)
+def test_a_group_without_offset_starts_as_configured(where, start, start_of_retries):
+    assert start_offset("orders", None, where) == start
+    assert start_offset("%RETRY%billing", None, where) == start_of_retries
+
+
+@pytest.mark.parametrize(
+    ("minimum", "log_bytes", "offset"),
+    [
+        (0, 0, 0),
+        (-1, 0, 0),
+        (0, 4 * GIB, 0),
+        (0, 4 * GIB + 1, None),
+        (1, 0, None),
+    ],
+)
+def test_a_new_group_reads_a_young_queue_from_its_first_message(minimum, log_bytes, offset):
+    assert offset_of_new_group(minimum, log_bytes, 10 * GIB) == offset
+
+
+@given(requested=st.integers(-5, 30), minimum=st.integers(0, 20), size=st.integers(0, 20))
+def test_a_corrected_offset_is_the_nearest_one_that_can_be_pulled(requested, minimum, size):
+    available = QueueOffsets(minimum, minimum + size)
+    corrected = corrected_offset(requested, available)
+    legal = range(available.minimum, available.maximum + 1)
+    assert corrected == min(legal, key=lambda offset: abs(offset - requested))
+
+
+@pytest.fixture
+def berlin(monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "utc"),
+    [
+        ("20210701080000", "2021-07-01T06:00:00+00:00"),
+        ("20211231235959", "2021-12-31T22:59:59+00:00"),
+        ("20211031023000", "2021-10-31T01:30:00+00:00"),  # occurs twice
+        ("20210328023000", "2021-03-28T01:30:00+00:00"),  # is skipped
+    ],
+)
+def test_a_timestamp_in_text_is_local(berlin, text, utc):
+    assert consume_timestamp(text, 0) == datetime.fromisoformat(utc).timestamp() * 1000
+
+
+def test_a_datetime_is_a_timestamp(berlin):
+    assert consume_timestamp(datetime.fromisoformat("1970-01-01T02:00"), 0) == 3_600_000
+    aware = datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))
+    assert consume_timestamp(aware.replace(microsecond=5000), 0) == 5
+
+
+def test_the_default_timestamp_is_half_an_hour_ago_in_full_seconds():
+    assert consume_timestamp(None, 1_800_000 + 5999) == 5000
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("", "2021", "2021-07-01 08:00", "20211301000000", "202107010800000", " 2021070108000"),
+        *(
+            "00000101000000",
+            "00010101000000",
+            "2021070108000\u0663",
+            20210701080000,
+            b"20210701080000",
+        ),
+    ],
+)
+def test_an_invalid_timestamp_is_rejected(given):
+    with pytest.raises(InvalidInputError, match="consume_timestamp is") as raised:
+        consume_timestamp(given, 0)
+    assert raised.value.code == "CONSUMER_CONFIG"
+
+
+def test_examples_in_docstrings_are_correct():
+    assert doctest.testmod(consume_from).failed == 0
