@@ -58,7 +58,7 @@ class TopicInfo:
 class TopicLag:
     """The lag of a group in a topic: messages, their approximate bytes in the log, and age.
 
-    behind_ms: the age of the oldest message of the lag; 0 without any.
+    behind_ms: the age of the oldest message of the lag; 0 if there is no lag.
     """
 
     group: str
@@ -72,9 +72,9 @@ class TopicLag:
 class QueueLag(TopicLag):
     """The lag of a group in a queue, with the offsets [minimum, maximum) of its messages.
 
-    committed: the next offset to consume; None before the first commit, when the lag is the entire
+    committed: the next offset to consume; None before the first commit: the lag is then the entire
     queue. lost: messages that were deleted before they were consumed. beyond_end: how far
-    `committed` is beyond the queue's end, as after a crash or a restore.
+    `committed` is beyond the queue's end; above 0 only after a crash or a restore.
     """
 
     queue_id: int
@@ -86,9 +86,9 @@ class QueueLag(TopicLag):
 
 
 def topics_of(session: "Session", name: str = "") -> Iterator[TopicInfo]:
-    """Yield all topics, ordered by name, or only the named one if it exists.
+    """Yield all topics, ordered by name, or only the topic `name` if it exists.
 
-    A user without rights on the whole store gets the topics on which it has any right.
+    A user without rights on the whole store gets the topics for which the user has any right.
     """
     from pyrocket.metadata.topics import is_system_topic
 
@@ -135,7 +135,7 @@ def lags_of(session: "Session", group: str = "") -> list[QueueLag]:
     """Return the lag of a group, or of all groups, in each queue of its topics.
 
     A group without committed offsets has no lag. A user without rights on the whole store gets the
-    groups on which it has any right. Raises GroupNotFoundError.
+    groups for which the user has any right. Raises GroupNotFoundError.
     """
     now_ms = session.source.now_ms()
     try:

@@ -66,7 +66,7 @@ def _rate(once: Callable[[], object], seconds: float, most: int = _MAX_CALLS) ->
 
 
 def _reference(store: Session, body: bytes, seconds: float) -> float:
-    """Return the calls of a broker, or the writes to a file in a directory, per second."""
+    """Return the number of calls of a broker, or of writes to a file, per second."""
     if not Path(store.name).is_dir():
         return _rate(store.source.identities, seconds)
     with tempfile.TemporaryFile(dir=store.name) as file:

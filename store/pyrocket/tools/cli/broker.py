@@ -64,7 +64,7 @@ def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
 def start(directory: str, config: str | None, **given: Any) -> int:
     """Serve the store in DIRECTORY until SIGTERM or Ctrl-C. A missing store is created.
 
-    Settings are also read from environment variables named PYROCKET_BROKER_ and the setting.
+    Settings are also read from environment variables: PYROCKET_BROKER_ followed by the name.
     """
     flags = {
         name: ",".join(value) if isinstance(value, tuple) else value
@@ -93,7 +93,7 @@ def start(directory: str, config: str | None, **given: Any) -> int:
 @as_json
 @exits
 def status(directory: str | None, place: GivenPlace, as_json: bool) -> int:
-    """Show the state of the broker at --endpoint, or of the one that serves the store in DIRECTORY.
+    """Show the state of the broker at --endpoint, or of the broker that serves DIRECTORY.
 
     Exits with 1 if no broker serves the store in DIRECTORY. Nothing is changed.
     """

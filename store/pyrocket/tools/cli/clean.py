@@ -107,7 +107,7 @@ def _show(report: CleanReport) -> None:
     if report.kept:
         click.echo(
             f"{len(report.kept)} log files, {report.kept_bytes:,} bytes, exceed the limits but"
-            f" {'would be' if report.dry_run else 'are'} kept. Clean again when nothing holds them."
+            f" {'would be' if report.dry_run else 'are'} kept. Clean again once they are not held."
         )
     if report.staged_files:
         click.echo(

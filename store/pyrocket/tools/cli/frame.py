@@ -158,7 +158,12 @@ def agreed(question: str) -> bool:
             raise
         click.echo(err=True)
         remedy = "Use --yes to skip the question."
-        fail("NO_ANSWER", "standard input has no answer; nothing was done.", remedy, as_json=False)
+        fail(
+            "NO_ANSWER",
+            "no answer was read from standard input; nothing was done.",
+            remedy,
+            as_json=False,
+        )
 
 
 def fail(code: str, message: str, remedy: str, *, as_json: bool, status: int = FAILED) -> NoReturn:
@@ -173,7 +178,7 @@ def fail(code: str, message: str, remedy: str, *, as_json: bool, status: int = F
 
 
 def show_json(document: dict[str, Any]) -> None:
-    """Print the document of a command with `--json`."""
+    """Print the JSON document of a command."""
     click.echo(json.dumps(document, indent=2))
 
 

@@ -119,7 +119,8 @@ def _delays(text: str) -> tuple[int, ...]:
         return parse_delay_levels(text)
     except OptionError:
         raise click.BadParameter(
-            f"{text!r} is not a list of delays in whole s, m, h or d, such as '10s 30s 1m'."
+            f"{text!r} is not a list of delays, each a whole number followed by"
+            " s, m, h or d, such as '10s 30s 1m'."
         ) from None
 
 
@@ -142,8 +143,8 @@ def _exponential(
     delays = _delays(" ".join(bounds))
     if len(delays) != len(bounds) or not 0 < delays[0] <= delays[1]:
         raise click.BadParameter(
-            f"{' '.join(bounds)!r} is not a first delay and an equal or longer maximum, such as"
-            " '5s 2h'."
+            f"{' '.join(bounds)!r} is not a first delay and a maximum that is at least as"
+            " long, such as '5s 2h'."
         )
     return Backoff(initial_ms=delays[0], max_ms=delays[1], multiplier=multiplier)
 
@@ -232,7 +233,7 @@ def alter(
 def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Delete GROUP and its offsets in all topics.
 
-    Its retry and dead-letter topics are not deleted. With --json it does not ask: without --yes
+    Its retry and dead-letter topics are not deleted. With --json there is no prompt: without --yes,
     nothing is deleted.
     """
     target = place.target()

@@ -42,7 +42,7 @@ def message() -> None:
 def tail(topic: str, place: GivenPlace, count: int, queue: int | None, as_json: bool) -> int:
     """Show the newest messages of TOPIC; the newest is last.
 
-    The path may also name a file `pyrocket/cut-…`, which holds bytes truncated from a log.
+    The path may also name a file `pyrocket/cut-…`, which contains bytes truncated from a log.
     """
     target = place.target()
     cut = Path(target.place.path)
@@ -63,7 +63,7 @@ message.add_command(_tail)
 @place_options
 @click.option("--count", type=click.IntRange(1), default=10, show_default=True)
 @click.option("--queue", type=click.IntRange(0), help="Only messages of this queue.")
-@click.option("--offset", type=click.IntRange(0), help="From this offset of the queue on.")
+@click.option("--offset", type=click.IntRange(0), help="Start at this queue offset.")
 @click.option("--from", "since", metavar="TIME", help="Messages stored at or after this time.")
 @as_json
 @exits

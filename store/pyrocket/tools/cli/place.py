@@ -65,7 +65,7 @@ class GivenPlace:
 
 
 def _settings(file: str | None) -> Mapping[str, Any]:
-    """Return the keys of the settings file; none without a file."""
+    """Return the content of the settings file; empty if none is given."""
     file = file or os.environ.get("PYROCKET_CONFIG")
     if not file:
         return {}

@@ -41,13 +41,13 @@ def repair(
     as_json: bool,
     config: StoreConfig | None,
 ) -> int:
-    """Repair the store in DIRECTORY: show the actions, ask for confirmation, and take them.
+    """Repair the store in DIRECTORY: show the actions, ask for confirmation, and apply them.
 
     Skips damaged parts of the log and keeps all other messages, rebuilds queues and the key index
     from the log, truncates a torn end of the log and keeps a copy of it, replaces broken tables by
     their backups, adds missing topics to the topic table, and moves foreign files away. No other
     process may have the store open. Exits with 1 if some findings cannot be repaired. With --json
-    it does not ask: without --yes nothing is done.
+    there is no prompt: without --yes, nothing is done.
     """
     from pyrocket.tools.repair import run
 

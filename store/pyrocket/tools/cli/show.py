@@ -86,7 +86,7 @@ def message_document(one: StoredMessage) -> dict[str, Any]:
 
 
 def time_ms(text: str) -> int:
-    """Parse a time, in ISO-8601 or as epoch milliseconds; without a zone it is local."""
+    """Parse a time, in ISO-8601 or as epoch milliseconds; a time without a zone is local."""
     if text.isascii() and text.isdigit():
         return int(text)
     try:

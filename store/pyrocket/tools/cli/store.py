@@ -140,10 +140,10 @@ def retention(
     at_hours: tuple[int, ...] | None,
     as_json: bool,
 ) -> int:
-    """Show or set how long a store keeps messages. Omitted options keep their values.
+    """Show or set how long a store keeps messages. Omitted settings are not changed.
 
-    Only entire log files are deleted, and never the last one. All writers apply the setting; those
-    that have the store open do so within ten seconds.
+    Only entire log files are deleted, and never the last one. All writers apply the setting;
+    writers that already have the store open apply it within ten seconds.
     """
     target = place.target()
     if hours is None and total_bytes is None and at_hours is None:

@@ -31,7 +31,7 @@ class StoreInfo:
 
     store_id: empty if only a RocketMQ broker has written to the directory. epoch: the number of
     recoveries that may have truncated the log. topics, messages: without system topics. log_start,
-    log_end: log offsets in bytes. delay_levels: as RocketMQ's messageDelayLevel. retention: None if
+    log_end: log offsets in bytes. delay_levels: RocketMQ's messageDelayLevel. retention: None if
     all messages are kept.
     """
 
@@ -146,7 +146,7 @@ class Target:
             )
 
     def message_type(self, name: str) -> str:
-        """Return the type of a topic's messages; empty if it takes all."""
+        """Return the message type of a topic; empty if it accepts all types."""
         with self._open() as store:
             return store.admin.message_type(name)
 
@@ -255,7 +255,7 @@ class Target:
         fifo: bool | None = None,
         backoff: "Backoff | None" = None,
     ) -> "GroupConfig":
-        """Change the given settings of a group; return them all. Raises GroupNotFoundError."""
+        """Change the given settings of a group; return all settings. Raises GroupNotFoundError."""
         with self._open(write=True) as store:
             return store.admin.update_group(
                 name,
@@ -314,8 +314,8 @@ class Target:
 def _from(has: QueueRange, offset: int) -> QueueRange:
     if not has.start <= offset <= has.end:
         raise OffsetOutOfRangeError(
-            f"{has.queue} has the offsets {has.start} to {has.end} (the next one), not {offset}.",
-            remedy="Use one of these.",
+            f"{has.queue} begins at {has.start} and ends at {has.end}, so {offset} is invalid.",
+            remedy=f"Use an offset from {has.start} to {has.end}.",
         )
     return replace(has, start=offset)
 

@@ -28,7 +28,7 @@ _type = click.option(
     "--type",
     "message_type",
     type=click.Choice([*MESSAGE_TYPES]),
-    help="Which messages RocketMQ's clients may send to the topic; without a type, all.",
+    help="Type of messages that RocketMQ's clients may send to the topic; by default all types.",
 )
 
 
@@ -70,7 +70,7 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
         return OK
     _show_topics([found], with_kind=True)
     if message_type:
-        click.echo(f"\nThe topic takes messages of the type {message_type}.")
+        click.echo(f"\nThe topic accepts messages of the type {message_type}.")
     if found.queues:
         click.echo()
         show_table(queue_table("", found))
@@ -192,8 +192,8 @@ def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool
     """Delete the topic NAME, its queues and all groups' offsets in it.
 
     Its messages stay in the log until their log files are deleted. A new topic of this name
-    continues at the old queue offsets. With --json it does not ask: without --yes nothing is
-    deleted.
+    continues at the old queue offsets. With --json there is no prompt: without --yes,
+    nothing is deleted.
     """
     target = place.target()
     found = target.topic(name)

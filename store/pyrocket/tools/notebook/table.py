@@ -68,7 +68,7 @@ class Table:
         return f' style="text-align:{"right" if self.is_number(at) else "left"}"'
 
     def is_number(self, at: int) -> bool:
-        """Whether a column has numbers."""
+        """Whether a column contains numbers."""
         return any(isinstance(row[at], _NUMBERS) for row in self.rows)
 
 
@@ -104,7 +104,7 @@ def safe(text: str) -> str:
 
 
 def _duration(seconds: int) -> str:
-    """Return the two largest units, such as `2h 5m`."""
+    """Return a duration in its two largest units, such as `2h 5m`."""
     parts: list[str] = []
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")):
         count, seconds = divmod(seconds, size)

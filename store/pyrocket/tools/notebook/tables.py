@@ -82,7 +82,7 @@ def queue_table(title: str, topic: TopicInfo) -> Table:
 def groups(store: StoreOrPath = None) -> Table:
     """Return the consumer groups, one row for each topic with committed offsets.
 
-    lag, bytes, behind: as in `lag`, summarized over all queues.
+    lag, bytes, behind: as in `lag`, but for all queues together.
     """
     with _opened(store) as opened:
         return group_table(f"Groups of {opened.name}", opened.admin.groups(), lags_of(opened))
@@ -103,7 +103,7 @@ def group_table(title: str, names: Iterable[str], lags: Iterable[QueueLag]) -> T
 def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
     """Return the lag of a group, or of all groups, in each queue of its topics.
 
-    committed: the next offset to consume; None before the first commit, when the lag is the entire
+    committed: the next offset to consume; None before the first commit: the lag is then the entire
     queue. bytes: approximate size of the lag in the log. behind: age of its oldest message. lost:
     messages deleted before they were consumed. beyond: how far committed is beyond the queue's end.
     Raises GroupNotFoundError.
@@ -210,7 +210,7 @@ def _row(one: StoredMessage) -> tuple[object, ...]:
 
 
 def _trend(session: Session, topic: TopicInfo) -> str:
-    """Return one bar per interval, its height relative to the interval with most messages."""
+    """Return one bar per interval; the interval with the most messages has full height."""
     if topic.first is None or topic.last is None:
         return ""
     queues = [queue for queue in topic.queues if queue.queue_id < topic.read_queues]

@@ -117,7 +117,7 @@ class DamagedLog:
         return None
 
     def _in_one_file(self, ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Yield the ranges, joined if they touch, and split at the ends of files."""
+        """Yield the ranges: adjacent ones are joined, then all are split at the ends of files."""
         joined: list[tuple[int, int]] = []
         for start, end in ranges:
             if joined and start <= joined[-1][1]:
@@ -135,7 +135,7 @@ class DamagedLog:
         self.unindexed = {(gap.lost.topic, gap.lost.queue_id) for gap in gaps}
         pieces: list[Piece] = []
         for damaged in self.ranges:
-            # A damaged range in two files has a part in each; a message may be in either part.
+            # `ranges` has one part per file of a damaged range; a message may be in either part.
             here = [gap.lost for gap in gaps if _overlap([damaged], gap.low, gap.high)]
             made = self._filled(*damaged, known[damaged], here)
             placed |= {piece.lost for piece in made}

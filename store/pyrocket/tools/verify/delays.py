@@ -22,7 +22,7 @@ from pyrocket.tools.verify.finding import Findings, Severity, repair
 _MAX_SHOWN = 5
 _REBUILD = repair("rebuilds it from the log, as does the next writer that delivers.")
 _CHECK_WITH_LEVELS = (
-    "Nothing has to be done. To check it, give the broker's messageDelayLevel as --delay-levels."
+    "Nothing has to be done. To check them, give the broker's messageDelayLevel as --delay-levels."
 )
 
 Progress = Callable[[], tuple[int, int]]

@@ -42,8 +42,8 @@ _BLOCK_ITEMS = 1 << 18
 _TAG_TYPE = "T"
 _REBUILD = repair(f"rebuilds the key index from the log, {NO_TAGS}.")
 _LEAVE = (
-    "Nothing, unless a RocketMQ broker uses the store and must find them: readers search the"
-    " log for them, and the next writer that appends adds them to the index, if it has one."
+    "Nothing, unless a RocketMQ broker must find these keys. Readers search the log for them,"
+    " and the next writer that appends adds them to the index, if it has one."
 )
 _FOLLOWED = "it is not full, but another file follows it."
 _ITEM_PLACE = np.dtype([("file", "i8"), ("seconds", "i8")])
@@ -209,17 +209,17 @@ class KeyCheck:
         file = f"index/{self._names[-1]}" if self._names else "index"
         what = f"there is no index: a query by key reads all {self._keys_after} messages."
         if self._is_wanted:
-            what = f"{self._keys_after} keys of the log's end are not in the index."
+            what = f"{self._keys_after} keys at the end of the log are not in the index."
         self._findings.add("KEY_INDEX_BEHIND", lag, file, what, fix)
 
     def _report_files(self, log_end: int) -> None:
         for name, what in self._times.wrong() if self._can_compare else ():
             self._add("KEY_INDEX_DAMAGED", name, what)
         if self._end >= log_end:
-            what = "it has messages beyond the end of the log."
+            what = "it has items that point beyond the end of the log."
             self._add("KEY_INDEX_AHEAD", self._names[-1], what)
         if self._complete and self._keys_before:
-            what = f"{self._keys_before} keys of the log's beginning are not in the index."
+            what = f"{self._keys_before} keys at the beginning of the log are not in the index."
             self._add("KEY_INDEX_GAPS", self._names[0], what)
         for number, count in sorted(self._missing.items()):
             self._add("KEY_INDEX_GAPS", self._names[number], f"{count} keys are not in the index.")

@@ -13,7 +13,7 @@ _STEP_OVER = repair(
     "skips it and keeps all other messages; only a backup of {} can restore the lost ones. Until"
     " then a writer that has to recover the store may refuse it (LOG_DAMAGED)."
 )
-_LEAVE = "Nothing, unless a backup of {} from before the damage can be put in its place."
+_LEAVE = "Nothing, unless there is a backup of {} from before the damage: restore it."
 
 
 def report_log(
@@ -52,7 +52,7 @@ def _report_tail(log: CommitLog, start: int, what: str, findings: Findings, *, c
     severity = Severity.ERROR if clean else Severity.WARNING
     fix = repair("truncates the log there and keeps a copy of the removed bytes.")
     if not clean:
-        fix += " So does opening the store for writing, which copies only complete records."
+        fix += " Opening the store for writing does the same, but saves only complete records."
     name, at = position_in(log.run, start)
     findings.add("LOG_TORN", severity, name, what, fix, at)
 

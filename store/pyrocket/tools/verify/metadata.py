@@ -28,8 +28,8 @@ from pyrocket.tools.verify.report import SIZES
 _BACKUP = ".bak"
 _USE_BACKUP = repair("replaces it by its backup, which brokers use in this case anyway.")
 _BEGIN_EMPTY = repair(
-    "moves it to pyrocket/quarantine: without a backup it is read as an empty table. If there"
-    " is a copy of it, restore that instead."
+    "moves it to pyrocket/quarantine: without a backup, the table is then empty. If there is"
+    " a copy of the file elsewhere, restore the copy instead."
 )
 _QUARANTINE_ENDS = repair("moves it to pyrocket/quarantine; the next writer creates a new one.")
 _RESTORE_FOLDER = (
@@ -38,7 +38,7 @@ _RESTORE_FOLDER = (
 )
 _CREATE_FOLDER = repair(
     "creates it, and the topic table in it. No repair can restore the offsets of groups: if"
-    " there is a copy of the folder, restore that instead."
+    " there is a copy of the folder, restore the copy instead."
 )
 
 _OFFSETS = "config/consumerOffset.json"
@@ -153,9 +153,9 @@ def report_deleted(layout: Layout, queues: Iterable[Key], findings: Findings) ->
     known, path = topics.all(), layout.config("topics")
     for name, count in _queue_counts(queues).items():
         if name not in known:
-            what = f"the topic {name!r} is not in it, though the store has messages of it: another"
-            what += " program has deleted it, or the table is outdated."
-            fix = "Nothing, if it was deleted; otherwise create it again with at least"
+            what = f"the topic {name!r} is not in it, although the store has its messages: another"
+            what += " program has deleted the topic, or the table is outdated."
+            fix = "Nothing, if the topic was deleted; otherwise create it again with at least"
             fix += f" {count} queues: its messages still exist."
             findings.add("CONFIG_TOPIC_MISSING", Severity.NOTE, path, what, fix)
 

@@ -31,9 +31,9 @@ from pyrocket.tools.verify.metadata import Key
 _REBUILD = repair("rebuilds the queue from the log.")
 _STEP_OVER = repair("skips the damaged messages; only a backup of {} can restore them.")
 _SEND_AGAIN = (
-    "The log still has them: read them with Store.views (commitlog), and send those that are needed"
-    " again. No repair can put them back into the queue. If a RocketMQ broker deleted the topic in"
-    " between, nothing has to be done."
+    "The log still has these messages, but no repair can put them back into the queue. Read them"
+    " with Store.views (commitlog), and send them again if they are needed. Nothing has to be done"
+    " if a RocketMQ broker has deleted the topic in between."
 )
 _TEXTS = {
     "LOG_QUEUE_OFFSET": "{count} messages have queue offsets that differ from their queue"

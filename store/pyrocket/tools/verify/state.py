@@ -13,7 +13,9 @@ from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_che
 from pyrocket.metadata.identity import Identity
 from pyrocket.tools.verify.finding import Findings, Severity, repair
 
-_OPEN_IT = "Nothing while it is in use; otherwise the next writer or `pyrocket repair` recovers it."
+_OPEN_IT = (
+    "Nothing while the store is in use; otherwise the next writer or `pyrocket repair` recovers it."
+)
 _RECOVER = repair("recovers the store from its files, as does the next writer.")
 _WRITE = repair("writes it again.")
 _T = TypeVar("_T")

@@ -62,7 +62,7 @@ def test_a_missing_first_index_file_is_found_and_rebuilt(sound):
     remove(sound, slice(0, 1))
     (finding,) = verify(sound).findings
     assert (finding.code, finding.file) == ("KEY_INDEX_GAPS", f"index/{index_files(sound)[0].name}")
-    assert finding.what == "79 keys of the log's beginning are not in the index."
+    assert finding.what == "79 keys at the beginning of the log are not in the index."
     repair(sound)
     assert not verify(sound).findings
 
