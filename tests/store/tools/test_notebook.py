@@ -29,7 +29,7 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path, clock):
-    """Two queues of `orders`: 3 messages at the start, 1 an hour later; and an empty topic."""
+    """Topic `orders` with 2 queues, 3 messages and 1 an hour later; and topic `empty`."""
     with Store.open(tmp_path / "s", create=True, clock=clock) as one:
         one.topics.create("orders", read_queues=2, write_queues=2)
         one.topics.create("empty", read_queues=1, write_queues=1)
@@ -40,8 +40,8 @@ def store(tmp_path, clock):
         yield one
 
 
-def test_rich_html_of_topics_and_lag_in_one_cell(store, clock):
-    """A path is enough, even while others write: topics, queues, groups, lag, messages."""
+def test_each_table_of_a_store_path_is_displayed_as_html_and_text(store, clock):
+    """The path of the store is enough, even while another process writes."""
     store.groups.commit("billing", "orders", {0: 1})
     path = store.path
     for table in (
@@ -134,9 +134,9 @@ def test_peek_rejects_too_many_messages(store, n):
         notebook.peek(store, "orders", n)
 
 
-def test_tables_change_nothing_and_need_a_store(store, tmp_path):
+def test_tables_change_no_files_and_a_missing_store_is_an_error(store, tmp_path):
     store.groups.commit("billing", "orders", {0: 1})
-    # An open store flushes and indexes by itself.
+    # Close the store, because an open store flushes and indexes in the background.
     store.close()
     before = snapshot(store.path)
     for look in (notebook.topics, notebook.groups, notebook.lag):
@@ -184,7 +184,7 @@ def test_long_values_are_shortened(value, text):
     assert shown(value) == text
 
 
-def test_the_store_of_the_environment_is_shown_without_a_path(store, monkeypatch):
+def test_the_default_store_is_set_by_an_environment_variable(store, monkeypatch):
     monkeypatch.setenv("PYROCKET_STORE", str(store.path))
     assert notebook.topics().rows == notebook.topics(store).rows
     assert notebook.queues(topic="orders").rows == notebook.queues(store, "orders").rows

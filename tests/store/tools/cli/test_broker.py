@@ -78,7 +78,7 @@ def test_a_port_in_use_is_reported_in_one_line_before_anything_is_served(tmp_pat
     assert not out
 
 
-def test_a_store_open_for_writing_is_rejected_or_waited_for(tmp_path):
+def test_a_broker_rejects_a_store_open_for_writing_or_waits_for_it(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store:
         store.append(Message(topic="orders", body=b"1"))
         done = run("broker", tmp_path / "store", "--listen", "127.0.0.1:0")
@@ -224,7 +224,7 @@ def test_status_metrics_health_and_json_logs(tmp_path):
     assert run("broker", "status", path).exit_code == 1
 
 
-def test_health_names_the_problem(tmp_path):
+def test_the_running_state_describes_the_problem(tmp_path):
     state = RunningState(10, 10, 10, write_error=True, disk_full=True)
     assert state.permission == 4
     assert state.trouble == "a write or fsync failed, the disk is full"

@@ -47,7 +47,7 @@ WITHOUT_PYSPARK = (
 
 
 @pytest.mark.parametrize("arguments", [["show", "x"], ["--json"]])
-def test_command_without_its_pyspark_names_the_install_command(arguments):
+def test_a_command_that_needs_a_missing_pyspark_names_the_install_command(arguments):
     done = run_without_pyspark("checkpoint", *arguments)
     assert done.returncode == 2
     shown = done.stdout or done.stderr
@@ -86,7 +86,7 @@ def test_python_m_pyrocket_behaves_like_the_script(module):
     assert "Usage: pyrocket" in done.stdout
 
 
-def test_listing_commands_imports_none_of_them():
+def test_listing_the_commands_does_not_import_them():
     code = (
         "import click, sys; from pyrocket.tools.cli import main;"
         "main.list_commands(click.Context(main));"
@@ -104,7 +104,7 @@ def interruptible():
 
 
 def test_ctrl_c_exits_with_130(interruptible):
-    """Both in a command and at its question; an empty answer means no."""
+    """Ctrl-C during the work and after a question; an empty answer means no."""
 
     @click.command()
     @click.option("--ask", is_flag=True)
@@ -129,7 +129,7 @@ def test_ctrl_c_at_a_prompt_exits_with_130():
         try:
             raise KeyboardInterrupt
         except KeyboardInterrupt:
-            raise click.Abort from None  # As click does it.
+            raise click.Abort from None  # click also raises Abort in this case.
 
     assert (
         CliRunner().invoke(LazyCommands("group", commands={"ask": ask}), ["ask"]).exit_code == 130

@@ -43,7 +43,7 @@ def test_tail_shows_the_newest_messages_of_all_queues_in_log_order(path):
 
 
 @pytest.mark.parametrize("command", ["tail", "show", "query"])
-def test_a_count_of_zero_is_refused(path, command):
+def test_a_count_of_zero_is_rejected(path, command):
     arguments = ["--key", "k"] if command == "query" else []
     done = run_on(path, "message", command, "t", *arguments, "--count", 0)
     assert done.exit_code == 2
@@ -135,7 +135,7 @@ def test_a_file_is_sent_as_one_message(path, tmp_path):
     assert "none" in missing["error"]["message"]
 
 
-def test_an_invalid_line_is_named_and_the_lines_before_it_are_sent(path):
+def test_the_error_for_an_invalid_line_has_its_number_and_the_lines_before_are_sent(path):
     lines = b"fine\n" + os.urandom(5 << 20).replace(b"\n", b"") + b"\nnever"
     error = document_on(path, "message", "produce", "t", answer=lines, status=2)["error"]
     assert error["message"].startswith("line 2: ")
@@ -157,7 +157,7 @@ def start(path, *arguments, **options):
 
 
 def test_a_closed_pipe_ends_the_command_silently(path):
-    """As `| head -1` does."""
+    """The reader closes the pipe after the first line, as `| head -1` does."""
     with start(path, "produce", "t", stdin=subprocess.PIPE) as sending:
         sending.stdin.write(b"one\n")
         sending.stdin.flush()
@@ -185,7 +185,7 @@ def test_ctrl_c_keeps_sent_messages_and_closes_the_store(path):
 
 
 def test_characters_that_the_output_cannot_encode_are_escaped(path):
-    """As under cron or in a terminal with a single-byte encoding."""
+    """This happens under cron, or in a terminal with a single-byte encoding."""
     run_on(path, "message", "produce", "t", "東ä")
     settings = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     with start(path, "tail", "t", env=settings) as showing:

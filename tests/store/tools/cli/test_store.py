@@ -58,7 +58,7 @@ def test_a_store_is_copied_and_cleaned_by_path(sound, tmp_path):
     assert json.loads(cleaned.stdout)["logFiles"]
 
 
-def test_the_environment_may_name_a_store_by_uri_as_for_spark(sound):
+def test_the_environment_variable_accepts_a_file_uri_as_spark_does(sound):
     done = run("store", "info", "--json", PYROCKET_STORE=f"file://{sound}")
     assert json.loads(done.stdout)["path"] == str(sound)
     refused = run("store", "info", "--path", "hdfs://host/store")
@@ -77,7 +77,7 @@ def test_a_missing_path_is_a_usage_error():
     ("text", "size"),
     [("0", 0), ("512", 512), ("64k", 65_536), ("10g", 10 << 30), ("1TiB", 1 << 40)],
 )
-def test_sizes_may_have_units(text, size):
+def test_sizes_are_parsed_with_units(text, size):
     assert parse(text) == size
 
 

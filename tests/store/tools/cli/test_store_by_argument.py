@@ -23,7 +23,7 @@ from support.stores import (
 )
 
 ERASED = "\x1b[2K"
-"""Of a terminal: the line is empty now."""
+"""The escape sequence that clears a terminal line."""
 
 COMMANDS = ["clean", "repair", "snapshot", "verify"]
 
@@ -83,7 +83,7 @@ def test_a_repair_without_an_answer_suggests_the_option_yes(damaged):
     assert run("verify", damaged).exit_code == 1
 
 
-def test_repair_in_scripts_neither_asks_nor_guesses(damaged):
+def test_repair_with_json_does_not_prompt_and_needs_yes(damaged):
     planned = document("repair", damaged, "--dry-run", status=1)
     assert (planned["done"], len(planned["actions"])) == (False, 1)
     assert not document("repair", damaged, status=1)["done"]
@@ -92,8 +92,8 @@ def test_repair_in_scripts_neither_asks_nor_guesses(damaged):
     assert document("repair", damaged, "--yes")["actions"] == []
 
 
-def test_options_give_unknown_index_sizes(path):
-    """Five items per slot are not RocketMQ's ratio, and index files do not contain the numbers."""
+def test_options_set_index_sizes_that_cannot_be_determined(path):
+    """Five items per slot is not RocketMQ's ratio, so the files do not show their sizes."""
     config = SMALL.with_sizes(index_slots=20, index_items=100)
     with Store.open(path, create=True, config=config) as store:
         store.append(message(keys=["k"]))
@@ -232,7 +232,7 @@ def test_progress_is_shown_on_a_terminal_only(sound, monkeypatch):
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """Runs a command where standard error is a console; returns its status and what was shown."""
+    """Run a command with a terminal as standard error; return its status and its output."""
 
     def run_there(*arguments, answer=""):
         shown = Terminal()

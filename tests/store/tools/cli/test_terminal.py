@@ -15,7 +15,7 @@ def damaged(path):
     return str(path)
 
 
-def test_no_line_is_broken_for_a_pipe(damaged, monkeypatch):
+def test_long_lines_are_not_wrapped_in_a_pipe(damaged, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     (finding,) = json.loads(run("verify", damaged, "--json").stdout)["findings"]
     lines = run("verify", damaged).stdout.splitlines()

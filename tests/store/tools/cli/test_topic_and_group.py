@@ -47,7 +47,7 @@ def test_a_topic_is_shown_queue_by_queue(path):
     assert run_on(path, "topic", "show", "t").stdout.splitlines()[-1].split()[:4] == list("1055")
 
 
-def test_queues_without_messages_are_shown_too(path):
+def test_queues_without_messages_are_shown(path):
     with Store.open(path) as store:
         store.topics.update("t", read_queues=4, write_queues=4)
         store.append(Message(topic="t", body=b"last", queue_id=3))

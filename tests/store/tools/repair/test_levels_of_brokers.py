@@ -50,7 +50,7 @@ def codes(report):
 
 
 def waits(path, queue_id=0):
-    """The delays of the entries of a level queue, ms, from the known store times."""
+    """The delays (ms) of the entries in a level queue, from the known store times."""
     first = 1_700_000_000_010 + (50 if queue_id else 0)
     due = tags_codes_of(path, queue_id)
     return [code - first - 10 * n for n, code in enumerate(due)]
@@ -98,7 +98,7 @@ def test_with_levels_given_every_entry_is_checked(root):
 
 
 @pytest.mark.parametrize("code", [0, 12345, 1_700_000_007_031])
-def test_a_due_time_that_fits_no_level_is_found_and_repaired(root, code):
+def test_a_due_time_that_matches_no_level_is_found_and_repaired(root, code):
     before = waits(root)
     overwrite(entry_file(root), code.to_bytes(8, "big"), 2 * ENTRY_BYTES + 12)
     assert "QUEUE_TAGS_WRONG" in codes(verify(root))
@@ -145,7 +145,7 @@ def test_a_writer_derives_the_levels_from_entries(root, clock):
     assert not codes(verify(root)) & {"QUEUE_TAGS_WRONG", "DELAY_LEVELS_UNKNOWN"}
 
 
-def test_a_store_with_saved_levels_is_checked_by_them(path):
+def test_due_times_are_checked_against_the_levels_saved_in_the_store(path):
     config = replace(CONFIG, delay_levels=OWN)
     with Store.open(path, create=True, config=config, clock=FakeClock()) as store:
         store.append(message(b"x", delay_level=1))
@@ -156,7 +156,7 @@ def test_a_store_with_saved_levels_is_checked_by_them(path):
         verify(path, config=replace(config, delay_levels="1s"))
 
 
-def test_a_single_different_entry_is_not_taken_as_a_level(root):
+def test_the_delay_of_a_single_entry_is_not_taken_as_the_delay_of_its_level(root):
     overwrite(entry_file(root), (1_700_000_009_050).to_bytes(8, "big"), 4 * ENTRY_BYTES + 12)
     with Store.open(root, clock=FakeClock()):
         pass

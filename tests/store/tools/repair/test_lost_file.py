@@ -16,7 +16,7 @@ WAYS = ["same boot", "still in use", "next boot", "a copy"]
 
 @pytest.fixture(params=WAYS)
 def lost(path, clock, request, tmp_path):
-    """A store without its last log file, its former messages, and the file's content."""
+    """Delete the last log file; return the store, its former messages, the file and its content."""
     store = make(path, clock)
     held = {topic: bodies(store, topic) for topic in ("t", "u")}
     store.close(clean=request.param != "still in use")
@@ -71,7 +71,7 @@ def test_a_failed_open_keeps_an_empty_last_file(emptied):
 
 
 def test_an_empty_last_file_without_entries_is_removed(path, clock):
-    """A broker that was killed may leave one."""
+    """A broker that was killed may leave such a file."""
     with make(path, clock) as store:
         held = {topic: bodies(store, topic) for topic in ("t", "u")}
     reboot(path)
@@ -122,7 +122,7 @@ def test_a_file_deleted_while_the_store_is_open_is_never_created_again(path, clo
     assert verify(path).ok
 
 
-def test_a_log_without_any_of_its_files_is_not_empty(path, clock):
+def test_a_log_that_lost_all_its_files_is_not_treated_as_empty(path, clock):
     make(path, clock).close()
     reboot(path)
     for file in log_files(path):
@@ -136,7 +136,7 @@ def test_a_log_without_any_of_its_files_is_not_empty(path, clock):
 
 
 def test_a_log_without_its_first_file_is_reported_as_a_note(path):
-    """Cleaning may have deleted it, so this is no error; a clean shutdown saves the new start."""
+    """The file may have been deleted by cleaning; a clean shutdown saves the new log start."""
     filled(path).close()
     log_files(path)[0].unlink()
     (finding,) = verify(path).findings

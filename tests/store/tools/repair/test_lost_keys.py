@@ -17,7 +17,7 @@ FIRST_ITEM = 40 + 4 * 20 + ITEM
 
 @pytest.fixture
 def sound(path):
-    """Three index files for 79 items each; the last one has 42."""
+    """Three index files with room for 79 items each; the last file has 42 items."""
     filled(path, count=200).close()
     assert len(index_files(path)) == 3
     assert not verify(path).findings
@@ -114,8 +114,8 @@ def test_items_of_the_last_record_are_checked(sound):
     assert found["KEY_INDEX_GAPS"] == found["KEY_INDEX_WRONG"] == name
 
 
-def test_a_damaged_begin_offset_of_the_first_file_hides_no_key(sound):
-    """Because its header has a later begin offset, all its items would be skipped."""
+def test_a_damaged_begin_offset_of_the_first_index_file_is_found_and_repaired(sound):
+    """If the begin offset in the header were trusted, all items of the file would be skipped."""
     overwrite(index_files(sound)[0], b"\1", 18)
     assert "KEY_INDEX_DAMAGED" in verify(sound).counts
     repair(sound)

@@ -98,13 +98,13 @@ def test_one_repair_fixes_a_log_that_lost_its_end_after_a_clean_shutdown(path, c
 
 
 def named_log_files(report):
-    """The log files that findings name or ask to restore."""
+    """The log files that findings name, or whose restoration they ask for."""
     texts = (f"{finding.file} {finding.fix}" for finding in report.findings)
     return {name for text in texts for name in re.findall(r"commitlog/(\d+)", text)}
 
 
 def kept_of(path, sound, topic):
-    """The messages in the rest of a truncated file: complete, and most of them."""
+    """Check that most messages of each queue are left, without gaps, and return the contents."""
     found = contents_of(path)[topic]
     for queue_id, kept in found.items():
         assert kept == sound[topic][queue_id][: len(kept)]
@@ -206,7 +206,7 @@ def test_missing_queues_are_rebuilt(path, sound):
     assert contents_of(path) == sound
 
 
-def test_a_queue_without_messages_keeps_its_end(path, clock):
+def test_rebuilding_a_queue_without_messages_keeps_its_end_offset(path, clock):
     with make(path, clock) as store:
         store.append_batch(batch(numbered(30), 0), topic="t")
         store.clean(hours=0)
@@ -219,7 +219,7 @@ def test_a_queue_without_messages_keeps_its_end(path, clock):
         assert store.append(message(b"next", "u", 1)).queue_offset == 9
 
 
-def test_a_store_that_was_not_closed_is_recovered(path, clock):
+def test_repair_recovers_a_store_that_was_not_closed_cleanly(path, clock):
     store = make(path, clock)
     expected = {topic: bodies(store, topic) for topic in ("t", "u")}
     store.close(clean=False)
@@ -235,8 +235,8 @@ def test_a_store_that_was_not_closed_is_recovered(path, clock):
 
 @pytest.mark.parametrize("damaged", [range(512), [FLUSHED], [PUBLISHED], [DISPATCHED, PUBLISHED]])
 @pytest.mark.parametrize("turned", [0xFF, 0x10000])
-def test_corrupt_shared_state_is_found_and_loses_nothing(path, clock, damaged, turned):
-    """It is not used for any check, and the store is recovered as by the next writer."""
+def test_corrupt_shared_state_is_reported_and_repaired_without_loss(path, clock, damaged, turned):
+    """No check uses the corrupt state; repair recovers the store as the next writer would."""
     with make(path, clock) as store:
         expected = {topic: bodies(store, topic) for topic in ("t", "u")}
     page = words(path)
@@ -261,7 +261,7 @@ def test_a_directory_without_a_store_is_rejected(tmp_path):
 
 @pytest.mark.parametrize("kinds", [("torn", "foreign in log"), ("tags", "topics broken")])
 def test_a_killed_repair_can_be_run_again(tmp_path, clock, monkeypatch, kinds):
-    """Repair fails at every fifth disk operation in turn, and at all later operations."""
+    """Each repair is stopped at a later disk operation than the previous one, and then repeated."""
     for step in range(len(kinds[0]) % 5, 400, 5):
         path = tmp_path / f"store{step}"
         with make(path, clock) as store:
@@ -285,7 +285,7 @@ def test_a_killed_repair_can_be_run_again(tmp_path, clock, monkeypatch, kinds):
 
 
 def fail_from(step, patch):
-    """Make disk operations fail from a step on; the list shows whether it was reached."""
+    """Make all disk operations after the first `step` fail; each failure is added to the list."""
     left, dies = [step], []
 
     def instead(real):

@@ -20,7 +20,7 @@ def sound(path, clock):
 
 
 def copied(path):
-    """A copy: its `lock` is a different file, so a broker may have changed the saved topics."""
+    """Copy the store. The copy has a new `lock` file, so a broker may have changed its topics."""
     return shutil.copytree(path, path.parent / "copy")
 
 
@@ -31,8 +31,8 @@ def in_table(path):
 
 
 @pytest.mark.parametrize("name", [GROUPS, OFFSETS, LEVELS, TOPICS, *OWN])
-def test_a_broken_file_without_a_copy_may_be_removed(sound, name):
-    """As the remedy says. A repair then restores the topics."""
+def test_removing_a_broken_file_as_its_remedy_says_makes_the_store_usable(sound, name):
+    """A repair then restores the topics."""
     for end in ("", ".bak"):
         if end == "" or (sound / f"{name}.bak").exists():
             (sound / f"{name}{end}").write_text("xx")
@@ -51,7 +51,7 @@ def test_a_broken_file_without_a_copy_may_be_removed(sound, name):
 
 
 def test_a_broken_table_does_not_hide_other_findings(sound):
-    """Files that depend on it are not rebuilt."""
+    """A repair does not rebuild files that depend on the broken table."""
     (sound / OWN[1]).write_text("xx")
     (sound / "commitlog/x.tmp").touch()
     file = sound / "consumequeue/t/0/00000000000000000200"
@@ -75,7 +75,7 @@ def test_messages_of_unknown_deleted_topics_are_not_reported(path, clock):
 
 @pytest.mark.parametrize("place", ["store", "copy"])
 def test_a_repair_from_the_backup_restores_all_topics_and_queues(path, clock, place):
-    """The backup is older than the table: it lacks the last topic, or its last queues."""
+    """The backup is older than the table: it lacks the last topic, or queues of that topic."""
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
         store.topics.create("orders", read_queues=2, write_queues=2)
         store.topics.create("pay", read_queues=3, write_queues=3)
@@ -116,7 +116,7 @@ def test_topics_are_restored_from_the_log_with_their_queues(sound):
 
 
 def test_deleted_topics_are_not_reported(path, clock):
-    """Deleted by us, with messages in the log, or by a broker, with any saved topics."""
+    """Both pyrocket and a broker may delete a topic whose messages are still in the log."""
     with make(path, clock) as store:
         store.topics.delete("t")
     assert verify(path).ok
@@ -170,7 +170,7 @@ def test_an_offset_below_the_minimum_is_not_reported(path, clock):
 
 
 @pytest.mark.parametrize("name", ["lock", "pyrocket/mutex", "pyrocket/clock"])
-def test_a_folder_in_the_way_of_a_repair_is_reported(sound, name):
+def test_a_folder_that_blocks_a_repair_is_reported(sound, name):
     folder_for(name, sound)
     (finding,) = [one for one in verify(sound).findings if one.code == "FOREIGN_FILE"]
     assert finding.file == name

@@ -39,7 +39,7 @@ def test_verify_finds_nothing_in_stores_of_brokers(tmp_path, name):
 
 
 def test_tags_indexed_by_rocketmq_5_5_are_allowed_but_not_required(tmp_path):
-    """RocketMQ 5.5 indexes `topic#T#tag`; we never write such items."""
+    """RocketMQ 5.5 indexes `topic#T#tag`; pyrocket never writes such items."""
     root = shutil.copytree(GOLDEN / JAVA5, tmp_path / JAVA5)
     before = listing(root)
     assert set(verify(root).counts) == {"CHECKPOINT_BEHIND"}
@@ -60,7 +60,7 @@ def test_tags_indexed_by_rocketmq_5_5_are_allowed_but_not_required(tmp_path):
 def test_a_wrong_tag_item_of_rocketmq_5_5_is_found_and_repaired(tmp_path):
     root = shutil.copytree(GOLDEN / JAVA5, tmp_path / JAVA5)
     (index,) = (root / "index").iterdir()
-    tag = 40 + 4 * 100 + 20 * 4  # The fourth item: after a unique id and two keys.
+    tag = 40 + 4 * 100 + 20 * 4  # The fourth item; the first three are a unique id and two keys.
     overwrite(index, bytes([index.read_bytes()[tag + 3] ^ 1]), tag + 3)
     (finding,) = [one for one in verify(root).findings if one.code == "KEY_INDEX_WRONG"]
     assert "without tags" in finding.fix
@@ -106,7 +106,7 @@ def test_an_entry_before_the_first_message_of_a_queue_is_found_and_removed(
 
 
 def test_files_of_a_killed_writer_are_not_damage(path, clock):
-    """Bytes that readers do not see, and messages without queue entries."""
+    """These are unpublished bytes in the log, and messages without queue entries."""
     store = filled(path, count=30, clock=clock)
     writer = inner(store).writer
     appender = inner(store).appender
@@ -126,7 +126,7 @@ def test_files_of_a_killed_writer_are_not_damage(path, clock):
 
 
 def test_complete_messages_after_damage_are_found(path, clock):
-    """Even if a body contains something that looks like a record."""
+    """A body that contains copies of a record does not confuse the search."""
     with filled(path, count=5, clock=clock) as store:
         inner = log_files(path)[0].read_bytes()[:250]
         store.append(message(inner * 2, queue_id=0))
@@ -188,7 +188,7 @@ def test_progress_reaches_the_total(path, clock):
 
 
 def test_a_writer_that_opens_the_store_during_a_check_is_not_damage(path):
-    """Neither are the records of its unpublished append."""
+    """The bytes of the writer's unpublished append are not reported as damage either."""
     filled(path).close()
     came = []
 
