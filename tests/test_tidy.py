@@ -73,6 +73,15 @@ PATHS_OUTSIDE_DISK = {
 """Module → the operations by which it opens, lists or changes paths; these operations should move
 to `disk`.
 """
+CLIENT_SHELL = ()
+"""The modules of `pyrocket.client` that may use threads, connections and clocks. All others are the
+core, which tests run on a simulated clock.
+"""
+NOT_IN_CLIENT_CORE = (
+    *("threading.", "queue.", "concurrent.", "asyncio.", "multiprocessing.", "sched.", "signal."),
+    *("socket.", "select.", "selectors.", "ssl.", "grpc.", "pyrocket.rpc."),
+    *("time.", "pyrocket.clock.", "secrets.", "uuid."),
+)
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 # `pyrocket/__init__.py` defines the public names; it may import from packages up to this rank.
 RANKS[""] = RANKS["rpc"]
@@ -171,6 +180,14 @@ def import_faults(module, source, public=()):
             yield f"{module} imports {name}: {fault}"
 
 
+def client_core_faults(module, source):
+    """Return the imports of threads, connections and clocks by the core of `pyrocket.client`."""
+    if module.startswith("pyrocket.client.") and module not in CLIENT_SHELL:
+        for name in imported_names(ast.parse(source)):
+            if name.startswith(NOT_IN_CLIENT_CORE):
+                yield f"{module} imports {name}"
+
+
 def size_faults(label, source):
     lines = len(source.splitlines())
     if lines > FILE_LINES_MAX:
@@ -237,6 +254,28 @@ def test_files_and_functions_are_small():
         for fault in size_faults(str(path.relative_to(ROOT)), path.read_text())
     ]
     assert not faults, "\n".join(faults)
+
+
+def test_the_core_of_the_client_uses_no_threads_connections_or_clocks():
+    faults = [
+        fault
+        for path in sources("store")
+        for fault in client_core_faults(module_name(path), path.read_text())
+    ]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("import threading", "from time import monotonic", "from concurrent import futures"),
+        *("import grpc", "from pyrocket.rpc.client import Client", "import pyrocket.clock"),
+    ],
+)
+def test_a_thread_connection_or_clock_in_the_core_of_the_client_is_reported(source):
+    assert list(client_core_faults("pyrocket.client.new", source))
+    assert not list(client_core_faults("pyrocket.rpc.new", source))
+    assert not list(client_core_faults("pyrocket.client.new", "from datetime import datetime"))
 
 
 def test_half_of_the_files_are_short():
