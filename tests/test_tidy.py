@@ -73,7 +73,10 @@ PATHS_OUTSIDE_DISK = {
 """Module → the operations by which it opens, lists or changes paths; these operations should move
 to `disk`.
 """
-CLIENT_SHELL = ()
+CLIENT_SHELL = (
+    "pyrocket.client.deduplication.listener",
+    "pyrocket.client.deduplication.sqlite",
+)
 """The modules of `pyrocket.client` that may use threads, connections and clocks. All others are the
 core, which tests run on a simulated clock.
 """

@@ -1,4 +1,4 @@
-"""Producers and consumers. Nothing here uses threads, sockets or a clock.
+"""Producers and consumers. Only `deduplication` uses threads or a clock.
 
 allocation       how the members of a consumer group share the queues of a topic
 consistent_hash  the ring of the allocation by consistent hash
@@ -6,4 +6,6 @@ selection        which queue a message is sent to
 fault_table      which brokers a producer avoids because they were slow or failed
 least_latency    chooses the queue with the least latency of sends
 consume_from     at which offset a consumer starts, and how it continues after an invalid one
+results          what a listener returns for a batch of messages
+deduplication    wraps a listener so that each key is consumed once
 """

@@ -25,8 +25,7 @@ _LOG = logging.getLogger("pyrocket")
 
 _KINDS = {
     **dict.fromkeys(("QueryRoute", "QueryAssignment", "GetOffset", "QueryOffset"), Work.READ),
-    **dict.fromkeys(("RecallMessage", "EndTransaction"), Work.WRITE),
-    "SendMessage": Work.SEND,
+    **dict.fromkeys(("SendMessage", "RecallMessage", "EndTransaction"), Work.WRITE),
 }
 """The kind of work of calls with one reply; for all others it is `Work.CHANGE`."""
 
