@@ -180,6 +180,11 @@ class Broker(Program):
         pulled = self.peer.ask("pull", broker=BROKER, queues=names)
         return {(one["topic"], one["queue"]): one for one in pulled}
 
+    def pull_once(self, topic, queue_id, offset):
+        """Return status, next, min and max offset of one pull."""
+        place = {"topic": topic, "queue": queue_id, "offset": offset}
+        return self.peer.ask("pullOnce", broker=BROKER, **place)
+
     def query(self, topic, key):
         """Return the messages that the broker finds by a key, oldest first."""
         found = self.peer.ask("query", topic=topic, key=key)

@@ -7,7 +7,17 @@ from random import Random
 
 import pytest
 from interop.programs import run
-from pyrocket.client.consume_from import ConsumeFrom, OffsetQuery, consume_timestamp, start_offset
+from interop.rocketmq import SMALL
+from interop.stores_of_ours import SIZES
+from pyrocket import Message, QueueOffsets, Store
+from pyrocket.client.consume_from import (
+    ConsumeFrom,
+    OffsetQuery,
+    consume_timestamp,
+    corrected_offset,
+    offset_of_new_group,
+    start_offset,
+)
 
 WHERE = {
     "CONSUME_FROM_LAST_OFFSET": ConsumeFrom.LAST,
@@ -55,3 +65,45 @@ def test_timestamps_are_read_as_rocketmq_does(java_version, local_zone):
             lines.append(f"time {zone} {text}")
             own.append(consume_timestamp(text, 0))
     assert list(map(int, run(java_version.classes, "ConsumeFrom", lines))) == own
+
+
+def three_queues(path):
+    """Fill three queues and return their offset ranges; messages are deleted only in queue 0, and
+    queue 2 is empty.
+    """
+    with Store.open(path, create=True, config=SIZES) as store:
+        store.topics.create("orders", read_queues=3, write_queues=3)
+        for number in range(60):
+            store.append(Message(topic="orders", body=b"x" * 3000, queue_id=number // 55))
+        store.clean(total_bytes=100_000)
+        return store.offsets("orders")
+
+
+def test_invalid_offsets_are_corrected_as_by_rocketmqs_broker(java, store_path):
+    ranges = three_queues(store_path)
+    assert ranges[0].minimum > 5
+    assert (ranges[1], ranges[2]) == (QueueOffsets(0, 5), QueueOffsets(0, 0))
+    with java.broker(store_path, **SMALL) as broker:
+        for queue_id, available in ranges.items():
+            low, high = available.minimum, available.maximum
+            for offset in {0, 1, max(low - 1, 0), low, high - 1, high, high + 1, high + 1000} - {
+                -1
+            }:
+                pulled = broker.pull_once("orders", queue_id, offset)
+                corrected = corrected_offset(offset, available)
+                illegal = pulled["status"] == "OFFSET_ILLEGAL"
+                assert illegal == (corrected != offset), (queue_id, offset, pulled)
+                found = pulled["status"] == "FOUND"
+                assert pulled["next"] == corrected + found, (queue_id, offset, pulled)
+
+
+def test_new_groups_start_at_the_offset_that_rocketmqs_broker_returns(java, store_path):
+    ranges = three_queues(store_path)
+    if java.is_5:
+        # The broker checks whether the first message is in memory; an empty queue has none.
+        del ranges[2]
+    with java.broker(store_path, **SMALL) as broker:
+        for queue_id, available in ranges.items():
+            answer = broker.committed("beginners", "orders", queue_id)
+            own = offset_of_new_group(available.minimum, log_bytes=200_000, memory_bytes=1 << 30)
+            assert own == (None if answer < 0 else answer)

@@ -72,8 +72,9 @@ def offset_of_new_group(minimum: int, log_bytes: int, memory_bytes: int) -> int 
     its first message. Otherwise the answer is None.
 
     `minimum` is the queue's minimum offset. `log_bytes` is the distance in bytes from the queue's
-    first message to the end of the log, 0 if the queue is empty; it is recent if this is at most
-    40 % of the machine's memory, `memory_bytes`.
+    first message to the end of the log, 0 if the queue is empty. The message is recent if this
+    distance is at most 40 % of the machine's memory, `memory_bytes`. RocketMQ 5 checks instead
+    whether the message is in memory, and answers None for an empty queue.
 
     >>> offset_of_new_group(0, 1 << 20, 8 << 30), offset_of_new_group(3, 1 << 20, 8 << 30)
     (0, None)
@@ -87,10 +88,11 @@ def corrected_offset(requested: int, available: QueueOffsets) -> int:
 
     An offset before the queue's minimum is corrected to the minimum, an offset after the maximum to
     the maximum. A RocketMQ broker reports the correction with PULL_OFFSET_MOVED, which its clients
-    call OFFSET_ILLEGAL. A push consumer then commits the corrected offset, drops the queue and what
-    it has fetched from it, and starts again at the next rebalance; a pull consumer only continues
-    at the corrected offset. Brokers up to 4.9.3 correct an offset after the maximum to 0 if the
-    minimum is 0.
+    call OFFSET_ILLEGAL. A push consumer then drops the queue with all messages fetched from it,
+    commits the corrected offset, and rebalances at once; clients before 5.2 wait ten seconds before
+    the commit, and do not rebalance earlier than usual. A pull consumer only continues at the
+    corrected offset. Brokers up to 4.9.3 correct an offset after the maximum to 0 if the minimum
+    is 0.
 
     >>> [corrected_offset(offset, QueueOffsets(5, 9)) for offset in (2, 5, 9, 12)]
     [5, 5, 9, 9]

@@ -140,8 +140,9 @@ def _java_hash_code(argument: Any) -> int:
         return java_hash(argument)
     if not is_number(argument):
         check_type((), "Use a string (str) or a whole number (int).", argument=argument)
+    argument = int(argument)
     if -(1 << 31) <= argument < 1 << 31:
-        return int(argument)
+        return argument
     if not -(1 << 63) <= argument < 1 << 63:
         raise InvalidInputError(
             f"argument is {argument}, which has more than 64 bits.",

@@ -71,6 +71,7 @@ public class Peer {
             case "checks": return checks(request);
             case "consume": return consume(request);
             case "pull": return pull(request);
+            case "pullOnce": return pullOnce(request);
             case "query": return query(request);
             case "view": return view(request);
             case "commit": return commit(request);
@@ -341,6 +342,20 @@ public class Peer {
         }
         pulled.put("messages", messages);
         return pulled;
+    }
+
+    private static Object pullOnce(JSONObject request) throws Exception {
+        MessageQueue queue = queue(request);
+        return withConsumer("pullers", consumer -> {
+            consumer.maxOffset(queue);
+            PullResult result = consumer.pull(queue, "*", request.getLongValue("offset"), 1);
+            JSONObject pulled = new JSONObject();
+            pulled.put("status", result.getPullStatus().name());
+            pulled.put("next", result.getNextBeginOffset());
+            pulled.put("min", result.getMinOffset());
+            pulled.put("max", result.getMaxOffset());
+            return pulled;
+        });
     }
 
     private static Object query(JSONObject request) throws Exception {
