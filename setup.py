@@ -91,6 +91,7 @@ setup(
             "doctor = pyspark_pyrocket.tools.doctor:doctor",
             "group = pyrocket.tools.cli.group:group",
             "message = pyrocket.tools.cli.message:message",
+            "nameserver = pyrocket.tools.cli.nameserver:nameserver",
             "offset = pyrocket.tools.cli.group:offset",
             "repair = pyrocket.tools.cli.repair:repair",
             "snapshot = pyrocket.tools.cli.snapshot:snapshot",

@@ -5,17 +5,22 @@ from ipaddress import ip_address
 from pyrocket.errors import OptionError
 
 _MAX_PORT = 65_535
+_MAX_CHARACTERS = 300
 
 
 def parse_address(text: str) -> tuple[str, int]:
     """Return the host and the port of an address. Raises OptionError (ADDRESS_INVALID)."""
     host, _, port = text.rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
-    is_valid = host and not set(host) & set("/, \t\n") and (":" not in host or is_bracketed)
+    is_valid = (
+        0 < len(host) <= _MAX_CHARACTERS
+        and not set(host) & set("/, \t\n")
+        and (":" not in host or is_bracketed)
+    )
     if is_valid and port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT:
         return host.strip("[]"), int(port)
     raise OptionError(
-        f"{text!r} is not an address.",
+        f"{text[:_MAX_CHARACTERS]!r} is not an address.",
         remedy="Write host:port, such as broker.example:8081 or [::1]:8081.",
         code="ADDRESS_INVALID",
     )

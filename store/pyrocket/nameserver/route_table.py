@@ -20,6 +20,7 @@ EXPIRY_S = 120
 """Time without a registration after which a broker is removed."""
 
 _MAX_NAME_CHARACTERS = 127
+_MAX_QUEUES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def _check(registration: Registration) -> None:
         all(0 < len(name) <= _MAX_NAME_CHARACTERS for name in names)
         and registration.broker_id >= 0
         and all(each.name for each in registration.topics)
-        and min(counts, default=0) >= 0
+        and all(0 <= count <= _MAX_QUEUES for count in counts)
     )
     if not is_valid:
         raise InvalidInputError(

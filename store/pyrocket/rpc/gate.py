@@ -4,6 +4,8 @@
     append, stage, publish                   publish on each topic
     offsets of a group                       subscribe on the group
     create, alter, delete, reset             admin
+    register a broker                        admin on the whole store
+    routes of topics                         any right on each
     sizes of topics, lag of groups           any right on each
     dead letters of a group                  subscribe on the group
     other views, system topics               admin on the whole store
@@ -90,6 +92,10 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "SetRetention": ((ADMIN, STORE, ""),),
     "Clean": ((ADMIN, STORE, ""),),
     "Flush": (),
+    # The name server.
+    "Register": ((ADMIN, STORE, ""),),
+    "Routes": (("any", TOPIC, "topics"),),
+    "ClusterTopics": (),
     # RocketMQ's own protocol.
     "QueryRoute": (("any", TOPIC, "topics"),),
     "Heartbeat": ((SUBSCRIBE, GROUP, "groups"),),
@@ -123,7 +129,7 @@ checked for each of its blocks.
 """
 
 
-_LISTS = {"Topics": TOPIC, "Groups": GROUP}
+_LISTS = {"Topics": TOPIC, "Groups": GROUP, "ClusterTopics": TOPIC}
 """Calls whose replies list only topics or groups on which the caller has a right."""
 
 
@@ -171,7 +177,9 @@ class Gate:
             access.check_publishes(user)
         if call in _LISTS:
             kind = _LISTS[call]
-            return lambda reply: [one for one in reply if access.has_any(user, kind, one.name)]
+            return lambda reply: [
+                one for one in reply if access.has_any(user, kind, getattr(one, "name", one))
+            ]
         return lambda reply: reply
 
     def _check(

@@ -143,6 +143,7 @@ def test_topics_are_listed_by_cluster(table):
         registration(broker_id=-1),
         registration("a", TopicData("", 1, 1, 6)),
         registration("a", TopicData("orders", -1, 1, 6)),
+        registration("a", TopicData("orders", 1, 65_537, 6)),
     ],
 )
 def test_an_invalid_registration_is_rejected(table, given):
@@ -162,7 +163,19 @@ def test_an_address_is_parsed_into_host_and_port():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host", "host:", ":8081", "host:0", "host:65536", "::1:80", "a/b:1", "a,b:1"]
+    "text",
+    [
+        "",
+        "host",
+        "host:",
+        ":8081",
+        "host:0",
+        "host:65536",
+        "::1:80",
+        "a/b:1",
+        "a,b:1",
+        "a" * 301 + ":1",
+    ],
 )
 def test_an_invalid_address_is_rejected(text):
     assert code(parse_address, text) == "ADDRESS_INVALID"

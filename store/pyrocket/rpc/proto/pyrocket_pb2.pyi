@@ -1019,3 +1019,104 @@ class CleanReply(_message.Message):
     VALUE_FIELD_NUMBER: _ClassVar[int]
     value: CleanReport
     def __init__(self, value: _Optional[_Union[CleanReport, _Mapping]] = ...) -> None: ...
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("registration",)
+    REGISTRATION_FIELD_NUMBER: _ClassVar[int]
+    registration: Registration
+    def __init__(self, registration: _Optional[_Union[Registration, _Mapping]] = ...) -> None: ...
+
+class Registration(_message.Message):
+    __slots__ = ("cluster", "broker", "broker_id", "address", "data_version", "topics")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    DATA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+    data_version: int
+    topics: _containers.RepeatedCompositeFieldContainer[TopicData]
+    def __init__(self, cluster: _Optional[str] = ..., broker: _Optional[str] = ..., broker_id: _Optional[int] = ..., address: _Optional[str] = ..., data_version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicData, _Mapping]]] = ...) -> None: ...
+
+class TopicData(_message.Message):
+    __slots__ = ("name", "read_queues", "write_queues", "perm", "message_type")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    READ_QUEUES_FIELD_NUMBER: _ClassVar[int]
+    WRITE_QUEUES_FIELD_NUMBER: _ClassVar[int]
+    PERM_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    read_queues: int
+    write_queues: int
+    perm: int
+    message_type: str
+    def __init__(self, name: _Optional[str] = ..., read_queues: _Optional[int] = ..., write_queues: _Optional[int] = ..., perm: _Optional[int] = ..., message_type: _Optional[str] = ...) -> None: ...
+
+class RegisterReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RoutesRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RoutesReply(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: _containers.RepeatedCompositeFieldContainer[Route]
+    def __init__(self, value: _Optional[_Iterable[_Union[Route, _Mapping]]] = ...) -> None: ...
+
+class Route(_message.Message):
+    __slots__ = ("topic", "queues", "brokers")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queues: _containers.RepeatedCompositeFieldContainer[QueueData]
+    brokers: _containers.RepeatedCompositeFieldContainer[BrokerData]
+    def __init__(self, topic: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[QueueData, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[BrokerData, _Mapping]]] = ...) -> None: ...
+
+class QueueData(_message.Message):
+    __slots__ = ("broker", "topic")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    topic: TopicData
+    def __init__(self, broker: _Optional[str] = ..., topic: _Optional[_Union[TopicData, _Mapping]] = ...) -> None: ...
+
+class BrokerData(_message.Message):
+    __slots__ = ("cluster", "name", "addresses", "data_version")
+    class AddressesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: str
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[str] = ...) -> None: ...
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    DATA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    name: str
+    addresses: _containers.ScalarMap[int, str]
+    data_version: int
+    def __init__(self, cluster: _Optional[str] = ..., name: _Optional[str] = ..., addresses: _Optional[_Mapping[int, str]] = ..., data_version: _Optional[int] = ...) -> None: ...
+
+class ClusterTopicsRequest(_message.Message):
+    __slots__ = ("cluster",)
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    def __init__(self, cluster: _Optional[str] = ...) -> None: ...
+
+class ClusterTopicsReply(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, value: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -2,12 +2,12 @@
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyrocket.broker.settings import load, table
+from pyrocket.broker.settings import Row, load, table
 from pyrocket.metadata.broker_file import BrokerFile
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.tools.cli.command_group import CommandGroup
@@ -38,40 +38,56 @@ def broker() -> None:
     """
 
 
-def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add an option for each setting; the values are passed to the command as text."""
-    for row in reversed(table().values()):
-        default = f" Default: {row.default}." if row.default else ""
-        several = row.name == "listen"
-        option = click.option(
-            row.flag,
-            row.name,
-            help=row.text + default,
-            multiple=several,
-            is_flag=row.name == "insecure",
-            flag_value="true" if row.name == "insecure" else None,
-            metavar=None if row.name == "insecure" else row.kind.name.split()[-1].upper(),
-        )
-        command = option(command)
-    return command
+def setting_options(
+    names: Iterable[str], **defaults: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds options for these settings; their values are passed as text.
+
+    `defaults` replaces defaults in the help.
+    """
+    rows = table()
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed([*names]):
+            command = _option(rows[name], defaults.get(name, rows[name].default))(command)
+        return command
+
+    return add
+
+
+def _option(row: Row, default: str) -> Callable[..., Any]:
+    is_flag = row.name == "insecure"
+    return click.option(
+        row.flag,
+        row.name,
+        help=row.text + (f" Default: {default}." if default else ""),
+        multiple=row.name == "listen",
+        is_flag=is_flag,
+        flag_value="true" if is_flag else None,
+        metavar=None if is_flag else row.kind.name.split()[-1].upper(),
+    )
+
+
+def given_flags(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of the options that were given."""
+    return {
+        name: ",".join(value) if isinstance(value, tuple) else value
+        for name, value in given.items()
+        if value not in (None, (), False)
+    }
 
 
 @broker.command()
 @click.argument("directory", type=click.Path())
 @click.option("-c", "config", metavar="FILE", help="Settings: TOML, or RocketMQ's broker.conf.")
-@_settings
+@setting_options(table())
 @exits
 def start(directory: str, config: str | None, **given: Any) -> int:
     """Serve the store in DIRECTORY until SIGTERM or Ctrl-C. A missing store is created.
 
     Settings are also read from environment variables: PYROCKET_BROKER_ followed by the name.
     """
-    flags = {
-        name: ",".join(value) if isinstance(value, tuple) else value
-        for name, value in given.items()
-        if value not in (None, (), False)
-    }
-    settings = load(flags, os.environ, config)
+    settings = load(given_flags(given), os.environ, config)
     # By default gRPC writes several lines to standard error if it cannot bind an address.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:

@@ -1,0 +1,46 @@
+"""Runs a name server process: listens, and stops cleanly on SIGTERM and SIGINT."""
+
+import logging
+from functools import partial
+
+from pyrocket.broker.access import watch_access
+from pyrocket.broker.settings import Settings
+from pyrocket.nameserver.route_table import RouteTable
+from pyrocket.rpc.gate import Gate
+from pyrocket.rpc.limits import LoopWatch
+from pyrocket.rpc.nameserver.server import NameServer
+from pyrocket.rpc.process import (
+    certificate_of,
+    check_exposure,
+    listen_at,
+    run_loop,
+    stop_signal,
+)
+from pyrocket.rpc.tls import Certificate
+
+_log = logging.getLogger(__name__)
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises OptionError before anything is served."""
+    check_exposure(settings)
+    access = watch_access(settings.users) if settings.users else None
+    gate = Gate(access.current if access else None)
+    run_loop(partial(_serve, gate, certificate_of(settings), settings))
+
+
+async def _serve(
+    gate: Gate, certificate: Certificate | None, settings: Settings, watch: LoopWatch
+) -> None:
+    stopping = stop_signal()
+    server = NameServer(RouteTable(), gate, settings)
+    listens = [listen_at(server, address, certificate) for address in settings.listen]
+    await server.start()
+    _log.info("serving routes at %s", ", ".join(listens))
+    if not settings.users:
+        _log.warning("no users are configured: every client can register brokers")
+    try:
+        await stopping.wait()
+        _log.info("stopping")
+    finally:
+        await server.stop(settings.drain)

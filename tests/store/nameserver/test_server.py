@@ -1,0 +1,260 @@
+"""The calls of a name server over gRPC."""
+
+import random
+import signal
+
+import grpc
+import pytest
+from pyrocket.broker.access import read_access
+from pyrocket.nameserver.route_table import Registration, RouteTable, TopicData
+from pyrocket.rpc.connection import Credentials
+from pyrocket.rpc.descriptors import message_class, service
+from pyrocket.rpc.errors import METADATA_KEY
+from pyrocket.rpc.gate import NEEDS
+from pyrocket.rpc.messaging.interface import name_of
+from pyrocket.rpc.nameserver.server import SERVICE
+from support import name_server
+from support.certificates import write_certificate
+from support.name_server import BrokerStream, ask, request_of, wait_until
+from support.rocketmq_stub import Stub, code_of, resource
+
+METHODS = service(SERVICE).methods_by_name
+USERS = """
+[users.owner]
+secret = "the owner's secret"
+[users.stranger]
+secret = "the stranger's secret"
+[users.root]
+secret = "the root's secret"
+[[rules]]
+users = ["owner"]
+topics = ["orders"]
+allow = ["subscribe"]
+[[rules]]
+users = ["stranger"]
+topics = ["others"]
+allow = ["admin"]
+[[rules]]
+users = ["root"]
+topics = ["*"]
+groups = ["*"]
+allow = ["admin"]
+"""
+CALLERS = {
+    "no credentials": (),
+    "a wrong secret": Credentials(access_key="owner", secret_key="wrong").metadata(),
+    "a user of other topics": Credentials(
+        access_key="stranger", secret_key="the stranger's secret"
+    ).metadata(),
+    "the owner": Credentials(access_key="owner", secret_key="the owner's secret").metadata(),
+    "an administrator": Credentials(access_key="root", secret_key="the root's secret").metadata(),
+}
+MAY = {
+    "Register": {"an administrator"},
+    "Routes": {"the owner", "an administrator"},
+    "ClusterTopics": {"a user of other topics", "the owner", "an administrator"},
+    "QueryRoute": {"the owner", "an administrator"},
+}
+
+
+def registration(broker="a", *topics, address="127.0.0.1:8081", cluster="c"):
+    topics = topics or (TopicData("orders", 2, 1, 6),)
+    return Registration(cluster, broker, 0, address, 1, topics)
+
+
+@pytest.fixture
+def table():
+    return RouteTable()
+
+
+@pytest.fixture
+def address(table):
+    with name_server.serving(table) as address:
+        yield address
+
+
+@pytest.fixture
+def channel(address):
+    with grpc.insecure_channel(address) as channel:
+        yield channel
+
+
+def brokers(channel, topic="orders"):
+    (route,) = ask(channel, "Routes", topics=[topic])
+    return [(one.name, dict(one.addresses)) for one in route.brokers]
+
+
+def test_a_broker_is_in_routes_while_its_stream_is_open(channel):
+    stream = BrokerStream(channel)
+    stream.register(registration())
+    assert brokers(channel) == [("a", {0: "127.0.0.1:8081"})]
+    (route,) = ask(channel, "Routes", topics=["orders"])
+    (queues,) = route.queues
+    assert (queues.topic.read_queues, queues.topic.write_queues, queues.topic.perm) == (2, 1, 6)
+    assert list(ask(channel, "ClusterTopics", cluster="c")) == ["orders"]
+    stream.close()
+    assert brokers(channel) == []
+    assert list(ask(channel, "ClusterTopics")) == []
+
+
+def test_a_broker_whose_connection_closes_is_removed_at_once(address, channel):
+    other = grpc.insecure_channel(address)
+    stream = BrokerStream(other)
+    stream.register(registration())
+    assert brokers(channel)
+    other.close()
+    wait_until(lambda: brokers(channel) == [])
+
+
+def test_a_second_primary_of_the_same_name_is_refused(channel):
+    first = BrokerStream(channel)
+    first.register(registration())
+    with pytest.raises(grpc.RpcError, match="BROKER_NAME_TAKEN"):
+        BrokerStream(channel).register(registration(address="127.0.0.1:8082"))
+    assert brokers(channel) == [("a", {0: "127.0.0.1:8081"})]
+
+
+def test_clients_of_rocketmq_get_the_queues_of_all_brokers_with_their_addresses(address, channel):
+    fifo = TopicData("orders", 1, 1, 6, "FIFO")
+    streams = [BrokerStream(channel) for _ in range(3)]
+    streams[0].register(registration("b", address="[::1]:8082"))
+    streams[1].register(registration("a", fifo, address="broker.example:8081"))
+    streams[2].register(registration("c", TopicData("clicks", 1, 1, 6)))
+    stub = Stub(address)
+    reply = stub.call("QueryRoute", topic=resource("orders"))
+    stub.close()
+    assert code_of(reply) == "OK"
+    found = [
+        (queue.broker.name, queue.id, name_of("Permission", queue.permission))
+        for queue in reply.message_queues
+    ]
+    assert found == [("a", 0, "READ_WRITE"), ("b", 0, "READ_WRITE"), ("b", 1, "READ")]
+    endpoints = [queue.broker.endpoints for queue in reply.message_queues]
+    places = [(one.scheme, one.addresses[0].host, one.addresses[0].port) for one in endpoints]
+    assert places == [(3, "broker.example", 8081), (2, "::1", 8082), (2, "::1", 8082)]
+    types = [[name_of("MessageType", one) for one in q.accept_message_types]
+             for q in reply.message_queues]  # fmt: skip
+    assert types[0] == ["FIFO"]
+    assert types[1] == types[2] == ["NORMAL", "FIFO", "DELAY", "TRANSACTION"]
+
+
+def test_a_topic_without_a_live_broker_has_no_route_for_clients_of_rocketmq(address):
+    stub = Stub(address)
+    assert stub.code("QueryRoute", topic=resource("orders")) == "TOPIC_NOT_FOUND"
+    assert stub.code("QueryRoute", topic=resource("not a topic")) == "ILLEGAL_TOPIC"
+    stub.close()
+
+
+def test_the_table_of_rights_and_this_matrix_contain_every_call():
+    assert set(MAY) == {*METHODS, "QueryRoute"} <= set(NEEDS)
+
+
+def outcome(address, call, metadata):
+    if call == "QueryRoute":
+        stub = Stub(address, metadata=metadata)
+        code = stub.code("QueryRoute", topic=resource("orders"))
+        stub.close()
+        return code != "UNAUTHORIZED"
+    fields = {"Routes": {"topics": ["orders"]}}.get(call, {})
+    with grpc.insecure_channel(address) as channel:
+        try:
+            if call == "Register":
+                BrokerStream(channel, metadata).register(registration())
+            else:
+                ask(channel, call, metadata, **fields)
+        except grpc.RpcError as error:
+            refused = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+            return error.code() not in refused
+    return True
+
+
+def test_a_call_is_answered_only_if_its_user_has_the_right(table, tmp_path):
+    path = tmp_path / "users.toml"
+    path.touch(0o600)
+    path.write_text(USERS)
+    users = read_access(str(path))
+    names = TopicData("orders", 1, 1, 6), TopicData("others", 1, 1, 6)
+    with name_server.serving(table, lambda: users) as address:
+        for call, allowed in MAY.items():
+            for caller, metadata in CALLERS.items():
+                assert outcome(address, call, metadata) == (caller in allowed), (call, caller)
+        with grpc.insecure_channel(address) as channel:
+            root, owner = CALLERS["an administrator"], CALLERS["the owner"]
+            stream = BrokerStream(channel, root)
+            stream.register(registration("b", *names))
+            assert list(ask(channel, "ClusterTopics", owner)) == ["orders"]
+            assert list(ask(channel, "ClusterTopics", root)) == ["orders", "others"]
+
+
+def send_malformed(channel, call, data):
+    """Return the error of a call; None if it was answered."""
+    try:
+        if call == "Register":
+            stream = BrokerStream(channel)
+            stream.send(data)
+            stream.cancel()
+        else:
+            channel.unary_unary(f"/{SERVICE}/{call}")(data, timeout=20)
+    except grpc.RpcError as error:
+        return error
+    return None
+
+
+def test_a_malformed_request_is_answered_with_an_error_code(channel):
+    rng = random.Random(7)
+    valid = {"Register": {"registration": registration()}, "Routes": {"topics": ["t"]}}
+    for call in METHODS:
+        for _ in range(100):
+            data = bytearray(request_of(call, **valid.get(call, {})))
+            for _ in range(rng.randrange(4)):
+                at = rng.randrange(len(data) + 1)
+                data[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(4))
+            error = send_malformed(channel, call, bytes(data))
+            if error is None:
+                continue
+            known = dict(error.trailing_metadata() or ())
+            assert METADATA_KEY in known, (call, data, error)
+            assert b"BROKER_FAILED" not in known[METADATA_KEY], (call, data, error)
+    error = send_malformed(channel, "Register", b"\xff" * 9)
+    assert "REQUEST_MALFORMED" in error.details()
+    assert "REGISTRATION_INVALID" in send_malformed(channel, "Register", b"").details()
+
+
+def health(channel, name=SERVICE):
+    request = message_class("grpc.health.v1.HealthCheckRequest")(service=name)
+    path = "/grpc.health.v1.Health/Check"
+    return channel.unary_unary(path)(request.SerializeToString(), timeout=20)
+
+
+def test_a_process_serves_over_tls_and_stops_cleanly(tmp_path):
+    certificate, key = write_certificate(tmp_path)
+    tls = ("--tls-certificate", certificate, "--tls-key", key)
+    with name_server.running(*tls) as (process, address):
+        channel = Credentials(tls=True, ca=certificate.read_bytes()).open(address)
+        stream = BrokerStream(channel)
+        stream.register(registration())
+        assert brokers(channel)
+        assert health(channel) == health(channel, "") == b"\x08\x01"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0  # Although the stream of a broker is open.
+        stream.cancel()
+        channel.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--listen", "0.0.0.0:9876"), "BROKER_EXPOSED"),
+        (("--listen", "203.0.113.1:9876", "--insecure"), "BROKER_ADDRESS"),
+        (("--tls-key", "x"), "BROKER_CERTIFICATE"),
+        (("--users", "missing.toml"), "BROKER_USERS"),
+        (("--drain", "soon"), "BROKER_SETTING"),
+    ],
+)
+def test_an_error_at_the_start_is_one_line_and_its_remedy(arguments, code):
+    process = name_server.start(*arguments)
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    error, remedy = errors.splitlines()
+    assert f"[{code}]" in error
+    assert remedy
