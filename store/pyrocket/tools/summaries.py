@@ -72,8 +72,8 @@ class TopicLag:
 class QueueLag(TopicLag):
     """The lag of a group in a queue, with the offsets [minimum, maximum) of its messages.
 
-    committed: the next offset to consume; None before the first commit: the lag is then the entire
-    queue. lost: messages that were deleted before they were consumed. beyond_end: how far
+    committed: the next offset to consume; None before the first commit, and the lag is then the
+    entire queue. lost: messages that were deleted before they were consumed. beyond_end: how far
     `committed` is beyond the queue's end; above 0 only after a crash or a restore.
     """
 

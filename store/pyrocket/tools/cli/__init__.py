@@ -53,7 +53,7 @@ _REINSTALL = "Reinstall its distribution, or remove it."
 
 
 class LazyCommands(CommandGroup):
-    """A group that imports commands when they are run or listed, and tolerates broken ones."""
+    """A group that imports commands when they are run or listed, and tolerates broken commands."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run a command and exit; with `--json`, usage errors are also reported as JSON."""
@@ -115,7 +115,7 @@ def _refuse(error: click.ClickException, *, as_json: bool) -> NoReturn:
 
 
 def find_commands() -> dict[str, EntryPoint]:
-    """Return the entry point of each command; an installed one takes precedence."""
+    """Return the entry point of each command; an installed command takes precedence."""
     own = {
         name: EntryPoint(name, value, GROUP)
         for name, value in _OWN_COMMANDS.items()

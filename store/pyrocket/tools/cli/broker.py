@@ -85,7 +85,8 @@ def given_flags(given: Mapping[str, Any]) -> dict[str, str]:
 def start(directory: str, config: str | None, **given: Any) -> int:
     """Serve the store in DIRECTORY until SIGTERM or Ctrl-C. A missing store is created.
 
-    Settings are also read from environment variables: PYROCKET_BROKER_ followed by the name.
+    Settings are also read from environment variables, whose names are PYROCKET_BROKER_ followed by
+    the name of the setting.
     """
     settings = load(given_flags(given), os.environ, config)
     # By default gRPC writes several lines to standard error if it cannot bind an address.

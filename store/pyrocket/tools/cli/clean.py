@@ -23,7 +23,7 @@ _hours = click.option(
     "--hours", type=click.FloatRange(min=0), help="Keep messages younger than this."
 )
 _total_bytes = click.option(
-    "--total-bytes", type=size, help="Keep at most this size of the log, such as 10g."
+    "--total-bytes", type=size, help="Keep at most this many bytes of the log, such as 10g."
 )
 
 

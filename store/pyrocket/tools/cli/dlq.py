@@ -34,7 +34,7 @@ def dlq() -> None:
 @as_json
 @exits
 def list_letters(name: str, place: GivenPlace, count: int, as_json: bool) -> int:
-    """Show the newest dead letters of GROUP, the newest last. Exits with 1 if there is none."""
+    """Show the newest dead letters of GROUP, the newest last. Exits with 1 if there are none."""
     found = _letters(place.target(), name, count)
     if as_json:
         show_json({"group": name, "messages": [_document(one) for one in found]})
@@ -53,7 +53,7 @@ def list_letters(name: str, place: GivenPlace, count: int, as_json: bool) -> int
     "--id", "ids", multiple=True, metavar="ID", help="Only this message; may be repeated."
 )
 @click.option("--all", "every", is_flag=True, help="All dead letters.")
-@click.option("--to", metavar="TOPIC", help="Send to this topic instead of the original one.")
+@click.option("--to", metavar="TOPIC", help="Send to this topic instead of the original topic.")
 @dry_run
 @as_json
 @exits

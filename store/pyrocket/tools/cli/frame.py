@@ -1,7 +1,7 @@
 """Shared parts of all commands: store paths, `--json`, exit codes, errors, and progress bars.
 
 Exit codes: 0 success, 1 findings or nothing found, 2 error, including wrong usage, 130 Ctrl-C, 141
-standard output was closed by its reader (`| head`). With `--json` exactly one JSON document is
+standard output was closed by its reader (`| head`). With `--json`, exactly one JSON document is
 written to standard output.
 
 Commands of a group (`pyrocket topic list`) take the store as `--path DIRECTORY` or as `--endpoint

@@ -117,7 +117,7 @@ def find(
 ) -> int:
     """Find messages of TOPIC by key or id; the newest is last.
 
-    Exits with 1 if there is none.
+    Exits with 1 if there are none.
     """
     if (key is None) == (msg_id is None):
         raise click.UsageError("Use either --key or --id.")

@@ -103,10 +103,10 @@ def group_table(title: str, names: Iterable[str], lags: Iterable[QueueLag]) -> T
 def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
     """Return the lag of a group, or of all groups, in each queue of its topics.
 
-    committed: the next offset to consume; None before the first commit: the lag is then the entire
-    queue. bytes: approximate size of the lag in the log. behind: age of its oldest message. lost:
-    messages deleted before they were consumed. beyond: how far committed is beyond the queue's end.
-    Raises GroupNotFoundError.
+    committed: the next offset to consume; None before the first commit, and the lag is then the
+    entire queue. bytes: approximate size of the lag in the log. behind: age of its oldest message.
+    lost: messages deleted before they were consumed. beyond: how far committed is beyond the
+    queue's end. Raises GroupNotFoundError.
     """
     with _opened(store) as opened:
         title = "Lag of all groups" if group is None else f"Lag of {group}"

@@ -162,7 +162,7 @@ class DamagedLog:
     def _filled(
         self, start: int, end: int, known: list[Piece], waiting: list[LostMessage]
     ) -> list[Piece]:
-        """Return pieces that cover [start, end): the known ones, and fillers between them."""
+        """Return pieces that cover [start, end): the known pieces, and fillers between them."""
         pieces: list[Piece] = []
         for piece in [*known, Piece(end, end, None)]:
             start = self._fill(pieces, start, piece.start, waiting)

@@ -59,7 +59,7 @@ class Action:
 def plan_repair(report: Report, *, cut: bool = False) -> tuple[Action, ...]:
     """Return the actions for the findings, in order.
 
-    With `cut` a damaged log is truncated at its first damaged range; otherwise placeholders are
+    With `cut`, a damaged log is truncated at its first damaged range; otherwise placeholders are
     written over the damage.
     """
     actions: dict[Action, None] = {}

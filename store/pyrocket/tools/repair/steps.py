@@ -229,7 +229,7 @@ class Steps:
             io.sync_directory(made.parent)
 
     def _save_ends(self, keys: set[tuple[str, int]]) -> None:
-        """Save the end offsets of queues without messages in the log, for new messages."""
+        """Save the end offsets of queues without messages in the log; new messages start there."""
         ends: dict[str, dict[int, int]] = {}
         for topic, queue_id in keys:
             last = self._queues.get(topic, queue_id)

@@ -12,7 +12,7 @@ from pyrocket.disk.layout import Layout, file_name, listed, parse_file_name
 from pyrocket.errors import StoreDamagedError
 from pyrocket.tools.verify.finding import Findings, Severity, repair, restore
 
-_QUARANTINE = repair("moves it to pyrocket/quarantine; RocketMQ refuses such a folder.")
+_QUARANTINE = repair("moves it to pyrocket/quarantine; RocketMQ rejects such a folder.")
 _BY_HAND = "Move it away while the store is closed everywhere; it is created again."
 _REBUILD = repair("rebuilds the queue from the log.")
 _MISSING = "it is missing, but a later file exists."

@@ -56,7 +56,7 @@ Pairs = npt.NDArray[np.void]
 """Log offset and key hash of items."""
 
 ItemPlaces = npt.NDArray[np.void]
-"""For each item the number of its `file`, and its `seconds` since the file's begin time."""
+"""For each item, the number of its `file`, and its `seconds` since the file's begin time."""
 
 
 def report_geometry(findings: Findings, config: StoreConfig, *, given: bool) -> None:
@@ -342,7 +342,7 @@ class _KeyTimes:
                 continue
             stored = int(run.store_timestamp[row])
             if stored != time:
-                what = f"its header says that it {word} at {time} ms, the log says at {stored}."
+                what = f"its header says that it {word} at {time} ms, but the log says at {stored}."
                 self._wrong.setdefault(number, what)
         self._pending[first:last] = unseen
 

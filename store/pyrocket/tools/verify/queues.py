@@ -135,7 +135,7 @@ class QueueCheck:
         seen.extend(first, first + count)
 
     def _found(self, part: QueuePart, first: int) -> Entries:
-        """Return one entry per record of `part`, from `first` on; missing entries are zero."""
+        """Return one entry per record of `part`, starting at `first`; missing entries are zero."""
         queue = self._queues.get(part.topic, part.queue_id)
         per_file = queue.run.file_bytes // ENTRY_BYTES
         found = np.zeros(len(part.entries), ENTRY)
