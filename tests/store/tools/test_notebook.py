@@ -72,13 +72,13 @@ def test_an_empty_topic_has_no_times(store):
     assert tuple(empty.values()) == ("empty", 1, 0, 0, None, None, "")
 
 
-def test_rocketmqs_own_topics_are_shown_when_asked_for(store):
+def test_system_topics_are_shown_only_on_request(store):
     store.append(Message(topic="orders", body=b"later", delay_level=3))
     assert notebook.topics(store).column("topic") == ["empty", "orders"]
     assert "SCHEDULE_TOPIC_XXXX" in notebook.topics(store, system=True).column("topic")
 
 
-def test_queues_have_their_offset_ranges(store):
+def test_queues_are_shown_with_their_offset_ranges(store):
     rows = notebook.queues(store, "orders").rows
     assert [row[:4] for row in rows] == [(0, 0, 3, 3), (1, 0, 1, 1)]
     assert rows[0][5:] == (at(START), at(START + 3_600_000))
@@ -86,7 +86,7 @@ def test_queues_have_their_offset_ranges(store):
         notebook.queues(store, "order")
 
 
-def test_lag_is_in_messages_bytes_and_time(store, clock):
+def test_lag_is_measured_in_messages_bytes_and_time(store, clock):
     store.groups.commit("billing", "orders", {0: 2})
     clock.now += 60_000
     first, second = notebook.lag(store, "billing")

@@ -129,7 +129,7 @@ def test_an_invalid_setting_is_rejected_before_the_store_is_created(tmp_path):
         ["--listen", "0.0.0.0:8081", "--listen", "127.0.0.1:8082"],
     ],
 )
-def test_other_addresses_than_loopback_need_users_and_tls(tmp_path, given):
+def test_addresses_other_than_loopback_need_users_and_tls(tmp_path, given):
     done = run("broker", tmp_path / "store", "--listen", "0.0.0.0:8081", *given)
     assert done.exit_code == 2
     assert done.stderr.startswith("Error [BROKER_EXPOSED]: the address 0.0.0.0:8081 can be reached")
@@ -192,7 +192,7 @@ def get(address, path):
         return error.code, error.read().decode()
 
 
-def test_status_metrics_health_and_json_logs(tmp_path):
+def test_a_broker_has_status_metrics_health_and_json_logs(tmp_path):
     path = tmp_path / "store"
     assert run("broker", "status", path).exit_code == 2
     (tmp_path / "broker.conf").write_text("brokerRole=ASYNC_MASTER\n")

@@ -44,7 +44,7 @@ def with_json(command, path=""):
         yield path
 
 
-def test_the_page_lists_every_command_with_json():
+def test_json_md_lists_every_command_with_json():
     assert COMMANDS - {"topic delete --dry-run"} == set(with_json(main))
 
 
@@ -77,7 +77,7 @@ def commands(text):
     return [each.split() for each in text.replace("\n", ";").split(";") if each.strip()]
 
 
-def test_the_output_of_every_command_has_the_fields_of_the_page(path, tmp_path):
+def test_the_output_of_every_command_has_the_fields_in_json_md(path, tmp_path):
     checker = Checker()
 
     def check(*words):

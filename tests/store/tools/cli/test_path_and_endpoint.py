@@ -130,7 +130,7 @@ def test_messages_are_sent_and_tailed(cli, document):
         document("topic", "delete", name, "--yes")
 
 
-def test_groups_and_their_lag(cli, document):
+def test_groups_are_shown_with_their_lag(cli, document):
     groups = {one["group"]: one["topics"] for one in document("group", "list")["groups"]}
     assert [(one["topic"], one["lag"]) for one in groups["billing"]] == [("t", 4)]
     lag = document("group", "lag", "billing")["lag"]
@@ -182,7 +182,7 @@ def test_a_store_is_shown_changed_and_cleaned(cli, document, where):
     assert document("store", "clean", status=2)["error"]["code"] == "USAGE"
 
 
-def test_notebook_tables(where):
+def test_the_tables_of_a_notebook_show_the_store(where):
     store = where[1] if where[0] == "--path" else notebook.at(where[1])
     assert "t" in notebook.topics(store).column("topic")
     assert notebook.queues(store, "t").column("queue") == [0, 1]
@@ -208,7 +208,7 @@ def test_a_topic_is_altered(cli, document):
     assert error["code"] == "TOPIC_NOT_FOUND"
 
 
-def test_messages_are_shown_from_the_first_from_an_offset_or_from_a_time(cli, document):
+def test_messages_are_shown_from_the_start_from_an_offset_or_from_a_time(cli, document):
     def bodies(*arguments):
         return [one["body"] for one in document("message", "show", "t", *arguments)["messages"]]
 
@@ -225,7 +225,7 @@ def test_messages_are_shown_from_the_first_from_an_offset_or_from_a_time(cli, do
     assert beyond["code"] == "OFFSET_OUT_OF_RANGE"
 
 
-def test_the_type_of_a_topic(cli, document):
+def test_the_type_of_a_topic_is_set_changed_and_shown(cli, document):
     document("topic", "create", "typed", "--type", "FIFO")
     assert document("topic", "show", "typed")["messageType"] == "FIFO"
     document("topic", "alter", "typed", "--type", "MIXED")
@@ -440,7 +440,7 @@ def secured(tmp_path_factory):
             yield address, certificate, folder
 
 
-def test_tls_and_users_by_options_environment_and_file(secured):
+def test_tls_and_credentials_are_set_by_options_environment_or_file(secured):
     address, certificate, folder = secured
     secret = folder / "secret"
     secret.write_text("the root's secret\n")
@@ -501,7 +501,7 @@ def test_an_invalid_settings_file_is_rejected(tmp_path, text, expected):
     assert "[CLI_SETTINGS]" in done.stderr or "Usage:" in done.stderr
 
 
-def test_a_secret_is_never_an_option():
+def test_a_secret_cannot_be_given_as_an_option():
     assert "--secret-key " not in run("topic", "list", "--help").stdout
     given = run("topic", "list", "--secret-key", "s")
     assert (given.exit_code, "No such option" in given.stderr) == (2, True)
@@ -521,7 +521,7 @@ def test_aliases_run_their_commands_and_are_listed():
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_in_each_shell(shell):
+def test_commands_are_completed_in_each_shell(shell):
     assert "_PYROCKET_COMPLETE" in run("completion", shell).stdout
     words = {"COMP_WORDS": "pyrocket topic ", "COMP_CWORD": "2" if shell != "fish" else ""}
     done = run(_PYROCKET_COMPLETE=f"{shell}_complete", **words)

@@ -109,7 +109,7 @@ def test_options_set_index_sizes_that_cannot_be_determined(path):
     assert document("verify", path)["findings"] == []
 
 
-def test_cleaning_by_hand(sound):
+def test_the_clean_command_deletes_the_oldest_log_files(sound):
     count = len(log_files(sound))
     planned = document("clean", sound, "--total-bytes", 8192, "--dry-run")
     assert (planned["dryRun"], len(planned["logFiles"])) == (True, count - 2)
@@ -154,7 +154,7 @@ def test_a_cleaning_names_the_files_it_keeps_and_why(sound, dry_run):
     assert bool(dry_run) == (" deleted (" in text), "the second time nothing is deleted"
 
 
-def test_a_snapshot_by_hand(sound, tmp_path):
+def test_the_snapshot_command_copies_a_store_to_a_missing_directory(sound, tmp_path):
     made = document("snapshot", sound, tmp_path / "copy")
     assert made["linkedFiles"] > 0
     assert run("verify", tmp_path / "copy").exit_code == 0
@@ -207,7 +207,7 @@ def test_a_store_in_use_is_verified_but_not_repaired(sound):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_needs_no_store_and_imports_none(command):
+def test_help_of_a_command_does_not_import_rich(command):
     code = (
         f"import sys; sys.argv = ['pyrocket', {command!r}, '--help']\n"
         "from pyrocket.tools.cli import main\n"
@@ -218,7 +218,7 @@ def test_help_needs_no_store_and_imports_none(command):
     assert "DIRECTORY" in done.stdout
 
 
-def test_progress_is_shown_on_a_terminal_only(sound, monkeypatch):
+def test_progress_is_shown_only_on_a_terminal(sound, monkeypatch):
     from pyrocket.tools.cli import frame
 
     with frame.progress("verify", silent=False) as bar:

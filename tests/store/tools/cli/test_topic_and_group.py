@@ -32,7 +32,7 @@ def test_topics_are_listed_with_queues_messages_and_times(path):
     assert snapshot(path) == before
 
 
-def test_rocketmqs_own_topics_are_listed_on_request(path):
+def test_system_topics_are_listed_with_the_option_all(path):
     found = {
         one["topic"]: one["kind"] for one in document_on(path, "topic", "list", "--all")["topics"]
     }

@@ -86,7 +86,7 @@ def test_levels_that_a_broker_changed_are_reported_but_not_checked(path):
     assert report.ok
 
 
-def test_with_levels_given_every_entry_is_checked(root):
+def test_every_entry_is_checked_if_the_levels_are_given(root):
     given = replace(CONFIG, delay_levels=OWN)
     assert verify(root, config=given).ok
     due = tags_codes_of(root, 0)[2]

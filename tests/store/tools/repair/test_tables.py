@@ -181,7 +181,7 @@ def test_a_folder_that_blocks_a_repair_is_reported(sound, name):
 
 
 @pytest.mark.parametrize("name", ["config", "pyrocket"])
-def test_a_file_in_place_of_the_pyrocket_folder_is_one_finding(sound, name):
+def test_a_file_in_place_of_the_pyrocket_folder_is_reported_once(sound, name):
     file_for(name, sound)
     (finding,) = [one for one in verify(sound).findings if one.code == "CONFIG_BROKEN"]
     assert finding.file == name
