@@ -66,7 +66,12 @@ def served(store, port=0, access=None, certificate=None, faults=None, **settings
     """Serve an open store, and yield the address; close the broker and the store at the end."""
     loop, ready, address = asyncio.new_event_loop(), threading.Event(), []
     given = Settings(**settings)
-    broker = Broker(store, max_request_bytes=given.request_bytes, checks=given.check_policy())
+    broker = Broker(
+        store,
+        max_request_bytes=given.request_bytes,
+        checks=given.check_policy(),
+        trace_topic=given.trace_topic if given.trace else "",
+    )
 
     async def serve():
         gate = Gate(access, lambda: broker.source.topics())

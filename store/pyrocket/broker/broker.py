@@ -16,6 +16,7 @@ from pyrocket.broker.running import RunningState, running_state
 from pyrocket.broker.sends import Sends
 from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
+from pyrocket.broker.traces import Traces
 from pyrocket.disk.layout import Layout, listed, parse_file_name
 from pyrocket.formats.system_topics import POP_TOPIC
 from pyrocket.services.transactions.model import CheckPolicy
@@ -73,12 +74,14 @@ class Broker:
         staging_percent: int = 10,
         max_request_bytes: int = 0,
         checks: CheckPolicy | None = None,
+        trace_topic: str = "",
     ) -> None:
         """Serve an open store.
 
         staging_percent: The share of the disk for rows that are staged but not published.
         max_request_bytes: The maximum size of one request, as reported to clients; 0 if unknown.
         checks: When producers are asked about undecided half messages.
+        trace_topic: The topic for the message trace; empty for no trace.
         """
         self._store, self._max_request_bytes = store, max_request_bytes
         store.sink.receiver.limit_staging(disk_usage(store.path).total * staging_percent // 100)
@@ -87,6 +90,7 @@ class Broker:
         self.transactions = BrokerTransactions(store, checks or CheckPolicy())
         self.is_connected: Callable[[Hashable], bool] = lambda client: True
         self._consuming, self._polls = threading.Lock(), None if self._is_new else self._consume()
+        self.traces = Traces(store, self.sends, trace_topic) if trace_topic else None
         self._services = store.run_services()
 
     @property
@@ -155,6 +159,7 @@ class Broker:
         ended = {
             "the thread of long polls has ended": self._polls is None or self._polls.is_running,
             "the thread of transactions has ended": self.transactions.is_running,
+            "the thread of message traces has ended": not self.traces or self.traces.is_running,
         }
         reasons = [self.running().trouble, *(text for text, runs in ended.items() if not runs)]
         return ", ".join(filter(None, reasons))
@@ -163,6 +168,11 @@ class Broker:
     def damaged(self) -> int:
         """The number of damaged messages that groups could not receive."""
         return 0 if self._polls is None else self._polls.pop.damaged
+
+    @property
+    def dropped_traces(self) -> int:
+        """The number of records of the message trace that were not stored."""
+        return 0 if self.traces is None else self.traces.dropped
 
     def lags(self) -> Iterator[tuple[str, str, Lags]]:
         """Yield group, topic and lag of each topic that a group has consumed; see `Pop.lags`."""
@@ -191,6 +201,8 @@ class Broker:
         if self._polls is not None:
             self._polls.close()
             self._polls.pop.close()
+        if self.traces is not None:
+            self.traces.close()
         self.sink.close()
         self._services.stop()
         self._store.close()

@@ -31,11 +31,16 @@ class Sent:
 
 @dataclass(frozen=True)
 class SendOutcome:
-    """The location of a stored message; `queue_offset` is 0 for half and delayed messages."""
+    """The location of a stored message; `queue_offset` is 0 for half and delayed messages.
+
+    physical_offset: The offset in the log; for half and delayed messages, of the record in the
+        system topic.
+    """
 
     queue_id: int
     queue_offset: int
     status: SendStatus
+    physical_offset: int
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,9 @@ def _resolve(
     stored = cast("StoredRecords", done.result())
     results.set_result(
         [
-            SendOutcome(one.queue_id, _visible_offset(one, at), stored.status)
+            SendOutcome(
+                one.queue_id, _visible_offset(one, at), stored.status, int(at.physical_offsets[0])
+            )
             for one, at in zip(encoded, stored.appended, strict=True)
         ]
     )

@@ -14,7 +14,9 @@ from typing import Any
 from pyrocket.arguments import parse_size
 from pyrocket.broker.files import read_file, read_toml
 from pyrocket.config import MAX_BODY_BYTES, Retention, StoreConfig, parse_duration
-from pyrocket.errors import OptionError
+from pyrocket.errors import OptionError, TopicNameError
+from pyrocket.formats.system_topics import TRACE_TOPIC
+from pyrocket.metadata.topics import check_topic_name
 from pyrocket.services.transactions.model import CheckPolicy
 
 CODE = "BROKER_SETTING"
@@ -82,6 +84,14 @@ def _one_of(*choices: str) -> Kind:
     return Kind(" or ".join(choices), choose)
 
 
+def _topic(text: str) -> str:
+    try:
+        check_topic_name(text)
+    except TopicNameError:
+        raise ValueError from None
+    return text
+
+
 def _hours_of_day(text: str) -> tuple[int, ...]:
     hours = tuple(int(part) for part in text.replace(";", ",").split(","))
     if not set(hours) <= set(range(24)):
@@ -107,6 +117,7 @@ FLAG = Kind("true or false", _flag, lambda value: str(value).lower())
 DURATION = Kind("a duration such as 30s or 5m", _seconds, _show_seconds)
 SIZE = Kind("a size such as 4m", _size, _show_size)
 MESSAGE_SIZE = Kind("a size up to 4m", _message_size, _show_size)
+TOPIC = Kind("the name of a topic that clients may send to", _topic)
 LIST = Kind("a comma-separated list", _list, ", ".join)
 HOURS_OF_DAY = Kind(
     "hours of the day such as 4 or 4,16", _hours_of_day, lambda value: ",".join(map(str, value))
@@ -233,6 +244,13 @@ class Settings:
         NUMBER,
         "Number of checks after which a half message is discarded.",
         "transactionCheckMax",
+    )
+    trace: bool = _setting(
+        False, FLAG, "Whether sends, receives and acks are written to the message trace.",
+        "traceTopicEnable",
+    )  # fmt: skip
+    trace_topic: str = _setting(
+        TRACE_TOPIC, TOPIC, "Topic of the message trace.", "msgTraceTopicName"
     )
     connection_idle: float = _setting(
         1800.0, DURATION, "Time without a call after which a connection is closed."

@@ -34,6 +34,9 @@ POP_TOPIC = "rmq_sys_pyrocket_pop"
 DAMAGED_TOPIC = "rmq_sys_damaged"
 """Ours: placeholders that repair wrote over damaged bytes of unknown messages."""
 
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+"""The message trace."""
+
 CLOSED_TO_SENDERS = frozenset(
     [
         SCHEDULE_TOPIC,
@@ -57,7 +60,7 @@ MADE_BY_BROKERS = frozenset(
         "BenchmarkTest",
         "CHECKPOINT_TOPIC",
         "DefaultCluster",
-        "RMQ_SYS_TRACE_TOPIC",
+        TRACE_TOPIC,
     ]
 )
 """Topics that a broker creates when it starts, and to which users may send. It also creates those

@@ -84,6 +84,9 @@ class Metrics:
         yield self._counter("pyrocket_damaged_messages",
                             "Damaged messages that a consumer group could not receive.",
                             self._broker.damaged)  # fmt: skip
+        yield self._counter("pyrocket_dropped_traces",
+                            "Records of the message trace that were not stored.",
+                            self._broker.dropped_traces)  # fmt: skip
         yield self._messages()
         yield from self._lags()
 

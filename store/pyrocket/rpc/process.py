@@ -63,6 +63,7 @@ def serve(directory: str, settings: Settings) -> None:
             staging_percent=settings.staging_percent,
             max_request_bytes=settings.request_bytes,
             checks=settings.check_policy(),
+            trace_topic=settings.trace_topic if settings.trace else "",
         )
     except BaseException:
         store.close()

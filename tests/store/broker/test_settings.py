@@ -55,6 +55,14 @@ def test_a_broker_conf_of_rocketmq_is_read(write):
     assert "a size up to 4m" in rejected({}, {}, write("b.conf", "maxMessageSize=5000000"))
 
 
+def test_the_trace_settings_of_a_broker_conf_are_read(write):
+    assert (Settings().trace, Settings().trace_topic) == (False, "RMQ_SYS_TRACE_TOPIC")
+    found = load({}, {}, write("a.conf", "traceTopicEnable=true\nmsgTraceTopicName=traces"))
+    assert (found.trace, found.trace_topic) == (True, "traces")
+    for name in ("", "a b", "rmq_sys_pyrocket_pop", "SCHEDULE_TOPIC_XXXX"):
+        assert "--trace-topic" in rejected({"trace_topic": name}, {})
+
+
 def test_an_unknown_setting_is_rejected_with_the_nearest_name(write):
     assert "Did you mean drain?" in rejected({}, {}, write("b.toml", "drian = 1"))
     assert "PYROCKET_BROKER_FLUSH?" in rejected({}, {"PYROCKET_BROKER_FLUHS": "sync"})

@@ -1,9 +1,11 @@
 """AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue."""
 
+from collections.abc import Iterable
+from itertools import compress
 from typing import Any
 
 from pyrocket.broker.broker import Broker
-from pyrocket.broker.pop.values import Acked
+from pyrocket.broker.pop.values import Acked, Stored
 from pyrocket.message import SendStatus
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.rpc.messaging.caller import Caller
@@ -35,6 +37,8 @@ class Receipts:
             raise RefusedError("BAD_REQUEST", "the request has no entries.")
         acked = self._broker.pop.ack(group, topic, handles)
         self._done(group, topic, handles, acked)
+        valid = compress(request.entries, acked.valid)
+        self._trace(caller, group, topic, valid, acked.stored, success=True)
         return PendingReply(acked.stored, lambda stored: _acked(request, acked, stored.status))
 
     def forward_message_to_dead_letter_queue(self, request: Any, caller: Caller) -> PendingReply:
@@ -45,6 +49,7 @@ class Receipts:
         if not acked.valid[0]:
             raise RefusedError("INVALID_RECEIPT_HANDLE", _INVALID)
         self._done(group, topic, [handle], acked)
+        self._trace(caller, group, topic, [request], acked.stored, success=False)
         kind = "ForwardMessageToDeadLetterQueueResponse"
         return PendingReply(
             acked.stored, lambda stored: new(kind, status=stored_status(stored.status))
@@ -61,6 +66,7 @@ class Receipts:
         if changed.handle is None:
             raise RefusedError("INVALID_RECEIPT_HANDLE", _INVALID)
         self._broker.polls.visible_in(group, topic, ms)
+        self._trace(caller, group, topic, [request], changed.stored, success=False)
         kind = "ChangeInvisibleDurationResponse"
         return PendingReply(
             changed.stored,
@@ -77,6 +83,21 @@ class Receipts:
             return ms
         config = self._store.groups.all().get(group, GroupConfig(group))
         return config.backoff.delays_ms[min(attempt, len(config.backoff.delays_ms)) - 1]
+
+    def _trace(
+        self,
+        caller: Caller,
+        group: str,
+        topic: str,
+        ended: Iterable[Any],
+        stored: Stored,
+        *,
+        success: bool,
+    ) -> None:
+        """Trace the ends of deliveries; `ended` have a message id and a valid handle."""
+        if self._broker.traces is not None:
+            receipts = [(one.message_id, one.receipt_handle) for one in ended]
+            self._broker.traces.ended(caller.host, group, topic, receipts, stored, success=success)
 
     def _done(self, group: str, topic: str, handles: list[str], acked: Acked) -> None:
         self._broker.polls.renewals.remove(handles)

@@ -8,7 +8,7 @@ from pyrocket.broker.pop.values import Delivery, Received
 from pyrocket.broker.renewals import FIRST_MS, RELEASED_MS
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
-from pyrocket.rpc.messaging.caller import Caller
+from pyrocket.rpc.messaging.caller import Caller, Host
 from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.delivered import message_of
 from pyrocket.rpc.messaging.interface import ms_of, new, put_ms
@@ -28,6 +28,7 @@ class Receive:
     """
 
     client: tuple[str, str]
+    host: Host
     group: str
     topic: str
     resource: Any
@@ -61,6 +62,7 @@ class Receiving:
         waits = request.HasField("long_polling_timeout")
         return Receive(
             client=caller.key,
+            host=caller.host,
             group=group,
             topic=topic,
             resource=resource,
@@ -99,6 +101,8 @@ class Receiving:
 
     def replies(self, asked: Receive, received: Received) -> list[bytes]:
         """Return all replies of a call, in the order that clients require."""
+        if self._broker.traces is not None:
+            self._broker.traces.delivered(asked.host, asked.group, asked.topic, received.messages)
         found = status("OK" if received.messages else "MESSAGE_NOT_FOUND")
         replies = [new("ReceiveMessageResponse", status=found)]
         replies += [

@@ -34,6 +34,8 @@ class Sending:
         accepted = self._routes.accepted(topic)
         sent = [sent_of(message, topic, accepted, sender) for message in request.messages]
         stored = self._broker.sends.send(sent)
+        if self._broker.traces is not None:
+            self._broker.traces.sent(sent, stored, sender.now_ms)
         if any(one.is_half for one in sent):
             self._sessions.sends_to(caller.key, topic)
         return PendingReply(stored, lambda results: self._reply(sent, results, sender.now_ms))

@@ -23,6 +23,7 @@ class EndTransaction:
 
     def __init__(self, broker: Broker) -> None:
         self._transactions: BrokerTransactions = broker.transactions
+        self._traces = broker.traces
 
     def end_transaction(self, request: Any, caller: Caller) -> Any:
         """Commit or roll back; any other resolution leaves the message undecided.
@@ -38,6 +39,11 @@ class EndTransaction:
         resolution = name_of("TransactionResolution", request.resolution)
         state = _STATES.get(resolution, LocalTransactionState.UNKNOWN)
         stored = self._transactions.end(topic, transaction_id, state)
+        if self._traces is not None:
+            from_check = name_of("TransactionSource", request.source) == "SOURCE_SERVER_CHECK"
+            self._traces.transaction_ended(
+                caller.host, topic, transaction_id, state, from_check=from_check
+            )
         return new("EndTransactionResponse", status=stored_status(stored))
 
 

@@ -215,6 +215,7 @@ def test_a_broker_has_status_metrics_health_and_json_logs(tmp_path):
     assert 'request_code="Prepare",response_code="OK"' in text
     assert "pyrocket_event_loop_held_total" in text
     assert f"pyrocket_damaged_messages_total{{{names}}} 0.0" in text
+    assert f"pyrocket_dropped_traces_total{{{names}}} 0.0" in text
     process.terminate()
     _, logs = process.communicate(timeout=60)
     lines = [json.loads(line) for line in logs.splitlines()]

@@ -1,0 +1,260 @@
+"""`Traces`: writes RocketMQ's message trace, as its clients with a trace topic do.
+
+A call adds its records to a bounded queue, and never waits. A thread appends them several times a
+second, several records in each message of the trace topic. Records that do not fit in the queue or
+cannot be stored are dropped and counted. Messages of the trace topic itself are not traced.
+
+Source: `AsyncTraceDispatcher`, `SendMessageTraceHookImpl`, `ConsumeMessageTraceHookImpl`,
+`EndTransactionTraceHookImpl`.
+"""
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import Empty, Full, Queue
+from typing import NamedTuple
+
+from pyrocket.broker.pop.values import Delivery, Stored
+from pyrocket.broker.rounds import Rounds
+from pyrocket.broker.sends import SendOutcome, Sends, Sent
+from pyrocket.engine.message_encoder import Origin, UniqueIds
+from pyrocket.formats.message_id import offset_message_id
+from pyrocket.formats.properties import UNIQ_KEY
+from pyrocket.formats.receipt import delivery_id
+from pyrocket.formats.record import STORE_HOST
+from pyrocket.formats.trace import (
+    COMMIT_OR_ROLLBACK,
+    CONSUMED,
+    CONSUMPTION_FAILED,
+    DEFAULT_REGION,
+    DELAYED,
+    HALF,
+    NORMAL,
+    EndTransaction,
+    Pub,
+    SubAfter,
+    SubBefore,
+    Trace,
+    encode,
+    trace_keys,
+)
+from pyrocket.message import Message, SendStatus
+from pyrocket.services.transactions.model import LocalTransactionState
+from pyrocket.store import Store, consumption_of
+
+MAX_PENDING = 10_000
+"""Maximum records in the queue."""
+
+MAX_BYTES = 30_000
+"""Maximum size of a trace message's body, which has all keys: properties have at most 32,767."""
+
+_INTERVAL_S = 0.1
+_STORE_HOST = f"{'.'.join(map(str, STORE_HOST[0]))}:{STORE_HOST[1]}"
+
+Host = tuple[bytes, int]
+"""The packed address and the port of a client."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Pending(NamedTuple):
+    """An encoded record; RocketMQ's tools show `host` as the client of the trace message."""
+
+    host: Host
+    body: bytes
+    keys: Sequence[str]
+
+
+class Traces:
+    """The message trace of one broker. Safe to share between threads."""
+
+    def __init__(
+        self, store: Store, sends: Sends, topic: str, *, max_pending: int = MAX_PENDING
+    ) -> None:
+        """Create the trace topic if it is missing, and start the thread."""
+        self._store, self._sends, self._topic = store, sends, topic
+        consumption_of(store).ensure_topics({topic: 1})
+        self._ids, self._rounds = UniqueIds(store.now), Rounds()
+        self._pending: Queue[_Pending] = Queue(max_pending)
+        self._lock, self.dropped = threading.Lock(), 0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pyrocket-traces", daemon=True)
+        self._thread.start()
+
+    def sent(
+        self, messages: Sequence[Sent], stored: "Future[list[SendOutcome]]", began_ms: int
+    ) -> None:
+        """Trace messages when they are stored. As in RocketMQ's proxy, the group is the topic."""
+
+        def trace(done: "Future[list[SendOutcome]]") -> None:
+            if done.exception() is None:
+                cost_ms = self._store.now() - began_ms
+                for sent, outcome in zip(messages, done.result(), strict=True):
+                    record = _pub(sent, outcome, began_ms, cost_ms)
+                    self._put(sent.message.topic, sent.origin.born_host, [record])
+
+        stored.add_done_callback(trace)
+
+    def delivered(self, host: Host, group: str, topic: str, found: Iterable[Delivery]) -> None:
+        """Trace the messages of a receive."""
+        now = self._store.now()
+        self._put(topic, host, [_sub_before(one, group, now) for one in found])
+
+    def ended(
+        self,
+        host: Host,
+        group: str,
+        topic: str,
+        receipts: Iterable[tuple[str, str]],
+        stored: Stored,
+        *,
+        success: bool,
+    ) -> None:
+        """Trace the ends of deliveries when they are stored.
+
+        receipts: Message ids and valid handles.
+        success: True for an ack, False if the message is delivered again or is a dead letter.
+        """
+        now, code = self._store.now(), CONSUMED if success else CONSUMPTION_FAILED
+        # The time that the consumer took is not known: its start is the timestamp of the SubBefore.
+        records = [
+            SubAfter(delivery_id(handle), message_id, 0, success, None, code, now, group)
+            for message_id, handle in receipts
+        ]
+        stored.add_done_callback(
+            lambda done: None if done.exception() else self._put(topic, host, records)
+        )
+
+    def transaction_ended(
+        self,
+        host: Host,
+        topic: str,
+        transaction_id: str,
+        state: LocalTransactionState,
+        *,
+        from_check: bool,
+    ) -> None:
+        """Trace the end of a transaction. Its id is the message id."""
+        record = EndTransaction(
+            timestamp=self._store.now(),
+            region=DEFAULT_REGION,
+            group=topic,
+            topic=topic,
+            message_id=transaction_id,
+            tags=None,
+            keys=None,
+            store_host=_STORE_HOST,
+            message_type=COMMIT_OR_ROLLBACK,
+            transaction_id=transaction_id,
+            state=state.value,
+            from_check=from_check,
+        )
+        self._put(topic, host, [record])
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is alive."""
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """Append the pending records, and stop the thread."""
+        self._closed.set()
+        self._thread.join()
+
+    def _put(self, topic: str, host: Host, records: Iterable[Trace]) -> None:
+        if topic == self._topic:
+            return
+        for record in records:
+            body = encode(record).encode()
+            if len(body) > MAX_BYTES:
+                self._drop(1)
+                continue
+            try:
+                self._pending.put_nowait(_Pending(host, body, trace_keys(record)))
+            except Full:
+                self._drop(1)
+
+    def _drop(self, count: int) -> None:
+        with self._lock:
+            is_first, self.dropped = not self.dropped, self.dropped + count
+        if is_first:
+            _log.warning("message traces were dropped; the metrics count further ones")
+
+    def _run(self) -> None:
+        while not self._closed.wait(_INTERVAL_S):
+            self._rounds.run("writing message traces failed", self._write)
+        self._rounds.run("writing message traces failed", self._write)
+
+    def _write(self) -> None:
+        """Append the pending records together."""
+        pending = [*self._taken()]
+        if not pending:
+            return
+        try:
+            self._sends.send([self._message(part) for part in _parts(pending)]).result()
+        except Exception:
+            self._drop(len(pending))
+            raise
+
+    def _taken(self) -> Iterator[_Pending]:
+        with suppress(Empty):
+            for _ in range(self._pending.maxsize):
+                yield self._pending.get_nowait()
+
+    def _message(self, part: Sequence[_Pending]) -> Sent:
+        keys = dict.fromkeys(key for one in part for key in one.keys)
+        body = b"".join(one.body for one in part)
+        origin = Origin(
+            unique_id=self._ids.one(),
+            born_timestamp=self._store.now(),
+            born_host=part[0].host,
+        )
+        return Sent(Message(topic=self._topic, body=body, keys=[*keys]), origin)
+
+
+def _parts(pending: Sequence[_Pending]) -> Iterator[list[_Pending]]:
+    """Yield the records of each trace message: of one client, and of at most `MAX_BYTES`."""
+    part: list[_Pending] = []
+    size = 0
+    for one in sorted(pending, key=lambda one: one.host):
+        if part and (one.host != part[0].host or size + len(one.body) > MAX_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(one)
+        size += len(one.body)
+    yield part
+
+
+def _pub(sent: Sent, outcome: SendOutcome, began_ms: int, cost_ms: int) -> Pub:
+    message = sent.message
+    delayed = NORMAL if message.deliver_at_ms is None else DELAYED
+    return Pub(
+        timestamp=began_ms,
+        region=DEFAULT_REGION,
+        group=message.topic,
+        topic=message.topic,
+        message_id=sent.origin.unique_id,
+        tags=message.tags,
+        keys=" ".join(message.keys) or None,
+        store_host=_STORE_HOST,
+        body_length=len(message.body),
+        cost_ms=cost_ms,
+        message_type=HALF if sent.is_half else delayed,
+        offset_message_id=offset_message_id(*STORE_HOST, outcome.physical_offset),
+        success=outcome.status is SendStatus.SEND_OK,
+    )
+
+
+def _sub_before(delivery: Delivery, group: str, now_ms: int) -> SubBefore:
+    message = delivery.message
+    return SubBefore(
+        timestamp=now_ms,
+        region=DEFAULT_REGION,
+        group=group,
+        request_id=delivery_id(delivery.handle),
+        message_id=message.properties.get(UNIQ_KEY) or message.msg_id,
+        retry_times=delivery.attempt - 1,
+        keys=" ".join(message.keys) or None,
+    )
