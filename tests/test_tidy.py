@@ -74,8 +74,8 @@ PATHS_OUTSIDE_DISK = {
 to `disk`.
 """
 CLIENT_SHELL = (
-    "pyrocket.client.deduplication.listener",
-    "pyrocket.client.deduplication.sqlite",
+    *(f"pyrocket.client.deduplication.{name}" for name in ("cache", "listener", "sqlite")),
+    "pyrocket.client.deduplication.transaction",
 )
 """The modules of `pyrocket.client` that may use threads, connections and clocks. All others are the
 core, which tests run on a simulated clock.

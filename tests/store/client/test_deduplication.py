@@ -250,6 +250,7 @@ def test_an_invalid_key_is_an_error(shop, marks, key, code):
         ({"keep_ms": 1.5}, "NOT_A_NUMBER"),
         ({"key": "keys"}, "DEDUPLICATION_LISTENER"),
         ({"listener": None}, "DEDUPLICATION_LISTENER"),
+        ({"store": "marks.db"}, "DEDUPLICATION_STORE"),
     ],
 )
 def test_an_invalid_argument_is_an_error(shop, marks, argument, code):

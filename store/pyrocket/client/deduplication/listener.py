@@ -53,8 +53,8 @@ class Deduplicated:
       messages after it. Retries must therefore outlast the lease, or the message becomes a dead
       letter after the death of a consumer.
     - If the listener raises an exception, or its result is not a SUCCESS, its marks are released.
-      After a partial SUCCESS, the marks after `ack_index` are. Exceptions and results of other
-      types are passed on.
+      After a partial SUCCESS, the marks after `ack_index` are released; `TransactionMarks` rolls
+      back the whole batch. Exceptions and results of other types are passed on.
 
     Calls from several threads are safe if the inner listener and `key` are.
     """
@@ -76,7 +76,8 @@ class Deduplicated:
         are recognised as duplicates for `keep_ms` after they were consumed. Machines that share a
         store need clocks that differ by much less than the lease.
 
-        Raises InvalidInputError: NOT_A_NUMBER, DEDUPLICATION_TIME, DEDUPLICATION_LISTENER.
+        Raises InvalidInputError: NOT_A_NUMBER, DEDUPLICATION_TIME, DEDUPLICATION_LISTENER,
+        DEDUPLICATION_STORE.
         """
         check_numbers(lease_ms=lease_ms, keep_ms=keep_ms)
         for name, value in (("lease_ms", lease_ms), ("keep_ms", keep_ms)):
@@ -91,6 +92,12 @@ class Deduplicated:
                     remedy="Use a function.",
                     code="DEDUPLICATION_LISTENER",
                 )
+        if not hasattr(store, "begin"):
+            raise InvalidInputError(
+                f"store is {store!r}, which cannot keep marks.",
+                remedy="Use SqliteMarks, TransactionMarks, or a DeduplicationStore of your own.",
+                code="DEDUPLICATION_STORE",
+            )
         self._listener, self._store, self._key = listener, store, key
         self._lease_ms, self._keep_ms, self._clock = lease_ms, keep_ms, clock
         self._lock, self._since_expiry = threading.Lock(), 0
