@@ -195,9 +195,10 @@ class Broken:
         self._store, self._failing = store, failing
 
     def __getattr__(self, name):
-        if name in self._failing:
-            raise StoreUnavailableError("the disk is full")
-        return getattr(self._store, name)
+        return self._fail if name in self._failing else getattr(self._store, name)
+
+    def _fail(self, *arguments):
+        raise StoreUnavailableError("the disk is full")
 
 
 @pytest.mark.parametrize("failing", ["begin", "done"])
