@@ -24,7 +24,7 @@ ENVIRONMENT = "PYROCKET_BROKER_"
 
 WITHOUT_EFFECT = frozenset(
     [
-        *("brokerClusterName", "brokerId", "brokerRole", "brokerIP1", "namesrvAddr"),
+        *("brokerId", "brokerRole", "brokerIP1"),
         *("storePathRootDir", "storePathCommitLog", "mapedFileSizeConsumeQueue"),
         *("mappedFileSizeConsumeQueue", "warmMapedFileEnable"),
     ]
@@ -74,7 +74,7 @@ def _message_size(text: str) -> int:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    return tuple(part for each in text.split(",") if (part := each.strip()))
+    return tuple(part for each in text.replace(";", ",").split(",") if (part := each.strip()))
 
 
 def _one_of(*choices: str) -> Kind:
@@ -158,6 +158,20 @@ class Settings:
     insecure: bool = _setting(
         False, FLAG, "Allow addresses other than loopback without users or without TLS."
     )
+    nameserver: tuple[str, ...] = _setting(
+        (), LIST, "Addresses of the name servers with which the broker registers.", "namesrvAddr"
+    )
+    advertise: str = _setting(
+        "", TEXT, "Address at which clients reach the broker. The default is the first of `listen`."
+    )
+    cluster_name: str = _setting(
+        "DefaultCluster", TEXT, "Name of the broker's cluster at name servers.", "brokerClusterName"
+    )
+    nameserver_ca: str = _setting(
+        "", TEXT, "PEM file with the CA certificates of name servers; implies TLS."
+    )
+    nameserver_access_key: str = _setting("", TEXT, "The broker's user at name servers.")
+    nameserver_secret_key_file: str = _setting("", TEXT, "File with the secret of that user.")
     metrics: str = _setting("", TEXT, "Address of /metrics and /health, such as 127.0.0.1:5557.")
     log_format: str = _setting("text", _one_of("text", "json"), "Format of log lines.")
     log_level: str = _setting(

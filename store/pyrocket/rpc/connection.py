@@ -219,11 +219,11 @@ class Connection:
         self._store = hello.store
 
 
-def method_of(name: str) -> tuple[str, type[Any], type[Any]]:
+def method_of(name: str, of: str = SERVICE) -> tuple[str, type[Any], type[Any]]:
     """Return the path of a call, and the message classes of its request and its reply."""
-    found = service(SERVICE).methods_by_name[name]
+    found = service(of).methods_by_name[name]
     request = message_class(found.input_type.full_name)
-    return f"/{SERVICE}/{name}", request, message_class(found.output_type.full_name)
+    return f"/{of}/{name}", request, message_class(found.output_type.full_name)
 
 
 def is_distrusted(error: Any) -> bool:

@@ -14,13 +14,18 @@ from typing import Any
 
 from pyrocket.broker.access import watch_access
 from pyrocket.broker.broker import Broker
+from pyrocket.broker.files import read_file, refuse_if_others_can_read
+from pyrocket.broker.settings import CODE as SETTING
 from pyrocket.broker.settings import Settings
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreLockedError
 from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
+from pyrocket.nameserver.addresses import check_advertised, parse_address
 from pyrocket.rpc.call_server import CallServer
+from pyrocket.rpc.connection import Credentials
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.limits import LoopWatch
+from pyrocket.rpc.nameserver.registration import RegisteredTopics, Registrar
 from pyrocket.rpc.server import Server
 from pyrocket.rpc.tls import Certificate
 from pyrocket.store import Store
@@ -52,6 +57,7 @@ def _open(directory: str, settings: Settings) -> Store:
 def serve(directory: str, settings: Settings) -> None:
     """Serve the store until SIGTERM or SIGINT. Invalid settings raise before anything is served."""
     check_exposure(settings)
+    credentials = check_name_servers(settings)
     if settings.ignored:
         _log.warning("keys of broker.conf without effect: %s", ", ".join(settings.ignored))
     access = watch_access(settings.users) if settings.users else None
@@ -70,7 +76,7 @@ def serve(directory: str, settings: Settings) -> None:
         raise
     try:
         gate = Gate(access.current if access else None, lambda: broker.source.topics())
-        run_loop(partial(_serve, broker, gate, certificate, settings))
+        run_loop(partial(_serve, broker, gate, certificate, credentials, settings))
     finally:
         broker.close()
     _log.info("the store is closed")
@@ -95,23 +101,29 @@ async def _serve(
     broker: Broker,
     gate: Gate,
     certificate: Certificate | None,
+    credentials: Credentials,
     settings: Settings,
     watch: LoopWatch,
 ) -> None:
     stopping = stop_signal()
     server, broker_file = Server(broker, gate, settings), BrokerFile(Layout(broker.path))
     listens = [listen_at(server, address, certificate) for address in settings.listen]
+    address = settings.advertise or next(iter(listens), "")
+    topics = RegisteredTopics(broker.store, settings.cluster_name, address)
+    registrar = Registrar(broker.store, topics, settings.nameserver, credentials)
     with _monitoring(broker, server, watch, settings.metrics) as metrics:
         await server.start()
         # In a thread, because it waits for the disk.
         await asyncio.to_thread(broker_file.write, RunningBroker(os.getpid(), listens, metrics))
         try:
+            await asyncio.to_thread(registrar.start)
             _log.info("serving %s at %s", broker.path, ", ".join(listens))
             if not settings.users:
                 _log.warning("no users are configured: every client has all rights")
             await stopping.wait()
             _log.info("stopping: running calls have %g s to complete", settings.drain)
         finally:
+            await asyncio.to_thread(registrar.stop)
             await server.stop(settings.drain)
             await asyncio.to_thread(broker_file.delete)
 
@@ -146,6 +158,28 @@ def _monitoring(broker: Broker, server: Server, watch: LoopWatch, address: str) 
         yield f"{host}:{found.port}"
     finally:
         found.close()
+
+
+def check_name_servers(settings: Settings) -> Credentials:
+    """Return the broker's credentials at name servers.
+
+    Raises OptionError (ADDRESS_INVALID, ADVERTISE_UNSPECIFIED, BROKER_SETTING).
+    """
+    if not settings.nameserver:
+        return Credentials()
+    for address in settings.nameserver:
+        parse_address(address)
+    first = next(iter(settings.listen), "").removeprefix(PLAIN)
+    check_advertised(settings.advertise or f"{first.rpartition(':')[0]}:1")  # The port may be 0.
+    ca, file = settings.nameserver_ca, settings.nameserver_secret_key_file
+    if file:
+        refuse_if_others_can_read(file, code=SETTING)
+    return Credentials(
+        tls=bool(ca),
+        ca=read_file(ca, code=SETTING) if ca else None,
+        access_key=settings.nameserver_access_key,
+        secret_key=read_file(file, code=SETTING).decode().strip() if file else "",
+    )
 
 
 def check_exposure(settings: Settings) -> None:

@@ -42,7 +42,7 @@ def test_limits_have_their_documented_defaults():
 def test_a_broker_conf_of_rocketmq_is_read(write):
     lines = [
         *("brokerName = east", "# a comment", "flushDiskType=SYNC_FLUSH", "listenPort=9081"),
-        *("fileReservedTime=48", "deleteWhen=04", "namesrvAddr=a:9876", ""),
+        *("fileReservedTime=48", "deleteWhen=04", "namesrvAddr=a:9876;b:9876", ""),
         *("maxMessageSize=65536", "timerMaxDelaySec=3600", "brokerRole=ASYNC_MASTER"),
     ]
     found = load({}, {}, write("broker.conf", "\n".join(lines)))
@@ -51,7 +51,8 @@ def test_a_broker_conf_of_rocketmq_is_read(write):
     assert (config.retention.hours, config.retention.at_hours) == (48, (4,))
     assert config.exclusive
     assert (config.max_message_bytes, config.timer_max_delay_ms) == (65_536, 3_600_000)
-    assert found.ignored == ("namesrvAddr", "brokerRole")
+    assert found.nameserver == ("a:9876", "b:9876")
+    assert found.ignored == ("brokerRole",)
     assert "a size up to 4m" in rejected({}, {}, write("b.conf", "maxMessageSize=5000000"))
 
 

@@ -1,5 +1,7 @@
 """The name server as a process, and its clients.
 
-server    the calls of name servers
-process   the process, from start to shutdown
+calls         the service, and the errors of its clients
+server        implements the calls
+process       the process, from start to shutdown
+registration  registers a broker with name servers
 """

@@ -22,9 +22,8 @@ from pyrocket.rpc.messaging.interface import SERVICE as MESSAGING
 from pyrocket.rpc.messaging.interface import new, number
 from pyrocket.rpc.messaging.routes import accepted_types, message_queues, no_route
 from pyrocket.rpc.messaging.unary import UnaryCalls
+from pyrocket.rpc.nameserver.calls import SERVICE
 from pyrocket.rpc.service import call_of
-
-SERVICE = "pyrocket.v1.NameServer"
 
 
 class NameServer(CallServer):

@@ -58,10 +58,11 @@ def setting_options(
 def _option(row: Row, default: str) -> Callable[..., Any]:
     is_flag = row.name == "insecure"
     return click.option(
+        *(["-n"] if row.name == "nameserver" else []),
         row.flag,
         row.name,
         help=row.text + (f" Default: {default}." if default else ""),
-        multiple=row.name == "listen",
+        multiple=row.name in ("listen", "nameserver"),
         is_flag=is_flag,
         flag_value="true" if is_flag else None,
         metavar=None if is_flag else row.kind.name.split()[-1].upper(),

@@ -1,0 +1,178 @@
+"""Registers a broker with name servers: at its start, when its topics change, and every 30 s."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+
+from pyrocket.errors import PyrocketError, TransportError
+from pyrocket.nameserver.route_table import PRIMARY, Registration, TopicData
+from pyrocket.rpc.connection import Credentials, method_of
+from pyrocket.rpc.messages import fill
+from pyrocket.rpc.nameserver.calls import SERVICE, call_error, unanswered
+from pyrocket.store import Store, call_on_change
+
+PERIOD_S = 30
+_RETRY_S, _ANSWER_S, _UNREGISTER_S = 1, 5, 2
+_log = logging.getLogger(__name__)
+
+
+class RegisteredTopics:
+    """The registration of a broker, which changes with the topics of its store."""
+
+    def __init__(self, store: Store, cluster: str, address: str) -> None:
+        self._store, self._cluster, self._address = store, cluster, address
+        self._lock, self._structure, self._version = threading.Lock(), -1, 0
+        self._registration: Registration | None = None
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the topics may have changed since the last registration. Cheap."""
+        return self._structure != self._store.position().structure
+
+    def current(self) -> Registration:
+        """Return the registration, with a new data version if the topics may have changed."""
+        with self._lock:
+            if self._registration is None or self.is_outdated:
+                self._structure = self._store.position().structure
+                self._version = max(self._version + 1, self._store.now())
+                self._registration = self._read()
+            return self._registration
+
+    def _read(self) -> Registration:
+        topics = self._store.topics
+        found = tuple(
+            TopicData(
+                one.name, one.read_queues, one.write_queues, one.perm, topics.message_type(one.name)
+            )
+            for one in topics.all().values()
+        )
+        name = self._store.broker_name
+        return Registration(self._cluster, name, PRIMARY, self._address, self._version, found)
+
+
+class Registrar:
+    """Keeps a broker registered with some name servers, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        store: Store,
+        topics: RegisteredTopics,
+        addresses: Sequence[str],
+        credentials: Credentials,
+    ) -> None:
+        self._topics = topics
+        self._streams = [_Stream(address, credentials, topics) for address in addresses]
+        if addresses:
+            call_on_change(store, self._changed)
+
+    def start(self) -> None:
+        """Register with all name servers; one that cannot be reached is retried later.
+
+        Raises the error of a name server that refuses the broker, such as BROKER_NAME_TAKEN.
+        """
+        for stream in self._streams:
+            stream.start()
+        for stream in self._streams:
+            with suppress(FutureTimeoutError, TransportError):
+                stream.first.result(_ANSWER_S)
+
+    def stop(self) -> None:
+        """Unregister from all name servers."""
+        for stream in self._streams:
+            stream.stop()
+        for stream in self._streams:
+            stream.end()
+
+    def _changed(self) -> None:
+        if self._topics.is_outdated:
+            for stream in self._streams:
+                stream.wake.set()
+
+
+class _Stream(threading.Thread):
+    """The stream to one name server, which is opened again after a failure."""
+
+    def __init__(self, address: str, credentials: Credentials, topics: RegisteredTopics) -> None:
+        super().__init__(name=f"pyrocket-register-{address}", daemon=True)
+        self._address, self._credentials, self._topics = address, credentials, topics
+        self._stopping, self._call, self._failure = False, None, ""
+        self.first: Future[None] = Future()
+        self.wake = threading.Event()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self.wake.set()
+
+    def end(self) -> None:
+        """Wait until the broker is unregistered; give up soon if the name server hangs."""
+        self.join(_UNREGISTER_S)
+        if self._call is not None:
+            self._call.cancel()
+
+    def run(self) -> None:
+        while not self._stopping:
+            self._attempt()
+
+    def _attempt(self) -> None:
+        try:
+            self._register_until_stopped()
+        except Exception as error:
+            self._report(error)
+            self._pause()
+
+    def _register_until_stopped(self) -> None:
+        """Register at intervals. Raises grpc.RpcError, PyrocketError."""
+        method, request, _ = method_of("Register", SERVICE)
+        sent: SimpleQueue[bytes | None] = SimpleQueue()
+        channel = self._credentials.open(self._address)
+        try:
+            metadata = self._credentials.metadata()
+            self._call = call = channel.stream_stream(method)(
+                iter(sent.get, None), metadata=metadata
+            )
+            call.add_callback(self.wake.set)
+            while not self._stopping:
+                self.wake.clear()
+                if self._stopping:  # `stop` may have set the event just before.
+                    break
+                current = fill(request(), {"registration": self._topics.current()})
+                sent.put(current.SerializeToString())
+                if next(call, None) is None:
+                    raise unanswered(self._address, "Register", "it has ended the stream")
+                self._registered()
+                self.wake.wait(PERIOD_S)
+            sent.put(None)
+            next(call, None)  # Returns when the broker is unregistered.
+        finally:
+            sent.put(None)
+            channel.close()
+
+    def _registered(self) -> None:
+        if self._failure or not self.first.done():
+            _log.info("registered with the name server at %s", self._address)
+        self._failure = ""
+        if not self.first.done():
+            self.first.set_result(None)
+
+    def _report(self, error: Any) -> None:
+        """Log an error unless it is the same as the last one."""
+        if isinstance(error, grpc.RpcError):
+            error = call_error(self._address, "Register", error)
+        if str(error) != self._failure and not self._stopping:
+            is_expected = isinstance(error, PyrocketError)
+            _log.warning("registering failed: %s", error, exc_info=None if is_expected else error)
+        self._failure = str(error)
+        if not self.first.done():
+            self.first.set_exception(error)
+
+    def _pause(self) -> None:
+        self.wake.clear()
+        if not self._stopping:
+            self.wake.wait(_RETRY_S)

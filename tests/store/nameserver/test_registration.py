@@ -1,0 +1,177 @@
+"""Brokers that register with name servers, as separate processes."""
+
+import importlib.util
+import signal
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from pyrocket import Store, StoreConfig
+from pyrocket.rpc.client import Client
+from pyrocket.rpc.connection import Connection, Credentials
+from support import broker_process, name_server, rocketmq_python
+from support.certificates import write_certificate
+from support.name_server import ask, wait_until
+
+WITHOUT = Credentials()
+TOPIC = rocketmq_python.TOPIC
+USERS = """
+[users.broker]
+secret = "the broker's secret"
+[users.reader]
+secret = "the reader's secret"
+[[rules]]
+users = ["broker"]
+topics = ["*"]
+allow = ["admin"]
+"""
+
+
+def brokers(address, topic=TOPIC, credentials=WITHOUT):
+    with credentials.open(address) as channel:
+        (route,) = ask(channel, "Routes", credentials.metadata(), topics=[topic])
+    return {one.name: one.addresses[0] for one in route.brokers}
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Return a function that creates a store of one broker with the topic."""
+
+    def make(name, *topics):
+        path = tmp_path / name
+        with Store.open(path, create=True, config=StoreConfig(broker_name=name)) as store:
+            for topic in topics or (TOPIC,):
+                store.topics.create(topic)
+        return path
+
+    return make
+
+
+@contextmanager
+def client_of(found):
+    client = Client(Connection(found.listen[0]))
+    yield client
+    client.close()
+
+
+def test_two_brokers_and_two_name_servers_of_each_one_is_killed(make):
+    with ExitStack() as stack:
+        first, one = stack.enter_context(name_server.running())
+        _, two = stack.enter_context(name_server.running())
+        flags = ("--nameserver", f"{one};{two}")
+        killed, a = stack.enter_context(broker_process.running(make("a"), *flags))
+        _, b = stack.enter_context(broker_process.running(make("b"), "-n", one, "-n", two))
+        both = {"a": a.listen[0], "b": b.listen[0]}
+        for address in (one, two):
+            wait_until(lambda address=address: brokers(address) == both)
+        killed.send_signal(signal.SIGKILL)
+        for address in (one, two):
+            wait_until(lambda address=address: brokers(address) == {"b": both["b"]}, 5)
+        first.send_signal(signal.SIGKILL)
+        first.wait(10)
+        assert brokers(two) == {"b": both["b"]}
+        # A name server that starts again knows the broker within seconds.
+        port = one.rpartition(":")[2]
+        _, again = stack.enter_context(name_server.running(port=port))
+        wait_until(lambda: brokers(again) == {"b": both["b"]}, 20)
+
+
+def test_a_change_of_topics_is_registered_at_once_and_a_clean_stop_unregisters(make):
+    with name_server.running() as (_, address):
+        flags = ("--nameserver", address, "--advertise", "broker.example:1", "--drain", "5s")
+        with broker_process.running(make("a"), *flags) as (process, found):
+            wait_until(lambda: brokers(address) == {"a": "broker.example:1"})
+            with client_of(found) as client:
+                client.call("Prepare", topic="created", create=True)
+                wait_until(lambda: brokers(address, "created"), 5)
+                client.call("DeleteTopic", name="created")
+                wait_until(lambda: not brokers(address, "created"), 5)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        assert brokers(address) == {}
+
+
+def test_a_second_primary_of_the_same_name_does_not_start(make, tmp_path):
+    with name_server.running() as (_, address):
+        flags = ("--nameserver", address, "--listen", "127.0.0.1:0")
+        with broker_process.running(make("a"), *flags) as (_, found):
+            wait_until(lambda: brokers(address), 20)
+            second = broker_process.start(tmp_path / "other", *flags, "--broker-name", "a")
+            _, errors = second.communicate(timeout=60)
+            assert second.returncode == 2
+            assert "[BROKER_NAME_TAKEN]" in errors
+            assert found.listen[0] in errors
+            assert brokers(address) == {"a": found.listen[0]}
+
+
+def test_a_broker_starts_without_a_reachable_name_server(make):
+    with name_server.running() as (process, address):
+        process.kill()
+        process.wait(10)
+    flags = ("--nameserver", address)
+    with broker_process.running(make("a"), *flags) as (_, found):
+        with client_of(found) as client:
+            assert client.call("Topic", name=TOPIC).value.name == TOPIC
+        with name_server.running(port=address.rpartition(":")[2]):
+            wait_until(lambda: brokers(address) == {"a": found.listen[0]}, 20)
+
+
+def test_a_broker_registers_over_tls_with_its_credentials(make, tmp_path):
+    certificate, key = write_certificate(tmp_path)
+    users, secret = tmp_path / "users.toml", tmp_path / "secret"
+    for path, text in ((users, USERS), (secret, "the broker's secret\n")):
+        path.touch(0o600)
+        path.write_text(text)
+    server = ("--tls-certificate", certificate, "--tls-key", key, "--users", users)
+    trust = {"tls": True, "ca": certificate.read_bytes()}
+    root = Credentials(**trust, access_key="broker", secret_key="the broker's secret")
+    with name_server.running(*server) as (_, address):
+        flags = ("--nameserver", address, "--nameserver-ca", certificate)
+        flags += ("--nameserver-access-key", "broker", "--nameserver-secret-key-file", secret)
+        with broker_process.running(make("a"), *flags) as (_, found):
+            registered = {"a": found.listen[0]}
+            wait_until(lambda: brokers(address, credentials=root) == registered, 20)
+        secret.write_text("another secret")
+        refused = broker_process.start(make("b"), "--listen", "127.0.0.1:0", *flags)
+        _, errors = refused.communicate(timeout=60)
+        assert refused.returncode == 2
+        assert "[UNAUTHENTICATED]" in errors
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        (("-n", "host"), "ADDRESS_INVALID"),
+        (("-n", "h:1", "--advertise", "0.0.0.0:8081"), "ADVERTISE_UNSPECIFIED"),
+        (("-n", "h:1", "--listen", "0.0.0.0:8081", "--insecure"), "ADVERTISE_UNSPECIFIED"),
+        (("-n", "h:1", "--advertise", "host"), "ADDRESS_INVALID"),
+        (("-n", "h:1", "--nameserver-ca", "missing.pem"), "BROKER_SETTING"),
+    ],
+)
+def test_a_broker_with_invalid_name_server_settings_does_not_start(tmp_path, flags, code):
+    process = broker_process.start(tmp_path / "store", *flags)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert f"[{code}]" in errors.splitlines()[0]
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_broker_does_not_start_if_its_name_server_is_another_server(make):
+    with broker_process.running(make("a")) as (_, found):
+        flags = ("--listen", "127.0.0.1:0", "-n", found.listen[0])
+        process = broker_process.start(make("b"), *flags)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 2
+        assert "is not a name server" in errors
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("rocketmq") is None, reason="needs rocketmq-python-client"
+)
+def test_the_python_client_of_rocketmq_sends_and_receives_through_a_name_server(make, tmp_path):
+    with ExitStack() as stack:
+        _, address = stack.enter_context(name_server.running())
+        for name in ("a", "b"):
+            stack.enter_context(broker_process.running(make(name), "-n", address))
+        wait_until(lambda: set(brokers(address)) == {"a", "b"}, 20)
+        exchanged = rocketmq_python.start("exchange", address, tmp_path)
+        assert rocketmq_python.result(exchanged) == ["hello"]
