@@ -1,10 +1,18 @@
-"""Compares RocketMQ's encoder and decoder of message traces with pyrocket's, on random records."""
+"""RocketMQ and pyrocket encode and decode message traces alike.
+
+RocketMQ's encoder and decoder are called for random records. A RocketMQ broker finds the traces
+that a pyrocket broker has written.
+"""
 
 import base64
 import json
 import random
 import subprocess
 
+from interop.rocketmq import SMALL
+from interop.stores_of_ours import SIZES
+from pyrocket import Store
+from pyrocket.formats.system_topics import TRACE_TOPIC
 from pyrocket.formats.trace import (
     EndTransaction,
     Pub,
@@ -14,6 +22,8 @@ from pyrocket.formats.trace import (
     encode,
     trace_keys,
 )
+from support.broker import served
+from support.rocketmq_stub import Stub
 
 KINDS = (Pub, SubBefore, SubAfter, EndTransaction)
 STATES = ("COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW")
@@ -81,3 +91,19 @@ def test_rocketmq_and_pyrocket_decode_and_encode_the_same_traces(java_version):
             assert fields[count] == encode(trace)
             assert decode(fields[count]) == [trace]
             assert {*fields[count + 1 :]} - {"", "null"} == {*trace_keys(trace)}
+
+
+def test_rocketmq_finds_and_decodes_the_traces_of_a_pyrocket_broker(java, store_path):
+    """The query and the decoder are those of mqadmin's `queryMsgTraceById`."""
+    with served(Store.open(store_path, create=True, config=SIZES), trace=True) as address:
+        stub = Stub(address)
+        for one in ("ID1", "ID2"):
+            stub.send(b"apples", message_id=one, keys=[f"key-of-{one}"])
+        stub.close()
+    with java.broker(store_path, **SMALL) as broker:
+        for key, message_id in (("ID1", "ID1"), ("key-of-ID2", "ID2")):
+            (found,) = broker.query(TRACE_TOPIC, key)
+            body = base64.b64decode(found["body"]).decode()
+            (answer,) = ask(java.classes, [body])
+            assert [fields[0] for fields in answer] == ["Pub"] * len(answer)
+            assert message_id in {fields[5] for fields in answer}
