@@ -1,0 +1,149 @@
+"""Finds the brokers of topics through name servers, for clients."""
+
+import logging
+import random
+import re
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+
+from pyrocket.errors import OptionError, PyrocketError, TransportError
+from pyrocket.nameserver.addresses import parse_address
+from pyrocket.nameserver.route_table import Route
+from pyrocket.rpc.connection import Connection, Credentials, method_of
+from pyrocket.rpc.messages import fill, values_of
+from pyrocket.rpc.nameserver.calls import SERVICE, call_error
+
+REFRESH_S, URL_REFRESH_S = 30, 120
+_TIMEOUT_S = 3
+_MAX_BYTES = 65_536
+_log = logging.getLogger(__name__)
+
+
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """Return addresses separated by commas or semicolons. Raises OptionError (ADDRESS_INVALID)."""
+    found = tuple(text.replace(";", ",").replace(" ", "").strip(",\n").split(","))
+    for address in found:
+        parse_address(address)
+    return found
+
+
+class AddressUrl:
+    """The addresses of name servers in a text at a URL, as for `rocketmq.namesrv.domain`."""
+
+    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns seconds. Raises OptionError (ADDRESS_INVALID)."""
+        if not re.match("https?://", url):
+            raise OptionError(
+                f"{url!r} is not a URL.", remedy="Use http:// or https://.", code="ADDRESS_INVALID"
+            )
+        self._url, self._clock, self._read_s = url, clock, 0.0
+        self._addresses: tuple[str, ...] = ()
+
+    def current(self) -> tuple[str, ...]:
+        """Return the addresses, read again every 2 minutes; keep the old ones after a failure.
+
+        Raises OptionError (ADDRESS_INVALID) and TransportError if there are no old ones.
+        """
+        if not self._addresses or self._clock() - self._read_s >= URL_REFRESH_S:
+            self._read_s = self._clock()
+            try:
+                self._addresses = parse_addresses(self._fetch())
+            except PyrocketError as error:
+                if not self._addresses:
+                    raise
+                _log.warning("the old addresses of name servers remain in use: %s", error)
+        return self._addresses
+
+    def _fetch(self) -> str:
+        try:
+            with urllib.request.urlopen(self._url, timeout=_TIMEOUT_S) as reply:
+                return str(reply.read(_MAX_BYTES).decode())
+        except (OSError, ValueError) as error:
+            raise TransportError(
+                f"{self._url} cannot be read: {error}.",
+                remedy="Check the URL with the addresses of name servers.",
+                repeat_is_safe=True,
+            ) from None
+
+
+class RouteLookup:
+    """Asks one name server for routes, and the next one if it fails. Safe to share between threads.
+
+    The order of the name servers is random for each object, so that clients spread over them.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str] | AddressUrl,
+        credentials: Credentials | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source, self._clock = addresses, clock
+        self._credentials = credentials or Credentials()
+        self._lock = threading.Lock()
+        self._known: tuple[str, ...] = ()
+        self._connection: Connection | None = None
+        self._routes: dict[str, tuple[float, Route]] = {}
+
+    def route(self, topic: str) -> Route:
+        """Return the route of a topic, at most 30 s old; without brokers if no live one has it.
+
+        While no name server answers, the last route remains valid. Raises TransportError without
+        one, and the errors that a name server reports.
+        """
+        with self._lock:
+            read_s, known = self._routes.get(topic, (0.0, Route(topic)))
+            if known.brokers and self._clock() - read_s < REFRESH_S:
+                return known
+            try:
+                connection = self._connected()
+                found = self._ask(connection, topic, len(self._known))
+            except TransportError:
+                if known.brokers:
+                    return known
+                raise
+            self._routes[topic] = self._clock(), found
+            return found
+
+    def close(self) -> None:
+        """Close the connection; a later call opens a new one."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+
+    def _connected(self) -> Connection:
+        """Return the connection; a new one if the addresses have changed."""
+        source = self._source
+        addresses = source.current() if isinstance(source, AddressUrl) else (*source,)
+        if self._connection is None or addresses != self._known:
+            if self._connection is not None:
+                self._connection.close()
+            shuffled = random.sample(addresses, len(addresses))
+            self._connection, self._known = Connection(shuffled, self._credentials), addresses
+        return self._connection
+
+    def _ask(self, connection: Connection, topic: str, attempts: int) -> Route:
+        try:
+            return self._call(connection, topic)
+        except TransportError:
+            connection.try_next(connection.channel)
+            if attempts <= 1:
+                raise
+        return self._ask(connection, topic, attempts - 1)
+
+    def _call(self, connection: Connection, topic: str) -> Route:
+        method, request, reply = method_of("Routes", SERVICE)
+        sent = fill(request(), {"topics": [topic]}).SerializeToString()
+        try:
+            found: Any = connection.channel.unary_unary(method)(
+                sent, timeout=_TIMEOUT_S, metadata=connection.metadata
+            )
+        except grpc.RpcError as error:
+            raise call_error(connection.address, "Routes", error) from None
+        routes: list[Route] = values_of(reply.FromString(found), {"value": list[Route]})["value"]
+        return routes[0]
