@@ -100,7 +100,7 @@ class Traces:
     def delivered(self, host: Host, group: str, topic: str, found: Iterable[Delivery]) -> None:
         """Trace the messages of a receive."""
         now = self._store.now()
-        self._put(topic, host, [_sub_before(one, group, now) for one in found])
+        self._put(topic, host, [_sub_before(one, group, topic, now) for one in found])
 
     def ended(
         self,
@@ -120,8 +120,8 @@ class Traces:
         now, code = self._store.now(), CONSUMED if success else CONSUMPTION_FAILED
         # The time that the consumer took is not known: its start is the timestamp of the SubBefore.
         records = [
-            SubAfter(delivery_id(handle), message_id, 0, success, None, code, now, group)
-            for message_id, handle in receipts
+            SubAfter(_request(group, topic, handle), one, 0, success, None, code, now, group)
+            for one, handle in receipts
         ]
         stored.add_done_callback(
             lambda done: None if done.exception() else self._put(topic, host, records)
@@ -247,14 +247,19 @@ def _pub(sent: Sent, outcome: SendOutcome, began_ms: int, cost_ms: int) -> Pub:
     )
 
 
-def _sub_before(delivery: Delivery, group: str, now_ms: int) -> SubBefore:
+def _sub_before(delivery: Delivery, group: str, topic: str, now_ms: int) -> SubBefore:
     message = delivery.message
     return SubBefore(
         timestamp=now_ms,
         region=DEFAULT_REGION,
         group=group,
-        request_id=delivery_id(delivery.handle),
+        request_id=_request(group, topic, delivery.handle),
         message_id=message.properties.get(UNIQ_KEY) or message.msg_id,
         retry_times=delivery.attempt - 1,
         keys=" ".join(message.keys) or None,
     )
+
+
+def _request(group: str, topic: str, handle: str) -> str:
+    """Return the request id of a delivery, which is unique in the store."""
+    return f"{topic}@{group}@{delivery_id(handle)}"

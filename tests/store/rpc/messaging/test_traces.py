@@ -34,11 +34,11 @@ def client(path, **settings):
         stub.close()
 
 
-def receive(stub, topic="t"):
+def receive(stub, topic="t", group=GROUP):
     """Receive one message; return its id and its receipt handle."""
     replies = stub.call(
         "ReceiveMessage",
-        group=GROUP,
+        group=group,
         message_queue=queue(topic),
         batch_size=1,
         invisible_duration={"seconds": 60},
@@ -116,6 +116,16 @@ def test_the_request_id_remains_the_same_when_the_handle_changes(path):
         assert ack(stub, {**received, "receipt_handle": renewed}) == "OK"
     _, before, changed, acked = traces(path)
     assert before.request_id == changed.request_id == acked.request_id
+
+
+def test_each_group_has_its_own_request_ids(path):
+    with client(path, trace=True) as stub:
+        stub.send(b"1")
+        receive(stub)
+        receive(stub, group=resource("other"))
+    _, first, second = traces(path)
+    assert first.message_id == second.message_id
+    assert first.request_id != second.request_id
 
 
 def test_the_end_of_a_transaction_is_traced(path):
