@@ -110,6 +110,8 @@ async def _serve(
     listens = [listen_at(server, address, certificate) for address in settings.listen]
     address = settings.advertise or next(iter(listens), "")
     topics = RegisteredTopics(broker.store, settings.cluster_name, address)
+    if settings.nameserver:
+        server.advertise(address, listens)
     registrar = Registrar(broker.store, topics, settings.nameserver, credentials)
     with _monitoring(broker, server, watch, settings.metrics) as metrics:
         await server.start()

@@ -1,7 +1,7 @@
 """Serves a broker over gRPC."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -56,6 +56,10 @@ class Server(CallServer):
                 Health(lambda: not self._stopping.is_set()).handlers(),
             )
         )
+
+    def advertise(self, address: str, listens: Sequence[str]) -> None:
+        """Set the address at which clients of name servers reach the broker."""
+        self._messaging.routes.advertise(address, listens)
 
     async def start(self) -> None:
         """Start serving."""

@@ -8,9 +8,11 @@ import pytest
 from pyrocket import Store, StoreConfig
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.connection import Connection, Credentials
+from pyrocket.rpc.nameserver.registration import RegisteredTopics
 from support import broker_process, name_server, rocketmq_python
 from support.certificates import write_certificate
 from support.name_server import ask, wait_until
+from support.rocketmq_stub import Stub, resource
 
 WITHOUT = Credentials()
 TOPIC = rocketmq_python.TOPIC
@@ -162,6 +164,40 @@ def test_a_broker_does_not_start_if_its_name_server_is_another_server(make):
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 2
         assert "is not a name server" in errors
+
+
+def assigned(found, port):
+    """Return the port in the assignment for a client whose endpoint has this port."""
+    endpoints = {"scheme": 1, "addresses": [{"host": "127.0.0.1", "port": port}]}
+    stub = Stub(found.listen[0])
+    arguments = {"topic": resource(TOPIC), "group": resource("etl"), "endpoints": endpoints}
+    reply = stub.call("QueryAssignment", **arguments)
+    stub.close()
+    (assignment,) = reply.assignments
+    return assignment.message_queue.broker.endpoints.addresses[0].port
+
+
+def test_clients_that_send_the_name_servers_address_are_assigned_the_brokers_address(make):
+    with (
+        name_server.running() as (_, address),
+        broker_process.running(make("a"), "-n", address) as (_, found),
+    ):
+        own, other = (int(one.rpartition(":")[2]) for one in (found.listen[0], address))
+        assert assigned(found, other) == assigned(found, own) == own
+    with broker_process.running(make("b")) as (_, found):
+        assert assigned(found, 9876) == 9876
+
+
+def test_a_message_type_is_registered(make):
+    path = make("a")
+    with Store.open(path) as store:
+        store.topics.set_message_type(TOPIC, "FIFO")
+        topics = RegisteredTopics(store, "c", "a:1")
+        first = topics.current()
+        assert {one.name: one.message_type for one in first.topics}[TOPIC] == "FIFO"
+        assert topics.current() is first
+        store.topics.set_message_type(TOPIC, "DELAY")
+        assert topics.current().data_version > first.data_version
 
 
 @pytest.mark.skipif(

@@ -1,11 +1,13 @@
 """QueryRoute and QueryAssignment: the queues of a topic, with the address used by the client."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import ip_address
 from typing import Any
 
 from pyrocket.broker.broker import Broker
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.metadata.topics import TopicConfig
+from pyrocket.nameserver.addresses import parse_address
 from pyrocket.nameserver.route_table import TopicData
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status
@@ -21,6 +23,12 @@ class Routes:
 
     def __init__(self, broker: Broker) -> None:
         self._store = broker.store
+        self._advertised, self._ports = None, frozenset[int]()
+
+    def advertise(self, address: str, listens: Iterable[str]) -> None:
+        """Set the address at which clients of name servers reach this broker."""
+        self._advertised = endpoints_of(address)
+        self._ports = frozenset(parse_address(one)[1] for one in (address, *listens))
 
     def query_route(self, request: Any, caller: Caller) -> Any:
         """Return one entry for each queue, ordered by queue id."""
@@ -41,12 +49,23 @@ class Routes:
         check_endpoints(request.endpoints)
         config = readable_topic(self._store, topic)
         queues = self._queues(request, config)[: config.read_queues]
+        for queue in queues:
+            queue.broker.endpoints.CopyFrom(self._reachable(request.endpoints))
         known = self._store.groups.all().get(group)
         if known is None or not known.fifo:
             queues = queues[:1]
             queues[0].id = ANY_QUEUE
         found = [new("Assignment", message_queue=queue) for queue in queues]
         return new("QueryAssignmentResponse", status=status("OK"), assignments=found)
+
+    def _reachable(self, endpoints: Any) -> Any:
+        """Return the endpoints in a request, or the advertised ones if those are not this broker's.
+
+        Some clients send the address of their name server.
+        """
+        if self._advertised is None or endpoints.addresses[0].port in self._ports:
+            return endpoints
+        return self._advertised
 
     def accepted(self, topic: str) -> tuple[str, ...]:
         """Return the types of messages that a topic accepts."""
@@ -93,6 +112,17 @@ def message_queues(
 def accepted_types(message_type: str) -> tuple[str, ...]:
     """Return the types of messages that a topic of this type accepts."""
     return _MIXED if message_type in ("", "MIXED") else (message_type,)
+
+
+def endpoints_of(address: str) -> Any:
+    """Return an address, such as broker.example:8081, as endpoints. Raises OptionError."""
+    host, port = parse_address(address)
+    try:
+        scheme = f"IPv{ip_address(host).version}"
+    except ValueError:
+        scheme = "DOMAIN_NAME"
+    addresses = [{"host": host, "port": port}]
+    return new("Endpoints", scheme=number("AddressScheme", scheme), addresses=addresses)
 
 
 def check_endpoints(endpoints: Any) -> None:

@@ -50,7 +50,7 @@ class MessagingService:
         self._max_wait_s = settings.long_poll
         creates_groups = settings.auto_create_groups
         self._sessions = Sessions()
-        routes = Routes(broker)
+        self.routes = routes = Routes(broker)
         sending = Sending(broker, routes, self._sessions)
         self._telemetry = Telemetry(broker, self._sessions, creates_groups=creates_groups)
         self._pulling = Pulling(broker)

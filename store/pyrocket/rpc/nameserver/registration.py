@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -27,34 +28,26 @@ class RegisteredTopics:
     """The registration of a broker, which changes with the topics of its store."""
 
     def __init__(self, store: Store, cluster: str, address: str) -> None:
-        self._store, self._cluster, self._address = store, cluster, address
-        self._lock, self._structure, self._version = threading.Lock(), -1, 0
-        self._registration: Registration | None = None
-
-    @property
-    def is_outdated(self) -> bool:
-        """Whether the topics may have changed since the last registration. Cheap."""
-        return self._structure != self._store.position().structure
+        self._store, self._lock = store, threading.Lock()
+        self._last = Registration(cluster, store.broker_name, PRIMARY, address, 0, ())
 
     def current(self) -> Registration:
-        """Return the registration, with a new data version if the topics may have changed."""
+        """Return the registration, with a new data version if the topics have changed."""
         with self._lock:
-            if self._registration is None or self.is_outdated:
-                self._structure = self._store.position().structure
-                self._version = max(self._version + 1, self._store.now())
-                self._registration = self._read()
-            return self._registration
+            topics = self._topics()
+            if self._last.data_version == 0 or self._last.topics != topics:
+                version = max(self._last.data_version + 1, self._store.now())
+                self._last = replace(self._last, data_version=version, topics=topics)
+            return self._last
 
-    def _read(self) -> Registration:
+    def _topics(self) -> tuple[TopicData, ...]:
         topics = self._store.topics
-        found = tuple(
+        return tuple(
             TopicData(
                 one.name, one.read_queues, one.write_queues, one.perm, topics.message_type(one.name)
             )
             for one in topics.all().values()
         )
-        name = self._store.broker_name
-        return Registration(self._cluster, name, PRIMARY, self._address, self._version, found)
 
 
 class Registrar:
@@ -67,7 +60,7 @@ class Registrar:
         addresses: Sequence[str],
         credentials: Credentials,
     ) -> None:
-        self._topics = topics
+        self._store, self._structure = store, -1
         self._streams = [_Stream(address, credentials, topics) for address in addresses]
         if addresses:
             call_on_change(store, self._changed)
@@ -91,7 +84,10 @@ class Registrar:
             stream.end()
 
     def _changed(self) -> None:
-        if self._topics.is_outdated:
+        """Wake all streams if the topics may have changed."""
+        structure = self._store.position().structure
+        if structure != self._structure:
+            self._structure = structure
             for stream in self._streams:
                 stream.wake.set()
 

@@ -4,13 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from functools import partial
-from ipaddress import ip_address
 from typing import Any
 
 import grpc
 
 from pyrocket.broker.settings import Settings
-from pyrocket.nameserver.addresses import parse_address
 from pyrocket.nameserver.route_table import BrokerData, Route, RouteTable
 from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.descriptors import service
@@ -19,8 +17,13 @@ from pyrocket.rpc.health import Health
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import status
 from pyrocket.rpc.messaging.interface import SERVICE as MESSAGING
-from pyrocket.rpc.messaging.interface import new, number
-from pyrocket.rpc.messaging.routes import accepted_types, message_queues, no_route
+from pyrocket.rpc.messaging.interface import new
+from pyrocket.rpc.messaging.routes import (
+    accepted_types,
+    endpoints_of,
+    message_queues,
+    no_route,
+)
 from pyrocket.rpc.messaging.unary import UnaryCalls
 from pyrocket.rpc.nameserver.calls import SERVICE
 from pyrocket.rpc.service import call_of
@@ -97,13 +100,4 @@ def _message_queues(topic: Any, route: Route) -> Iterator[Any]:
 def _broker(data: BrokerData) -> Any:
     """Return the broker with the lowest id."""
     broker_id, address = min(data.addresses.items())
-    host, port = parse_address(address)
-    endpoints = {"scheme": _scheme(host), "addresses": [{"host": host, "port": port}]}
-    return new("Broker", name=data.name, id=broker_id, endpoints=endpoints)
-
-
-def _scheme(host: str) -> int:
-    try:
-        return number("AddressScheme", f"IPv{ip_address(host).version}")
-    except ValueError:
-        return number("AddressScheme", "DOMAIN_NAME")
+    return new("Broker", name=data.name, id=broker_id, endpoints=endpoints_of(address))
