@@ -165,7 +165,10 @@ class Settings:
         "", TEXT, "Address at which clients reach the broker. The default is the first of `listen`."
     )
     cluster_name: str = _setting(
-        "DefaultCluster", TEXT, "Name of the broker's cluster at name servers.", "brokerClusterName"
+        "DefaultCluster",
+        TEXT,
+        "Name of the broker's cluster, at name servers and in metrics.",
+        "brokerClusterName",
     )
     nameserver_ca: str = _setting(
         "", TEXT, "PEM file with the CA certificates of name servers; implies TLS."

@@ -28,7 +28,7 @@ _LAGS = {
     "inflight_messages": "Messages that were delivered and are not acked.",
     "ready_messages": "Messages that were never delivered.",
 }
-_CLUSTER, _TYPE = "DefaultCluster", "broker"
+_TYPE = "broker"
 _REQUEST_S = 10
 """Timeout of a connection whose client does not complete its request or read the reply."""
 
@@ -36,9 +36,9 @@ _REQUEST_S = 10
 class Metrics:
     """The metrics of one broker, collected at each scrape."""
 
-    def __init__(self, broker: Broker, server: Server, watch: LoopWatch) -> None:
+    def __init__(self, broker: Broker, server: Server, watch: LoopWatch, cluster: str) -> None:
         self._broker, self._server, self._watch = broker, server, watch
-        self._node = (_CLUSTER, _TYPE, broker.hello().broker)
+        self._node = (cluster, _TYPE, broker.hello().broker)
         self.registry = CollectorRegistry()
         self._latency = Histogram(
             "rocketmq_rpc_latency",

@@ -113,7 +113,7 @@ async def _serve(
     if settings.nameserver:
         server.advertise(address, listens)
     registrar = Registrar(broker.store, topics, settings.nameserver, credentials)
-    with _monitoring(broker, server, watch, settings.metrics) as metrics:
+    with _monitoring(broker, server, watch, settings) as metrics:
         await server.start()
         # In a thread, because it waits for the disk.
         await asyncio.to_thread(broker_file.write, RunningBroker(os.getpid(), listens, metrics))
@@ -139,8 +139,11 @@ def stop_signal() -> asyncio.Event:
 
 
 @contextmanager
-def _monitoring(broker: Broker, server: Server, watch: LoopWatch, address: str) -> Iterator[str]:
+def _monitoring(
+    broker: Broker, server: Server, watch: LoopWatch, settings: Settings
+) -> Iterator[str]:
     """Serve /metrics and /health; yield their address, or an empty string."""
+    address = settings.metrics
     if not address:
         yield ""
         return
@@ -151,7 +154,7 @@ def _monitoring(broker: Broker, server: Server, watch: LoopWatch, address: str) 
         found = MonitoringServer(
             host.strip("[]"),
             int(port),
-            Metrics(broker, server, watch),
+            Metrics(broker, server, watch, settings.cluster_name),
             lambda: "stopping" if server.is_stopping else broker.trouble,
         )
     except (OSError, ValueError, OverflowError):

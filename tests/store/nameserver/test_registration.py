@@ -14,7 +14,7 @@ from support.certificates import write_certificate
 from support.name_server import ask, wait_until
 from support.rocketmq_stub import Stub, resource
 
-WITHOUT = Credentials()
+NO_CREDENTIALS = Credentials()
 TOPIC = rocketmq_python.TOPIC
 USERS = """
 [users.broker]
@@ -28,7 +28,7 @@ allow = ["admin"]
 """
 
 
-def brokers(address, topic=TOPIC, credentials=WITHOUT):
+def brokers(address, topic=TOPIC, credentials=NO_CREDENTIALS):
     with credentials.open(address) as channel:
         (route,) = ask(channel, "Routes", credentials.metadata(), topics=[topic])
     return {one.name: one.addresses[0] for one in route.brokers}

@@ -29,12 +29,14 @@ def test_the_metrics_report_the_lag_of_each_group_and_topic(tmp_path):
     with Store.open(tmp_path / "s", create=True) as store:
         store.topics.create("t")
         store.groups.create("g")
-    with broker_process.running(tmp_path / "s", "--metrics", "127.0.0.1:0") as (_, found):
+    flags = ("--metrics", "127.0.0.1:0", "--cluster-name", "east")
+    with broker_process.running(tmp_path / "s", *flags) as (_, found):
         stub = Stub(found.listen[0])
         stub.send(b"1", b"2", b"3", topic="t")
         receive_and_ack(stub, 1, acks=False)
         assert values(found, "lag_messages", "consumer_group") == {"g": 3}
         assert values(found, "inflight_messages", "topic") == {"t": 1}
+        assert values(found, "inflight_messages", "cluster") == {"east": 1}
         assert values(found, "ready_messages", "is_retry") == {"false": 2, "true": 0}
         assert values(found, "lag_latency", "topic")["t"] > 0
         receive_and_ack(stub, 32, acks=True)
