@@ -1,7 +1,7 @@
 """The brokers that are registered with a name server, and the routes of their topics.
 
-Source: RocketMQ's `RouteInfoManager`. As there, nothing is stored on disk, and name servers do not
-know each other: every broker registers with all of them.
+Source: RocketMQ's `RouteInfoManager`. Nothing is stored on disk, and name servers do not know each
+other: every broker registers with all of them.
 """
 
 import threading
@@ -50,7 +50,7 @@ class TopicData:
 
 @dataclass(frozen=True)
 class Registration:
-    """What a broker registers.
+    """The name, the address and the topics that a broker registers.
 
     Attributes:
         address: The address at which clients reach the broker.

@@ -1,4 +1,4 @@
-"""What the servers of brokers and of name servers share: threads, rights, limits and errors.
+"""The base of the servers of brokers and name servers: threads, rights, limits and errors.
 
 The event loop receives, waits and replies; threads do the work.
 """

@@ -102,8 +102,9 @@ def test_the_last_route_remains_while_no_name_server_answers(clock):
         address = stack.enter_context(name_server.serving(table_with("a")))
         lookup = RouteLookup([address], clock=clock)
         assert brokers(lookup) == ["a"]
-    clock.seconds += 60
-    assert brokers(lookup) == ["a"]
+    for _ in range(2):
+        clock.seconds += 60
+        assert brokers(lookup) == ["a"]
     lookup.close()
 
 

@@ -45,9 +45,10 @@ class AddressUrl:
         self._addresses: tuple[str, ...] = ()
 
     def current(self) -> tuple[str, ...]:
-        """Return the addresses, read again every 2 minutes; keep the old ones after a failure.
+        """Return the addresses, which are read again after 2 minutes.
 
-        Raises OptionError (ADDRESS_INVALID) and TransportError if there are no old ones.
+        After a failure, the old addresses remain in use; without old addresses, OptionError
+        (ADDRESS_INVALID) or TransportError is raised.
         """
         if not self._addresses or self._clock() - self._read_s >= URL_REFRESH_S:
             self._read_s = self._clock()
@@ -91,10 +92,11 @@ class RouteLookup:
         self._routes: dict[str, tuple[float, Route]] = {}
 
     def route(self, topic: str) -> Route:
-        """Return the route of a topic, at most 30 s old; without brokers if no live one has it.
+        """Return the route of a topic, asked for again after 30 s.
 
-        While no name server answers, the last route remains valid. Raises TransportError without
-        one, and the errors that a name server reports.
+        The route has no brokers if no live broker has the topic. While no name server answers, the
+        last route remains in use; without a last route, TransportError is raised. Also raises the
+        errors that a name server reports.
         """
         with self._lock:
             read_s, known = self._routes.get(topic, (0.0, Route(topic)))
@@ -104,9 +106,9 @@ class RouteLookup:
                 connection = self._connected()
                 found = self._ask(connection, topic, len(self._known))
             except TransportError:
-                if known.brokers:
-                    return known
-                raise
+                if not known.brokers:
+                    raise
+                found = known
             self._routes[topic] = self._clock(), found
             return found
 
