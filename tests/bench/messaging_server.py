@@ -1,7 +1,7 @@
 """A server of RocketMQ's gRPC protocol in a process of its own, to measure single calls.
 
-python -m bench.messaging_server DIR     serves the store in DIR, with fsyncs of 2 ms
-python -m bench.messaging_server         replies to sends and does nothing else
+python -m bench.messaging_server DIR FLUSH     serves the store in DIR; an fsync takes 2 ms
+python -m bench.messaging_server               replies to sends and does nothing else
 
 The process prints the address and its number of fsyncs at the start, and the number again for each
 line of input.
@@ -13,7 +13,7 @@ import sys
 import grpc
 import grpc.aio
 from bench.test_group_commit import CountedFsync
-from pyrocket import Store
+from pyrocket import Store, StoreConfig
 from pyrocket.broker.broker import Broker
 from pyrocket.disk import io
 from pyrocket.rpc.messaging.interface import SERVICE, new, number
@@ -34,10 +34,10 @@ def bare_server():
     return server, server.add_insecure_port("127.0.0.1:0")
 
 
-async def serve(path):
+async def serve(path=None, flush=None):
     io.sync = CountedFsync()
     if path:
-        server = Server(Broker(Store.open(path)))
+        server = Server(Broker(Store.open(path, config=StoreConfig(flush=flush))))
         port = server.listen("127.0.0.1:0")
     else:
         server, port = bare_server()
@@ -53,4 +53,4 @@ def report(*values):
 
 
 if __name__ == "__main__":
-    asyncio.run(serve("".join(sys.argv[1:])))
+    asyncio.run(serve(*sys.argv[1:]))

@@ -17,7 +17,7 @@ import grpc.aio
 import psutil
 import pytest
 from bench.pairs import MIB, ROUNDS, measure
-from pyrocket import Store, StoreConfig
+from pyrocket import Store
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.messaging.interface import PACKAGE, SERVICE, name_of, new
 from support import broker_process
@@ -108,8 +108,8 @@ async def send_concurrently(address, requests):
     return seconds
 
 
-def new_store(path, flush):
-    with Store.open(path, create=True, config=StoreConfig(flush=flush)) as store:
+def new_store(path):
+    with Store.open(path, create=True) as store:
         store.topics.create("t")
         store.groups.create("g")
     return path
@@ -118,8 +118,8 @@ def new_store(path, flush):
 @pytest.mark.parametrize("flush", ["async", "sync"])
 def test_concurrent_sends_beside_a_server_that_does_nothing(fast_disk, large, report, flush):
     count, rounds = (4_000, ROUNDS) if large else (32, 1)
-    path = new_store(fast_disk / "store", flush)
-    with server(path) as (address, fsyncs), server() as (nothing, _):
+    path = new_store(fast_disk / "store")
+    with server(path, flush) as (address, fsyncs), server() as (nothing, _):
         requests = [send_request() for _ in range(count)]
 
         def sending(to):
@@ -140,7 +140,7 @@ def test_concurrent_sends_beside_a_server_that_does_nothing(fast_disk, large, re
 def test_latency_from_a_send_to_a_waiting_receive(fast_disk, large, report):
     """The receive waits as a long poll before each send."""
     count = 1_000 if large else 5
-    with broker_process.running(new_store(fast_disk / "store", "async")) as (_, found):
+    with broker_process.running(new_store(fast_disk / "store")) as (_, found):
         seconds = asyncio.run(latencies(found.listen[0], count))
     cuts = quantiles(seconds, n=100)
     report.line(
@@ -169,7 +169,7 @@ async def latencies(address, count):
 def test_memory_of_idle_long_polls(fast_disk, large, report):
     """Each connection has one poll."""
     polls = 1_000 if large else 20
-    with broker_process.running(new_store(fast_disk / "store", "async")) as (process, found):
+    with broker_process.running(new_store(fast_disk / "store")) as (process, found):
         memory = asyncio.run(memory_of_polls(found.listen[0], polls, psutil.Process(process.pid)))
     without, connected, waiting = (each / MIB for each in memory)
     report.line(

@@ -23,7 +23,7 @@ class Budget:
     def __init__(self, connection_bytes: int, total_bytes: int) -> None:
         self._connection_bytes, self._total_bytes = connection_bytes, total_bytes
         self._held: Counter[str] = Counter()
-        self._freed = asyncio.Condition()
+        self._freed, self._waiting = asyncio.Condition(), 0
         self.total = self.passed = 0
 
     @asynccontextmanager
@@ -43,9 +43,13 @@ class Budget:
     @asynccontextmanager
     async def wait(self, peer: str, size: int) -> AsyncIterator[None]:
         """Wait until a reply fits into the limits, and reserve its bytes for a `with` block."""
-        async with self._freed:
-            await self._freed.wait_for(lambda: self._has_room(peer, size))
-            self._take(peer, size)
+        self._waiting += 1
+        try:
+            async with self._freed:
+                await self._freed.wait_for(lambda: self._has_room(peer, size))
+                self._take(peer, size)
+        finally:
+            self._waiting -= 1
         try:
             yield
         finally:
@@ -66,8 +70,9 @@ class Budget:
         self._held[peer] -= size
         if not self._held[peer]:
             del self._held[peer]
-        async with self._freed:
-            self._freed.notify_all()
+        if self._waiting:
+            async with self._freed:
+                self._freed.notify_all()
 
 
 class LoopWatch(selectors.DefaultSelector):

@@ -21,12 +21,15 @@ class Work(Enum):
     """The kind of work of a call.
 
     READ: Reads.
+    SEND: Encodes the messages of a request. Its only thread, for which requests wait in a queue, is
+        faster than several: switching between threads takes longer than encoding a message.
     WRITE: May wait for the write lock or the disk.
     RECEIVE: Delivers messages to a group.
     CHANGE: Changes the state of a group or a client; may wait for a receive of the group.
     """
 
     READ = "read"
+    SEND = "send"
     WRITE = "write"
     RECEIVE = "receive"
     CHANGE = "change"
@@ -47,7 +50,7 @@ class Threads:
     """A thread pool for each kind of work. Used by one event loop."""
 
     def __init__(self, read_threads: int) -> None:
-        counts = dict.fromkeys(Work, _THREADS) | {Work.READ: read_threads}
+        counts = dict.fromkeys(Work, _THREADS) | {Work.READ: read_threads, Work.SEND: 1}
         self._pools = {
             kind: ThreadPoolExecutor(count, f"pyrocket-{kind.value}")
             for kind, count in counts.items()

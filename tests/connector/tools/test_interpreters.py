@@ -126,6 +126,7 @@ def test_configure_is_imported_when_it_is_used():
         _ = pyspark_pyrocket.confgure
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_program_that_calls_configure_runs_with_its_python_off_the_path(tmp_path):
     """For example a program started by an IDE, cron, systemd or a notebook kernel."""

@@ -1,5 +1,6 @@
 """RocketMQ's codes for the status of a reply."""
 
+from functools import cache
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -59,7 +60,15 @@ _BY_ERROR: list[tuple[type[Exception], str]] = [
 
 def status(code: str, text: str = "") -> Any:
     """Return a status. Its text is never empty, because some clients print only the text."""
-    return new("Status", code=number("Code", code), message=text[:_MAX_TEXT] or code)
+    return (
+        new("Status", code=number("Code", code), message=text[:_MAX_TEXT]) if text else _plain(code)
+    )
+
+
+@cache
+def _plain(code: str) -> Any:
+    """Return a status without a text of its own. It is shared: replies copy it."""
+    return new("Status", code=number("Code", code), message=code)
 
 
 def stored_status(stored: SendStatus) -> Any:

@@ -39,6 +39,7 @@ def _kind(enum: str) -> Any:
     return message_class(f"{PACKAGE}.{message}").DESCRIPTOR.fields_by_name[field].enum_type
 
 
+@cache
 def number(enum: str, name: str) -> int:
     """Return the number of a value of an enum, such as ("Code", "OK")."""
     return int(_kind(enum).values_by_name[name].number)

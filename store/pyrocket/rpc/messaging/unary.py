@@ -25,7 +25,8 @@ _LOG = logging.getLogger("pyrocket")
 
 _KINDS = {
     **dict.fromkeys(("QueryRoute", "QueryAssignment", "GetOffset", "QueryOffset"), Work.READ),
-    **dict.fromkeys(("SendMessage", "RecallMessage", "EndTransaction"), Work.WRITE),
+    **dict.fromkeys(("RecallMessage", "EndTransaction"), Work.WRITE),
+    "SendMessage": Work.SEND,
 }
 """The kind of work of calls with one reply; for all others it is `Work.CHANGE`."""
 
