@@ -5,6 +5,7 @@ while a receive scans many messages of a queue, the acks of its group wait, but 
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -55,15 +56,18 @@ class Threads:
             kind: ThreadPoolExecutor(count, f"pyrocket-{kind.value}")
             for kind, count in counts.items()
         }
+        self._posts: _Posts | None = None
 
     def run(self, work: Callable[[], _Value], kind: Work) -> Awaitable[_Value]:
         """Run work in a thread for its kind; if it returns a `PendingReply`, await that reply.
 
-        The event loop is woken only once for each call: a wake-up takes longer than most work.
+        The event loop is woken at most once for each call: a wake-up takes longer than most work.
         """
         loop = asyncio.get_running_loop()
+        if self._posts is None:
+            self._posts = _Posts(loop)
         reply: asyncio.Future[_Value] = loop.create_future()
-        self._pools[kind].submit(_Job(work, loop, reply).run)
+        self._pools[kind].submit(_Job(work, self._posts, reply).run)
         return reply
 
     def shutdown(self) -> None:
@@ -72,16 +76,36 @@ class Threads:
             pool.shutdown()
 
 
+class _Posts:
+    """Runs callbacks of threads in the event loop; one wake-up runs all callbacks until then."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._callbacks: deque[Callable[[], None]] = deque()
+        self._is_woken = False
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Run a callback in the event loop. Called by threads."""
+        self._callbacks.append(callback)
+        if not self._is_woken:
+            self._is_woken = True
+            with suppress(RuntimeError):  # The loop has ended.
+                self._loop.call_soon_threadsafe(self._run_all)
+
+    def _run_all(self) -> None:
+        # Callbacks posted from now on wake the loop again.
+        self._is_woken = False
+        while self._callbacks:
+            self._callbacks.popleft()()
+
+
 class _Job:
     """Runs work in a thread, and sets the result of a future of the event loop."""
 
     def __init__(
-        self,
-        work: Callable[[], Any],
-        loop: asyncio.AbstractEventLoop,
-        reply: "asyncio.Future[Any]",
+        self, work: Callable[[], Any], posts: _Posts, reply: "asyncio.Future[Any]"
     ) -> None:
-        self._work, self._loop, self._reply = work, loop, reply
+        self._work, self._posts, self._reply = work, posts, reply
 
     def run(self) -> None:
         if self._reply.cancelled():
@@ -107,5 +131,4 @@ class _Job:
             if not self._reply.cancelled():
                 resolve(*arguments)
 
-        with suppress(RuntimeError):  # The loop has ended.
-            self._loop.call_soon_threadsafe(resolve_unless_cancelled)
+        self._posts.post(resolve_unless_cancelled)
