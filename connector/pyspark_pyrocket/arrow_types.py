@@ -87,7 +87,8 @@ def headers_of_map(properties: pa.MapArray, wanted: pa.ListType) -> pa.ListArray
         [properties.keys, properties.items.view(entry.field(1).type)],
         fields=[entry.field(0), entry.field(1)],
     )
-    # `from_arrays` accepts a mask only with offsets that are not a slice: concatenating copies.
+    # `from_arrays` accepts a mask only if the offsets are not a slice; `concat_arrays` copies the
+    # slice.
     offsets = pa.concat_arrays([properties.offsets, properties.offsets[:0]])
     none = pc.or_(properties.is_null(), pc.equal(offsets[1:], offsets[:-1]))
     return pa.ListArray.from_arrays(offsets, pairs, type=wanted, mask=none)

@@ -11,7 +11,7 @@ from support.producers import produce
 
 PRODUCERS = 4
 BATCHES = 3
-"""Micro-batches with messages that each query must complete while all producers append."""
+"""The number of non-empty micro-batches that each query must complete during the appends."""
 
 PATIENCE_SECONDS = 300
 

@@ -1,4 +1,4 @@
-"""Each policy of `onDataLoss` for each kind of loss, with a store simulated by numbers."""
+"""Each policy of `onDataLoss` for each kind of loss, with a store simulated by offsets."""
 
 import pytest
 from pyrocket.errors import (

@@ -57,7 +57,7 @@ def test_a_batch_in_which_a_queue_was_found_is_replayed_with_that_queues_start(b
     assert stream.bodies() == ["a", "b"]
 
 
-def test_a_sink_that_repeats_a_replayed_batch_sees_the_same_rows(spark, box, tmp_path):
+def test_a_sink_that_failed_gets_the_same_rows_in_the_replayed_batch(spark, box, tmp_path):
     box.send(*map(str, range(50)))
     seen = []
 

@@ -9,8 +9,9 @@ _CHUNK = 1 << 16
 
 
 class CuttingProxy:
-    """Forwards connections, but instead of forwarding every n-th reply closes the connection. A
-    reply is the first data from the broker after a request, so the call may have had its effect.
+    """Forwards connections, and closes a connection instead of forwarding every n-th reply.
+
+    A reply is the first data from the broker after a request, so the call may have had its effect.
     With `within`, each chunk of data from the broker is treated as a reply.
     """
 
@@ -61,7 +62,7 @@ class CuttingProxy:
 
 @contextmanager
 def cutting(target, every, *, within=False):
-    """Run a proxy for an address in the block."""
+    """Run a proxy for the address `target` during the block."""
     proxy = CuttingProxy(target, every, within=within)
     try:
         yield proxy

@@ -58,7 +58,7 @@ def _decoded_alone(key: pa.StringArray) -> pa.BinaryArray:
 
 
 def _headers(properties: pa.MapArray, wanted: pa.ListType) -> pa.ListArray:
-    """Return the properties as headers, without those that mark null values and keys."""
+    """Return the properties as headers, without those that mark null values and Base64 keys."""
     is_mark = pc.is_in(properties.keys, pa.array(_MARKS))
     if is_mark.true_count:
         kept = ~is_mark.to_numpy(zero_copy_only=False)

@@ -165,7 +165,7 @@ def _check_readable(topic: TopicConfig) -> None:
 def _check_assigned(
     asked: Subscription, bounds: Iterable[MessageQueue], topics: Iterable[str]
 ) -> None:
-    """Raise QueueNotFoundError if these topics do not have an assigned queue."""
+    """Raise QueueNotFoundError if `assign` names a queue that these topics do not have."""
     queues: dict[str, list[int]] = {}
     for queue in bounds:
         queues.setdefault(queue.topic, []).append(queue.queue_id)

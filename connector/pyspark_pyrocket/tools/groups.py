@@ -12,8 +12,9 @@ commit offsets itself. The program commits them after it has written the result:
 
 The plan fixes the offsets, from the group's committed offsets to the current ends of the queues, so
 the DataFrame reads the same messages however often it is used. If the block ends without an
-exception, the end of the plan is committed for the group. If the process dies before, the next plan
-starts at the same offsets: at-least-once, and exactly-once if writing a range is idempotent.
+exception, the end of the plan is committed for the group. If the process is killed before that
+commit, the next plan starts at the same offsets: at-least-once, and exactly-once if writing a range
+is idempotent.
 """
 
 import json
@@ -80,8 +81,8 @@ class BatchCommit:
             if not bounds:
                 raise TopicNotFoundError(
                     f"None of the topics to read exists in {target.describe()}.",
-                    remedy="Plan again when a topic exists. With `missingTopic=wait` some topics "
-                    "may be missing.",
+                    remedy="Plan again when a topic exists. `missingTopic=wait` allows some "
+                    "of the topics to be missing.",
                 )
             start, end = find_span(source, parsed, bounds, Losses(parsed.loss))
             ids = {topic: source.topic(topic).topic_id for topic in topics_of(bounds)}

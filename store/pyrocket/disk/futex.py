@@ -61,7 +61,7 @@ class SharedEvent:
         _futex(self._address, _WAIT_BITSET, seen, limit, kind)
 
     def notify(self, sleepers: int = _MAX, kinds: int = ALL_KINDS) -> None:
-        """Wake up to `sleepers` processes waiting for one of these kinds, longest waiting first."""
+        """Wake at most `sleepers` processes of these kinds, longest waiting first."""
         if self._map is not None:
             self._words[0] = self._words[0] + 1 & _MAX
             _futex(self._address, _WAKE_BITSET, sleepers, None, kinds)

@@ -118,7 +118,7 @@ class Writer:
         self._flush_service = FlushService(FlushPolicy.of(config), self.page, flush)
 
     def _recover(self) -> None:
-        """Recover the store and validate the shared state; requires exclusive access.
+        """Recover the store and mark the shared state as valid; requires exclusive access.
 
         Raises StoreLockedError (STORE_NEEDS_RECOVERY) if other processes have the store open.
         """

@@ -1,4 +1,4 @@
-"""The queue ends after recoveries that may have truncated the log: `pyrocket/epochs.json`.
+"""The ends of queues after each recovery that may have truncated the log: `pyrocket/epochs.json`.
 
 A crash can lose messages that readers have read but that were not durable; the offsets of such
 messages are then assigned to other messages. Therefore each recovery after a crash starts a new

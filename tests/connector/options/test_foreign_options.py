@@ -17,7 +17,7 @@ def refused(name, query=STREAM):
 
 
 @pytest.mark.parametrize(
-    ("typed", "query", "what", "os_error_remedy"),
+    ("typed", "query", "what", "remedy"),
     [
         ("groupIdPrefix", STREAM, "'groupIdPrefix' is Kafka's", "'commitToGroup'"),
         ("groupidprefix", BATCH, "'groupIdPrefix' is Kafka's", "Remove it."),
@@ -40,12 +40,10 @@ def refused(name, query=STREAM):
         ("nameServer", BATCH, "names RocketMQ's name servers", "with 'path'"),
     ],
 )
-def test_an_option_of_another_source_is_rejected_with_an_explanation(
-    typed, query, what, os_error_remedy
-):
+def test_an_option_of_another_source_is_rejected_with_an_explanation(typed, query, what, remedy):
     error = refused(typed, query)
     assert what in error.message
-    assert os_error_remedy in error.remedy
+    assert remedy in error.remedy
     assert EVERY not in error.remedy
 
 
@@ -80,7 +78,7 @@ def test_no_option_is_suggested_for_header():
         assert nearest("header", names_for(query)) == ""
 
 
-def test_foreign_options_do_not_clash_with_options_and_name_existing_ones():
+def test_foreign_options_differ_from_all_options_and_suggest_only_existing_options():
     ours = {option.name.lower() for option in TABLE}
     for option in _OPTIONS:
         assert option.name.lower() not in ours

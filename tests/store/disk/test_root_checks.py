@@ -31,14 +31,14 @@ def refused(path, **how):
 
 
 @pytest.mark.parametrize("how", [{"read_only": True}, {}, {"create": True}])
-@pytest.mark.parametrize(("names", "what", "os_error_remedy"), PLACES)
-def test_a_folder_with_other_files_is_described(tmp_path, names, what, os_error_remedy, how):
+@pytest.mark.parametrize(("names", "what", "remedy"), PLACES)
+def test_a_folder_with_other_files_is_described(tmp_path, names, what, remedy, how):
     lay(tmp_path, names)
     before = sorted(tmp_path.rglob("*"))
     error = refused(tmp_path, **how)
     assert error.code == "STORE_DIRECTORY_NOT_EMPTY"
     assert re.search(what, error.message), error.message
-    assert os_error_remedy in error.remedy
+    assert remedy in error.remedy
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -1,4 +1,4 @@
-"""The Arrow columns of a slice equal those of one record at a time."""
+"""The Arrow columns of a slice equal the results of decoding one record at a time."""
 
 import numpy as np
 import pyarrow as pa
@@ -166,7 +166,7 @@ ALL_BUT_TEXT = tuple(name for name in SCAN_COLUMNS if name != "bodyText")
 
 
 def check_damaged(piece, data, **options):
-    """Check that damage is reported unless the fields that are also in the index are unchanged."""
+    """Check that damage is reported, or leaves the fields that are also in the index unchanged."""
     try:
         batch = decode(piece, ALL_BUT_TEXT, data=data, **options)
     except StoreDamagedError:
@@ -248,7 +248,7 @@ def test_columns_stay_valid_if_the_buffer_changes():
     assert pc.binary_length(batch["body"]).to_pylist() == [5]
 
 
-def test_the_error_for_a_body_without_the_compressed_flag_has_its_log_offset():
+def test_the_error_for_a_compressed_body_without_the_flag_has_its_log_offset():
     plain = [b"\x78 as it is", b"", b"plain"]
     sound = [{"body": body, "sys_flag": 0x300} for body in plain]
     lost = {"body": deflate(b"hello " * 50), "sys_flag": 0x300}

@@ -1,4 +1,4 @@
-"""Raw records as arrays of fields: checked lengths can be used as positions."""
+"""Raw records as arrays of fields: after the check, lengths can safely be added to positions."""
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ def test_fields_equal_those_of_one_record_at_a_time(piece, as_a_run):
     assert fields.properties().to_pylist() == [one.properties for one in records]
 
 
-def test_no_records_have_no_fields():
+def test_an_empty_slice_has_no_fields():
     fields = RecordFields(pa.py_buffer(b""), 0, np.zeros(0, np.int64), np.zeros(0, np.int64))
     fields.check_structure()
     assert fields.bodies().to_pylist() == fields.topics().to_pylist() == []

@@ -212,7 +212,7 @@ def _counted(sent: Iterable[SendResult], *, is_stream: bool) -> Iterator[SendRes
     except PyrocketError as error:
         if not is_stream:
             raise
-        message = f"line {count + 1}: {error.message} The {count} lines before it were sent."
+        message = f"line {count + 1}: {error.message} All lines before it were sent."
         raise type(error)(message, remedy=error.remedy, code=error.code) from error
 
 

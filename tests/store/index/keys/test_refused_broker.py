@@ -1,4 +1,4 @@
-"""A RocketMQ broker that our lock will reject changes our key index before it tries the lock.
+"""A RocketMQ broker changes the key index before it tries the lock, which then rejects the broker.
 
 Queries must find all keys at any time.
 """
@@ -112,7 +112,7 @@ def test_files_that_a_broker_is_still_building_are_not_continued(eager, open_sto
     check_queries(reader, 401)
 
 
-def test_full_files_of_a_broker_without_a_gap_are_kept(eager, store, path, refused):
+def test_a_brokers_full_files_are_kept_if_they_have_no_gap(eager, store, path, refused):
     fill(store, 200)
     broker = refused(store, 0, 2)
     kept = len(index_of(path).names())

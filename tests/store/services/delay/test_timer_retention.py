@@ -86,7 +86,7 @@ def test_cancelled_timers_are_not_re_appended(timing, clock):
     assert timing.bodies() == []
 
 
-def test_a_cancelled_copy_does_not_restore_the_message(timing, clock, path):
+def test_a_message_cancelled_after_it_was_re_appended_is_not_delivered(timing, clock, path):
     gone = timing.send(b"gone", DAY)
     fill(timing, 2)
     timing.store.clean(total_bytes=4096)

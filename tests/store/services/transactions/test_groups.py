@@ -137,7 +137,7 @@ def test_first_messages_are_re_appended_when_the_backlog_is_large(path, stores, 
     assert bodies(stores[0])[0][-1] == b"a"
 
 
-def test_discard_after_another_groups_message_has_an_op_message(stores, clock):
+def test_a_discarded_message_after_another_groups_message_gets_an_op_message(stores, clock):
     with producer(stores[0], "a", Listener(None)) as a:
         a.send(message(b"a"))
     with producer(stores[1], "b", Listener(None)) as b:

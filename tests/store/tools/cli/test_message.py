@@ -50,7 +50,7 @@ def test_a_count_of_zero_is_rejected(path, command):
     assert "--count" in done.stderr
 
 
-def test_tail_reads_messages_truncated_by_a_repair(path):
+def test_tail_reads_the_messages_that_a_repair_truncated(path):
     (log,) = (path / "commitlog").iterdir()
     damaged = bytearray(log.read_bytes())
     damaged[88] ^= 1
@@ -139,7 +139,7 @@ def test_the_error_for_an_invalid_line_has_its_number_and_the_lines_before_are_s
     lines = b"fine\n" + os.urandom(5 << 20).replace(b"\n", b"") + b"\nnever"
     error = document_on(path, "message", "produce", "t", answer=lines, status=2)["error"]
     assert error["message"].startswith("line 2: ")
-    assert "1 lines before it were sent" in error["message"]
+    assert "All lines before it were sent" in error["message"]
     assert bodies(path, "message", "tail", "t", "--count", 1) == ["fine"]
 
 
