@@ -11,7 +11,7 @@ import pytest
 from flights_check import count_differences, differences, flights_of, totals
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-SHORT = ["without_spark", "transactional", "pipe", "kafka_job"]
+SHORT = ["without_spark", "transactional", "payments", "pipe", "kafka_job"]
 SOURCE = pa.table({"id": ["a", "b", "c"], "carrier": ["UA", "UA", "AA"], "distance": [10, 20, 30]})
 
 
@@ -36,6 +36,19 @@ def test_transactional(capsys):
         "ann: COMMIT",
         "eve: ROLLBACK",
         "topic paid: ann paid 30",
+    ]
+
+
+def test_payments_are_made_once_for_each_order(capsys):
+    assert run("payments", capsys) == [
+        "first delivery: o-1 SUCCESS",
+        "first delivery: o-2 SUCCESS",
+        "first delivery: o-1 SUCCESS",
+        "delivered again after a rebalance: o-1 SUCCESS",
+        "delivered again after a rebalance: o-2 SUCCESS",
+        "delivered again after a rebalance: o-1 SUCCESS",
+        "paid 30 for o-1",
+        "paid 10 for o-2",
     ]
 
 
