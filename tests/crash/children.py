@@ -17,6 +17,7 @@ from pyrocket.errors import OffsetOutOfRangeError, SinkError
 from support.broker_groups import consume_until_death  # noqa: F401  a task of its own
 from support.halves import send_for_ever  # noqa: F401  a task of its own
 from support.inner import inner
+from support.payments import pay_until_death  # noqa: F401  a task of its own
 from support.pops import consume_for_ever  # noqa: F401  a task of its own
 from support.sinks import numbered, stage_tasks
 from support.stores import SMALL, batch, message
