@@ -13,7 +13,7 @@ from pyrocket.client.results import ConsumeResult
 
 with tempfile.TemporaryDirectory() as folder, Store.open(folder, create=True) as store:
     store.topics.create("orders", read_queues=1, write_queues=1)
-    # The producer got no answer for o-1, and sent it again: the message ids differ, the keys do not.
+    # The producer got no answer for o-1, and sent it again with the same key.
     for order, amount in (("o-1", 30), ("o-2", 10), ("o-1", 30)):
         store.append(Message(topic="orders", body=b"%d" % amount, keys=[order]))
 
