@@ -29,7 +29,7 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path, clock):
-    """Topic `orders` with 2 queues, 3 messages and 1 an hour later; and topic `empty`."""
+    """Topic `orders` with 2 queues, 3 messages, and another one an hour later; topic `empty`."""
     with Store.open(tmp_path / "s", create=True, clock=clock) as one:
         one.topics.create("orders", read_queues=2, write_queues=2)
         one.topics.create("empty", read_queues=1, write_queues=1)

@@ -67,7 +67,7 @@ def path(tmp_path_factory):
 
 
 def name_of(words):
-    """Return the name of a command on the page: without its arguments."""
+    """Return the name of a command on the page, which lists commands without arguments."""
     if words[:2] == ["topic", "delete"] and "--dry-run" in words:
         return "topic delete --dry-run"
     return max((name for name in COMMANDS if words[: len(name.split())] == name.split()), key=len)

@@ -1,4 +1,4 @@
-"""`pyrocket message`: tail, query and produce, as text, as JSON and in pipes."""
+"""`pyrocket message`: tail, find and send, with text or JSON output and in pipes."""
 
 import base64
 import os

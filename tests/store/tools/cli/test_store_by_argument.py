@@ -93,7 +93,7 @@ def test_repair_with_json_does_not_prompt_and_needs_yes(damaged):
 
 
 def test_options_set_index_sizes_that_cannot_be_determined(path):
-    """Five items per slot is not RocketMQ's ratio, so the files do not show their sizes."""
+    """The files show their sizes only if items and slots have RocketMQ's ratio."""
     config = SMALL.with_sizes(index_slots=20, index_items=100)
     with Store.open(path, create=True, config=config) as store:
         store.append(message(keys=["k"]))
@@ -129,7 +129,7 @@ def test_a_cleaning_with_an_invalid_limit_deletes_nothing(sound, limit):
 
 
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
-def test_a_cleaning_names_the_files_it_keeps_and_why(sound, dry_run):
+def test_the_clean_command_reports_kept_files_with_the_reason(sound, dry_run):
     with Store.open(sound) as store:
         store.append(message(b"later", delay_level=18))
         held = int(log_files(sound)[-1].name)
@@ -151,7 +151,7 @@ def test_a_cleaning_names_the_files_it_keeps_and_why(sound, dry_run):
     kept = "would be kept" if dry_run else "kept"
     assert all(f"commitlog/{name} {kept} (held by delayed messages" in text for name in stays)
     assert f"The log {'would begin' if dry_run else 'begins'} at {held}." in text
-    assert bool(dry_run) == (" deleted (" in text), "the second time nothing is deleted"
+    assert bool(dry_run) == (" deleted (" in text), "only the first cleaning deletes files"
 
 
 def test_the_snapshot_command_copies_a_store_to_a_missing_directory(sound, tmp_path):

@@ -1,4 +1,4 @@
-"""Stores of brokers with their own delay levels: queue entries have the due times."""
+"""Stores of brokers with custom delay levels, derived from the due times in queue entries."""
 
 import json
 import shutil
@@ -50,7 +50,7 @@ def codes(report):
 
 
 def waits(path, queue_id=0):
-    """The delays (ms) of the entries in a level queue, from the known store times."""
+    """Return the delays (ms) of the entries in a level's queue, given the known store times."""
     first = 1_700_000_000_010 + (50 if queue_id else 0)
     due = tags_codes_of(path, queue_id)
     return [code - first - 10 * n for n, code in enumerate(due)]
@@ -68,7 +68,7 @@ def entry_file(path, queue_id=0):
     return queue_files(path, SCHEDULE, queue_id)[0]
 
 
-def test_a_store_with_levels_of_its_own_is_not_damaged(root):
+def test_a_store_with_custom_delay_levels_is_not_reported_as_damaged(root):
     report = verify(root)
     assert not codes(report) & {"QUEUE_TAGS_WRONG", "DELAY_LEVELS_UNKNOWN"}
     assert report.ok
@@ -118,7 +118,7 @@ def test_commands_accept_delay_levels(root):
 
 
 @pytest.mark.parametrize("at", [0, 2, 4])
-def test_a_rebuilt_queue_keeps_due_times_and_derives_lost_ones(root, at):
+def test_a_rebuilt_queue_keeps_due_times_and_derives_missing_due_times(root, at):
     before = waits(root)
     assert before == [7000] * 5
     overwrite(entry_file(root), bytes(ENTRY_BYTES), at * ENTRY_BYTES)
@@ -127,7 +127,7 @@ def test_a_rebuilt_queue_keeps_due_times_and_derives_lost_ones(root, at):
     assert waits(root, 1) == [9000] * 5
 
 
-def test_a_rebuilt_queue_keeps_the_due_times_of_both_former_levels(path):
+def test_a_rebuilt_queue_keeps_due_times_from_before_and_after_a_change_of_levels(path):
     write_as_broker(path, CHANGED, counts=(5,))
     write_as_broker(path, OWN, counts=(5,))
     before = tags_codes_of(path, 0)

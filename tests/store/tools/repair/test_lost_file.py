@@ -1,4 +1,4 @@
-"""If the log's last file is missing, writer, check and repair agree and change nothing."""
+"""If the last log file is missing, writers, `verify` and `repair` report it and change nothing."""
 
 import shutil
 

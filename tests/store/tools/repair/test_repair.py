@@ -86,7 +86,7 @@ ENDS = [
 
 @pytest.mark.parametrize("damage", ENDS, ids=lambda damage: damage.name)
 def test_one_repair_fixes_a_log_that_lost_its_end_after_a_clean_shutdown(path, clock, damage):
-    """Checkpoint and key index are then ahead of the log; the shared state still has its end."""
+    """Checkpoint and key index are ahead of the log; the shared state still has the old log end."""
     make(path, clock).close()
     damage.do(path)
     done = repair(path)
@@ -98,7 +98,7 @@ def test_one_repair_fixes_a_log_that_lost_its_end_after_a_clean_shutdown(path, c
 
 
 def named_log_files(report):
-    """The log files that findings name, or whose restoration they ask for."""
+    """Return the names of the log files in findings and in their remedies."""
     texts = (f"{finding.file} {finding.fix}" for finding in report.findings)
     return {name for text in texts for name in re.findall(r"commitlog/(\d+)", text)}
 
@@ -174,7 +174,7 @@ def test_truncated_messages_are_saved_and_a_new_epoch_starts(path, sound):
         assert store.history.cut_since(0, "t", 0) == LAST
 
 
-def test_foreign_files_are_moved_to_the_quarantine(path, sound):
+def test_unknown_files_are_moved_to_the_quarantine(path, sound):
     (path / "consumequeue/t/0/mine.txt").write_text("precious")
     repair(path)
     (kept,) = (path / "pyrocket/quarantine").rglob("mine.txt")
@@ -285,7 +285,7 @@ def test_a_killed_repair_can_be_run_again(tmp_path, clock, monkeypatch, kinds):
 
 
 def fail_from(step, patch):
-    """Make all disk operations after the first `step` fail; each failure is added to the list."""
+    """Make all disk operations after the first `step` fail; return a list of the failures."""
     left, dies = [step], []
 
     def instead(real):

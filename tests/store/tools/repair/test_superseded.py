@@ -15,7 +15,7 @@ BROKER = bytes((10, 0, 0, 7)) + (10911).to_bytes(4, "big")
 
 
 def lose_and_go_on(path, monkeypatch, *, kept, more):
-    """Append to a queue after an undetected loss of all files but the first `kept`."""
+    """Append to a queue after the undetected loss of all its files except the first `kept`."""
     filled(path, count=40).close()
     for file in queue_files(path)[kept:]:
         file.unlink()
@@ -43,7 +43,7 @@ def test_a_topic_recreated_by_a_broker_is_only_a_note(path, monkeypatch):
     assert report.ok
 
 
-def test_the_entry_of_a_later_message_is_correct_even_if_the_message_is_damaged(path, monkeypatch):
+def test_the_queue_entry_of_a_damaged_message_is_not_reported_as_wrong(path, monkeypatch):
     monkeypatch.setattr(record_batch, "_HOST", BROKER)
     lose_and_go_on(path, monkeypatch, kept=0, more=3)
     with Store.open(path, read_only=True) as store:

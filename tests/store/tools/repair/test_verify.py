@@ -105,8 +105,8 @@ def test_an_entry_before_the_first_message_of_a_queue_is_found_and_removed(
         assert scan(store, "t", 0) == expected
 
 
-def test_files_of_a_killed_writer_are_not_damage(path, clock):
-    """These are unpublished bytes in the log, and messages without queue entries."""
+def test_files_of_a_killed_writer_are_not_reported_as_damaged(path, clock):
+    """The log has unpublished bytes, and a message without a queue entry."""
     store = filled(path, count=30, clock=clock)
     writer = inner(store).writer
     appender = inner(store).appender
