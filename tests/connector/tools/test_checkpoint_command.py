@@ -1,4 +1,4 @@
-"""`pyrocket checkpoint`: showing a checkpoint, and exchanging offsets with groups."""
+"""`pyrocket checkpoint`: showing a checkpoint, and copying its offsets from and to groups."""
 
 import json
 import os
@@ -9,8 +9,8 @@ from pyspark_pyrocket.tools.checkpoints.files import read_checkpoint
 from support.spark_checkpoints import SETTINGS, reset, run, run_json
 
 
-def test_a_checkpoint_can_be_shown_and_moved(files):
-    """Show, move, show again; another test shows that Spark continues from there."""
+def test_a_checkpoint_is_shown_before_and_after_a_reset(files):
+    """`test_progress_outside` checks that Spark continues from the new offsets."""
     shown = run("show", files.path)
     assert "query q-1 in " in shown
     assert "micro-batch 1  2023-11-14T22:13:20.000Z  committed  2 messages" in shown
@@ -89,7 +89,7 @@ def test_files_that_spark_does_not_write_are_reported(files):
     assert run_json("show", files.path)["foreign"] == ["notes.txt", "offsets/1.bak"]
 
 
-def test_a_missing_checkpoint_and_a_remote_one_have_different_errors(tmp_path):
+def test_a_missing_and_a_remote_checkpoint_have_different_error_codes(tmp_path):
     assert run_json("show", tmp_path, status=2)["error"]["code"] == "CHECKPOINT_NOT_FOUND"
     remote = run_json("show", "s3://bucket/checkpoint", status=2)["error"]
     assert remote["code"] == "CHECKPOINT_REMOTE"

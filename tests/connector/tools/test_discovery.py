@@ -25,7 +25,7 @@ def test_the_package_contains_one_source_with_the_name_of_the_format():
     assert pyspark_pyrocket.DefaultSource.name() == "pyrocket"
 
 
-def test_importing_the_package_imports_nothing_else():
+def test_importing_the_package_imports_only_a_few_of_its_own_modules():
     code = """
         import sys
         import pyspark.sql.datasource
@@ -67,7 +67,7 @@ def test_a_pyspark_without_python_sources_is_reported_when_the_format_is_used():
         lambda source: source.streamWriter(schema=None, overwrite=False),
     ],
 )
-def test_an_older_pyspark_gets_one_line_that_names_the_version_needed(use, monkeypatch):
+def test_an_older_pyspark_is_rejected_in_one_line_with_the_version_needed(use, monkeypatch):
     monkeypatch.setattr(support, "find_spec", lambda name: None)
     monkeypatch.setattr("pyspark.__version__", "4.1.4")
     with pytest.raises(UnsupportedError, match=r"4\.2 or newer \(this is 4\.1\.4\)") as info:

@@ -66,7 +66,7 @@ def test_a_class_that_is_not_a_source_is_only_a_warning(installed):
     assert ours.verdict is Verdict.OK
 
 
-def test_a_second_source_of_the_same_name_is_a_warning(installed):
+def test_a_second_source_of_the_same_name_is_reported(installed):
     installed("pyspark_twin", "from pyspark_pyrocket import DefaultSource")
     *others, ours = check_discovery(sys.executable)
     assert "also offers" in others[0].found
@@ -127,7 +127,7 @@ def test_the_interpreter_that_spark_would_start_is_examined(tmp_path, monkeypatc
 
 
 def test_pyspark_without_metadata_has_the_version_of_its_module(monkeypatch):
-    """As a Spark distribution on PYTHONPATH."""
+    """A Spark distribution on PYTHONPATH has no package metadata."""
 
     def version(name):
         raise PackageNotFoundError(name)
@@ -137,7 +137,7 @@ def test_pyspark_without_metadata_has_the_version_of_its_module(monkeypatch):
     assert pyspark_version() == known > (4,)
 
 
-def test_missing_workers_are_reported():
+def test_a_missing_worker_interpreter_is_reported():
     assert check_worker("/no/such/python").verdict is Verdict.FAIL
 
 

@@ -74,7 +74,7 @@ def test_configure_after_the_start_succeeds_if_an_interpreter_was_set(started, m
 
 
 def test_configure_after_the_start_succeeds_if_python3_on_path_is_this_one(started, monkeypatch):
-    """As in an activated environment, or a program that spark-submit starts from one."""
+    """This is the case in an activated environment, with or without spark-submit."""
     executable(started / "env" / "bin" / "python3", "exit 0")
     monkeypatch.setattr(sys, "executable", str(started / "env" / "bin" / "python"))
     monkeypatch.setenv("PATH", str(started / "env" / "bin"))
@@ -115,7 +115,7 @@ def test_configure_with_spark_connect_warns_that_the_servers_python_is_used(
     assert "PYSPARK_PYTHON" not in os.environ
 
 
-def test_configure_is_imported_when_it_is_used():
+def test_the_module_of_configure_is_imported_on_first_use():
     code = (
         "import sys, pyspark_pyrocket\n"
         "assert 'pyspark_pyrocket.tools.interpreters' not in sys.modules\n"
@@ -128,7 +128,7 @@ def test_configure_is_imported_when_it_is_used():
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_program_that_calls_configure_runs_with_its_python_off_the_path(tmp_path):
+def test_a_program_that_calls_configure_runs_with_a_python_that_is_not_on_path(tmp_path):
     """For example a program started by an IDE, cron, systemd or a notebook kernel."""
     executable(tmp_path / "bin" / "python3", "exit 1")
     settings = {

