@@ -2,8 +2,8 @@
 
 python -m bench.bare_broker DIR     prints the address, and serves a store until it is killed
 
-It keeps the blocks of the first reply to each request, and sends them again if the request is
-repeated.
+The broker keeps the blocks of its first reply to each request, and sends them again if the request
+is repeated.
 """
 
 import asyncio

@@ -24,7 +24,7 @@ def large(request):
 
 @pytest.fixture
 def report(capsys, large):
-    """Prints figures while bypassing pytest's capturing; small runs print nothing."""
+    """Prints figures although pytest captures the output; small runs print nothing."""
     return Report(capsys, quiet=not large)
 
 

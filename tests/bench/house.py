@@ -1,4 +1,4 @@
-"""Measures the layout of the product, and the number of its files that a task passes through.
+"""Measures the layout of the product, and the number of its files that a call passes through.
 
     python tests/bench/house.py                       measures this checkout
     python tests/bench/house.py --root ../other       measures another checkout by the same rules
@@ -197,7 +197,7 @@ class Walk:
         return dict(zip(self.FIGURES, numbers, strict=True))
 
     def count(self, function, *arguments, **more):
-        """Return what the function returns."""
+        """Call the function, count the calls that it makes, and return its result."""
         sys.setprofile(self._record)
         try:
             return function(*arguments, **more)
@@ -305,7 +305,7 @@ class Walks:
         return DefaultSource({"path": str(path), "topic": "t"})
 
     def of_a_crash(self):
-        """Open a store that a writer has not closed, after a reboot."""
+        """Open a store after a reboot; its last writer did not close it."""
         from pyrocket import Message, Store, StoreConfig
 
         config = StoreConfig(log_file_bytes=1 << 20, index_slots=100, index_items=400)
@@ -327,7 +327,7 @@ def reboot():
     """Return a function that simulates a reboot for a store."""
     try:
         from support.stores import reboot
-    except ImportError:  # Older checkouts without tests/support.
+    except ImportError:  # Older checkouts have no tests/support.
         from stores import reboot
     return reboot
 

@@ -3,8 +3,8 @@
 python -m bench.messaging_server DIR FLUSH     serves the store in DIR; an fsync takes 2 ms
 python -m bench.messaging_server               replies to sends and does nothing else
 
-The process prints the address and its number of fsyncs at the start, and the number again for each
-line of input.
+The process prints its address and the number of its fsyncs at the start. For each line of input, it
+prints the number of fsyncs again.
 """
 
 import asyncio

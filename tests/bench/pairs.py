@@ -17,14 +17,15 @@ ROUNDS = 7
 """Minimum number of pairs if a figure is compared with an aim."""
 
 TOLERATED = 0.9
-"""A benchmark fails if two measurements are below this share of its aim; one may be, because
-measurements vary.
+"""A benchmark fails if two measurements are below this share of its aim.
+
+Measurements vary, so a single low measurement is repeated before the benchmark fails.
 """
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The medians in seconds, and the median of reference / ours over the pairs."""
+    """The median seconds of both functions, and the median of the ratios reference / ours."""
 
     ours: float
     reference: float
@@ -80,7 +81,7 @@ class Report:
         self._capsys, self._quiet = capsys, quiet
 
     def rate(self, name, pair, amount, unit, hoped=""):
-        """Print the amount per second of both, and the ratio to the reference."""
+        """Print the rates of pyrocket and of the reference, and their ratio."""
         ours, reference = amount / pair.ours, amount / pair.reference
         self.line(
             f"{name}: {ours:,.2f} {unit}/s; reference {reference:,.2f} {unit}/s;"
@@ -88,7 +89,7 @@ class Report:
         )
 
     def share(self, name, measured, rows, aim):
-        """Print the cost of a row and its share of the reference; fail if the aim is missed.
+        """Print the CPU time per row of pyrocket and of the reference; fail if the aim is missed.
 
         `measured` returns a Pair in CPU seconds. It is called again if the ratio is less than
         TOLERATED of the aim. Small runs measure, but do not compare the ratio with the aim.
@@ -105,7 +106,7 @@ class Report:
         pytest.fail(f"{name}: {pair.ratio:.2f} of the reference; the aim is {aim}")
 
     def rate_share(self, name, measured, amount, unit, aim):
-        """Print rates as `rate` does; fail if the aim is missed, as `share` does."""
+        """Print rates as `rate` does; if the aim is missed, fail as `share` does."""
         for _ in range(2):
             pair = measured()
             self.rate(name, pair, amount, unit, f"≥ {aim:.0%}")

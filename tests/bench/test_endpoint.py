@@ -50,7 +50,7 @@ def bare_broker(path):
 
 @dataclass
 class Timed:
-    """Measures runs of a function in seconds: wall time, CPU of all processes and the broker."""
+    """Measures runs of a function: wall time, and CPU time of all processes and of the broker."""
 
     function: object
     broker: int
@@ -244,7 +244,7 @@ def _report_costs(report, name, ours, rows):
 
 
 def test_idle_query_and_its_broker(spark, tmp_path, large, report):
-    """Together they use at most 1 % of a core, and the query reads a new message soon."""
+    """The query and the broker together use at most 1 % of a core; new messages are read soon."""
     seconds, times = (20, 20) if large else (0.2, 2)
     with broker_process.running(tmp_path / "store") as (process, found):
         sink = RemoteSink(Client(Connection(found.listen[0])))
@@ -268,13 +268,13 @@ def test_idle_query_and_its_broker(spark, tmp_path, large, report):
             f"idle query over endpoint, default trigger, {seconds} s: broker {shares[0]:.1f} %,"
             f" source runner {shares[1]:.1f} % of a core (aim: ≤ 1 % together)"
         )
-        report.line(f"append → seen by the idle query: {_seen(sink, query, times)}")
+        report.line(f"append → read by the idle query: {_seen(sink, query, times)}")
         query.stop()
     disconnect()
 
 
 def _seen(sink, query, times):
-    """Return how long after an append's reply the query has an offset with its message.
+    """Return a line with the delays between an append's reply and the query's next offset.
 
     A call for an offset may begin before the append, because it waits for changes.
     """

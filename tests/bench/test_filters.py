@@ -59,7 +59,7 @@ def filled(folder, large):
 
 
 @pytest.mark.parametrize(("option", "value"), [("tags", "rare"), ("sql", SQL)])
-def test_one_percent_through_spark(spark, filled, large, report, option, value):
+def test_a_filtered_spark_read_of_one_percent(spark, filled, large, report, option, value):
     path, rows = filled
 
     def frame(**options):
@@ -99,7 +99,7 @@ def scanned(path, where, condition=None, columns=COLUMNS):
 
 
 @pytest.mark.parametrize("kind", ["tags", "sql"])
-def test_one_percent_of_a_scan(filled, large, report, kind):
+def test_a_filtered_scan_of_one_percent(filled, large, report, kind):
     path, rows = filled
     where = MessageFilter.parse(**{kind: {"tags": "rare", "sql": SQL}[kind]})
 

@@ -59,8 +59,8 @@ def late(times):
 
 
 def test_building_the_index_beside_appending(fast_disk, large, report, monkeypatch):
-    """The same appends run with and without an index, alternately. Then the complete log is indexed
-    at once.
+    """The same appends run with and without an index, alternately. Then the index is built from a
+    complete log.
     """
     rows, rounds = (10_000, 30) if large else (100, 2)
     one = batch(rows, BODY_BYTES)
@@ -91,11 +91,11 @@ def test_building_the_index_beside_appending(fast_disk, large, report, monkeypat
     monkeypatch.undo()
     built, building = build_from_log(stores[False])
     report.line(
-        f"append {spent[False] / appended * 1e6:.2f} µs of processor time a message of 1 KiB, with"
-        f" its index {spent[True] / appended * 1e6:.2f}: hashing {hashing:.2f}, saving under the"
-        f" lock {saving:.2f}, putting in sections of {longest * 1e3:.0f} ms at most {putting:.2f}"
-        f" (hoped for: < 0.5 in all, < 0.3 under the lock); from the log"
-        f" {building / built * 1e6:.2f}"
+        f"append: µs of processor time per message of 1 KiB: {spent[False] / appended * 1e6:.2f}"
+        f" without an index, {spent[True] / appended * 1e6:.2f} with an index: hashing the keys"
+        f" {hashing:.2f}, saving them under the lock {saving:.2f}, adding them to the index"
+        f" {putting:.2f}, in slices of at most {longest * 1e3:.0f} ms (hoped for: < 0.5 in all,"
+        f" < 0.3 under the lock); building the index from the log {building / built * 1e6:.2f}"
     )
 
 

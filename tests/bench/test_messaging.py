@@ -82,7 +82,7 @@ class Caller:
 
 
 def ok(name, reply):
-    """Return a reply after a check of its code."""
+    """Check the code of a reply, and return the decoded reply."""
     reply = message_class(f"{PACKAGE}.{name}Response").FromString(reply)
     assert name_of("Code", reply.status.code) == "OK", reply
     return reply
@@ -180,7 +180,7 @@ def test_memory_of_idle_long_polls(fast_disk, large, report):
 
 
 async def memory_of_polls(address, polls, broker):
-    """Return the memory of the broker before, with connections, and with a poll on each."""
+    """Return the broker's memory without connections, with connections, and with a poll on each."""
     before = broker.memory_full_info().uss
     callers = [Caller(address) for _ in range(polls)]
     await asyncio.gather(*(caller.channel.channel_ready() for caller in callers))

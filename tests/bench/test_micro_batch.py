@@ -74,7 +74,7 @@ def test_fixed_cost_beside_the_trivial_source(spark, store, tmp_path, large, rep
 
 
 def addition_ms(query):
-    """Return the duration of the newest micro-batch, with rows or without."""
+    """Return the duration of the newest micro-batch, which may have no rows."""
     query.processAllAvailable()
     return next(
         progress.durationMs["triggerExecution"]

@@ -21,7 +21,7 @@ def judge(capsys, monkeypatch):
     return compare
 
 
-def test_an_aim_that_is_met_or_missed_by_less_than_a_tenth_passes_at_once(judge):
+def test_a_ratio_above_nine_tenths_of_the_aim_is_not_measured_again(judge):
     assert judge(0.8, 0.1) == 1
     assert judge(0.721, 0.1) == 1
 
@@ -50,6 +50,6 @@ def test_cpu_time_includes_running_and_ended_processes():
     assert cpu_seconds() - before >= 0.2
 
 
-def test_seconds_that_functions_return_replace_the_clock():
+def test_a_duration_that_a_function_returns_is_used_instead_of_the_clock():
     pair = measure(lambda: 2.0, lambda: 1.0, 3, clock=lambda: 0.0)
     assert pair == Pair(2.0, 1.0, 0.5)

@@ -16,7 +16,7 @@ from pyspark_pyrocket.transport.path import forget
 
 QUEUES = 64
 PLANNING = ("latestOffset", "queryPlanning", "getBatch")
-"""Spark's calls of a source before the tasks of a micro-batch, by their names in the progress."""
+"""Keys of `durationMs` for the time that a source takes before the tasks of a micro-batch."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def ms(function, *arguments):
 
 
 def test_a_plan_over_64_queues(store, large, report):
-    """The source is called as by Spark's source runner, with one new message in each queue."""
+    """Calls the source as Spark's source runner does, with one new message in each queue."""
     options = {"path": str(store.path), "topic": "T", "startingOffsets": "earliest"}
     schema = default_columns(kafka=False, headers=False, text=False)
     reader = DefaultSource(options).streamReader(schema=schema)
@@ -60,7 +60,7 @@ def test_a_plan_over_64_queues(store, large, report):
     report.line(
         f"planner of a micro-batch of {QUEUES} queues, median of {len(times['plan'])}:"
         f" {median(times['plan']):.1f} ms (hoped for: <= 20 ms);"
-        f" an idle answer {1_000 * median(times['idle']):.0f} us"
+        f" without new messages {1_000 * median(times['idle']):.0f} us"
     )
 
 
@@ -71,7 +71,7 @@ def start(spark, source, options, folder):
 
 
 def durations(query):
-    """Return the durations of the newest micro-batch that had rows, ms."""
+    """Return the durations (ms) of the newest micro-batch that had rows."""
     query.processAllAvailable()
     return next(p.durationMs for p in reversed(query.recentProgress) if p.numInputRows)
 
@@ -115,7 +115,7 @@ def test_a_trigger_over_64_queues_beside_the_trivial_source(spark, store, tmp_pa
 
 
 def fill_skewed(path, size):
-    """Write about `size` bytes of JSON, nine tenths of them to one queue of ten."""
+    """Write about `size` bytes of JSON, nine tenths of them to one of ten queues."""
     rows = 10 * MIB // 1_100
     digits = np.random.default_rng(7).integers(0, 10, rows * 900, np.uint8) + ord("0")
     texts = pa.FixedSizeBinaryArray.from_buffers(pa.binary(900), rows, [None, pa.py_buffer(digits)])

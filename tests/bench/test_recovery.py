@@ -52,8 +52,8 @@ def test_the_duration_of_opening_after_a_clean_shutdown_does_not_grow(tmp_path, 
         next_boot(path)
         booted = open_seconds(path)
         report.line(
-            f"{mib:,} MiB after a clean end: open {warm * 1000:.2f} ms (median of 21), in the next"
-            f" boot {booted * 1000:.2f} ms"
+            f"{mib:,} MiB after a clean shutdown: open {warm * 1000:.2f} ms (median of 21), in the"
+            f" next boot {booted * 1000:.2f} ms"
         )
 
 

@@ -62,7 +62,7 @@ def test_publishing_beside_appending(tmp_path, large, report):
             second_s, _ = timed(store.sink.publish, one, staged)
             append_s, _ = timed(append, store, rows, 1024)
         report.line(
-            f"{rows:,} rows of 1 KiB: staged in {stage_s:.2f} s, again over used files in"
+            f"{rows:,} rows of 1 KiB: staged in {stage_s:.2f} s, into reused files in"
             f" {again_s:.2f} s; published in {first_s:.2f} and {second_s:.2f} s,"
             f" {second_s / rows * 1e6:.2f} µs a row; appended and flushed in {append_s:.2f} s"
         )
