@@ -108,5 +108,5 @@ def _strategy(name, argument):
 
 
 def _room(name):
-    """Return what precedes the first "@"; None if there is none."""
+    """Return the part before the first "@", or None if the name contains no "@"."""
     return name.partition("@")[0] if "@" in name else None

@@ -102,8 +102,8 @@ class Clients:
 
 def consume_until_death(path, diary, seed, step, half):
     """Send, receive, ack, nack and forward messages until the process dies."""
-    # A snapshot may include a message that is hidden while its ack is stored; make it visible
-    # sooner.
+    # A snapshot may contain a message that is invisible while its ack is stored. The shorter time
+    # makes the message visible again sooner.
     group._LEAVING_MS = 500
     die_at(step, half)
     broker = Broker(Store.open(path, config=CONFIG))

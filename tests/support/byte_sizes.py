@@ -1,4 +1,4 @@
-"""A source in which a message is only a length."""
+"""A source whose messages consist only of their lengths."""
 
 import itertools
 
@@ -30,8 +30,8 @@ class Lengths:
         return [self._span(each) for each in ranges]
 
     def _span(self, each):
-        """Return a span as if the messages were far apart in the log, with an estimate from the
-        first message only.
+        """Return a span as if queues were far apart in the log; `bytes` is estimated from the first
+        message.
         """
         there = self.of(each.queue.topic, each.queue.queue_id, each.start, each.end)
         begin = 10**12 * each.queue.queue_id

@@ -74,9 +74,12 @@ def move_end(path, offset):
 
 @dataclass(frozen=True)
 class Damage:
-    """A kind of damage, the finding's code, and the result of `repair`. mended: `repair` restores
-    everything. cut: the messages of topic t at this offset or later are lost. stepped: the message
-    at this offset is lost. If none of these is set, `repair` changes nothing.
+    """A kind of damage, the finding's code, and the result of `repair`.
+
+    mended: `repair` restores everything.
+    cut: The messages of topic t at this offset or later are lost.
+    stepped: The message at this offset is lost.
+    If none of these is set, `repair` changes nothing.
     """
 
     name: str

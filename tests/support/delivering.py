@@ -31,7 +31,7 @@ def bodies_of(store, topic="t", queue_id=0):
 
 
 def waiting(store, level):
-    """Return the bodies in a level's queue, delivered or not."""
+    """Return all bodies in a level's queue, including delivered messages."""
     known = inner(store).reader.system_offsets(SCHEDULE_TOPIC, level - 1)
     pieces = inner(store).reader.records(SCHEDULE_TOPIC, level - 1, known.minimum, known.maximum)
     return [body.as_py() for piece in pieces for body in piece.records.bodies()]

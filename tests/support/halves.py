@@ -53,9 +53,7 @@ def producer(held, group="pg", listener=None, **options):
 
 
 def truth(message, arg=None):
-    """Return the state of a local transaction, by its body; some states are known only in a
-    check.
-    """
+    """Return the state that the body determines; some states are known only in a check."""
     kind = message.body[:1]
     if kind == b"u" and arg:
         return UNKNOWN

@@ -4,7 +4,8 @@ show.
     inner(store).writer.page[PUBLISHED]
     inner(store).crash()
 
-Tests access private attributes of a store only here, so that they do not depend on its structure.
+Private attributes of a store are accessed only here, so that tests do not depend on the store's
+structure.
 """
 
 from pyrocket import Store

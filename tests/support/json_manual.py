@@ -12,8 +12,9 @@ _LINK = r"\[([^]]+)\]\(#[\w-]+\)"
 
 
 def parse(text):
-    """Return command or part → its fields and their types, and command or part → the part whose
-    fields it includes.
+    """Return two maps from the names of commands and parts.
+
+    The first map contains their fields with types, the second the parts whose fields they include.
     """
     found = defaultdict(dict)
     includes = {}

@@ -112,7 +112,7 @@ class BrokerStream:
         return next(self._replies)
 
     def close(self):
-        """End the stream, and wait until the name server has noticed."""
+        """End the stream, and wait until the name server has ended its replies."""
         self._sent.put(None)
         assert list(self._replies) == []
 

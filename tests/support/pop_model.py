@@ -102,7 +102,7 @@ class Schedule:
         self.pop = Pop(store, self.append, SETTINGS)
 
     def append(self, records):
-        """Append. At the scheduled append, raise Killed before or after it."""
+        """Append records. At the scheduled kill, raise Killed before or after the append."""
         if self.fuse is not None:
             self.fuse -= 1
         if self.fuse == 0:
@@ -132,7 +132,7 @@ class Schedule:
         self.drain()
 
     def attempt(self, operation):
-        """Execute one operation; if the process dies, start the next one."""
+        """Execute one operation; if the process dies, start the next process."""
         try:
             operation()
         except Killed:

@@ -14,9 +14,11 @@ from support.offsets import BROKER, at, through_spark
 
 class Numbers(MemorySource):
     """A source whose queues consist only of offsets; a test can extend, shorten and delete queues.
-    times: (topic, queue id) → the store times of the messages, starting at offset 0. commits:
-    (group, topic) → queue → offset. left: queues that still have messages outside their bounds. The
-    log is never restored from an older copy; log marks are tested with real stores.
+
+    times: (topic, queue id) → the store times of the messages, starting at offset 0.
+    commits: (group, topic) → queue → offset.
+    left: Queues that still have messages outside their bounds.
+    The log is never restored from an older copy; log marks are tested with real stores.
     """
 
     def __init__(self, **topics):

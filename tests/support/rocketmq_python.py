@@ -135,7 +135,7 @@ class Programs:
             if name != "check":
                 getattr(transaction, name)()
         self.until(lambda: checked)
-        time.sleep(0.5)  # Time for the answer to the check.
+        time.sleep(0.5)  # Wait for the answer to the check to be sent.
         producer.shutdown()
         return {**sent, "checked": checked}
 

@@ -34,7 +34,7 @@ def stage_tasks(store, batch, bodies, tasks=2, **more):
 
 
 def publish(store, number, bodies, run="run-1", *, on_difference="fail", on_gap="accept", **more):
-    """Stage and publish one batch of a query; gaps in the numbers are accepted."""
+    """Stage and publish one batch of a query; gaps between batch numbers are accepted."""
     one = numbered(number, run)
     staged = stage_tasks(store, one, bodies, **more)
     return store.sink.publish(one, staged, on_difference=on_difference, on_gap=on_gap)

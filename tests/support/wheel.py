@@ -33,8 +33,9 @@ class Wheel:
         return reversed(found)
 
     def dequeued(self):
-        """Return (slot, log offset, magic) of all pending units. A unit with magic 4 is never
-        delivered: `TimerMessageStore.needDelete`.
+        """Return (slot, log offset, magic) of all pending units.
+
+        A unit with magic 4 is never delivered (see `TimerMessageStore.needDelete`).
         """
         return [
             (slot, *unit)
