@@ -24,7 +24,7 @@ shutdown was clean: there is no file `abort`, and the shared state records no fa
         test_an_unclean_shutdown_is_recovered_in_the_next_boot
         test_an_abort_file_takes_precedence_over_the_state
     a broker has used the store, or it is a copy               recover; clean if there is no `abort`
-        test_a_broker_that_ran_since_is_detected
+        test_a_broker_that_ran_after_a_clean_shutdown_is_detected
         test_a_copied_store_is_recovered_when_it_is_opened
     an fsync failed                                            drop cached pages, recover, unclean
         test_failed_fsync_stops_every_writer_until_recovery
@@ -75,7 +75,7 @@ The shared state shows that a recovery is in progress or was killed. Readers wai
 return only durable messages if it was killed.
 
         test_a_reader_sees_complete_queues_before_and_after_a_recovery
-        test_durable_messages_can_be_read_after_a_writer_was_killed_in_a_recovery
+        test_only_durable_messages_are_read_after_a_writer_was_killed_in_a_recovery
 
 After the queues, each service makes its own files and cursors consistent (`RecoveryHooks`): timers
 are indexed again, and cursors skip messages that have been delivered.

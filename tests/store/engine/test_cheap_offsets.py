@@ -8,7 +8,7 @@ from pyrocket.disk import io
 from support.stores import SMALL, batch, message, reboot
 
 QUEUES = 70
-"""More queues than may have open files at the same time."""
+"""More queues than there may be open queue files at the same time."""
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def maxima(store):
 
 @pytest.fixture
 def looks(monkeypatch):
-    """The numbers of folder listings and of reads."""
+    """Counts the calls that list folders, read files and open files."""
     counts = {"listdir": 0, "pread": 0, "open": 0}
 
     def counting(name):
@@ -56,7 +56,7 @@ def test_offsets_of_known_queues_need_few_file_operations(path, reader, looks):
         writer.append(message(queue_id=3))
         looks.update(dict.fromkeys(looks, 0))
         assert maxima(reader)[:5] == [1, 1, 1, 3, 1]
-        assert looks["listdir"] <= 4  # The log and the empty queue.
+        assert looks["listdir"] <= 4  # The folders of the log and of the empty queue.
         assert looks["pread"] <= QUEUES
 
 

@@ -100,7 +100,7 @@ def files_in(path):
 
 
 def with_a_delayed_one(store, clock):
-    """A pending message, which prevents the deletion of all later files."""
+    """A delayed message that is not yet due; its file and all later files are kept."""
     store.append(message(b"later", delay_level=18))
     with_keys(store, clock)
 
@@ -166,7 +166,7 @@ def test_a_cleaning_without_a_limit_deletes_nothing(aged, path, name, limit):
 
 
 def test_the_age_of_a_log_file_is_the_age_of_its_last_message(aged, path, tmp_path, clock):
-    """The modification time of a copied file is the wall-clock time."""
+    """The copied files were modified now, by the wall clock, although their messages are old."""
     aged.close()
     copy = shutil.copytree(path, tmp_path / "copy", copy_function=shutil.copyfile)
     with Store.open(copy, clock=clock) as store:
@@ -174,8 +174,8 @@ def test_the_age_of_a_log_file_is_the_age_of_its_last_message(aged, path, tmp_pa
         assert 50 < store.min_offset("t", 0) <= 70
 
 
-def test_a_preallocated_file_is_not_the_last_file(path, clock):
-    """A broker leaves such a file after a crash; messages in earlier files must not be deleted."""
+def test_a_log_file_followed_only_by_a_preallocated_file_is_not_deleted(path, clock):
+    """A broker that crashed may leave a preallocated file without messages."""
     filled(path, count=10, clock=clock).close()
     (only,) = log_files(path)
     only.with_name(f"{int(only.name) + 4096:020d}").write_bytes(bytes(4096))
@@ -224,7 +224,7 @@ def test_a_cleaning_killed_at_any_step_leaves_a_consistent_store(
 
 
 def die_at(step, patch):
-    """Fail at a step and all later steps; the returned list is empty if the step was reached."""
+    """Let one step and all later ones fail; the returned list is emptied at that step."""
     left, done = [step], [True]
 
     def instead(real):

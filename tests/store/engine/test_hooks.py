@@ -17,7 +17,7 @@ def start_of(file):
     return int(file.name)
 
 
-def test_files_that_a_service_needs_are_kept_and_older_files_deleted(tmp_path):
+def test_files_that_a_service_needs_are_kept_and_older_files_are_deleted(tmp_path):
     with filled(tmp_path, 200) as store:
         before = list(map(start_of, log_files(tmp_path)))
         held = before[3]
@@ -34,10 +34,12 @@ def test_files_that_a_service_needs_are_kept_and_older_files_deleted(tmp_path):
         assert replace(planned, dry_run=False) == report
 
 
-def test_the_log_has_no_gap_if_a_hold_ends_between_two_sections(tmp_path):
+def test_a_cleaning_leaves_no_gap_if_a_service_releases_files_between_two_exclusive_sections(
+    tmp_path,
+):
     with filled(tmp_path, 500) as store:
         files = list(map(start_of, log_files(tmp_path)))
-        assert len(files) > 12, "it takes more than one section"
+        assert len(files) > 12, "one exclusive section deletes fewer files"
         hooks(store).holds["it"] = lambda: files[3]
         hooks(store).after_section.append(lambda: hooks(store).holds.pop("it", None))
         report = store.clean(total_bytes=0)
@@ -82,7 +84,7 @@ def test_messages_that_a_service_reappends_are_durable_before_files_are_deleted(
         assert order[:3] == ["moved", "flushed", "removed"]
 
 
-def test_services_called_after_a_section_may_enter_a_section(tmp_path):
+def test_services_called_after_an_exclusive_section_may_enter_one_themselves(tmp_path):
     with filled(tmp_path, 1) as store:
         called = []
 
@@ -95,7 +97,7 @@ def test_services_called_after_a_section_may_enter_a_section(tmp_path):
         assert called == [2]
 
 
-def test_services_are_called_only_before_a_clean_shutdown(tmp_path):
+def test_services_are_called_before_a_clean_shutdown_but_not_before_an_unclean_one(tmp_path):
     called = []
     for clean in (False, True):
         store = filled(tmp_path, 1)

@@ -22,7 +22,7 @@ ONE_KEY = LookupRequest(topics=["t"], keys=["k"])
 
 @pytest.fixture(params=["indexed", "tail", "no index"])
 def some(open_store, path, request):
-    """Opens a store with messages of two topics: indexed, after the index, or without an index."""
+    """Opens a store with messages in the key index, or after its end, or without an index."""
 
     def fill(messages):
         config = replace(SMALL, key_index=request.param != "no index")
@@ -50,7 +50,7 @@ def read(store, wanted, *columns, **options):
     return rows if columns else [body for (body,) in rows]
 
 
-def test_many_keys_are_looked_up_at_once(some):
+def test_one_request_finds_the_messages_of_several_keys(some):
     store, _ = some(
         [message(b"%d" % at, keys=[f"k{at}", "all"], queue_id=at % 2) for at in range(60)]
     )
@@ -92,7 +92,7 @@ def test_ids_of_both_kinds_are_found(some):
     assert read(store, LookupRequest(topics=["t"], ids=[strange])) == []
 
 
-def test_ids_do_not_match_keys_but_keys_match_unique_ids(some):
+def test_a_requested_id_does_not_match_keys_but_a_requested_key_matches_unique_ids(some):
     store, sent = some([message(b"0"), message(b"1", keys=["key"])])
     assert read(store, LookupRequest(topics=["t"], ids=["key"])) == []
     assert read(store, LookupRequest(topics=["t"], keys=[sent[0].msg_id])) == [b"0"]
@@ -132,7 +132,7 @@ def test_the_whole_index_file_is_read_for_a_key_of_most_messages(open_store, mon
     assert read(reader, ONE_KEY) == whole
 
 
-def test_the_result_has_the_cost_of_the_lookup(open_store):
+def test_the_result_reports_how_much_was_read_for_the_lookup(open_store):
     store = open_store()
     store.append_batch(batch(numbered(100), 0, keys=[["k"]] * 100), topic="t")
     tail = store.lookup.locate(ONE_KEY)

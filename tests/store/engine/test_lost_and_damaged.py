@@ -64,7 +64,7 @@ def test_offsets_are_not_reassigned_after_the_last_files_were_lost(path):
 
 
 def test_invalid_entries_are_kept_if_the_log_lacks_their_messages(path):
-    """Such entries may precede the part that a recovery checks, and later entries may be valid."""
+    """The invalid entries precede those that a recovery checks, and later entries are valid."""
     last_but_two = queue_files(path)[-3]
     overwrite(last_but_two, b"\xff" * 8, 40)
     before = readable(path)

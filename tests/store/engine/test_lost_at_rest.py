@@ -103,7 +103,7 @@ def contents(path):
 def test_nothing_is_appended_to_a_log_with_missing_or_short_files(
     trusted, recoveries, which, damage, code, others
 ):
-    """This holds even after a clean shutdown, and if other processes have the store open."""
+    """The store was shut down cleanly, and in some runs another process has it open."""
     other = Store.open(trusted, config=SMALL) if others else None
     name = log_files(trusted)[which]
     damage(name)

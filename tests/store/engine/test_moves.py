@@ -1,4 +1,4 @@
-"""If a process dies, a service's messages are appended and its cursors moved, or neither."""
+"""A service's appended messages and moved cursors survive a kill together or not at all."""
 
 import pytest
 from pyrocket import Store

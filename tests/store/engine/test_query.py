@@ -22,7 +22,7 @@ HALF, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
 
 @pytest.fixture(params=["indexed", "tail"])
 def some(open_store, request):
-    """Opens a store with these messages, which are in the index or after its end."""
+    """Opens a store with the given messages, which are in the key index or after its end."""
 
     def fill(messages):
         store = open_store()
@@ -62,7 +62,7 @@ def test_a_message_found_by_key_equals_the_message_read_by_offset(some):
     assert found == store.lookup.by_offset_id(sent.offset_msg_id.lower())
 
 
-def test_the_newest_messages_are_returned_if_there_are_too_many(some):
+def test_only_the_newest_messages_of_a_key_are_returned_if_they_exceed_the_limit(some):
     store, _ = some([message(b"%d" % at, keys=["k"]) for at in range(100)])
     assert bodies(store.lookup.query("t", "k")) == [b"%d" % at for at in range(36, 100)]
     assert bodies(store.lookup.query("t", "k", max_messages=2)) == [b"98", b"99"]
@@ -106,7 +106,7 @@ def test_the_time_range_is_exact_to_the_millisecond(open_store, clock):
 
 
 def test_the_index_and_the_log_after_it_are_searched_together(open_store):
-    """Returns the candidates of the index and of the log after the index, in several steps."""
+    """The first message is in the index; the others are found in the log after its end."""
     store = open_store()
     store.append(message(b"0", keys=["k"]))
     store.close()
@@ -196,7 +196,7 @@ def test_index_items_of_expired_messages_are_skipped(open_store, path):
     assert found[0].physical_offset >= int(files[2].name)
 
 
-def test_queries_while_others_write_and_index_miss_nothing(open_store):
+def test_queries_miss_no_message_while_a_writer_appends_and_indexes(open_store):
     """A query finds messages appended before it, whether or not they are indexed."""
     config = replace(SMALL, index_slots=3, index_items=2000)
     store = open_store(config=config)
@@ -222,11 +222,11 @@ def test_queries_while_others_write_and_index_miss_nothing(open_store):
     for thread in threads:
         thread.join()
     assert not faults
-    assert KeyIndex(Layout(store.path), Geometry(3, 2000)).names(), "some of it was indexed"
+    assert KeyIndex(Layout(store.path), Geometry(3, 2000)).names(), "some messages were indexed"
 
 
 def test_a_crashed_store_is_queried_without_a_recovery(open_store, path):
-    """The index may be torn, so it is not used; the log ends before a torn record."""
+    """The key index may be incomplete, so it is not used; the log ends before the torn record."""
     store = open_store()
     for number in range(30):
         store.append(message(b"%d" % number, keys=["k"]))

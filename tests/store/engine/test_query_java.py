@@ -1,4 +1,4 @@
-"""Lookups in stores that a broker wrote; the broker's index is used, continued or ignored."""
+"""Lookups in stores of a broker, whose index is used, continued or, after a crash, ignored."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""`Store.queue_range` of queues in use, removed and deleted queues."""
+"""`Store.queue_range` of queues that are in use, removed from their topic, or deleted with it."""
 
 from pyrocket import QueueOffsets, Store
 from support.stores import batch, filled
@@ -23,7 +23,7 @@ def test_a_queue_removed_from_its_topic_keeps_its_messages(path):
         assert part.column("body").to_pylist() == [b"x", b"y"]
 
 
-def test_the_range_of_a_deleted_queue_is_its_former_end(path):
+def test_the_range_of_a_deleted_queue_is_empty_at_its_former_end(path):
     with filled(path, count=40) as store:
         store.topics.delete("t")
         assert store.queue_range("t", 0) == QueueOffsets(40, 40)

@@ -50,7 +50,7 @@ def test_scan_rejects_a_bad_range_before_the_first_batch(forty, start, end):
         forty.scan("t", 0, start, end)
 
 
-def test_scan_rejects_unknown_columns_at_once(forty):
+def test_scan_rejects_unknown_columns_before_the_first_batch(forty):
     for columns in (["nope"], []):
         with pytest.raises(SchemaError) as caught:
             forty.scan("t", 0, 0, 1, columns)

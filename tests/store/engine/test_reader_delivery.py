@@ -26,7 +26,7 @@ def reading(open_store, path, clock):
 
 @pytest.fixture
 def patient(at_open):
-    """No pause between two deliveries in tests."""
+    """Readers make no pause between two deliveries."""
 
     def without_pauses(store):
         delivery = inner(store).services.reader_delivery
@@ -68,7 +68,7 @@ def test_a_reader_writes_at_most_once_a_second(open_store, reading, clock):
     assert reading.deliver_due()
 
 
-def test_reader_does_not_open_store_without_due_messages(open_store, path, clock, patient):
+def test_reader_writes_nothing_if_no_message_is_due(open_store, path, clock, patient):
     store = open_store()
     store.append(message())
     store.close()

@@ -210,7 +210,7 @@ def test_a_request_for_a_system_topic_is_rejected(store):
     assert code_of(store, bad, routes={"rmq_sys_pyrocket_sink": 1}) == "TOPIC_ILLEGAL"
 
 
-def test_a_store_with_checksums_of_whole_records_adds_them(tmp_path):
+def test_a_store_with_checksums_of_whole_records_adds_them_to_received_records(tmp_path):
     config = StoreConfig(property_crc=True)
     with Store.open(tmp_path / "sealed", create=True, config=config) as store:
         store.topics.create("orders")

@@ -27,7 +27,7 @@ def root(tmp_path):
 
 
 def impatient(root):
-    """A reader that waits for a recovery for a fifth of a second."""
+    """A reader that waits only a fifth of a second for a recovery to end."""
     store = Store.open(root, read_only=True)
     inner(store).reader.recovery_seconds = 0.2
     return store
@@ -45,7 +45,7 @@ def alone(root):
 
 
 def die_in_a_recovery(root, where=recovery, step="keep_tail"):
-    """Kill a process at a step of its recovery of a store with a killed writer."""
+    """Kill a writer, and then, at a step of the recovery, the process that recovers the store."""
     store = Store.open(root)
     for number in range(100, 105):
         store.append(Message(topic="T", body=b"%d" % number, queue_id=0))
@@ -58,7 +58,7 @@ def die_in_a_recovery(root, where=recovery, step="keep_tail"):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
-def test_durable_messages_can_be_read_after_a_writer_was_killed_in_a_recovery(root):
+def test_only_durable_messages_are_read_after_a_writer_was_killed_in_a_recovery(root):
     """The next recovery may truncate later messages, which therefore must not be visible."""
     with impatient(root) as before:
         assert before.max_offset("T", 0) == 100

@@ -81,7 +81,7 @@ def test_an_unclean_shutdown_is_recovered_in_the_next_boot(rested, recoveries):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_state_restored_from_an_older_copy_hides_no_messages(tmp_path, recoveries, clean):
-    """The copy is restored in the same boot and in place, so that the file keeps its inode."""
+    """The state file is overwritten in the same boot, and keeps its inode."""
     path = tmp_path / "store"
     filled(path, count=20).close(clean=clean)
     older = Layout(path).state.read_bytes()
@@ -94,7 +94,7 @@ def test_a_state_restored_from_an_older_copy_hides_no_messages(tmp_path, recover
     assert recoveries == [clean]
 
 
-def test_a_broker_that_ran_since_is_detected(rested, recoveries):
+def test_a_broker_that_ran_after_a_clean_shutdown_is_detected(rested, recoveries):
     Layout(rested).lock.write_bytes(b"lock")
     reopened(rested)
     assert recoveries == [True]

@@ -74,7 +74,7 @@ def test_deletion_stops_at_the_first_file_that_has_not_expired():
     assert going(plan_cleaning(Retention(), files(1, 1000), ROOMY, FOUR)) == []
 
 
-def test_above_the_clean_ratio_only_expired_files_are_deleted_at_any_hour():
+def test_above_the_clean_ratio_expired_files_but_no_others_are_deleted_at_any_hour():
     old_and_young = files(1000, 10, now=NOON)
     assert going(plan_cleaning(Retention(), old_and_young, full(0.75), NOON)) == []
     assert going(plan_cleaning(Retention(), old_and_young, full(0.76), NOON)) == [(0, EXPIRED)]

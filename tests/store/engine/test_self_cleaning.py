@@ -159,7 +159,7 @@ def left_over(aged, clock):
 
 
 def test_abandoned_staged_files_are_deleted_with_the_next_append(left_over, path, clock):
-    """This needs no published batch and no retention; a younger file is kept."""
+    """Neither a published batch nor a retention is needed; a younger file is kept."""
     younger = stage(left_over, numbered(8, identity="busy"), [b"soon there"])
     left_over.append(message(b"any", queue_id=0))
     assert staged_files(path) == [younger.name]
@@ -174,7 +174,7 @@ def test_a_service_thread_deletes_abandoned_staged_files(left_over, path):
 
 
 def test_a_manual_cleaning_deletes_and_counts_abandoned_staged_files(left_over, path):
-    """The time since the last check does not matter."""
+    """A manual cleaning looks for such files even if a writer did so a moment ago."""
     before = staged_files(path)
     with Store.open(path, read_only=True, clock=inner(left_over).engine.clock) as reader:
         planned = reader.clean(hours=1000, dry_run=True)
@@ -201,7 +201,7 @@ def test_the_command_clean_reports_abandoned_staged_files(path):
 def test_on_a_full_disk_staged_files_are_deleted_before_an_append_is_rejected(
     aged, path, clock, monkeypatch
 ):
-    """This includes files kept for reuse, but not files that are still needed."""
+    """Files kept for reuse are deleted, too, but not files that are still needed."""
     kept = stage(aged, numbered(9, identity="kept"), [b"for later"])
     publish(aged, 0, [b"x"])
     gone = stage(aged, numbered(7, identity="gone"), [b"lost"])
@@ -209,7 +209,7 @@ def test_on_a_full_disk_staged_files_are_deleted_before_an_append_is_rejected(
     publish(aged, 1, [b"x"])
     free = path / "pyrocket" / "staging" / "free"
     assert list(free.iterdir())
-    assert gone.name in staged_files(path), "no second check within an hour"
+    assert gone.name in staged_files(path), "writers look for such files once an hour"
     set_disk_usage(monkeypatch, 950)
     with with_retention(clock, path) as store:
         one = numbered(2)

@@ -41,7 +41,7 @@ def as_batch(case, queue_id):
 
 
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
-def test_message_and_batch_of_one_store_the_same_record(open_store, case):
+def test_a_message_has_the_same_record_whether_sent_alone_or_in_a_batch(open_store, case):
     store = open_store(config=BIG)
     store.append(Message(topic="t", queue_id=0, **case))
     store.append_batch(as_batch(case, 0), topic="t")

@@ -170,7 +170,7 @@ def test_services_never_wait_for_the_write_lock(open_store, path, clock):
     assert driver.once() == 0
     assert time.monotonic() - began < 5
     other.close()
-    assert driver.once() == 1, "at once: that was no failure"
+    assert driver.once() == 1, "without a pause, because a held lock is no failure"
 
 
 def test_two_threads_and_two_stores_deliver_each_message_once(open_store, clock):

@@ -27,7 +27,7 @@ from support.stores import (
 
 @pytest.fixture
 def source(path, clock):
-    """Forty messages in three log files, four full queue files and a half-full queue file."""
+    """45 messages in one queue, with four full files and a half-full file; 7 in two others."""
     with filled(path, count=45, clock=clock) as store:
         store.topics.create("u", read_queues=2, write_queues=2)
         store.append_batch(batch(numbered(7), [0, 1, 0, 1, 0, 1, 0]), topic="u")
@@ -139,7 +139,7 @@ def test_a_recovery_of_the_copy_does_not_change_the_source(source, path, target)
 
 
 def reboot_like_a_crash(target):
-    """All files except the first have lost their content, as after a power loss."""
+    """Clear the content of all log files except the first, as a power loss may do."""
     (target / "abort").touch()
     (target / "checkpoint").unlink()
     for file in log_files(target)[1:]:
@@ -160,7 +160,7 @@ def test_the_source_is_not_changed(source, path, target):
     assert verify(target).ok
 
 
-def test_a_checkpoint_beyond_the_copy_is_detected(source, target):
+def test_offsets_of_a_streaming_checkpoint_beyond_the_end_of_the_copy_are_detected(source, target):
     """A query that has read later offsets of the source must not silently use the copy."""
     source.snapshot(target)
     end = source.max_offset("t", 0)

@@ -21,11 +21,11 @@ def truncated(file):
 
 
 LOST = {
-    "the first but one": (1, os.unlink, "STORE_FILE_MISSING"),
+    "the second": (1, os.unlink, "STORE_FILE_MISSING"),
     "the last": (-1, os.unlink, "STORE_FILE_MISSING"),
-    "the last cut short": (-1, truncated, "STORE_FILE_LENGTH"),
+    "the last truncated": (-1, truncated, "STORE_FILE_LENGTH"),
     "the last emptied": (-1, lambda file: os.truncate(file, 0), "STORE_FILE_LENGTH"),
-    "one cut short": (2, truncated, "STORE_FILE_LENGTH"),
+    "the third truncated": (2, truncated, "STORE_FILE_LENGTH"),
     "the last too long": (-1, lambda file: os.truncate(file, 8192), "STORE_FILE_LENGTH"),
 }
 

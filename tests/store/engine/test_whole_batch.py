@@ -21,7 +21,7 @@ from support.stores import (
 )
 
 ROWS = numbered(120, first=100)
-"""More than two log files."""
+"""Bodies whose records need more than two log files."""
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_every_file_of_the_batch_is_durable_before_its_head(path, monkeypatch):
 
 
 def test_a_power_loss_at_any_step_leaves_all_records_or_none(path, monkeypatch):
-    """Recovery can use only the files, as after a power loss."""
+    """The recovery finds only the files, no shared state."""
     for step in range(1000):
         store = Store.open(path, config=SMALL)
         known = bodies(store)[0]

@@ -67,7 +67,7 @@ def test_waiting_appends_are_published_together_in_their_order(crowd, monkeypatc
         crowd.do(number, lambda number=number: store.append(message(b"%d" % number)))
     before_publishing(monkeypatch, published.append)
     answers = crowd.finish()
-    assert len(published) == 2, "the first alone, then all others"
+    assert len(published) == 2, "the first append alone, then all other appends"
     assert [answers[number].queue_offset for number in range(6)] == list(range(6))
     assert bodies(store)[0] == [b"%d" % number for number in range(6)]
 
