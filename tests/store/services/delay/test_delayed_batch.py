@@ -27,7 +27,9 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
-def test_message_and_batch_of_one_store_the_same_record(open_store, clock, case):
+def test_a_delayed_message_has_the_same_record_whether_sent_alone_or_in_a_batch(
+    open_store, clock, case
+):
     store = open_store(config=BIG)
     due = case.get("deliver_at_ms")
     case = case if due is None else {**case, "deliver_at_ms": clock.now + due}
@@ -79,7 +81,7 @@ def as_message(body, topic, queue_id, column, value):
 
 
 def contents(store):
-    """The messages of each queue and their tags codes."""
+    """The messages of each queue, and the tags codes of its entries."""
     return {
         (name, queue_id): (
             sorted((m.body, sorted(own(m).items())) for m in parked(store, name, queue_id)),

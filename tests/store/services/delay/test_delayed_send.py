@@ -46,7 +46,7 @@ def test_a_message_with_a_due_time_is_pending_in_the_timer_topic(store, clock):
 
 
 @pytest.mark.parametrize("ago", [0, 1, DAY, 2**50])
-def test_a_past_due_time_delivers_at_once(store, clock, ago):
+def test_a_message_with_a_past_due_time_is_delivered_immediately(store, clock, ago):
     due = clock.now - ago
     store.append(message(b"one", deliver_at_ms=due))
     store.append_batch(delayed_batch([b"row"], deliverTimestamp=[due]), topic="t")
@@ -127,7 +127,7 @@ def test_system_topics_are_created_as_in_rocketmq(store):
     assert (made.read_queues, made.write_queues, made.perm) == (1, 1, 6)
 
 
-def test_every_level_has_a_queue_for_any_number_of_levels(open_store, tmp_path):
+def test_the_schedule_topic_has_a_queue_for_each_configured_level(open_store, tmp_path):
     store = open_store(config=NINETEEN)
     store.append(message(b"last", delay_level=19))
     assert store.topics.get(SCHEDULE).read_queues == 19
@@ -160,7 +160,7 @@ def test_rebuilt_queues_equal_the_written_queues(open_store, config):
 def test_a_crash_at_any_step_of_a_send_leaves_all_or_none_of_its_messages_pending(
     tmp_path, clock, monkeypatch
 ):
-    """The next writer writes the missing queue entries."""
+    """If the records are complete, the next writer writes the missing queue entries."""
     columns = {"delayLevel": [None, 19, 2, None], "delay": [None, None, None, "1h"]}
     step, seen = 0, set()
     while True:

@@ -41,7 +41,7 @@ def copies_of(*records, topics=TOPICS, file_bytes=4096, max_batches=100):
 
 
 def decoded(copies):
-    """The copies as records, in append order."""
+    """The records of the copies, in append order."""
     for batch in copies.batches:
         batch.place(np.zeros(len(batch), np.int64), np.zeros(len(batch), np.int64), 99)
     return [
@@ -70,7 +70,7 @@ def test_order_is_kept_across_topics_and_queues():
     assert [batch.topic for batch in copies.batches] == ["t", "u"] * 4
 
 
-def test_messages_are_taken_up_to_max_batches():
+def test_messages_are_taken_until_they_fill_max_batches():
     records = [parked(b"%d" % n, "tu"[n % 2]) for n in range(6)]
     records.insert(2, parked(topic="gone"))
     copies = copies_of(*records, max_batches=3)

@@ -36,7 +36,7 @@ def small_files(monkeypatch):
 
 
 def places(timing):
-    """CommitLog offset → body for all messages of the timer topic."""
+    """The bodies of all messages of the timer topic by CommitLog offset."""
     known = inner(timing.store).reader.system_offsets(TIMER)
     queue = inner(timing.store).reader.files.queues.get(TIMER, 0)
     found = {}
@@ -72,7 +72,7 @@ def test_a_broker_continues_with_pending_and_unindexed_timers(path, clock):
     ]
 
 
-def test_timers_are_in_slots_that_end_at_or_after_their_due_time(path, clock):
+def test_the_slot_of_a_timer_ends_within_a_second_after_its_due_time(path, clock):
     clock.now += 123
     timing = Timing(path, clock)
     afters = [1, 876, 877, 878, 1876, 1877, 1878, 5000, 59_877]
@@ -87,8 +87,8 @@ def test_timers_are_in_slots_that_end_at_or_after_their_due_time(path, clock):
         assert now + after <= over <= now + after + 1000
 
 
-def test_the_last_unit_belongs_to_the_last_message_of_the_queue(path, clock):
-    """A broker continues after this message in the queue."""
+def test_the_last_unit_of_the_timer_log_is_of_the_last_message_of_the_timer_topic(path, clock):
+    """A broker continues after this message, even if it has been delivered."""
     timing = Timing(path, clock)
     timing.send(b"pending", HOUR)
     timing.send(b"delivered", 1)
@@ -165,7 +165,7 @@ def test_each_clean_shutdown_updates_the_files(path, clock):
     assert ends == [{b"a", b"b", b"c"}, {b"b", b"c"}, {b"c"}, {b"c"}, {b"c"}]
 
 
-def test_new_timers_are_added_after_timers_handed_over_before(path, clock):
+def test_units_of_new_timers_follow_the_units_of_an_earlier_handover(path, clock):
     timing = Timing(path, clock)
     for number in range(7):
         timing.send(b"%d" % number, HOUR)

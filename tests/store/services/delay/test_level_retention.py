@@ -26,7 +26,7 @@ def test_log_file_with_pending_message_is_kept_until_delivery(open_store, path, 
     report = store.clean(hours=0)
     assert len(report.removals) > 2
     assert waiting(store, 17) == [b"x"]
-    assert log_files(path)[0] in before[1:], "files before it were deleted"
+    assert log_files(path)[0] in before[1:], "earlier files were deleted"
     clock.now += 1
     assert store.deliver_due()
     assert bodies_of(store) == [b"x"]
@@ -36,7 +36,7 @@ def test_log_file_with_pending_message_is_kept_until_delivery(open_store, path, 
     assert waiting(store, 17) == []
 
 
-def test_log_files_are_held_by_the_lowest_pending_message_of_all_levels(open_store, clock):
+def test_log_files_are_kept_from_the_oldest_pending_message_of_all_levels(open_store, clock):
     store = open_store()
     driver = Driver(store)
     assert driver.levels.lowest_pending() == EVERYTHING_MAY_GO

@@ -1,4 +1,4 @@
-"""Only the last copy of a message is delivered, and no copy of a cancelled message."""
+"""Of a message's copies only the last is pending, or none if the message was cancelled."""
 
 import numpy as np
 from hypothesis import given

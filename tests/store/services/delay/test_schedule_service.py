@@ -32,7 +32,7 @@ def test_a_message_is_delivered_when_it_is_due_and_not_before(driven, clock, lev
     assert driver.all() == 0
 
 
-def test_a_level_above_the_maximum_is_delivered_with_the_maximum_level(open_store, clock):
+def test_a_message_with_a_level_above_the_maximum_has_the_delay_of_the_maximum(open_store, clock):
     store = open_store(config=replace(SMALL, delay_levels="1s 7s"))
     driver = Driver(store)
     delay(store, 40, b"x")
@@ -64,7 +64,7 @@ def test_each_message_is_delivered_to_its_topic_and_queue_in_order(driven, clock
     )
 
 
-def test_messages_of_levels_due_at_once_share_one_append(driven, clock):
+def test_due_messages_of_several_levels_are_delivered_by_one_append(driven, clock):
     store, driver = driven
     for level in (3, 1, 2):
         delay(store, level, b"%d" % level)
@@ -134,7 +134,7 @@ def test_a_part_has_limited_bytes_but_at_least_one_message(driven, clock, limit)
     assert bodies_of(store) == rows
 
 
-def test_alternating_topics_take_several_appends(driven, clock):
+def test_messages_of_alternating_topics_are_delivered_by_several_appends(driven, clock):
     store, driver = driven[0], Driver(driven[0], batches=3)
     store.topics.create("u", read_queues=1, write_queues=1)
     for number in range(8):
@@ -159,12 +159,12 @@ def test_messages_scheduled_before_a_restart_are_delivered_after_it(open_store, 
     assert bodies_of(store) == [b"early", b"late"]
 
 
-def test_a_cursor_outside_the_queue_is_moved_into_it(driven, clock):
+def test_a_cursor_outside_the_range_of_its_queue_is_moved_into_the_range(driven, clock):
     store, driver = driven
     delay(store, 1, b"x")
     driver.set_cursor(1, 10)
     clock.now += 1000
-    assert driver.all() == 0, "the queue ends there"
+    assert driver.all() == 0, "the cursor was moved to the end of the queue"
     driver.set_cursor(1, -5)
     driver.runner = Driver(store).runner
     driver.writer.page.lower_due(0)

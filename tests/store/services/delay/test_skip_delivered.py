@@ -1,4 +1,4 @@
-"""After a power failure with outdated cursors, messages with a copy in the log are skipped."""
+"""After a power failure with old cursors, messages with a delivered copy in the log are skipped."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def store(path, clock):
 
 
 def lose_power(store):
-    """Return the store after a power failure that only the log survived."""
+    """Return the store opened after a power failure that nothing but the files survived."""
     store.close(clean=False)
     reboot(store.path)
     again = Store.open(store.path, config=MANUAL, clock=inner(store).engine.clock)
@@ -103,7 +103,9 @@ def test_message_scheduled_again_after_delivery_is_delivered_again(store, clock,
     again.close()
 
 
-def test_of_two_equal_messages_with_one_copy_the_second_is_still_delivered(store, clock):
+def test_the_second_of_two_equal_messages_is_delivered_if_only_the_first_was_delivered(
+    store, clock
+):
     delay(store, 1, b"x")
     clock.now += 1
     park_again(store)
@@ -128,7 +130,7 @@ def test_messages_without_id_are_recognized_by_content(store, clock):
     again.close()
 
 
-def test_a_message_after_the_copy_is_treated_as_scheduled_later(store, clock):
+def test_a_message_after_the_delivered_copy_in_the_log_is_treated_as_not_delivered(store, clock):
     delay(store, 1, b"1")
     clock.now += 1000
     Driver(store).all()

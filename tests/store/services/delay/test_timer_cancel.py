@@ -91,7 +91,7 @@ def test_another_process_sees_the_cancellation(path, clock):
 
 
 @pytest.mark.parametrize("form", ["{id}", "{topic}+{id}"])
-def test_cancellation_record_of_a_rocketmq_producer_works(timing, clock, form):
+def test_a_cancellation_sent_by_a_rocketmq_producer_cancels_the_timer(timing, clock, form):
     """A producer of RocketMQ 5.3 sends topic and id; producers of 5.0 and 5.5 send only the id."""
     due = clock.now + 1500
     gone = timing.send(b"gone", 1500)

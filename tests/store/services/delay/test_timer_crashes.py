@@ -78,7 +78,7 @@ def test_full_disk_delays_delivery_and_loses_nothing(path, clock, monkeypatch):
         assert timing.bodies() == [b"x"]
 
 
-def test_index_files_are_deleted_after_durable_delivery(path, clock):
+def test_index_files_are_deleted_after_their_deliveries_are_durable(path, clock):
     index = TimerIndex(Layout(path).timers)
     with Timing(path, clock) as timing:
         for hours in range(1, 6):
@@ -88,7 +88,7 @@ def test_index_files_are_deleted_after_durable_delivery(path, clock):
         for _ in range(4):
             clock.now += HOUR
             timing.run()
-        assert len(index.starts()) == 5, "nothing has been flushed"
+        assert len(index.starts()) == 5, "no delivery has been flushed"
         timing.store.flush()
         clock.now += HOUR
         timing.run()

@@ -152,8 +152,8 @@ def test_a_cancellation_stays_valid_after_the_index_is_damaged(path, clock):
         assert all_bodies(timing, clock) == WANTED
 
 
-def test_pending_late_timers_are_not_lost(path, clock, monkeypatch):
-    """By due time alone, these timers would be considered delivered."""
+def test_pending_timers_with_a_due_time_before_the_cursor_are_not_lost(path, clock, monkeypatch):
+    """By their due times alone, they would be considered delivered."""
     with Timing(path, clock) as timing:
         clock.now += HOUR
         timing.run()
@@ -198,7 +198,7 @@ def test_torn_entries_after_a_crash_are_not_damage(path, clock, caplog):
 
 
 @pytest.mark.parametrize("damage", [*HARMFUL, remove_the_tally])
-def test_verify_finds_damage_and_repair_rebuilds(path, clock, damage):
+def test_verify_reports_a_damaged_timer_index_and_repair_rebuilds_it(path, clock, damage):
     assert verify(path).ok
     damage(path / "pyrocket" / "timers")
     assert [one.code for one in verify(path).findings] == ["TIMERS_DAMAGED"]
@@ -208,7 +208,7 @@ def test_verify_finds_damage_and_repair_rebuilds(path, clock, damage):
         assert all_bodies(timing, clock) == WANTED
 
 
-def test_verify_accepts_a_copy(path, tmp_path, clock):
+def test_verify_accepts_a_snapshot_and_a_copied_directory(path, tmp_path, clock):
     with Store.open(path, clock=clock) as store:
         store.snapshot(tmp_path / "snapshot")
     assert verify(tmp_path / "snapshot").ok

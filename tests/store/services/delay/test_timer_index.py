@@ -1,4 +1,4 @@
-"""The timer index has all entries by hour, without torn entries or duplicates."""
+"""The timer index returns each entry once, from the file of its hour, and no torn entries."""
 
 import os
 
@@ -37,7 +37,7 @@ def test_entries_are_in_the_file_of_their_hour(index):
 
 
 @given(st.integers(1, 10**13))
-def test_each_second_is_in_one_file(due):
+def test_all_due_times_of_a_second_belong_to_one_file(due):
     hour = (due - 1) // HOUR_MS
     assert slot_start(due) // HOUR_MS == hour
     assert (slot_start(due) + 999) // HOUR_MS == hour

@@ -14,13 +14,13 @@ from support.timing import DAY, HOUR, Timing
 
 
 def numbered(timing, afters):
-    """Send timers whose bodies are their numbers."""
+    """Send timers with the numbers 0, 1, … as bodies."""
     for number, after in enumerate(afters):
         timing.send(b"%d" % number, after)
 
 
 def lose_power(timing):
-    """Keep all writes to files, but lose the shared state."""
+    """Lose the shared state; everything written to files is kept."""
     timing.close(clean=False)
     reboot(timing.store.path)
 

@@ -47,7 +47,7 @@ def test_timers_are_delivered_by_due_time_then_send_order(timing, clock):
     assert timing.bodies() == [b"1", b"2", b"5", b"3", b"0", b"4", b"6", b"7"]
 
 
-def test_copies_are_delivered_to_their_real_topic_and_queue(timing, clock):
+def test_timers_are_delivered_to_their_real_topic_and_queue_by_due_time(timing, clock):
     timing.store.topics.create("u", read_queues=1, write_queues=1)
     for number in range(12):
         topic, queue_id = [("t", 0), ("u", 0), ("t", 1)][number % 3]
@@ -94,7 +94,7 @@ def test_a_timer_indexed_after_later_timers_is_delivered(timing, clock):
 def test_the_next_due_time_is_the_due_time_of_the_first_timer(timing, clock):
     assert timing.next_due() == NEVER
     timing.send(b"far", 9 * DAY)
-    assert timing.next_due() == clock.now, "it is not indexed yet"
+    assert timing.next_due() == clock.now, "due immediately, because it is not indexed yet"
     timing.run()
     assert timing.next_due() == clock.now + 9 * DAY
     timing.send(b"near", 3 * HOUR)
@@ -214,7 +214,7 @@ def test_delivery_does_not_wait_for_write_lock(path, clock):
         assert one.bodies() == [b"x"]
 
 
-def test_deleted_log_file_loses_only_its_own_timers(timing, clock, caplog):
+def test_a_deleted_log_file_loses_only_the_timers_that_it_contained(timing, clock, caplog):
     timing.send(b"lost" * 200, 10)
     while len(list((timing.store.path / "commitlog").iterdir())) < 3:
         timing.store.append_batch(batch([b"." * 900], 1), topic="t")

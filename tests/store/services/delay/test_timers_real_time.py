@@ -32,7 +32,7 @@ def test_timers_of_three_seconds_are_delivered_within_milliseconds(path):
 
 
 def test_an_append_wakes_the_thread_of_a_store_without_other_writers(path, monkeypatch):
-    """The thread then looks for appends of other processes only after a long time."""
+    """The thread would find appends of other processes only after a long time."""
     monkeypatch.setattr("pyrocket.engine.service_runner.ALONE_POLL_MS", 120_000)
     with Store.open(path, create=True, config=replace(SMALL, exclusive=True)) as store:
         store.topics.create("t", read_queues=1, write_queues=1)

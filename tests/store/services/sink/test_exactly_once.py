@@ -48,21 +48,21 @@ def test_an_earlier_batch_is_rejected_with_a_remedy(store):
     assert all_bodies(store) == ROWS
 
 
-def test_a_batch_without_a_run_is_not_fenced(store):
+def test_repeated_batches_without_a_run_are_dropped_and_not_fenced(store):
     for number in (3, 3, 4):
         publish(store, number, [b"%d" % number], run="")
     assert all_bodies(store) == [b"3", b"4"]
     assert refused(store, 3, run="") == "SINK_BATCH_BEHIND"
 
 
-def test_two_sinks_of_a_query_and_two_queries_are_independent(store):
+def test_each_sink_of_each_query_has_its_own_batch_numbers(store):
     for identity, target in (("a", "t"), ("a", ""), ("b", "t")):
         one = SinkBatch(identity=identity, target=target, batch=0, run="r")
         assert store.sink.publish(one, stage_tasks(store, one, [b"x"])).rows == 1
     assert len(all_bodies(store)) == 3
 
 
-def test_identity_and_target_are_separated_in_the_key():
+def test_no_two_pairs_of_identity_and_target_have_the_same_key():
     keys = {
         SinkBatch(identity=identity, target=target, batch=0).key
         for identity, target in (("ab", "c"), ("a", "bc"), ("abc", ""), ("ab:c", ""))
@@ -154,7 +154,7 @@ def test_a_query_is_forgotten_after_more_than_a_year(path, store, clock):
     assert store.sink.last("other", "t") == 0
 
 
-def test_a_rarely_read_ledger_includes_deleted_records(path, store, reader):
+def test_a_ledger_read_before_records_were_deleted_still_includes_them(path, store, reader):
     publish(store, 0, ROWS)
     assert reader.sink.last(QUERY, "t") == 0
     other = numbered(0, identity="other")

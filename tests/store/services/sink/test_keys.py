@@ -1,4 +1,4 @@
-"""Keys of published messages are found at once and indexed, even in long batches."""
+"""Published messages are found by key immediately, and are indexed even in long batches."""
 
 import pyarrow as pa
 import pytest

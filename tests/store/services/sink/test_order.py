@@ -42,7 +42,7 @@ def journal(monkeypatch):
 
 @pytest.fixture
 def checkpoints_at_the_word(path, journal, monkeypatch):
-    """The content of both checkpoints each time before `published` moves."""
+    """The content of both checkpoint files, each time just before `published` moves."""
     seen = []
     before_publishing(monkeypatch, lambda value: seen.append(checkpoints(path)))
     return seen
@@ -56,7 +56,7 @@ def checkpoints(path):
 def test_head_is_written_last_between_two_fsyncs_then_published(
     store, journal, checkpoints_at_the_word
 ):
-    """No checkpoint is written before; otherwise recovery would start after the head."""
+    """No checkpoint is written before the head; otherwise a recovery would start after it."""
     before, one = checkpoints(store.path), numbered(0)
     staged = stage_tasks(store, one, ROWS)
     journal.clear()

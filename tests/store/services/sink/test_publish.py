@@ -72,7 +72,7 @@ def test_topics_named_in_the_topic_column_are_created_on_publication(path, store
     assert all_bodies(store, "newer") == [ROWS[2]]
 
 
-def test_task_rejects_topic_that_may_not_be_created(path):
+def test_a_task_fails_if_its_topic_is_missing_and_may_not_be_created(path):
     with (
         Store.open(path, read_only=True, config=StoreConfig(auto_create_topics=False)) as reader,
         pytest.raises(TopicNotFoundError),

@@ -47,7 +47,7 @@ def errors(caplog):
 
 @contextmanager
 def an_earlier_release(monkeypatch):
-    """Records are written as in version 1, which had neither field."""
+    """Publish records are written as in version 1, which had neither of the fields `NEW`."""
 
     def dumps(content):
         return json.dumps({k: v for k, v in content.items() if k not in NEW})
@@ -72,7 +72,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("rows", OTHERS.values(), ids=OTHERS)
-def test_a_replay_with_other_rows_is_rejected_with_both_figures(store, rows):
+def test_the_error_for_a_replay_with_other_rows_has_the_rows_and_bytes_of_both(store, rows):
     strictly(store, 0, ROWS)
     error = refused(store, 0, rows, "run-2")
     assert error.code == "SINK_BATCH_DIFFERS"
@@ -110,13 +110,15 @@ def test_exact_replay_is_dropped_silently_however_rows_are_split(store, caplog, 
     assert not caplog.records
 
 
-def test_application_gets_error_for_replay_with_other_rows(store):
+def test_a_replay_without_a_run_and_with_other_rows_is_rejected(store):
     strictly(store, 3, ROWS, run="")
     assert refused(store, 3, ROWS[1:], run="").code == "SINK_BATCH_DIFFERS"
     assert strictly(store, 3, ROWS, run="").dropped
 
 
-@pytest.mark.parametrize("saved", [False, True], ids=["by the log", "by the file"])
+@pytest.mark.parametrize(
+    "saved", [False, True], ids=["ledger from the log", "ledger from the file"]
+)
 def test_batches_of_an_earlier_release_are_compared_by_row_count(
     path, store, clock, monkeypatch, saved
 ):
@@ -151,7 +153,7 @@ def test_batches_without_rows_are_not_a_gap_and_nothing_is_logged(store, reader,
 
 
 @pytest.mark.parametrize("rows", [ROWS, []], ids=["rows", "no rows"])
-def test_a_gap_names_the_batches_that_are_missing(store, rows):
+def test_the_error_for_a_gap_names_the_missing_batches(store, rows):
     strictly(store, 0, ROWS)
     strictly(store, 1, [])
     error = refused(store, 4, rows)
@@ -173,7 +175,7 @@ def test_gap_can_be_accepted_once(store, caplog, rows):
 
 
 def test_an_older_copy_of_the_store_is_detected_by_its_gap(path, store, clock, tmp_path):
-    """`cp -a` while the store is open, a snapshot, and a copy of a closed store."""
+    """The copy is a `cp -a` of the open store, a snapshot, or a copy of the closed store."""
     strictly(store, 0, ROWS)
     strictly(store, 1, [])
     shutil.copytree(path, tmp_path / "running")
@@ -268,8 +270,8 @@ def test_a_gap_after_a_batch_of_an_earlier_release_is_a_warning(store, monkeypat
     assert refused(store, 8).code == "SINK_BATCH_GAP"
 
 
-def test_older_checkpoint_before_a_batch_without_rows_continues(store):
-    """No batch was published under these numbers."""
+def test_a_query_can_continue_from_a_checkpoint_before_its_last_batches_without_rows(store):
+    """The numbers of these batches can be used again, because no rows were published."""
     strictly(store, 0, [b"0"])
     for number in (1, 2, 3):
         strictly(store, number, [])
@@ -279,7 +281,7 @@ def test_older_checkpoint_before_a_batch_without_rows_continues(store):
     assert all_bodies(store) == [b"0", b"2", b"3"]
 
 
-def test_an_application_may_skip_numbers(store, caplog):
+def test_an_application_that_publishes_without_a_run_may_skip_batch_numbers(store, caplog):
     for number in (3, 7, 20):
         assert strictly(store, number, [b"%d" % number], run="").rows == 1
     assert not caplog.records
@@ -311,8 +313,10 @@ def test_markers_are_deleted_after_more_than_a_year(path, store, clock):
 
 
 @pytest.mark.parametrize("saved", [3, 4], ids=["in the tail", "the last in the file"])
-def test_placeholder_among_publish_records_stops_no_query(path, store, clock, caplog, saved):
-    """`repair` has replaced a damaged record; the ledger file may still contain the batch."""
+def test_queries_continue_after_a_damaged_publish_record_was_replaced_by_a_placeholder(
+    path, store, clock, caplog, saved
+):
+    """`repair` writes the placeholder; the ledger file may still contain the batch."""
     ledger, kept = path / "pyrocket" / "sink.json", b""
     for number in range(5):
         if number == saved:
@@ -401,8 +405,8 @@ def staged_sum(store, swapped=False, **columns):
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_other_attributes_are_a_difference(store, name):
-    """This holds even if only two rows have exchanged their attributes."""
+def test_the_sum_covers_every_attribute(store, name):
+    """Sums differ even if two rows have only exchanged the values of an attribute."""
     column = {name: COLUMNS[name]}
     known = staged_sum(store, **column)
     assert known == staged_sum(store, **column)
@@ -411,7 +415,7 @@ def test_other_attributes_are_a_difference(store, name):
     assert known != staged_sum(store, swapped=True, **column)
 
 
-def test_the_sum_covers_given_queue_ids_and_topics_of_a_column(store):
+def test_the_sum_covers_queue_ids_and_the_topic_column(store):
     known = {staged_sum(store, queue_id=[0, 1]), staged_sum(store, queue_id=[1, 0])}
     known |= {
         stage(store, numbered(0), [b"x", b"y"], topics=topics).content
@@ -420,7 +424,7 @@ def test_the_sum_covers_given_queue_ids_and_topics_of_a_column(store):
     assert len(known | {staged_sum(store)}) == 5
 
 
-def test_null_attributes_and_none_are_the_same(store):
+def test_the_sum_of_rows_with_null_attributes_equals_that_of_rows_without_attributes(store):
     nothing = pa.array([None, None], pa.string())
     empty = pa.array(["", ""])
     known = staged_sum(store)

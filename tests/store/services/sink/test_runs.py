@@ -32,7 +32,7 @@ def test_a_later_run_fences_the_earlier_run(store):
     publish(store, 2, ROWS, "run-2")
 
 
-def test_a_later_run_that_only_repeats_also_fences_the_earlier_run(store):
+def test_a_later_run_that_has_only_repeated_a_batch_also_fences_the_earlier_run(store):
     publish(store, 0, ROWS, "run-1")
     assert publish(store, 0, ROWS, "run-2").dropped
     assert refused(store, 1, "run-1") == "SINK_FENCED"
@@ -68,7 +68,7 @@ def test_slow_run_is_fenced_after_a_replay(store):
 
 
 def test_late_publication_of_a_crashed_run_is_harmless(store):
-    """Its driver has crashed after the next run staged: that run drops the batch and continues."""
+    """The crashed run publishes after the next run has staged the batch; the next run drops it."""
     dying = numbered(0, "run-1")
     staged = stage_tasks(store, dying, ROWS)
     again = numbered(0, "run-2")
@@ -79,7 +79,7 @@ def test_late_publication_of_a_crashed_run_is_harmless(store):
     assert refused(store, 2, "run-1") == "SINK_FENCED"
 
 
-def test_a_run_overtaken_during_a_replay_does_not_fence_the_other_run(
+def test_a_repeating_run_does_not_fence_a_run_that_publishes_before_it(
     path, store, clock, monkeypatch
 ):
     """The other run publishes the next batch before this run acquires the write lock."""
@@ -107,7 +107,7 @@ def test_the_errors_for_an_old_checkpoint_and_a_slow_run_differ(store):
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_every_run_is_newer_after_a_reboot(path, store, clock, saved):
+def test_a_run_after_a_reboot_is_newer_than_every_earlier_run(path, store, clock, saved):
     """The time since boot restarts at 0, however long the machine was running before."""
     publish(store, 0, ROWS, "run-1")
     store.close()

@@ -126,8 +126,10 @@ def test_a_full_disk_fails_the_task_and_leaves_nothing(path, reader, monkeypatch
     assert staged_files(path) == []
 
 
-def test_rows_that_cannot_be_read_again_get_their_entries_from_the_log(path, store, reader):
-    """The staged file is damaged after its records are copied and before its columns are read."""
+def test_queue_entries_of_rows_whose_staged_file_is_damaged_are_read_from_the_log(
+    path, store, reader
+):
+    """The staged file is damaged after its records were copied, but before its columns are read."""
     one = numbered(0)
     staged = staged_in_pieces(reader, one)
     file = path / "pyrocket" / "staging" / staged.name

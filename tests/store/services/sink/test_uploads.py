@@ -41,7 +41,7 @@ def test_a_name_outside_the_folder_of_a_batch_is_invalid(area, name):
         area.path(name)
 
 
-def test_another_process_continues_after_each_block(area):
+def test_an_upload_continues_in_another_process_after_each_block(area):
     for number in range(6):
         Uploads(area).add(NAME, number, block(number))
         Uploads(area).add(NAME, number, block(number))
@@ -54,7 +54,7 @@ def test_another_process_continues_after_each_block(area):
 
 @pytest.mark.parametrize("confirmed", range(6))
 @pytest.mark.parametrize("torn", [0, 1, 30])
-def test_a_truncated_block_is_written_again(area, confirmed, torn):
+def test_blocks_are_uploaded_again_after_the_journal_was_truncated(area, confirmed, torn):
     uploads = Uploads(area)
     for number in range(6):
         uploads.add(NAME, number, block(number))

@@ -25,12 +25,12 @@ from support.inner import inner
 from support.stores import bodies, message, words
 
 
-def test_a_round_sends_at_most_as_many_requests_as_producers_accept(store, one, clock):
+def test_a_round_sends_no_more_check_requests_than_the_producers_accept(store, one, clock):
     one.room = lambda: 3
     for n in range(5):
         one.send(message(b"%d" % n))
     assert rounds(one, clock) == [3]
-    assert len(halves(store)) == 8, "checks that reach no producer are not counted"
+    assert len(halves(store)) == 8, "messages about which no producer was asked are not renewed"
     assert MAX_REQUESTS == 2000
 
 
@@ -49,13 +49,13 @@ def test_the_cursors_move_with_the_checks(path, store, one, listener, clock):
         one.send(message(b"%d" % n))
     listener.answer = lambda message: COMMIT if message.body == b"1" else UNKNOWN
     rounds(one, clock)
-    assert page[HALF_CURSOR] == 3, "the cursor has passed the originals"
+    assert page[HALF_CURSOR] == 3, "the half cursor has passed the originals"
     listener.answer = COMMIT
     rounds(one, clock)
     one.send(message(b"last"))
     rounds(one, clock)
     assert page[HALF_CURSOR] == len(halves(store))
-    assert page[OP_CURSOR] >= len(ops(store)) - 1, "at most one message behind"
+    assert page[OP_CURSOR] >= len(ops(store)) - 1, "the op cursor is at most one message behind"
     page.close()
 
 
@@ -106,7 +106,7 @@ def test_closing_the_store_stops_the_thread(open_store):
 
 
 def test_cursors_are_saved_for_rocketmq_after_each_round(store, one, clock):
-    """After a kill, a broker must not treat both a half message and its copy as pending."""
+    """If this process is killed, a broker must not check both a half message and its copy."""
     one.send(message())
     rounds(one, clock)
     assert store.groups.committed("CID_RMQ_SYS_TRANS", HALF_TOPIC) == {0: 1}

@@ -34,7 +34,7 @@ def test_message_is_not_checked_before_six_seconds(store, one, listener, clock):
 
 def test_a_round_of_checks_runs_every_minute(one, clock):
     one.send(message())
-    assert one.check_now() == 0, "the first round is at once"
+    assert one.check_now() == 0, "the first round runs immediately"
     assert rounds(one, clock, 6, every=10 * SECOND - 1) == [0] * 6
     clock.now += 6
     assert one.check_now() == 1
@@ -146,8 +146,10 @@ def elsewhere(open_store, listener):
         yield elsewhere
 
 
-def test_renewed_immune_message_is_decided_by_its_first_offset(store, elsewhere, clock):
-    """The local transaction takes longer than a round."""
+def test_a_message_renewed_in_its_immunity_time_can_be_decided_by_its_first_offset(
+    store, elsewhere, clock
+):
+    """The local transaction takes longer than the interval between two rounds."""
 
     def slow(message, arg):
         assert rounds(elsewhere, clock, 2) == [0, 0]

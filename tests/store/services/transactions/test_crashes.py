@@ -25,7 +25,7 @@ HOUR = 60 * MINUTE
 
 
 def die_everywhere(tmp_path, patcher, clock, prepare, act):
-    """Yield the directory after a crash at each step of `act`, with the result of `prepare`."""
+    """Crash at each step of `act`, which gets the result of `prepare`; yield the directories."""
     began, half = clock.now, False
     for step in count():
         clock.now = began
@@ -60,7 +60,7 @@ def decided_by(answers, **more):
 
 
 def asked(store, answers, clock, group="pg"):
-    """Return the messages about which a producer in the next process is asked."""
+    """Return the bodies of the messages about which a producer in the next process is asked."""
     clock.now += MINUTE
     listener = decided_by(answers)
     with producer(Held(store), group, listener) as one:
@@ -72,7 +72,7 @@ ANSWERS = {b"yes": COMMIT, b"no": ROLLBACK}
 
 
 @pytest.mark.parametrize("body", ANSWERS)
-def test_after_a_crash_in_a_send_or_decision_a_message_is_committed_once(
+def test_after_a_crash_in_a_send_or_decision_a_message_is_committed_at_most_once(
     tmp_path, monkeypatch, clock, body
 ):
     def act(store, one):

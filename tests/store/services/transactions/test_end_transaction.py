@@ -34,7 +34,7 @@ def place(result, **changed):
 
 
 def refused(store, where, state=COMMIT, **more):
-    """Return the error code of a rejected decision, which writes nothing."""
+    """Check that a decision is rejected and writes nothing; return its error code."""
     page = words(store.path)
     end = page[PUBLISHED]
     with pytest.raises(TransactionError) as caught:
@@ -85,7 +85,7 @@ def test_an_ended_transaction_cannot_be_ended_again(store, sent, first, second):
     assert ops(store) == [0]
 
 
-def test_a_renewed_message_can_be_ended_with_either_offset(store, one, clock):
+def test_a_renewed_message_can_be_ended_with_its_own_or_its_first_offset(store, one, clock):
     results = [one.send(message(b"%d" % n)) for n in range(2)]
     clock.now += MINUTE
     assert one.check_now() == 2

@@ -44,7 +44,9 @@ def test_only_a_process_with_a_producer_of_the_group_checks(stores, two, clock):
         assert halves(stores[0])[1].properties["TRANSACTION_CHECK_TIMES"] == "1"
 
 
-def test_messages_after_another_groups_message_are_ended_by_ops(path, stores, two, clock):
+def test_messages_after_an_undecided_message_of_another_group_are_ended_by_op_messages(
+    path, stores, two, clock
+):
     with producer(two[0], "a", Listener(UNKNOWN)) as a:
         a.send(message(b"a"))
     listener = Listener(UNKNOWN)
@@ -65,7 +67,9 @@ def test_messages_after_another_groups_message_are_ended_by_ops(path, stores, tw
     assert [half.group for half in two[1].transactions.pending()] == ["a"]
 
 
-def test_an_immune_message_after_another_groups_message_is_not_renewed(stores, two, clock):
+def test_an_immune_message_after_an_undecided_message_of_another_group_is_not_renewed(
+    stores, two, clock
+):
     """In RocketMQ, an op message for the original would also end its copy."""
     with producer(two[0], "a", Listener(UNKNOWN)) as a:
         a.send(message(b"a"))
@@ -92,7 +96,7 @@ def test_two_producers_of_a_group_together_check_a_message_once_a_minute(stores,
                 one.check_now()
                 other.check_now()
     asked = len(listeners[0].checked) + len(listeners[1].checked)
-    assert asked == 6, "each is checked once per interval, by any producer"
+    assert asked == 6, "the message is checked once per interval, by either producer"
     assert len(halves(stores[0])) == 7
 
 

@@ -1,4 +1,4 @@
-"""Finding the undecided half messages, for stores of any writer and after any kind of shutdown."""
+"""The undecided half messages are found in stores of any writer, after any kind of shutdown."""
 
 import numpy as np
 import pyarrow as pa
@@ -83,7 +83,7 @@ def test_batches_of_rocketmq_5_are_read(store, body):
 
 
 @pytest.mark.parametrize("tags", ["x", "D", ""])
-def test_an_op_with_other_tags_decides_nothing(store, tags):
+def test_an_op_message_with_other_tags_decides_no_half_message(store, tags):
     put_half(store, 0)
     put_op(store, b"0", tags)
     assert pending(store) == [0]
@@ -97,7 +97,7 @@ def test_an_op_message_before_its_half_message_decides_it(store):
 
 
 def test_renewed_copy_replaces_original_without_op_message(store):
-    """A broker records the replacement only in its cursor, which it saves every five seconds."""
+    """Only the broker's cursor shows the replacement; it is saved every five seconds."""
     put_half(store, 0)
     put_half(store, 1)
     put_half(store, 0, TRANSACTION_CHECK_TIMES="1")
@@ -143,7 +143,7 @@ def test_no_op_message_is_written_for_an_original_while_its_copy_is_immune(store
     assert pending(store) == [0, 2, 4]
 
 
-def test_messages_without_group_or_topic_are_not_checked(store, clock):
+def test_messages_without_a_group_are_not_checked_and_without_a_queue_not_committed(store, clock):
     put_half(store, 0, PGROUP="")
     put(store, HALF_TOPIC, b"no place", {"PGROUP": "pg"})
     clock.now += MINUTE
@@ -152,7 +152,7 @@ def test_messages_without_group_or_topic_are_not_checked(store, clock):
         for _ in range(17):
             one.check_now()
             clock.now += MINUTE
-    assert len(listener.checked) == 15, "committing it fails each time"
+    assert len(listener.checked) == 15, "the commit of a message without a queue fails each time"
     assert [one.body for one in discarded(store)] == [b"no place"]
     assert len(pending(store)) == 1
 
@@ -187,7 +187,7 @@ def test_an_invalid_check_count_is_reset(store, clock):
     assert halves(store)[1].properties["TRANSACTION_CHECK_TIMES"] == "0"
 
 
-def test_renewed_message_has_no_flag_and_reconsume_times_as_in_rocketmq(store, clock):
+def test_renewed_messages_have_neither_flag_nor_reconsume_times_as_in_rocketmq(store, clock):
     put_half(store, 0)
     clock.now += MINUTE
     with producer(Held(store), "pg") as one:
@@ -227,7 +227,7 @@ def place_of(half):
 
 
 def cut_the_last_op(path):
-    """Remove the last op message; a power failure may do so while other messages survive."""
+    """Erase the last op message, as a power failure may do although earlier messages survive."""
     last = log_records(path)[-1]
     assert last.topic == OP_TOPIC
     for file in log_files(path):
@@ -252,7 +252,7 @@ def test_commit_with_lost_op_message_is_not_repeated(path, open_store, clock, ot
     with producer(Held(store), "pg", Listener(ROLLBACK)) as one:
         assert one.check_now() == 0
         one.send(message(b"next"))
-    assert ops(store) == [1], "the cursor has passed the other message"
+    assert ops(store) == [1], "the half cursor has passed the committed message"
     assert [body for body in bodies(store)[0] if body != b"other"] == [b"once"]
 
 

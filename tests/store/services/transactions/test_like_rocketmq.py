@@ -38,14 +38,14 @@ FIELDS = (
 
 
 def shown(record, without=()):
-    """The fields to compare: without offsets, store times and the order of properties."""
+    """The fields to compare, which exclude offsets, store times and the order of properties."""
     properties = decode_properties(record.properties)
     fields = {name: getattr(record, name) for name in FIELDS if name not in without}
     return fields | {"properties": properties}
 
 
 def queue_entries(path):
-    """Queue → (index of the record in the log, tags code) of each entry."""
+    """The entries of each queue, as the index of the record in the log and the tags code."""
     numbers = {record.physical_offset: at for at, record in enumerate(log_records(path))}
     found = {}
     for file in sorted((path / "consumequeue").glob("*/*/*")):
@@ -147,7 +147,7 @@ def is_of_the_transaction(record):
 
 @pytest.fixture
 def continued(path, clock):
-    """RocketMQ's store. Without saved cursors, a broker treats all nine messages as undecided."""
+    """A store that RocketMQ wrote, without saved cursors."""
     shutil.copytree(CHECKED, path)
     clock.now = ROUNDS[-1] + 600_000
     with Store.open(path, clock=clock) as store:
@@ -168,7 +168,7 @@ def test_checks_started_by_a_broker_continue(continued, clock):
     assert held.transactions.pending() == []
 
 
-def test_pending_timers_of_a_broker_store_are_listed_before_the_first_write(path):
+def test_undecided_messages_of_a_broker_store_are_listed_by_a_reader(path):
     shutil.copytree(CHECKED, path)
     with Store.open(path, read_only=True) as store:
         pending = Held(store).transactions.pending()

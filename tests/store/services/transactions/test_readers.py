@@ -14,7 +14,7 @@ from support.stores import message, words
 
 @pytest.fixture
 def asking(store, clock):
-    """A producer whose listener has not answered yet, so its half message will be renewed."""
+    """A producer with an undecided half message, which its next check will renew."""
     with producer(Held(store), "pg", Listener(None)) as one:
         one.send(message(b"half"))
         clock.now += MINUTE

@@ -85,7 +85,7 @@ def test_undecided_message_survives_many_cleanings(store, held, clock):
 
 
 def test_ended_messages_stay_ended_when_their_op_messages_are_deleted(store, held, clock):
-    """A message of another group keeps the half cursor before ended messages."""
+    """A message of another group keeps the half cursor before the ended messages."""
     with producer(held, "a", Listener(UNKNOWN)) as a, producer(held, "b", Listener(COMMIT)) as b:
         a.send(message(b"held"))
         for n in range(8):
@@ -108,7 +108,7 @@ def test_many_messages_are_re_appended_in_parts(path, store, held, clock):
 
 
 def test_decisions_are_accepted_on_a_full_disk(store, held, clock, monkeypatch):
-    """Cleaning during a decision would re-append the message that is being decided."""
+    """A cleaning during the decision would re-append the message that is being decided."""
 
     def while_it_is_full(message, arg):
         fill(store)
