@@ -22,7 +22,7 @@ from pyspark_pyrocket import configure
 ROWS, TASKS = 4_000, 4
 STREAMED, KEYS = 2_400, 16
 BODY_BYTES = 3_000
-"""The length of a body, chosen so that Spark passes on the rows before a fault."""
+"""A length with which Spark passes the rows before a fault on to the sink."""
 
 
 def fail(first_time):

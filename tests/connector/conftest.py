@@ -179,7 +179,7 @@ class Stream:
 
 @pytest.fixture
 def numbers():
-    """A function that creates sources whose queues are only numbers."""
+    """A class of simulated sources, whose queues have offsets and no messages."""
     return Numbers
 
 

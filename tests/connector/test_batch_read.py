@@ -50,7 +50,7 @@ def test_the_default_columns_contain_the_message(spark, box):
 
 
 def every_column(nullable):
-    """Return all columns; columns with two types have the second one."""
+    """Return all columns; a column that has two types gets the second type."""
     return StructType(
         [
             StructField(name, variants[-1].spark_type, nullable)

@@ -62,7 +62,7 @@ def test_a_job_that_was_down_while_its_messages_expired_continues(small, stream)
     assert lost(stream) == [{"t": {"broker-a": {"0": first - 10}}}]
 
 
-def test_a_job_that_was_down_can_continue_after_all_existing_messages(small, stream):
+def test_a_job_that_was_down_can_skip_all_existing_messages(small, stream):
     small.send(*texts(0, 10), queue=0)
     stream.drain()
     small.send(*texts(10, 60), queue=0)

@@ -38,7 +38,7 @@ def queries(spark, box):
 
 @pytest.fixture
 def producers(box, queries):
-    """Start processes that append until `ended` is set; yield the number that each has sent."""
+    """Start processes that append until `ended` is set; yield how many messages each has sent."""
     context = multiprocessing.get_context("spawn")
     sent, ended = context.Array("q", PRODUCERS), context.Event()
     arguments = [(box.path, producer, sent, ended) for producer in range(PRODUCERS)]

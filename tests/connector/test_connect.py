@@ -13,7 +13,7 @@ JOB = Path(__file__).with_name("connect_job.py")
 @pytest.mark.slow
 @pytest.mark.spark
 def test_batches_sql_and_streams_work_through_spark_connect(tmp_path, checkout_in_children):
-    """In a new process, because after connecting to a server it cannot create a classic session."""
+    """In a new process: one that has connected to a server cannot create a classic session."""
     pytest.importorskip("grpc", reason="Spark Connect's client needs grpcio, see setup.py")
     # As in Spark's own tests, the server listens on any free port, not on 15002.
     environment = {**os.environ, "SPARK_TESTING": "yes"}

@@ -1,4 +1,4 @@
-"""Splits ranges of queues into tasks."""
+"""How ranges of queues are split into tasks."""
 
 import pytest
 from hypothesis import given

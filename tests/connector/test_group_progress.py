@@ -218,7 +218,7 @@ def test_a_deleted_queue_or_topic_does_not_prevent_the_commit_of_others(box, mak
     assert committed(box) == {0: 1}
 
 
-def test_only_a_deleted_topic_is_reported_as_missing(box, make, caplog):
+def test_a_deleted_topic_is_reported_as_missing_and_a_removed_queue_is_not(box, make, caplog):
     box.create(queues=2)
     box.send("a", queue=1)
     reader = make(maxOffsetsPerTrigger="1")

@@ -87,7 +87,7 @@ def test_min_rows_do_not_apply_to_the_last_batch_of_available_now(store):
 
 
 def test_the_smaller_of_max_rows_and_max_bytes_limits_a_batch(store):
-    """The smaller limit applies."""
+    """Of both limits, the one that admits fewer messages applies."""
     assert taken(Intake(Admission(max_rows=30, max_bytes=10_000)), store) == 30
     assert taken(Intake(Admission(max_rows=300, max_bytes=10_000)), store) == 100
     assert taken(Intake(Admission(max_rows=300)), store) == 300

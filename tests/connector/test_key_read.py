@@ -41,7 +41,7 @@ def parse(query="batch", **options):
 
 @pytest.fixture
 def orders(box):
-    """Forty messages in two queues, each with a unique key and one of four others."""
+    """Forty messages in two queues, each with a unique key and one of four shared keys."""
     box.create(queues=2)
     for queue in (0, 1):
         numbers = range(queue, 40, 2)

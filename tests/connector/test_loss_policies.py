@@ -65,7 +65,7 @@ LOSSES = [cleaned, truncated, ends_before, recreated, recreated_by_java]
 
 @pytest.fixture
 def stopped(numbers):
-    """A store, and a query that has read ten of its messages."""
+    """A simulated store, and the start offset of a query that has read ten of its messages."""
     store = numbers(t={0: (0, 10)})
     start, _ = store.step(initial_offset(store, options(FAIL)))
     return store, start

@@ -71,7 +71,7 @@ def test_a_query_that_waits_still_needs_a_store(box):
         query(box, missingTopic="wait")
 
 
-def test_available_now_ends_at_once_if_no_topic_exists(box):
+def test_available_now_ends_immediately_if_no_topic_exists(box):
     empty_store(box)
     reader = query(box, missingTopic="wait")
     reader.prepareForTriggerAvailableNow()

@@ -1,4 +1,4 @@
-"""The start and end offsets of reads, with a store whose queues are only numbers."""
+"""The start and end offsets of reads, with a simulated store."""
 
 import pytest
 from pyrocket.errors import OffsetOutOfRangeError, OptionError
@@ -30,7 +30,7 @@ def span(store, **options):
 
 @pytest.fixture
 def store(numbers):
-    """Queue 0 has messages 5 to 9, one a minute until now; 1 is empty; 2 has only old messages."""
+    """Queue 0 has messages 5 to 9, one a minute until now; 1 has none; 2 has old ones only."""
     store = numbers(t={0: (5, 10), 1: (7, 7), 2: (0, 2)})
     store.times["t", 0] = [0] * 5 + [NOW - 60_000 * back for back in (4, 3, 2, 1, 0)]
     store.times["t", 2] = [10, 20]

@@ -1,4 +1,4 @@
-"""The source pushes no filters because Spark returns wrong rows; fails once Spark is fixed."""
+"""Why the source accepts no filters: Spark then returns wrong rows."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ CONF = "spark.sql.python.filterPushdown.enabled"
 
 
 class Numbers(DataSource):
-    """Ten numbers; a pushed `id > n` is applied correctly."""
+    """A source of ten numbers that applies a pushed `id > n` correctly."""
 
     @classmethod
     def name(cls):

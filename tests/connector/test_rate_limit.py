@@ -81,14 +81,14 @@ def test_bytes_are_shared_in_proportion_to_backlogs():
     assert taken == {0: pytest.approx(900, abs=3), 1: pytest.approx(100, abs=3), 2: 1}
 
 
-def test_the_unused_share_of_a_wrong_estimate_is_given_to_other_queues():
+def test_the_share_that_a_queue_leaves_unused_after_a_wrong_estimate_is_given_to_others():
     queues = {("t", 0): [100_000, *[100] * 1_000], ("t", 1): [100] * 100_000}
     store = Lengths(queues)
     taken = take_bytes(starts(queues), ends(queues), 1_000_000, store)
     assert 900_000 <= store.bytes(starts(queues), taken) <= 1_000_000
 
 
-def test_ranges_close_together_in_the_log_are_not_summed():
+def test_sizes_are_not_summed_if_the_messages_lie_close_together_in_the_log():
     queues = {("t", 0): [500] * 100}
     store = Lengths(queues)
     assert take_bytes(starts(queues), ends(queues), 50_000, store) == ends(queues)

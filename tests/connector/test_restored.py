@@ -205,7 +205,7 @@ def test_a_queue_that_lagged_loses_nothing_and_repeats_nothing(restored):
     assert sorted(read) == sorted([*unread[4:], *new])
 
 
-def test_a_replay_over_a_restored_store_reads_what_the_copy_shares(restored):
+def test_a_replay_over_a_restored_store_reads_the_planned_messages_that_the_copy_has(restored):
     """The copy has only some of the messages of the planned micro-batch."""
     restored.send(10)
     _, start = restored.read_all()
@@ -330,7 +330,7 @@ def test_moving_a_store_changes_nothing_for_its_queries(restored):
 
 
 def test_the_mark_is_of_the_newest_message_before_the_offsets(restored):
-    """The mark is not that of the queue that was read last."""
+    """Not of the newest message in the queue that was read last."""
     restored.send(3, queue=1)
     restored.send(3)
     _, offset = restored.read_all()

@@ -136,7 +136,7 @@ def test_undecided_and_delayed_messages_are_rows(target):
     assert delayed == [(f"%RETRY%{GROUP}", b"1"), ("later", b"later")]
 
 
-def test_a_batch_starts_where_the_group_has_not_acked(target):
+def test_a_batch_starts_at_the_first_message_that_the_group_has_not_acked(target):
     options = {**target, "subscribe": TOPIC, "startingOffsets": "committed", "group": GROUP}
     assert rows(options, "body") == [(b"3",), (b"4",)]
 
@@ -182,7 +182,7 @@ def test_the_notebook_shows_the_group(opened):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", [pytest.param("path", marks=pytest.mark.slow), "endpoint"])
-def test_streams_start_where_a_consumer_has_acked_and_commit_for_the_next(
+def test_streams_start_after_the_messages_acked_by_a_consumer_and_commit_offsets_for_another(
     shop, spark, tmp_path, kind
 ):
     """While a broker serves the directory, only streams over `endpoint` can commit."""

@@ -50,7 +50,7 @@ def unset_log(monkeypatch):
     return unset
 
 
-def test_outside_the_source_runner_invalid_options_are_rejected_at_once(box):
+def test_outside_the_source_runner_invalid_options_are_rejected_immediately(box):
     box.create()
     with pytest.raises(OptionError):
         make(box, unheard_of="x")

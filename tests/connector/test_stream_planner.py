@@ -1,4 +1,4 @@
-"""The offsets of micro-batches, with a store whose queues are only numbers."""
+"""The offsets of micro-batches, with a simulated store."""
 
 import sys
 

@@ -139,7 +139,7 @@ def test_the_initial_offset_does_not_move_while_the_query_runs(box):
         ({"maxOffsetsPerTrigger": "0", "minOffsetsPerTrigger": "9"}, ReadMinRows(9)),
     ],
 )
-def test_spark_gets_one_of_the_limits(box, options, limit):
+def test_the_read_limit_reported_to_spark_is_one_of_the_configured_limits(box, options, limit):
     assert make(box.create(), **options).getDefaultReadLimit() == limit
 
 

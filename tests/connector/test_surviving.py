@@ -184,7 +184,7 @@ def test_messages_that_a_filter_has_skipped_are_not_counted_as_lost(sparse, capl
 
 @pytest.fixture
 def located(store, monkeypatch):
-    """Return the locations of every second message of another queue; one batch per log file."""
+    """Return the locations of every second message of a second queue."""
     keys = pa.array([["k"] if n % 2 else [] for n in range(60)], pa.list_(pa.string()))
     tags = pa.array(["A" if n % 4 == 3 else "B" for n in range(60)])
     store.topics.update("t", read_queues=2, write_queues=2)

@@ -107,7 +107,7 @@ def test_the_version_changes_with_the_first_new_message(source, sink):
         time.sleep(0.001)
 
 
-def test_a_caller_waits_for_a_change_unless_the_transport_is_not_notified(source, sink):
+def test_a_caller_waits_for_a_change_if_the_transport_is_notified_of_changes(source, sink):
     before = source.version()
     assert source.wait_for_change(before, 0.01) is False
     appending = threading.Timer(0.1, sink.append, [batch([b"new"], 0)], {"topic": "t"})
@@ -115,7 +115,7 @@ def test_a_caller_waits_for_a_change_unless_the_transport_is_not_notified(source
     if source.wait_for_change(before, 60):
         assert source.version() != before
     else:
-        assert source.version() == before, "it returns immediately"
+        assert source.version() == before, "a transport without notifications returns immediately"
     appending.join()
 
 
@@ -232,7 +232,7 @@ def test_rows_that_are_discarded_or_not_finished_are_never_visible(sink, source)
     assert [each.rows for each in whole(source)] == [4, 4]
 
 
-def test_a_group_is_committed_in_all_queues_at_once_and_never_backwards(source):
+def test_one_commit_of_a_group_covers_all_queues_and_never_moves_backwards(source):
     ends = {each.queue: each.end for each in whole(source)}
     assert source.commit("g", ends) == ends == source.committed("g", ["t"])
     assert source.commit("g", dict.fromkeys(ends, 1)) == ends

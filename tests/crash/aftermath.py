@@ -40,7 +40,7 @@ def check_aftermath(path, promises, config):
 
 
 def check_snapshot(path, promises):
-    """Check that a snapshot is never incomplete, and that a completed snapshot exists."""
+    """Check that an existing snapshot is complete, and that a completed snapshot exists."""
     if not path.exists():
         assert not promises.snapshot_is_there, "the snapshot is lost"
         return

@@ -121,7 +121,7 @@ class Round:
             assert cut <= offsets[0], f"{queue} has lost {offsets}, but {cut} is reported"
 
     def _check_mended(self, after, truth):
-        """Check that all messages are readable, at the latest after a repair."""
+        """Check that all messages are readable now or after a repair."""
         if not after.lacks(truth) and not after.errors and after.keys == truth.keys:
             return
         if "CLOCK_DAMAGED" in after.errors:

@@ -77,7 +77,7 @@ class Postman:
             self._sent((level, "t", queue_id), bodies[queue_id::2], began)
 
     def pass_time(self, ms):
-        """Advance the clock, and deliver due messages."""
+        """Advance the clock, and deliver the messages that are due."""
         self.clock.now += ms
         deliver_all(self.store)
 

@@ -144,5 +144,5 @@ class Recorder:
                 return
             self._make_directory(path.parent)
             self._made("mkdir", self._name(path))
-            # The real function syncs the names in the parent, which is recorded.
+            # The real function syncs the names in the parent, and this sync is recorded.
             self._real["make_directory"](path)

@@ -1,7 +1,7 @@
 """The random choices of a run: where power is lost, which process is killed, and when.
 
-They are the same in each run, so that failures are reproducible. PYROCKET_SEED=n selects another
-run, and PYROCKET_EXPLORE=1 a random one, whose seed is printed.
+By default every run makes the same choices, so that failures are reproducible. PYROCKET_SEED=n
+selects another run, and PYROCKET_EXPLORE=1 a random one, whose seed is printed.
 """
 
 import os

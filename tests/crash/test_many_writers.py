@@ -53,7 +53,7 @@ def test_four_processes_and_threads_write_while_others_read(nursery, path, diari
         final = bodies(reader)
     assert followers[0].seen == followers[1].seen == final
     check_producers(final, names, COUNT)
-    assert not (path / "abort").exists(), "the last to leave ended cleanly"
+    assert not (path / "abort").exists(), "the last process to close the store shut it down cleanly"
     assert len(log_files(path)) > 100
     assert len(queue_files(path)) > 100
 

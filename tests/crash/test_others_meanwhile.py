@@ -16,9 +16,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 def test_snapshots_while_two_processes_append_contain_all_acknowledged_messages(
     nursery, path, diaries, tmp_path
 ):
-    """Each copy contains a prefix of every queue, without a gap, and all messages acknowledged
-    before it.
-    """
+    """Each copy has a prefix of each queue, with all messages acknowledged before the copy."""
     producers = [
         nursery.start(
             produce, path=path, diaries=diaries, producer=name, count=700, seed=seed, queues=2

@@ -172,11 +172,13 @@ def kill_consumers(nursery, folder, count):
     return promised
 
 
-def test_kills_lose_no_message_and_repeat_no_ack(nursery, tmp_path):
+def test_after_kills_no_message_is_lost_and_no_acked_message_is_delivered(nursery, tmp_path):
     promised = kill_consumers(nursery, tmp_path, 5)
     assert len(promised.acked) > 5
 
 
 @pytest.mark.heavy
-def test_a_hundred_kills_lose_no_message_and_repeat_no_ack(nursery, tmp_path):
+def test_after_a_hundred_kills_no_message_is_lost_and_no_acked_message_is_delivered(
+    nursery, tmp_path
+):
     kill_consumers(nursery, tmp_path, 100)

@@ -46,7 +46,7 @@ def test_a_broker_cannot_start_while_a_writer_has_the_store_open(nursery, path):
     reader.close()
 
 
-def test_a_broker_that_ran_in_between_is_detected(path):
+def test_a_rocketmq_broker_that_ran_between_two_writers_is_detected(path):
     """A RocketMQ broker rewrites `lock` when it starts, which invalidates the shared state."""
     with Store.open(path, config=SMALL) as store:
         store.append(message())

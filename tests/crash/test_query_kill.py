@@ -119,7 +119,7 @@ def wait_for_moment(job, dice):
         time.sleep(dice.random() * 0.4)
     else:
         time.sleep(dice.random() * START_SECONDS)
-    sys.stdout.write(f"killed after {job.batches() - before} commits, {some} were asked for\n")
+    sys.stdout.write(f"killed after {job.batches() - before} commits, {some} were expected\n")
 
 
 # Twenty kills in four parts, each of which can be repeated alone.

@@ -17,7 +17,7 @@ def wait_until(condition, seconds, pipe):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("window", ["publication begins", "a task has staged"])
-def test_the_earlier_run_of_a_query_is_fenced(tmp_path, window):
+def test_the_earlier_of_two_concurrent_runs_of_a_query_is_fenced(tmp_path, window):
     pipe, pauses = Pipe(tmp_path), Pauses(tmp_path / "pauses")
     try:
         pipe.feed(800)

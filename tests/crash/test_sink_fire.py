@@ -102,7 +102,7 @@ FEW = [
 
 
 def test_batches_are_published_once_under_a_few_kills(tmp_path):
-    """Runs a few kills; `-m heavy` runs many."""
+    """`-m heavy` kills many more."""
     assert under_fire(tmp_path, FEW, 0).total() == len(FEW)
 
 

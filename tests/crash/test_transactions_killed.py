@@ -78,13 +78,13 @@ def kill_some(nursery, path, diaries, seed, rounds):
     assert committed > 3 * rounds
 
 
-def test_killed_producers_commit_every_message_once_or_never(nursery, path, diaries):
+def test_each_message_of_killed_producers_is_committed_once_or_never(nursery, path, diaries):
     kill_some(nursery, path, diaries, SEED, 3)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("part", range(5))
-def test_producers_killed_many_times_commit_every_message_once_or_never(
+def test_each_message_of_producers_killed_many_times_is_committed_once_or_never(
     nursery, path, diaries, part
 ):
     kill_some(nursery, path, diaries, SEED + part, 20)

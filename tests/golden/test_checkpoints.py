@@ -107,7 +107,7 @@ def test_the_first_new_batch_after_version_1_has_version_2_and_reads_the_new_mes
 
 @pytest.mark.parametrize("kept", ["path"], indirect=True)
 def test_a_query_of_version_1_continues_in_spark(spark, kept):
-    """Its last micro-batch is replayed first, as after a crash of the driver."""
+    """The last micro-batch of version 1 is replayed first, as after a crash of the driver."""
     for name in ("2", ".2.crc"):
         (kept.path / "checkpoint/commits" / name).unlink()
     kept.send(message(b"new", "t", 1))

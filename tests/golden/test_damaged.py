@@ -136,7 +136,7 @@ def with_entries(tmp_path, first, offsets, sizes):
     return root
 
 
-def test_an_entry_at_the_end_of_all_offsets_is_damage(tmp_path):
+def test_an_entry_near_the_greatest_possible_log_offset_is_damage(tmp_path):
     root = with_entries(tmp_path, 1, [2**63 - 100], [172])
     with Store.open(root, read_only=True) as store, pytest.raises(PyrocketError):
         list(store.scan("TopicTest", 0, 1, 2))

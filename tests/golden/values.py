@@ -48,4 +48,4 @@ DEFLATED = "785eedc13101000000c2a0aceb5fc2147e4001000000006f034b6f66f2"
 """5000 times `a`, compressed by Java's zlib at level 5, in hex."""
 
 CHECKSUMS = {b"hello": 907060870, b"a": 1756872259, b"": 0}
-"""bodyCRC."""
+"""Body → bodyCRC."""

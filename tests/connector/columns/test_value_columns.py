@@ -145,7 +145,7 @@ def test_fields_replace_the_body():
     assert ours.names[7:9] == ["a", "b"]
 
 
-def test_a_stream_without_value_schema_is_rejected_with_the_inferred_one():
+def test_a_stream_without_value_schema_is_rejected_with_an_error_that_shows_the_inferred_schema():
     with pytest.raises(InvalidInputError, match="it would be: a INT, b DATE") as info:
         require_value_schema(payload(), asked("a INT, topic STRING, b DATE"))
     assert info.value.code == "OPTION_MISSING"

@@ -57,7 +57,7 @@ def numbers(rows):
 
 
 def test_tags_are_filtered_without_reading_the_log(spark, filled):
-    """Corrupt records with other tags prove that the log is not read there."""
+    """A corrupt record with another tag would fail the read if it were read."""
     with Store.open(filled.path, read_only=True) as store:
         other = store.read("t", 0, 2, 1)[0].physical_offset
         (log,) = (store.path / "commitlog").iterdir()

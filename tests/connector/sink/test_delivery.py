@@ -181,7 +181,7 @@ def test_sinks_of_different_topics_accept_the_same_micro_batch_number(box, piped
 
 
 def test_writes_in_foreach_batch_without_an_id_are_not_repetitions(box, piped):
-    """Spark passes the same query and micro-batch to the tasks of both."""
+    """Spark passes the same query and micro-batch to the tasks of both writes."""
     box.send("x", "y")
 
     def twice(frame, batch):

@@ -136,7 +136,7 @@ def test_one_topic_may_mix_both_encodings_of_keys(store):
     assert [message.body for message in store.lookup.query("mixed", "eCB5")] == [b"2"]
 
 
-def test_markers_that_contradict_the_message_are_ignored(store):
+def test_properties_for_kafkas_nulls_and_keys_are_ignored_if_body_or_key_contradict_them(store):
     store.topics.create("marks", read_queues=1, write_queues=1)
     properties = [[("pyrocketNull", "body"), ("pyrocketKey", "base64")]] * 2
     batch = {

@@ -17,7 +17,7 @@ def test_flush_determines_the_number_of_fsyncs_of_a_task(tmp_path, monkeypatch, 
     options["delivery"] = "at-least-once"
     sink = prepare_sink(Request(options, str(tmp_path)), SCHEMA, overwrite=False)
     batches = [pa.record_batch({"body": ["a", "b", "c", "d"]}) for _ in range(3)]
-    append_rows(sink, iter(batches))  # Creates the files, each of which is synced once.
+    append_rows(sink, iter(batches))  # The first append creates the files and syncs each once.
     synced, sync = [], io.sync
     monkeypatch.setattr(io, "sync", lambda descriptor: synced.append(sync(descriptor)))
     append_rows(sink, iter(batches))

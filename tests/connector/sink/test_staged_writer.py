@@ -101,7 +101,7 @@ def test_a_failing_abort_raises_no_error(box, request_to, tmp_path):
     writer.abort([message])
 
 
-def test_a_later_run_of_a_query_fences_the_earlier(box, request_to, in_task):
+def test_a_later_run_of_a_query_fences_an_earlier_run(box, request_to, in_task):
     def run(name, batch, body):
         in_task(batch=batch, run=name)
         writer = stream_writer(request_to(), SCHEMA, overwrite=False)
