@@ -1,4 +1,4 @@
-"""Runs of bytes in a buffer."""
+"""Byte sequences in a buffer ("runs") are compared, copied and gathered."""
 
 from zlib import crc32
 
@@ -21,7 +21,7 @@ from pyrocket.formats.arrow_buffers import (
 
 
 @given(st.binary(min_size=1, max_size=20), st.integers(0, 19), st.integers(0, 7))
-def test_two_runs_are_equal_only_if_every_byte_is(word, at, bit):
+def test_runs_that_differ_in_one_bit_are_not_equal(word, at, bit):
     other = bytearray(word)
     other[at % len(word)] ^= 1 << bit
     data = b"gap" + word + b"?" + bytes(other) + word

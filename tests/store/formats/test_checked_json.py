@@ -21,7 +21,7 @@ def test_encoded_content_is_decoded(content):
     assert decode_own(FILE, encode_own(FILE, content)) == content
 
 
-def test_the_order_of_keys_and_blanks_do_not_matter():
+def test_a_file_with_reordered_keys_and_other_blanks_has_the_same_checksum():
     written = encode_own(FILE, {"b": {"10": 1, "9": 2}, "a": 1})
     known = json.loads(written)
     known["content"] = dict(reversed(known["content"].items()))
@@ -36,7 +36,7 @@ def test_the_file_is_json_with_a_checksum_that_other_programs_can_verify():
     assert known == {"crc32": 1421215926, "content": content}
 
 
-def test_a_file_without_a_version_has_the_first_version():
+def test_a_file_without_a_version_is_read_as_a_file_of_the_first_version():
     assert decode_own(FILE, b'{"crc32": 1559483150, "content": {"timed": 7}}') == {"timed": 7}
 
 
@@ -55,6 +55,6 @@ def test_a_flipped_bit_is_detected_or_has_no_effect(data):
         assert decode_own(FILE, bytes(file)) == content
 
 
-def test_endless_nesting_is_an_error():
+def test_deep_nesting_is_an_error():
     with pytest.raises(ValueError, match="nested"):
         decode_own(FILE, b"[" * 100_000)

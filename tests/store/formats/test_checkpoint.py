@@ -26,7 +26,7 @@ def test_log_and_queues_are_durable_up_to_three_seconds_before_the_older_time():
 
 
 @pytest.mark.parametrize("data", [b"", bytes(7), bytes(4096)])
-def test_a_missing_or_empty_file_guarantees_nothing(data):
+def test_an_empty_or_short_file_or_a_file_of_zeros_has_a_safe_time_of_0(data):
     assert decode_checkpoint(data) == Checkpoint()
     assert Checkpoint().safe_timestamp == 0
 

@@ -19,7 +19,7 @@ def test_checksums_equal_those_of_zlib(length, byte, skip):
 
 
 @pytest.mark.parametrize("missing", [True, False])
-def test_a_checkout_without_zlib_ng_has_the_same_checksums(missing):
+def test_checksums_are_the_same_with_and_without_zlib_ng(missing):
     script = f"""
 import sys
 if {missing}:

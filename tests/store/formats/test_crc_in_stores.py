@@ -1,4 +1,4 @@
-"""A store with checksums of whole records: all records in its log have one."""
+"""In a store with checksums of whole records, each record in the log has one."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def test_every_appended_record_has_a_checksum(store):
     assert verify(store.path).ok
 
 
-def test_delivered_and_committed_copies_have_their_own_checksum(store, clock):
+def test_copies_of_delivered_and_committed_messages_have_a_checksum_of_their_own(store, clock):
     store.append(message(b"level", delay_level=1))
     store.append(message(b"timer", deliver_at_ms=clock.now + 2000))
     listener = Listener(state=UNKNOWN, answer=COMMIT)
@@ -69,7 +69,7 @@ def test_delivered_and_committed_copies_have_their_own_checksum(store, clock):
     assert {record.properties.count(b"__CRC32#") for record in records} == {1}
 
 
-def test_copies_in_a_store_without_checksums_have_none(store, open_store, clock):
+def test_copies_written_after_checksums_were_switched_off_have_none(store, open_store, clock):
     store.append(message(b"level", delay_level=1))
     store.append(message(b"timer", deliver_at_ms=clock.now + 2000))
     with producer(store, listener=Listener(state=UNKNOWN)) as one:
@@ -87,7 +87,9 @@ def test_copies_in_a_store_without_checksums_have_none(store, open_store, clock)
         assert not any(b"__CRC32#" in one.properties for one in copies)
 
 
-def test_the_last_setting_applies_to_all_processes(store, open_store, path):
+def test_the_last_explicit_setting_applies_whenever_the_store_is_opened_later(
+    store, open_store, path
+):
     store.close()
     for given, expected in [
         (None, True),
@@ -163,7 +165,7 @@ def test_recovery_truncates_the_log_before_a_record_with_corrupt_properties(open
     assert verify(path).ok
 
 
-def test_the_checksum_is_only_among_the_system_properties(store):
+def test_the_checksum_is_a_system_property_and_not_a_user_property(store):
     store.append(message(b"x", properties={"a": "b"}))
     (found,) = store.scan("t", 0, 0, 1, ["properties", "systemProperties"])
     row = found.to_pylist()[0]
@@ -171,7 +173,7 @@ def test_the_checksum_is_only_among_the_system_properties(store):
     assert len(dict(row["systemProperties"])["__CRC32#"]) == 10
 
 
-def test_results_contain_the_size_in_the_log(store):
+def test_the_bytes_of_a_result_include_the_checksums(store):
     result = store.append_batch(batch(numbered(3, 50), 0), topic="t")
     (file,) = log_files(store.path)
     records = log_records(store.path)

@@ -23,7 +23,7 @@ VALUES = st.recursive(
 
 
 def with_text_keys(value):
-    """Integer keys are read as text."""
+    """Convert integer keys to text, as they are read."""
     if isinstance(value, dict):
         return {str(key): with_text_keys(item) for key, item in value.items()}
     return [with_text_keys(item) for item in value] if isinstance(value, list) else value
@@ -69,7 +69,7 @@ def test_plain_json_is_read(value):
 
 
 def with_queue_ids(content):
-    """Convert keys of digits back to integers; only this file of RocketMQ has such keys."""
+    """Convert keys of digits, which are queue ids in RocketMQ's files, back to integers."""
     if not isinstance(content, dict):
         return content
     if content and all(key.isdigit() for key in content):
@@ -96,7 +96,7 @@ def test_deep_nesting_is_an_error():
 
 
 @pytest.mark.parametrize("text", ['\\"' * 100_000, '"' + "\\" * 200_001, '{"a":"' + "0:" * 100_000])
-def test_an_unterminated_string_takes_no_quadratic_time(text):
+def test_an_unterminated_string_is_rejected_without_quadratic_time(text):
     started = time.monotonic()
     with pytest.raises(ValueError, match="line 1"):
         loads(text)
@@ -107,7 +107,7 @@ def test_an_unterminated_string_takes_no_quadratic_time(text):
     "table",
     [{"x": 1}, {"0": None}, {"0": []}, {"0": float("inf")}, {"0": 2**63}, {"0": -(2**63) - 1}],
 )
-def test_a_map_with_other_values_than_integers_is_an_error(table):
+def test_a_table_of_integers_with_any_other_key_or_value_is_rejected(table):
     with pytest.raises((ValueError, TypeError, OverflowError)):
         int_keys(table)
 

@@ -42,7 +42,7 @@ def test_follow_returns_exactly_the_complete_records(bodies, cut):
 
 
 @given(BODIES, st.integers(0, 7), st.binary(max_size=100))
-def test_follow_ends_at_bytes_that_are_not_a_record(bodies, zeros, garbage):
+def test_follow_stops_at_bytes_that_are_not_a_record(bodies, zeros, garbage):
     data = records(bodies)
     behind = bytes(8 + zeros) + garbage
     starts, end = follow(memoryview(data + behind), 0)

@@ -45,7 +45,7 @@ def text_with_least_hash(prefix):
     return "".join(chr(65 + rest // power % 31) for power in powers)
 
 
-def test_a_hash_without_an_absolute_value_becomes_0():
+def test_the_minimum_integer_which_has_no_absolute_value_becomes_the_hash_0():
     key = text_with_least_hash("t")
     assert java_hash(f"t#{key}") == -(2**31)
     assert key_hash("t", key) == 0
@@ -87,7 +87,7 @@ def test_a_header_is_read_as_it_was_written(fields):
         (1, 2**42 + 2**41, 2**31 - 1),
     ],
 )
-def test_times_are_stored_in_seconds_from_the_first(begin, stored, seconds):
+def test_times_are_stored_as_seconds_since_the_begin_time_of_the_file(begin, stored, seconds):
     assert seconds_after(begin, np.array([stored])).tolist() == [seconds]
 
 
@@ -103,7 +103,7 @@ def test_a_file_is_named_after_the_local_time(zone, monkeypatch):
         time.tzset()
 
 
-def test_names_ascend_even_within_a_millisecond():
+def test_names_of_files_created_in_the_same_millisecond_are_in_ascending_order():
     name = table_name(1_795_225_518_999)
     assert name < name_after(name)
     assert is_table_name(name_after(name))
@@ -112,7 +112,7 @@ def test_names_ascend_even_within_a_millisecond():
 
 
 @given(st.integers(1, 2**24))
-def test_the_geometry_is_guessed_for_four_items_per_slot(slots):
+def test_a_geometry_of_four_items_per_slot_is_guessed_from_the_file_length(slots):
     geometry = Geometry(slots, 4 * slots)
     assert Geometry.guess(geometry.file_bytes) == geometry
     assert Geometry.guess(geometry.file_bytes + 1) is None

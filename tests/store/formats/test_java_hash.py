@@ -23,7 +23,7 @@ def test_the_hash_equals_that_of_the_jvm(text, expected):
     assert java_hash_column(pa.array([text])).tolist() == [expected]
 
 
-def test_a_column_mixes_alphabets_nulls_and_empty_strings():
+def test_a_column_may_contain_several_alphabets_nulls_and_empty_strings():
     column = pa.array([None, *HASHES, None])
     assert java_hash_column(column).tolist() == [0, *HASHES.values(), 0]
 
@@ -35,7 +35,7 @@ def test_key_selects_the_same_queue_as_in_rocketmq(key, queue):
 
 
 @pytest.mark.parametrize("queues", [1, 3, 4, 1024])
-def test_the_minimum_hash_has_a_queue(queues):
+def test_a_key_whose_hash_is_the_minimum_integer_has_a_queue(queues):
     expected = 2**31 % queues
     assert queue_for_key("polygenelubricants", queues) == expected
     assert queues_for_keys(pa.array(["polygenelubricants"]), queues).tolist() == [expected]
@@ -50,7 +50,7 @@ def test_a_surrogate_pair_counts_as_two_units():
 
 
 @given(TEXTS, st.integers(0, 3), st.integers(0, 3))
-def test_the_column_agrees_with_the_single_hash_in_any_slice(texts, before, after):
+def test_the_hashes_of_any_slice_of_a_column_equal_those_of_its_texts(texts, before, after):
     column = pa.array(["héad"] * before + texts + ["tail🚀"] * after, pa.string())
     hashes = java_hash_column(column.slice(before, len(texts)))
     assert hashes.dtype == np.int32

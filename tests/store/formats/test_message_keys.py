@@ -63,7 +63,7 @@ def test_the_hash_with_a_prefix_equals_that_of_the_joined_texts(texts, front, ch
     assert found.tolist() == [java_hash(front + (text or "")) for text in texts]
 
 
-def test_a_text_longer_than_a_table_is_hashed():
+def test_a_text_longer_than_the_table_of_powers_is_hashed():
     long = "ab" * 50_000
     value = 0
     for letter in long:

@@ -1,4 +1,4 @@
-"""A placeholder has the place of the lost message, or one that no queue has."""
+"""A placeholder has the topic and offsets of the lost message, or of a topic without queues."""
 
 import pytest
 from pyrocket.formats.placeholder import LostMessage, encode_placeholder
@@ -8,7 +8,7 @@ from pyrocket.formats.system_topics import DAMAGED_TOPIC
 
 
 @pytest.mark.parametrize("lost", [LostMessage("t", 3, 7), None], ids=["known", "unknown"])
-def test_a_placeholder_has_the_place_of_the_lost_message(lost):
+def test_a_placeholder_has_the_topic_and_queue_offset_of_the_lost_message_if_known(lost):
     record = decode_record(encode_placeholder(b"\xab" * 300, 4096, lost, 5))
     place = LostMessage(record.topic, record.queue_id, record.queue_offset)
     assert place == (lost or LostMessage(DAMAGED_TOPIC, 0, 0))

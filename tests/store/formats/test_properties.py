@@ -32,7 +32,7 @@ def test_properties_are_written_with_the_last_separator():
 
 
 @pytest.mark.parametrize("block", ["41013102420132", "4101310242013202"])
-def test_both_endings_are_read(block):
+def test_blocks_are_read_with_and_without_the_last_separator(block):
     assert decode_properties(bytes.fromhex(block)) == {"A": "1", "B": "2"}
 
 

@@ -1,4 +1,4 @@
-"""Properties of many records as columns equal those of one record at a time."""
+"""The property columns of many records equal the properties of each single record."""
 
 import pyarrow as pa
 import pytest
@@ -42,7 +42,7 @@ def check(blocks, before=(), after=()):
 
 
 @pytest.mark.parametrize("block", ["41013102420132", "4101310242013202"])
-def test_both_endings_are_read(block):
+def test_blocks_are_read_with_and_without_the_last_separator(block):
     assert (
         maps_of(columns_of([bytes.fromhex(block)] * 3), reserved=False)
         == [{"A": "1", "B": "2"}] * 3
@@ -74,7 +74,9 @@ def blocks_alike(draw):
 
 
 @given(blocks_alike(), st.lists(st.sampled_from([b"", b"A\x011", b"A\x011\x02"]), max_size=1))
-def test_records_with_the_same_names_equal_one_record_at_a_time(blocks, before):
+def test_properties_with_the_same_names_in_all_records_equal_those_of_single_records(
+    blocks, before
+):
     check(blocks, before)
     check([*blocks, *before])
 
@@ -86,7 +88,7 @@ def test_records_with_the_same_names_equal_one_record_at_a_time(blocks, before):
 @example([b"\xff\x01x\x02\xfe\x01y\x02"])
 @example([b"TAGS\x01a\x02", b"TAGS\x01a\x02KEYS\x01k\x02", b"KEYS\x01k\x02"])
 @example([b"TAGS\x01a\x02TAGS\x01b\x02", b"TAGS\x01c\x02TAGS\x01d\x02"])
-def test_every_column_equals_that_of_one_record_at_a_time(blocks):
+def test_the_columns_of_any_blocks_equal_the_properties_of_single_records(blocks):
     check(blocks)
 
 
@@ -100,6 +102,6 @@ def test_any_bytes_are_accepted_without_an_error(blocks):
     check(blocks)
 
 
-def test_a_block_ends_at_the_end_of_its_record():
+def test_a_block_without_its_last_separator_does_not_continue_in_the_next_record():
     columns = columns_of([b"TAGS\x01a", b"TAGS", b"\x01b", b"TAGS\x01c\x02"])
     assert columns.column(TAGS).to_pylist() == ["a", None, None, "c"]

@@ -6,7 +6,7 @@ from pyrocket.errors import MessageError
 
 
 @pytest.mark.parametrize("name", ["tags", "sharding key"])
-def test_a_property_with_the_name_of_a_field_is_checked(tmp_path, name):
+def test_a_property_with_the_name_of_a_message_field_may_not_contain_separators(tmp_path, name):
     evil = {name: "v\x02KEYS\x01evil"}
     with Store.open(tmp_path / "store", create=True) as store:
         store.topics.create("T")

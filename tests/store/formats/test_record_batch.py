@@ -82,13 +82,13 @@ def test_a_batch_has_exactly_the_bytes_of_single_records(rows, topic, queues, be
 
 
 @given(sent_rows(), st.integers(1, 400), SIZES)
-def test_the_number_of_rows_joined_at_a_time_does_not_matter(rows, at_once, before):
+def test_records_do_not_depend_on_the_number_of_rows_encoded_together(rows, at_once, before):
     batches, records = encode(sent_batch(rows, before=before), max_bytes=at_once)
     assert records == [expected_record(row, number) for number, row in enumerate(rows)]
     assert all(len(one) for one in batches)
 
 
-def test_rows_with_empty_bodies_are_joined_in_limited_runs():
+def test_rows_with_empty_bodies_are_encoded_in_batches_of_limited_size():
     batches, records = encode(pa.RecordBatch.from_pydict({"body": [b""] * 100}), max_bytes=1000)
     assert len(records) == 100
     assert max(one.data.size for one in batches) <= 1000
@@ -123,7 +123,7 @@ def test_bodies_from_4096_bytes_on_are_deflated_as_clients_do(length, compressed
         assert found.body.hex() == DEFLATED
 
 
-def test_a_batch_mixes_long_short_and_empty_bodies():
+def test_a_batch_may_contain_long_short_and_empty_bodies():
     bodies = [b"", b"b" * 5000, b"c", b"d" * 4096, b""]
     _, records = encode(pa.RecordBatch.from_pydict({"body": bodies}))
     assert [decode_record(record).to_message().body for record in records] == bodies
@@ -149,12 +149,12 @@ def test_32767_bytes_of_properties_are_accepted_but_not_one_more():
         encode(batch)
 
 
-def test_errors_have_the_row_relative_to_the_slice():
+def test_errors_have_the_row_number_within_the_slice():
     with pytest.raises(MessageError, match="row 1 has"):
         encode(with_properties_of(32768, before=3).slice(2))
 
 
-def test_the_body_limit_itself_can_be_stored():
+def test_a_body_of_the_maximum_size_is_encoded():
     _, (record,) = encode(pa.RecordBatch.from_pydict({"body": [b"b" * 4 * 1024 * 1024]}))
     assert len(decode_record(record).to_message().body) == 4 * 1024 * 1024
 
@@ -172,5 +172,5 @@ def test_placing_changes_only_offsets_and_store_time():
     assert changed == [start + at for start in batch.bounds[:-1].tolist() for at in late]
 
 
-def test_no_rows_are_encoded_as_no_batches():
+def test_a_batch_without_rows_is_encoded_to_nothing():
     assert encode(sent_batch([])) == ([], [])

@@ -19,7 +19,7 @@ from support.slices import decode_run
 from support.strategies import body_start, raw_record, slices
 
 CHECKED = {"topic", "queueId", "queueOffset", "physicalOffset", "storeSize"}
-"""Fields that are also in the index, so that changes are always detected."""
+"""Fields that are known from the ConsumeQueue entry, so that their changes are always detected."""
 
 
 def decode(piece, columns=tuple(SCAN_COLUMNS), *, data=None, **options):
@@ -94,7 +94,7 @@ def is_text(row):
 
 
 @given(slices())
-def test_every_column_equals_that_of_one_record_at_a_time(piece):
+def test_the_columns_of_a_slice_equal_the_fields_of_single_records(piece):
     expected = [expected_row(record) for record in piece.records]
     columns = set(SCAN_COLUMNS)
     if not all(map(is_text, expected)):
@@ -166,7 +166,7 @@ ALL_BUT_TEXT = tuple(name for name in SCAN_COLUMNS if name != "bodyText")
 
 
 def check_damaged(piece, data, **options):
-    """Check that damage is reported, or leaves the fields that are also in the index unchanged."""
+    """Check that damage is reported, or leaves the fields in `CHECKED` unchanged."""
     try:
         batch = decode(piece, ALL_BUT_TEXT, data=data, **options)
     except StoreDamagedError:
@@ -179,7 +179,7 @@ def check_damaged(piece, data, **options):
 
 
 @given(slices(), st.data())
-def test_flipped_bits_are_reported_or_do_not_change_fields_in_the_index(piece, data):
+def test_flipped_bits_are_reported_or_do_not_change_fields_known_from_the_queue_entry(piece, data):
     broken = bytearray(piece.data)
     for _ in range(data.draw(st.integers(1, 4))):
         broken[data.draw(st.integers(0, len(broken) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -187,7 +187,9 @@ def test_flipped_bits_are_reported_or_do_not_change_fields_in_the_index(piece, d
 
 
 @given(slices(), st.data())
-def test_overwritten_bytes_are_reported_or_do_not_change_fields_in_the_index(piece, data):
+def test_overwritten_bytes_are_reported_or_do_not_change_fields_known_from_the_queue_entry(
+    piece, data
+):
     junk = data.draw(st.one_of(st.binary(min_size=1, max_size=50), st.just(bytes(60))))
     at = data.draw(st.integers(0, len(piece.data) - 1))
     broken = (piece.data[:at] + junk)[: len(piece.data)]
@@ -233,13 +235,13 @@ def test_the_error_for_a_body_that_does_not_inflate_has_its_log_offset():
         decode_run(fields, MessageQueue("T", "b", 0), 0, ["body"])
 
 
-def test_one_message_has_the_same_keys_as_its_row():
+def test_a_single_message_and_its_row_of_columns_have_the_same_keys():
     record = raw_record(properties=b"KEYS\x01a\tb c")
     row = decode_one(record, "T", 0, 0, 0, ["keys"])
     assert list(decode_record(record).to_message().keys) == row["keys"]
 
 
-def test_columns_stay_valid_if_the_buffer_changes():
+def test_columns_do_not_change_if_the_decoded_buffer_is_overwritten():
     data = bytearray(RECORD)
     fields = RecordFields(pa.py_buffer(data), 172, np.array([0]), np.array([len(data)]))
     batch = decode_run(fields, MessageQueue("TopicTest", "b", 1), 7, ["body", "tags", "msgId"])

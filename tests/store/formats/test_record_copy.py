@@ -1,4 +1,4 @@
-"""Copies of stored records: fields that are copied, and new fields."""
+"""Copies of stored records: unchanged fields, and fields with new values."""
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +49,7 @@ def test_copies_equal_the_records_except_for_their_location(piece, data):
         assert (copy.store_timestamp, copy.prepared_transaction_offset) == (77, 0)
 
 
-def test_only_the_requested_changes_are_made():
+def test_requested_changes_are_made_and_other_fields_are_kept():
     records = [
         raw_record(topic=b"half", body=b"a", properties=b"TAGS\x01x\x02UNIQ_KEY\x01u\x02"),
         raw_record(topic=b"half", body=b"b", properties=b"UNIQ_KEY\x01v\x02"),
@@ -69,7 +69,7 @@ def test_only_the_requested_changes_are_made():
     assert (first.flag, first.reconsume_times) == (0, 0)
 
 
-def test_copies_are_found_by_the_keys_of_their_new_topic():
+def test_the_key_hashes_of_copies_are_those_of_their_new_topic():
     record = raw_record(topic=b"half", body=b"a", properties=b"UNIQ_KEY\x01u\x02KEYS\x01k l\x02")
     copies = copy_records(fields_of([record]), np.array([0]), "t", np.zeros(1, np.int32))
     hashes = [abs(java_hash(f"t#{key}")) for key in ("u", "k", "l")]

@@ -85,7 +85,7 @@ def test_a_missing_separator_is_added_before_the_checksum():
     ),
     body=st.binary(max_size=50),
 )
-def test_columns_and_single_records_agree(blocks, body):
+def test_checksums_of_a_batch_are_valid_for_columns_and_for_single_records(blocks, body):
     records = placed(*map(encode_properties, blocks), body=body)
     check_crcs(fields(*records))
     for record in records:
@@ -128,7 +128,7 @@ def test_a_property_whose_name_ends_like_that_of_the_checksum_is_ignored(name):
     check_crcs(fields(plain, *placed(b"C\x01d\x02")))
 
 
-def test_checksum_that_a_broker_copied_from_another_record_is_ignored():
+def test_a_checksum_that_a_broker_copied_from_another_record_is_ignored():
     """A broker without checksums moves a message to another queue with all its properties."""
     original = decode_record(placed(b"A\x01b\x02")[0])
     hosts = [((10, 0, 0, 1), 10911), ((127, 0, 0, 1), 10912)]

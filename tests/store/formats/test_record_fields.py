@@ -19,7 +19,7 @@ def fields_of(piece, data=None):
 
 
 @given(slices(), st.booleans())
-def test_fields_equal_those_of_one_record_at_a_time(piece, as_a_run):
+def test_the_fields_of_a_slice_equal_those_of_single_records(piece, as_a_run):
     fields = fields_of(piece)
     if as_a_run:
         fields.check_run(piece.topic, piece.queue_id, piece.first_offset)
@@ -115,7 +115,7 @@ def test_a_record_inside_the_body_of_another_record_is_an_error():
 
 
 def survives(fields, run=None):
-    """Return whether the structure is valid; all fields must be readable then."""
+    """Return whether the structure is valid, after checking that then all fields are readable."""
     try:
         if run is None:
             fields.check_structure()
@@ -136,7 +136,7 @@ def test_truncated_slice_is_damaged(piece, data):
 
 
 @given(slices(), st.data())
-def test_flipped_bits_are_reported_or_leave_valid_records(piece, data):
+def test_after_flipped_bits_damage_is_reported_or_all_fields_can_be_read(piece, data):
     broken = bytearray(piece.data)
     for _ in range(data.draw(st.integers(1, 4))):
         broken[data.draw(st.integers(0, len(broken) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -150,7 +150,9 @@ NUMBERS = st.one_of(
 
 
 @given(slices(), st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=4), st.data())
-def test_arbitrary_entries_are_reported_or_valid(piece, entries, data):
+def test_entries_with_arbitrary_positions_are_reported_unless_a_record_is_there(
+    piece, entries, data
+):
     known = list(zip(piece.starts, piece.sizes, strict=True))
     chosen = data.draw(st.lists(st.sampled_from([*known, *entries]), min_size=1, max_size=4))
     starts, sizes = np.array(chosen, np.int64).T

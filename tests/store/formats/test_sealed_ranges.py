@@ -1,4 +1,4 @@
-"""In ranges with checksums of whole records, a record without one is damaged."""
+"""In log ranges with checksums of whole records, a record without a checksum is damaged."""
 
 import itertools
 import json
@@ -127,7 +127,9 @@ def publish_a_batch(store, clock):
         publish_a_batch,
     ],
 )
-def test_records_appended_by_the_store_itself_are_in_the_range(store, path, clock, write):
+def test_copies_appended_by_services_are_damaged_if_their_checksum_is_hidden(
+    store, path, clock, write
+):
     write(store, clock)
     clock.now += 10_000
     while store.deliver_due():
@@ -138,7 +140,7 @@ def test_records_appended_by_the_store_itself_are_in_the_range(store, path, cloc
     assert is_found(path)
 
 
-def test_ranges_begin_and_end_where_the_setting_was_changed_in_the_log(open_store, path):
+def test_ranges_begin_and_end_at_the_log_offsets_at_which_the_setting_was_changed(open_store, path):
     ends = []
     for config in (PLAIN, CONFIG, CONFIG, PLAIN, CONFIG):
         with open_store(config=config) as one:
@@ -161,7 +163,7 @@ def test_an_open_writer_applies_a_later_setting(open_store, path):
     assert not is_found(path)
 
 
-def test_rows_staged_before_the_setting_are_rejected_and_staged_again(open_store, path):
+def test_rows_staged_before_checksums_were_switched_on_must_be_staged_again(open_store, path):
     with open_store(config=PLAIN) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
         one = numbered_batch(0)
@@ -193,7 +195,7 @@ def test_ranges_are_invalid_after_a_broker_used_the_store(store, path, open_stor
     store.close()
     os.utime(path / "lock", ns=(0, 12345))
     hide(path)
-    assert not is_found(path), "its host decides, and that was damaged too"
+    assert not is_found(path), "without a range the store host decides, which was changed, too"
     with open_store(config=CONFIG) as again:
         end = again.position().published
         again.append(message(b"later"))
@@ -215,7 +217,7 @@ def test_recovery_that_truncates_the_log_truncates_the_ranges(store, path, open_
     assert not is_found(path)
 
 
-def test_ranges_are_joined_closed_or_opened_at_the_end_of_the_log():
+def test_a_changed_setting_or_a_truncation_opens_or_closes_a_range_at_the_end_of_the_log():
     known = SealedRanges(((10, 20), (30, OPEN_END)))
     assert known.at(40, sealing=True) == known
     assert known.at(40, sealing=False).ranges == ((10, 20), (30, 40))

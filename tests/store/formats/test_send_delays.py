@@ -1,4 +1,4 @@
-"""The columns for delivery times: their meaning, and rows that are rejected."""
+"""The columns with delays and delivery times: valid values, and rejected rows."""
 
 from datetime import datetime, timezone
 
@@ -30,21 +30,21 @@ def refusal(batch):
     return caught.value.code, caught.value.message
 
 
-def test_zero_null_and_empty_mean_at_once():
+def test_a_level_of_zero_null_and_an_empty_delay_mean_no_delay():
     columns = check_send_batch(batch_of(delayLevel=[0, None, 3], delay=["", None, None]))
     assert columns.delay_level.to_pylist() == [None, None, 3]
     assert columns.delay.to_pylist() == [None, None, None]
     assert columns.deliver_at is None
 
 
-def test_a_delay_has_the_given_length():
+def test_delays_are_converted_to_milliseconds():
     columns = check_send_batch(batch_of(delay=["10m", "2h30m", "0s", "10m"]))
     assert columns.delay.to_pylist() == [600_000, 9_000_000, 0, 600_000]
 
 
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
 @pytest.mark.parametrize("unit", UNITS)
-def test_timestamps_of_all_units_and_zones_are_the_same_moment(unit, zone):
+def test_a_timestamp_is_the_same_moment_in_every_unit_and_time_zone(unit, zone):
     moment = 1_700_000_000
     ticks = pa.array([moment * TICKS_PER_S[unit], None], pa.int64())
     batch = batch_of(deliverTimestamp=ticks.cast(pa.timestamp(unit, zone)))
@@ -53,7 +53,7 @@ def test_timestamps_of_all_units_and_zones_are_the_same_moment(unit, zone):
 
 
 @given(st.sampled_from(list(UNITS)), st.integers(0, 2**62))
-def test_a_timestamp_is_rounded_up(unit, ticks):
+def test_a_timestamp_is_rounded_up_to_milliseconds(unit, ticks):
     column = pa.array([ticks], pa.timestamp(unit))
     (ms,) = check_send_batch(batch_of(deliverTimestamp=column)).deliver_at.to_pylist()
     exact = ticks * 10**9 // TICKS_PER_S[unit]

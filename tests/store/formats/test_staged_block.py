@@ -23,7 +23,7 @@ def batch():
 
 @pytest.mark.parametrize("keys", ["known", "unknown"])
 def test_the_columns_of_a_block_are_decoded_to_those_of_its_batch(batch, keys):
-    """A batch with unknown keys is not one without keys: they are read from the log."""
+    """If the keys of a batch are unknown, they are read from the log later."""
     batch = batch if keys == "known" else replace(batch, keys=None)
     data = encode_columns(batch)
     found = decode_columns(index_block(batch, data, 0, 0, 0), data)

@@ -32,7 +32,7 @@ def due(**properties):
 
 
 def entries(*messages, born=7):
-    """Entries of messages given as their properties."""
+    """Return the entries of messages with these properties."""
     records = [
         encode_record(
             topic="rmq_sys_wheel_timer",
@@ -52,31 +52,31 @@ def entries(*messages, born=7):
     return timer_entries(run, np.arange(len(records)))
 
 
-def test_our_due_times_are_exact():
+def test_due_times_of_our_own_timers_are_exact():
     assert due(TIMER_OUT_MS=NOW + 123, TIMER_DELIVER_MS=NOW + 123) == NOW + 123
     assert due(TIMER_OUT_MS=NOW, TIMER_DELIVER_MS=NOW) == NOW
 
 
 @given(st.integers(1, 10**7))
-def test_a_time_that_a_broker_rounded_down_is_the_requested_one(after):
+def test_the_due_time_is_the_requested_time_although_a_broker_rounded_it_down(after):
     wanted = NOW + after
     out = wanted - 1000 if wanted % 1000 == 0 else wanted // 1000 * 1000
     assert due(TIMER_OUT_MS=out, TIMER_DELIVER_MS=wanted) == wanted
 
 
 @pytest.mark.parametrize("name", ["TIMER_DELAY_SEC", "TIMER_DELAY_MS"])
-def test_a_relative_time_ends_when_the_broker_would_deliver(name):
+def test_a_timer_with_a_relative_delay_is_due_when_a_broker_would_deliver_it(name):
     out = {"TIMER_OUT_MS": NOW, "TIMER_DELIVER_MS": NOW + 5}
     assert due(**out, **{name: 30}) == NOW + 1000
 
 
-def test_an_inconsistent_time_changes_the_due_time_by_at_most_a_second():
+def test_a_requested_time_far_from_the_brokers_time_moves_the_due_time_by_at_most_a_second():
     assert due(TIMER_OUT_MS=NOW, TIMER_DELIVER_MS=NOW + 10**9) == NOW + 1000
     assert due(TIMER_OUT_MS=NOW, TIMER_DELIVER_MS=5) == NOW
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-5", "1" * 19, "1.5"])
-def test_a_message_without_a_time_is_due_at_once(text):
+def test_a_message_without_a_valid_time_is_due_immediately(text):
     assert due(TIMER_OUT_MS=text) == 1
     assert due() == 1
 
@@ -88,7 +88,7 @@ def test_a_slot_is_the_second_that_ends_at_or_after_the_due_time(due_ms):
     assert start < due_ms <= start + 1000
 
 
-def test_a_cancellation_has_the_key_of_its_message_with_or_without_the_topic():
+def test_a_cancellation_with_or_without_topic_has_the_key_of_the_cancelled_message():
     at = {"TIMER_OUT_MS": str(NOW + 500), "REAL_TOPIC": "t"}
     found = entries(
         {"UNIQ_KEY": "A1", **at},
@@ -103,7 +103,7 @@ def test_a_cancellation_has_the_key_of_its_message_with_or_without_the_topic():
     assert found["copies"].tolist() == [0] + [CANCELS] * 5
 
 
-def test_copies_have_the_key_of_the_message_and_a_number():
+def test_copies_have_the_key_of_their_message_and_the_number_of_the_copy():
     own = {"UNIQ_KEY": "A", "REAL_TOPIC": "t", "TIMER_OUT_MS": str(NOW)}
     found = entries(own, {**own, "TIMER_ROLL_TIMES": "1"}, {**own, "TIMER_ROLL_TIMES": "12"})
     assert len(set(found["key"].tolist())) == 1

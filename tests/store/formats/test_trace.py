@@ -53,7 +53,7 @@ def test_a_longer_record_is_decoded_without_the_client_host():
     assert decode(encode(PUB).replace("\x02", "\x01host\x02")) == [PUB]
 
 
-def test_separators_in_fields_are_omitted():
+def test_separators_in_the_values_of_fields_are_omitted():
     hostile = AFTER._replace(message_id="\x02Pub\x011")
     assert decode(encode(hostile)) == [AFTER._replace(message_id="Pub1")]
     assert trace_keys(hostile) == ["Pub1", "k1"]
