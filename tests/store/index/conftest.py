@@ -6,5 +6,5 @@ from support.keyed import index_at_once
 
 @pytest.fixture
 def eager(at_open):
-    """Index everything at once, in slices of one run."""
+    """Opened stores index keys with each append, in slices of one run."""
     at_open.append(index_at_once)

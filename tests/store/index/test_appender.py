@@ -27,7 +27,7 @@ ROWS = numbered(12, 600)
 
 
 def count_writes(monkeypatch, action):
-    """Return the number of writes of `action`."""
+    """Return how often `action` writes to a file."""
     calls = []
     real = io.write_at
     with monkeypatch.context() as patch:
@@ -53,7 +53,7 @@ def fail_write(patch, number, half):
 
 @pytest.mark.parametrize("half", [False, True])
 def test_a_failed_write_is_invisible_and_the_next_append_works(open_store, monkeypatch, half):
-    """Each write of a batch over several log and queue files fails once."""
+    """One after the other, each write of a batch that spans several log and queue files fails."""
     store = open_store(config=OFF)
     send = lambda: store.append_batch(batch(ROWS, 0), topic="t")  # noqa: E731
     send()
@@ -68,7 +68,7 @@ def test_a_failed_write_is_invisible_and_the_next_append_works(open_store, monke
                 send()
         codes.add(caught.value.code)
         if caught.value.code == "QUEUES_NOT_WRITTEN":
-            expected += ROWS  # They are in the log: sending again would duplicate them.
+            expected += ROWS  # The rows are in the log: sending them again would duplicate them.
         else:
             assert bodies(store)[0] == expected
         assert bodies(store)[0] == expected[: len(bodies(store)[0])]
@@ -91,7 +91,7 @@ def test_a_writer_continues_after_another_has_repaired_its_failed_append(open_st
     assert len(bodies(other)[0]) == 13
 
 
-def test_a_rejected_write_leaves_no_incomplete_files(store, path, monkeypatch):
+def test_an_append_that_cannot_create_a_file_leaves_no_temporary_files(store, path, monkeypatch):
     store.append(message())
     with monkeypatch.context() as patch:
         patch.setattr(io, "set_length", lambda *given: (_ for _ in ()).throw(OSError(28, "full")))
@@ -174,7 +174,7 @@ def test_a_failed_append_does_not_reappear_after_a_reboot(path, monkeypatch):
 
     def full(descriptor, data, offset):
         file = os.readlink(f"/proc/self/fd/{descriptor}")
-        if "commitlog" in file and b"UNIQ_KEY" in bytes(data):  # Not blanks, not zeros.
+        if "commitlog" in file and b"UNIQ_KEY" in bytes(data):  # Neither blanks nor zeros.
             files.add(file)
             if len(files) > 1:
                 raise OSError(errno.ENOSPC, "No space left on device")

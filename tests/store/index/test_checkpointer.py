@@ -67,7 +67,7 @@ def test_within_a_file_the_checkpoint_moves_once_a_minute(store, clock):
 
 
 def test_messages_published_during_a_flush_do_not_advance_the_checkpoint(store, clock, monkeypatch):
-    """Another writer publishes while the fsync runs: its time must not be in the checkpoint."""
+    """The message is published while the fsync runs: its time must not be in the checkpoint."""
     flushed_at, real, others = clock.now, io.sync, []
     fill_a_file(store)
 
@@ -162,7 +162,7 @@ def test_recovery_starts_near_the_end_of_a_log_that_was_flushed_regularly(store,
     assert begin >= starts[-4]
 
 
-def test_a_flush_does_not_sync_queues_from_their_beginning(store, monkeypatch):
+def test_a_flush_syncs_only_the_queue_files_written_since_the_checkpoint(store, monkeypatch):
     for _ in range(5):
         fill_a_file(store)
     store.flush()
@@ -216,7 +216,9 @@ def test_full_index_files_are_durable_before_the_checkpoint(path, clock, monkeyp
         assert inner(store).keys._index.full_until() == checkpoint(store).index_timestamp
 
 
-def test_a_flush_without_a_filled_file_keeps_the_checkpoint(path, clock):
+def test_a_flush_without_a_newly_filled_index_file_keeps_the_index_time_of_the_checkpoint(
+    path, clock
+):
     store = Store.open(path, create=True, config=replace(SMALL, flush="manual"), clock=clock)
     store.topics.create("t", read_queues=1, write_queues=1)
     fill(store, 60)

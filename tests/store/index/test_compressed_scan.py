@@ -30,7 +30,9 @@ def test_a_scan_of_highly_compressible_bodies_uses_little_memory(tmp_path):
 
 
 @pytest.mark.parametrize("plain_bytes", [1, 9_000, 70_000, 10 * MIB])
-def test_batches_may_end_at_any_compressed_body(tmp_path, monkeypatch, plain_bytes):
+def test_bodies_are_complete_and_in_order_whatever_the_limit_of_a_batch(
+    tmp_path, monkeypatch, plain_bytes
+):
     monkeypatch.setattr(record_columns, "PLAIN_BYTES", plain_bytes)
     rng = random.Random(3)
     shapes = (b"", b"short", b"x" * 5_000, b"y" * 40_000, os.urandom(6_000))

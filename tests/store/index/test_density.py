@@ -1,6 +1,6 @@
-"""Records that do not continue their queue.
+"""Records whose queue offset is not the next of their queue.
 
-They are left over from before a truncation of the log, or from a deleted topic.
+Such records were written before a truncation of the log or the deletion of a topic.
 """
 
 import pytest
@@ -62,7 +62,7 @@ class Log:
         return Store.open(self.path, config=SMALL)
 
 
-def test_a_record_that_continues_its_queue_is_kept(log):
+def test_a_record_with_the_next_queue_offset_is_kept(log):
     log.write(log.count)
     log.write(log.count + 1, b"and another")
     with log.recover() as store:
@@ -71,7 +71,7 @@ def test_a_record_that_continues_its_queue_is_kept(log):
 
 @pytest.mark.parametrize("beside", [-1, 1, 1000])
 def test_the_log_is_truncated_at_a_record_whose_queue_offset_is_not_the_next(log, beside):
-    """The queue offset is repeated, or there is a gap: the record predates a truncation."""
+    """The queue offset is repeated, or there is a gap: the record is older than a truncation."""
     good = log.end
     log.write(log.count + beside)
     log.write(log.count)
@@ -91,7 +91,7 @@ def test_records_of_other_queues_before_an_invalid_record_are_kept(log):
 
 
 def test_a_record_that_was_durable_is_never_truncated(log):
-    """According to the checkpoint it was durable, so the log is damaged or invalid."""
+    """According to the checkpoint the record was durable, so the log is damaged or invalid."""
     log.write(log.count + 7, time=STORED - 10_000)
     checkpoint = (STORED - 5000).to_bytes(8, "big") * 2
     (log.path / "checkpoint").write_bytes(checkpoint.ljust(4096, b"\0"))
@@ -138,8 +138,10 @@ def test_a_topic_that_rocketmq_created_again_restarts_at_0(log, clean, queues):
 
 
 @pytest.mark.parametrize("lost", range(1, 9))
-def test_a_deleted_topic_may_lack_messages(path, open_store, lost):
-    """The topic's end offsets may be durable before its last messages; a new topic starts there."""
+def test_a_topic_recreated_after_its_last_messages_were_lost_begins_at_its_saved_end(
+    path, open_store, lost
+):
+    """The end offsets of a deleted topic may be durable before its last messages."""
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
     sent = [store.append(message(b"%d" % number)) for number in range(9)]

@@ -34,7 +34,7 @@ FILTERS = [
 
 
 def append(store, rows, body_bytes=100):
-    """Append (tags, price, region) to queue 0 of topic t; each body is the number of its row."""
+    """Append rows of (tags, price, region) to queue 0 of topic t, with their numbers as bodies."""
     properties = [
         [(name, value) for name, value in zip(("price", "region"), row[1:], strict=True) if value]
         for row in rows
@@ -77,7 +77,7 @@ def tagged(store):
     ]
 )
 def ways(request, monkeypatch, store):
-    """Scan normally, with very small slices, or without mapping."""
+    """Scan normally, with very small slices, or by reading single or nearby records."""
     if request.param == "small slices":
         monkeypatch.setattr(record_slice, "_MIN_ROWS", 3)
         inner(store).scanner.slice_rows = inner(store).scanner.entries_at_once = 3
@@ -152,7 +152,7 @@ def test_a_damaged_record_that_may_match_is_an_error(tagged, path):
 
 
 def test_an_entry_of_another_message_is_an_error(tagged, path):
-    """The entry of offset 3 points to the message of offset 6, which is selected, too."""
+    """The entries of offsets 3 and 6, whose messages are both selected, are exchanged."""
     (entries,) = [file.read_bytes() for file in queue_files(path)[:1]]
     overwrite(queue_files(path)[0], entries[6 * 20 : 7 * 20], 3 * 20)
     overwrite(queue_files(path)[0], entries[3 * 20 : 4 * 20], 6 * 20)
@@ -160,7 +160,7 @@ def test_an_entry_of_another_message_is_an_error(tagged, path):
         wanted(tagged, MessageFilter.parse(tags="A"))
 
 
-def test_bodies_of_other_messages_are_not_read(tagged, path):
+def test_bodies_of_messages_that_do_not_match_are_not_read(tagged, path):
     place = tagged.read("t", 0, 5, 1)[0].physical_offset
     overwrite(log_files(path)[0], b"!", place - 4096 + 88)
     cheap = MessageFilter.parse(sql="price < 5")
@@ -182,7 +182,7 @@ def test_an_entry_without_a_hash_is_looked_up_in_the_log(tagged, path):
     assert [row["queueOffset"] for row in wanted(tagged, where)] == [*range(0, 40, 3)]
 
 
-def test_due_times_of_delayed_messages_are_not_hashes(store):
+def test_due_times_in_the_entries_of_delayed_messages_are_not_compared_with_hashes_of_tags(store):
     store.append(message(b"later", tags="A", delay_level=1))
     where = MessageFilter.parse(tags="A")
     rows = rows_of(store.scan("SCHEDULE_TOPIC_XXXX", 0, 0, 1, ["body"], where=where))
@@ -228,7 +228,7 @@ def test_the_tally_shows_the_progress_of_a_scan_before_a_loss(tagged, path, opti
 
 
 def test_slices_in_which_nothing_matches_are_not_yielded(tagged):
-    """A caller resumes after a slice at its `next_offset`."""
+    """A caller can resume after any slice that is yielded at its `next_offset`."""
     inner(tagged).scanner.slice_rows = 2
     tally, where = ScanTally(), MessageFilter.parse(sql="price > 1000000")
     assert [*tagged.raw.slices("t", 0, 0, 40, where=where, tally=tally)] == []

@@ -44,7 +44,7 @@ def test_a_mark_replaced_by_a_placeholder_is_unknown(tmp_path):
     file = path / "commitlog" / file_name(mark.log_offset - mark.log_offset % 4096)
     overwrite(file, b"\xff", mark.log_offset % 4096 + 100)
     reboot(path)
-    assert holds(path, mark), "only its body is damaged"
+    assert holds(path, mark), "only the body of the message is damaged"
     assert repair(path).after.ok
     assert holds(path, mark) is None
 
@@ -82,7 +82,7 @@ def test_a_log_without_files_does_not_have_a_mark(tmp_path):
 
 @pytest.mark.parametrize("later", [0, 5, 200])
 def test_an_older_copy_does_not_have_the_mark_even_after_it_has_grown(tmp_path, later):
-    """Its messages have the same lengths and log offsets as those of the original."""
+    """The messages of the copy have the same lengths and log offsets as those of the original."""
     marked(tmp_path / "s", count=20)
     shutil.copytree(tmp_path / "s", tmp_path / "copy")
     with Store.open(tmp_path / "s") as store:

@@ -1,4 +1,4 @@
-"""Deleted files and readers: a cleaned file is a loss, and a missing one is damage."""
+"""To readers, a file deleted by cleaning has expired, and any other missing file is damage."""
 
 import os
 
@@ -73,7 +73,7 @@ def test_a_look_up_by_time_names_the_missing_log_file(path, clock):
 
 
 @pytest.mark.parametrize("read", WAYS)
-def test_a_log_file_that_is_cleaned_away_during_a_read_is_not_damage(
+def test_a_log_file_deleted_by_a_cleaning_during_a_read_is_not_damage(
     store, path, read, monkeypatch
 ):
     """The file is deleted after the reader has read the queue and before it reads the log."""

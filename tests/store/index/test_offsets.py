@@ -47,11 +47,11 @@ def test_each_result_is_the_last_offset_within_the_number_of_bytes(store, sizes,
     assert found == [(start + count, total) for count, total in expected]
 
 
-def test_a_mark_above_the_total_returns_the_total(store, sizes):
+def test_the_last_offset_within_more_bytes_than_the_range_has_is_its_end(store, sizes):
     assert store.raw.cut_by_bytes("t", 0, 3, 33, [2**62]) == [(33, sum(sizes[3:]))]
 
 
-def test_long_runs_are_read_in_parts_and_only_as_far_as_needed(tmp_path, monkeypatch):
+def test_entries_of_a_long_range_are_read_in_parts_and_only_as_far_as_needed(tmp_path, monkeypatch):
     with filled(tmp_path / "store", count=5_000, body_bytes=8, config=None) as store:
         size = store.read("t", 0, 0, 1)[0].store_size
         marks = [size * at for at in (1, 1_023, 1_024, 1_025, 4_999)]

@@ -27,12 +27,12 @@ COUNT = 150
 
 
 UNTRUSTED = {"clean": reboot, "unclean": reboot}
-"""By how the store is closed, what happens then: the shared state is invalid at the next start."""
+"""What happens after each kind of shutdown; it makes the shared state invalid."""
 TRUSTED = {"same boot": bool, "next boot": next_boot}
-"""The same for stores whose shared state is still valid after a clean shutdown."""
+"""What happens after a clean shutdown; the shared state stays valid."""
 
 UNCLEAN = [pytest.param("clean", marks=pytest.mark.slow), "unclean"]
-"""For tests of each byte: after both, the queues are rebuilt from the log in the same way."""
+"""For tests of each byte. Queues are rebuilt in the same way after both kinds of shutdown."""
 
 
 @pytest.fixture(params=UNTRUSTED)
@@ -146,7 +146,7 @@ def test_state_and_checkpoint_are_lost(image):
     check(image)
 
 
-def test_a_checkpoint_in_the_future_only_causes_a_check_of_the_log(image):
+def test_queues_are_rebuilt_although_the_time_of_the_checkpoint_is_in_the_future(image):
     (image / "checkpoint").write_bytes((2**62).to_bytes(8, "big") * 2 + bytes(4080))
     shutil.rmtree(image / "consumequeue" / "t")
     check(image)

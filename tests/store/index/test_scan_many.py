@@ -1,4 +1,4 @@
-"""Reading a few messages of many queues at once returns the same as scans of each queue."""
+"""Reading a few messages of many queues together returns the same rows as a scan of each queue."""
 
 import random
 
@@ -81,7 +81,7 @@ def test_filters_and_their_counts_equal_those_of_separate_scans(store, wanted, d
     assert ours == theirs
 
 
-def test_missing_messages_are_left_to_a_scan(store):
+def test_ranges_with_missing_messages_are_not_read_together(store):
     end = store.max_offset("t", 1)
     assert scan_ranges(store, "t", [(0, 0, 1), (1, 0, end + 1)]) is None
     assert scan_ranges(store, "t", [(0, 0, 1), (QUEUES + 1, 0, 1)]) is None
@@ -96,7 +96,7 @@ def test_an_unknown_column_or_topic_is_an_error(store):
 
 
 @pytest.mark.parametrize("bodies", [[NOISE] * 9, [b"z"] * 20_000])
-def test_messages_that_exceed_a_slice_are_left_to_scans(tmp_path, bodies):
+def test_ranges_larger_than_a_slice_are_not_read_together(tmp_path, bodies):
     config = StoreConfig(log_file_bytes=1 << 24)
     with Store.open(tmp_path / "store", create=True, config=config) as store:
         store.topics.create("t", read_queues=2, write_queues=2)
@@ -106,7 +106,7 @@ def test_messages_that_exceed_a_slice_are_left_to_scans(tmp_path, bodies):
         assert scan_ranges(store, "t", [(0, 0, 5), (1, 0, 1)]).num_rows == 6
 
 
-def test_bodies_that_inflate_to_many_bytes_are_left_to_scans(tmp_path):
+def test_ranges_whose_bodies_inflate_to_many_bytes_are_not_read_together(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store:
         store.topics.create("t", read_queues=12, write_queues=12)
         store.append_batch(batch([bytes(2_500_000)] * 12, list(range(12))), topic="t")
@@ -114,7 +114,7 @@ def test_bodies_that_inflate_to_many_bytes_are_left_to_scans(tmp_path):
         assert scan_ranges(store, "t", [(0, 0, 1), (1, 0, 1)]).num_rows == 2
 
 
-def test_damage_is_left_to_the_scan_that_reports_it(tmp_path):
+def test_ranges_with_a_damaged_message_are_not_read_together(tmp_path):
     path = tmp_path / "store"
     with Store.open(path, create=True, config=SMALL) as store:
         store.topics.create("t", read_queues=2, write_queues=2)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open
 
 
 class Disturbance:
-    """A store, its appended messages, and the brokers that are loading it."""
+    """A store with a reader, and the brokers that are loading the store."""
 
     def __init__(self, path):
         self.path, self.clock, self.count, self.brokers = path, FakeClock(), 0, []
@@ -32,7 +32,7 @@ class Disturbance:
         keyless(self.store, count)
 
     def java(self, percent, more):
-        """The broker begins at any record."""
+        """Start a broker, which indexes from the record at this percentage of the queue on."""
         end = self.store.offsets("t")[0].maximum
         start = self.store.read("t", 0, percent * (end - 1) // 100)[0].physical_offset
         self.brokers.append(Refused(self.path, inner(self.store).writer.files.log, start, more))
@@ -65,7 +65,7 @@ class Disturbance:
             assert len(one.lookup.query("t", f"k{self.count // 2}")) == 1
 
     def check_files(self):
-        """Check that the files end at INDEXED."""
+        """Check that the index files end at INDEXED."""
         index, page = index_of(self.path), words(self.path)
         assert index.end() == page[INDEXED] or page[INDEXED] == page[DISPATCHED]
         page.close()

@@ -76,7 +76,9 @@ def test_building_continues_after_a_reboot(open_store, path):
     assert contents(path) == java(store)
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="finds descriptors' paths in /proc")
+@pytest.mark.skipif(
+    not os.path.isdir("/proc/self/fd"), reason="/proc is needed to find the paths of descriptors"
+)
 def test_an_index_that_cannot_be_written_does_not_fail_the_append(
     eager, store, path, monkeypatch, caplog
 ):
@@ -112,8 +114,8 @@ def test_without_a_key_index_nothing_is_built_and_queries_read_the_log(eager, op
     assert contents(path) == java(store)
 
 
-def test_the_index_of_a_store_that_is_not_in_use_is_not_changed(eager, open_store, path):
-    """Without `abort`, an incomplete index would be valid after a crash."""
+def test_no_index_is_built_before_the_first_append_to_an_opened_store(eager, open_store, path):
+    """Until then there is no file `abort`: an incomplete index would be valid after a crash."""
     store = open_store(config=OFF)
     fill(store)
     store.close()

@@ -16,7 +16,7 @@ def span_of(store, path, **looks):
 
 
 def counted(store, path, **looks):
-    """Return the number of valid files, without a cache."""
+    """Return the number of valid files, counted without a cache of checked files."""
     span, index = span_of(store, path, **looks)
     return len(span.contiguous_prefix(list(index.files())))
 
@@ -36,7 +36,7 @@ def test_files_after_a_missing_file_are_invalid(eager, store, path, lost):
 
 
 def test_a_file_that_begins_before_the_previous_end_is_invalid(eager, store, path):
-    """Overlapping files were not built one after the other."""
+    """Files that overlap were not built one after the other."""
     fill(store, 200)
     index = index_of(path)
     first, second, third = index.names()[:3]
@@ -62,8 +62,8 @@ def test_keys_of_records_before_the_log_are_not_required(eager, store, path):
     assert counted(store, path) == len(headers) - gone
 
 
-def test_a_partly_indexed_record_is_a_gap(eager, store, path):
-    """The record's first keys are in a full file; the file with its other keys is lost."""
+def test_a_record_of_which_only_the_first_keys_are_indexed_is_a_gap(eager, store, path):
+    """The first keys are in a full file; the file with the other keys is lost."""
     store.append(message(keys=[f"many{n}" for n in range(100)]))
     place = store.read("t", 0, 0)[0].physical_offset
     fill(store, 100)
@@ -80,7 +80,7 @@ def test_a_partly_indexed_record_is_a_gap(eager, store, path):
 @pytest.mark.parametrize("count", [1, 30, 200])
 @pytest.mark.parametrize("look", [1, 100, 10**6])
 def test_records_without_keys_are_not_a_gap(eager, store, path, count, look):
-    """Between two files and before the first file, with reads of any size."""
+    """The records are between two files and before the first file; reads have any size."""
     keyless(store, count)
     fill(store, 79)  # Exactly three files.
     index = index_of(path)
@@ -94,7 +94,9 @@ def test_records_without_keys_are_not_a_gap(eager, store, path, count, look):
     assert counted(store, path, first_look=look) == 0
 
 
-def test_a_gap_is_checked_once_with_a_short_read(eager, store, path, monkeypatch):
+def test_each_pair_of_consecutive_files_is_checked_once_with_a_short_read(
+    eager, store, path, monkeypatch
+):
     for first in range(0, 200, 20):
         fill(store, 20, first)
     span, index = span_of(store, path)

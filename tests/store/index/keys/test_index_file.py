@@ -27,7 +27,7 @@ def make(path, geometry):
 
 
 def items(rows):
-    """(key, offset, time) as columns."""
+    """Convert rows of (key, offset, time) to columns."""
     hashes = [max(abs(java_hash(key)), 0) % 2**31 for key, _, _ in rows]
     return KeyItems(
         np.array(hashes, np.int32),
@@ -87,8 +87,8 @@ def test_items_of_a_hash_are_found_newest_first(file):
     assert found(file, "absent") == []
 
 
-def test_a_window_is_exact_to_two_seconds(file):
-    """One second for the precision of items, one for the precision of the header."""
+def test_a_search_returns_messages_at_most_two_seconds_outside_its_time_range(file):
+    """One second is the precision of items, the other the precision of the header."""
     put(file, *["k"] * 10)
     assert found(file, "k", 1_003_000, 1_005_000) == [1600, 1500, 1400, 1300, 1200]
     assert found(file, "k", 1_003_999, 1_004_001) == [1500, 1400, 1300, 1200]
@@ -96,8 +96,8 @@ def test_a_window_is_exact_to_two_seconds(file):
     assert found(file, "k", 0, 998_999) == []
 
 
-def test_the_first_item_of_a_later_file_is_found_at_its_own_time(tmp_path):
-    """Its seconds are relative to the end of the previous file."""
+def test_the_first_item_of_a_file_after_another_is_found_at_its_own_time(tmp_path):
+    """Its time is stored in seconds since the end of the previous file."""
     with make(tmp_path / "f", Geometry(16, 100)) as file:
         rows = [("t#k", 5000, 900_000)]
         header = (600_000).to_bytes(8, "big") * 2 + (4000).to_bytes(8, "big") * 2
@@ -108,7 +108,7 @@ def test_the_first_item_of_a_later_file_is_found_at_its_own_time(tmp_path):
         assert found(file, "k", 900_000, 900_000) == [5000]
 
 
-def test_trailing_items_of_a_record_are_counted(file):
+def test_items_of_a_record_at_the_end_of_the_file_are_counted(file):
     put(file, "a")
     put(file, *"bcdefghijklmnopqrstuvwxyz" * 4, first=1100, step=0)
     assert file.trailing(1100) == 100
@@ -131,7 +131,7 @@ def set_slot(file, key, value):
 
 
 @pytest.mark.parametrize("previous", [1, 3, 4, 999, 2**31 - 1, -1, -(2**31)])
-def test_a_corrupt_chain_ends(file, previous):
+def test_a_search_stops_at_a_corrupt_link_of_a_chain(file, previous):
     put(file, "k", "k", "k")
     set_item(file, 3, previous=previous)
     expected = [1200, 1000] if previous == 1 else [1200]
@@ -189,7 +189,7 @@ def test_a_batch_writes_items_then_slots_then_the_header(file, monkeypatch):
 
 
 def test_slots_are_written_in_runs_of_pages(tmp_path, monkeypatch):
-    """Many keys: one run covers all pages. Few keys: each run is a page."""
+    """With many keys one run covers all pages; with few keys each run is a page."""
     geometry = Geometry(100_000, 400_000)
     with make(tmp_path / "f", geometry) as file:
         lengths, real = [], io.write_at

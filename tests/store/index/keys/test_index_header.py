@@ -23,7 +23,7 @@ from support.stores import SMALL, FakeClock, batch, log_files, message, numbered
 COUNT, STEP = 100, 700
 START = 1_700_000_000_000
 ASKED = (0, 39, 40, 60, 79, 99)
-"""Numbers of messages at the ends of the files, and of some between."""
+"""Numbers of the first and last messages of the files, and of a message between them."""
 
 SLOT_COUNT = range(32, 36)
 
@@ -48,7 +48,7 @@ def flip(path, file, byte, bit):
 
 
 def missed(store, step=STEP):
-    """Return the keys that are not found without times or at their store times."""
+    """Return the keys that are not found, either without times or at exactly their store times."""
     wanted = LookupRequest(topics=["t"], keys=[f"k{number}" for number in range(COUNT)])
     found = len(store.lookup.locate(wanted))
     names = [] if found == COUNT else [f"{COUNT - found} of all"]
@@ -129,8 +129,10 @@ def test_open_readers_and_writers_find_all_keys_after_a_damaged_header(tmp_path)
 
 
 @pytest.mark.parametrize("bit", range(10))
-def test_begin_time_of_a_deleted_record_may_be_almost_a_second_wrong(tmp_path, bit):
-    """The exact time is unknown then. Searches must nevertheless find all messages."""
+def test_keys_are_found_if_the_begin_time_of_a_deleted_record_is_almost_a_second_wrong(
+    tmp_path, bit
+):
+    """The exact time is unknown, so nothing is reported, but searches must find all messages."""
     path = make(tmp_path / "store", step=999)
     with Store.open(path) as store:
         store.clean(total_bytes=12_000)
@@ -175,7 +177,7 @@ def test_a_header_that_is_being_written_is_read_again(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("file", [0, 1, 2])
 def test_a_header_and_item_that_do_not_point_to_a_record_are_detected(tmp_path, file):
-    """Header and first item agree with each other, but the log has no record there."""
+    """Header and first item have the same offset, but the log has no record there."""
     path = make(tmp_path / "store")
     name = index_files(path)[file]
     item = HEADER_BYTES + SMALL.index_slots * SLOT_BYTES + ITEM_BYTES

@@ -30,7 +30,7 @@ def make(folder, slots=7, items=10):
 
 
 def messages(words_of_each, step=100, time=1_000_000):
-    """(log offset, store time, keys) of consecutive messages."""
+    """Return (log offset, store time, keys) of consecutive messages with these keys."""
     return [(4096 + step * at, time + 700 * at, words) for at, words in enumerate(words_of_each)]
 
 
@@ -154,7 +154,7 @@ def test_files_created_in_the_same_millisecond_or_after_a_clock_change_stay_in_o
     assert list(search(index, "k", *FOREVER)) == [one[0] for one in some[::-1]]
 
 
-def test_other_files_are_not_changed(tmp_path):
+def test_files_with_names_that_are_not_of_index_files_are_not_changed(tmp_path):
     index = make(tmp_path)
     index.append(items_of(messages(BATCH)), NOW)
     names = index.names()
@@ -189,7 +189,7 @@ def test_file_deleted_during_a_search_is_reported(tmp_path, replaced):
         list(found)
 
 
-def test_files_before_the_log_are_deleted_except_the_last(tmp_path):
+def test_index_files_of_deleted_messages_are_deleted_except_the_last_index_file(tmp_path):
     some, index = messages([["k"]] * 30), make(tmp_path)
     index.append(items_of(some), NOW)
     names = index.names()

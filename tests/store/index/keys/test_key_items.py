@@ -63,7 +63,7 @@ def test_the_unique_id_comes_first_then_the_keys():
     assert key_items(run).hashes.tolist() == hashes("id with space", "b", "a")
 
 
-def test_prepared_messages_are_indexed_but_not_rolled_back_messages():
+def test_prepared_messages_are_indexed_but_rolled_back_messages_are_not():
     rows = [(b"T", flag, b"KEYS\1%d\2" % flag) for flag in (0, 4, 8, 12)]
     assert key_items(run_of(rows)[0]).hashes.tolist() == hashes("0", "4", "8")
 

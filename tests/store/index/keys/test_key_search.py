@@ -79,7 +79,7 @@ def test_a_search_that_stops_early_reads_little(make, monkeypatch):
 @pytest.mark.parametrize("begin_ms", [-(2**63), -(2**63) + 1, 2**63 - 1, 0])
 @pytest.mark.parametrize("seconds", [-(2**31), -1, 2**31 - 1])
 @pytest.mark.parametrize("max_followed", [0, 99])
-def test_times_that_exceed_an_integer_are_compared_exactly(make, begin_ms, seconds, max_followed):
+def test_times_beyond_64_bits_are_compared_exactly(make, begin_ms, seconds, max_followed):
     """Only a corrupt header or item has such times."""
     limit = {"max_followed": max_followed}
     path = make([5, 5])
@@ -91,20 +91,20 @@ def test_times_that_exceed_an_integer_are_compared_exactly(make, begin_ms, secon
     assert 101 in search(path, [5], stored_ms, stored_ms, **limit)
 
 
-def test_blocks_of_a_file_are_searched_up_to_the_last_item(make):
+def test_a_search_of_a_whole_file_in_blocks_finds_all_items(make):
     path = make([7] * 63)
     assert list(parts(path, [7], max_followed=0, block_items=10)) == list(range(162, 99, -1))
 
 
 @pytest.mark.parametrize("head", [-1, 64, 2**31 - 1, 3])
-def test_invalid_slot_is_empty(make, head):
+def test_an_invalid_slot_is_treated_as_empty(make, head):
     path = make([5, 6, 7])
     place = HEADER_BYTES + SLOT_BYTES * (5 % GEOMETRY.slots)
     overwrite(path, head.to_bytes(4, "big", signed=True), place)
     assert search(path, [5, 6, 7]) == [101, 102]
 
 
-def test_a_chain_that_leads_to_newer_items_ends(make):
+def test_a_search_stops_where_a_chain_leads_to_newer_items(make):
     path = make([5, 10, 15])
     previous = GEOMETRY.item_position(3) + 16
     overwrite(path, (3).to_bytes(4, "big"), previous)

@@ -31,7 +31,7 @@ def from_log(path, folder):
 
 
 def pending_header(path):
-    """Return the range with pending keys, and the number of pending keys."""
+    """Return the log range with pending keys, and their number."""
     pending = PendingKeys(Layout(path).pending_keys)
     header = pending.header()
     pending.close()
@@ -75,7 +75,7 @@ def send(store, rows, whole):
 def test_pending_keys_are_indexed_as_if_read_from_the_log(
     tmp_path_factory, appends, limits, reopen, whole
 ):
-    """Three writers alternate, one of which saves no keys; there are several files of each kind."""
+    """Three writers alternate; one of them saves no pending keys."""
     folder = tmp_path_factory.mktemp("pending")
     path = folder / "store"
 
@@ -121,7 +121,7 @@ def test_pending_keys_are_not_read_from_the_log(open_store, path, monkeypatch):
     assert contents(path) == expected
 
 
-def test_enough_pending_keys_are_indexed_at_once(store, path):
+def test_an_append_after_which_enough_keys_are_pending_indexes_them(store, path):
     limit_index(store, put_items=30)
     fill(store, 9)
     assert contents(path) == []

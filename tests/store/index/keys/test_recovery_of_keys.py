@@ -183,7 +183,7 @@ def test_a_last_file_that_does_not_end_at_a_record_is_deleted(eager, open_store,
 
 
 def test_a_last_file_whose_last_item_points_into_a_body_is_deleted(eager, open_store, path):
-    """The header and the item agree with each other, but the log has no store time there."""
+    """The header and the item agree with each other, but the log has no record at their offset."""
     store = open_store()
     fill(store)
     store.append(message(bytes(300), keys="z"))

@@ -1,4 +1,4 @@
-"""A RocketMQ broker changes the key index before it tries the lock, which then rejects the broker.
+"""A RocketMQ broker changes the key index before it fails to acquire the lock of an open store.
 
 Queries must find all keys at any time.
 """
@@ -26,7 +26,9 @@ from support.keyed import (
 )
 from support.stores import reboot, words
 
-pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="opens by descriptor")
+pytestmark = pytest.mark.skipif(
+    not os.path.isdir("/proc/self/fd"), reason="the broker writes files through /proc/self/fd"
+)
 
 
 @pytest.fixture
@@ -127,7 +129,9 @@ def test_a_brokers_full_files_are_kept_if_they_have_no_gap(eager, store, path, r
     check_queries(store, 201)
 
 
-def test_a_file_that_our_writer_created_is_continued_by_the_next(eager, open_store, path):
+def test_an_index_file_of_a_pyrocket_writer_is_continued_by_other_and_later_writers(
+    eager, open_store, path
+):
     store, other = open_store(), open_store()
     fill(store, 100)
     names = index_of(path).names()
@@ -187,7 +191,9 @@ def test_the_checkpoint_of_lost_files_is_lowered(eager, open_store, path, refuse
     assert checkpointed(path) < before
 
 
-def test_a_query_retries_if_files_are_deleted_meanwhile(eager, store, path, monkeypatch):
+def test_a_query_is_repeated_if_index_files_are_deleted_during_the_search(
+    eager, store, path, monkeypatch
+):
     fill(store, 200)
     real, times = KeyIndex.search, []
 
@@ -203,7 +209,9 @@ def test_a_query_retries_if_files_are_deleted_meanwhile(eager, store, path, monk
     assert times[1] == times[0] - 2
 
 
-def test_a_query_reads_the_log_if_files_are_always_deleted(eager, store, monkeypatch):
+def test_a_query_reads_the_log_if_index_files_are_deleted_during_every_search(
+    eager, store, monkeypatch
+):
     fill(store, 200)
 
     def disturbed(index, wanted, begin, end, files):
@@ -216,7 +224,7 @@ def test_a_query_reads_the_log_if_files_are_always_deleted(eager, store, monkeyp
 
 
 def test_an_unrecovered_store_is_checked_with_our_own_checkpoint(eager, open_store, path, clock):
-    """A rejected broker advances its own checkpoint although its files are not durable."""
+    """A rejected broker advances RocketMQ's checkpoint although its index files are not durable."""
     store = open_store()
     fill(store, 200)
     store.close(clean=False)

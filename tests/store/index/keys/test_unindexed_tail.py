@@ -50,7 +50,7 @@ def test_a_search_continues_at_the_end_of_the_last_one(some, monkeypatch):
     assert walked == [offsets[5], offsets[10], offsets[10], offsets[50]]
 
 
-def test_keys_that_have_been_indexed_since_are_released(some):
+def test_cached_keys_that_have_been_indexed_in_the_meantime_are_removed_from_the_cache(some):
     log, offsets, end = some
     tail = UnindexedTail(log)
     assert search(tail, "k", offsets[0], end, 1) == offsets[::-1]
@@ -59,7 +59,7 @@ def test_keys_that_have_been_indexed_since_are_released(some):
     assert search(tail, "k", offsets[10], end, 1) == offsets[:9:-1]
 
 
-def test_another_mark_clears_the_cache(some):
+def test_the_cache_is_cleared_if_the_mark_of_the_store_has_changed(some):
     log, offsets, end = some
     tail = UnindexedTail(log)
     search(tail, "k", offsets[0], end, 1)
@@ -78,7 +78,7 @@ def test_log_that_ends_early_is_damaged_unless_its_end_is_unknown(some, path):
     assert found == offsets[49::-1]
 
 
-def test_a_start_deleted_by_cleaning_is_skipped(some, path):
+def test_a_search_skips_log_files_that_a_cleaning_has_deleted(some, path):
     log, offsets, end = some
     for file in log_files(path)[:2]:
         file.unlink()
