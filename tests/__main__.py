@@ -20,7 +20,7 @@ MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6 << 30
 
 def main() -> int:
     arguments = environment.ensure("dev", sys.argv[1:]) or A_FEW_AT_A_TIME
-    # Can only be imported now.
+    # Before `ensure`, pytest may not be installed.
     import pytest
 
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:

@@ -1,4 +1,4 @@
-"""Every example runs and prints the expected output, and the main one detects differences."""
+"""Every example runs and prints the expected output; the flights example detects differences."""
 
 import re
 import runpy

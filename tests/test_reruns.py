@@ -21,7 +21,9 @@ BUSY = "org.apache.spark.SparkException: Python worker failed to connect back."
         ("AssertionError: 3 rows, not 4", 1, "1 failed in"),
     ],
 )
-def test_only_a_worker_that_did_not_connect_back_is_run_again(tmp_path, text, failures, outcome):
+def test_only_a_test_whose_worker_did_not_connect_back_is_run_again(
+    tmp_path, text, failures, outcome
+):
     (tmp_path / "test_busy.py").write_text(
         "runs = []\n"
         "def test_busy():\n"

@@ -204,8 +204,8 @@ def size_faults(label, source):
 
 
 def name_faults(label, source):
-    """Return uses of names that the linter cannot ban: where `struct` is allowed, its rule is off
-    for all names.
+    """Return uses of names that the linter cannot ban: in modules that may use `struct`, the rule
+    that bans names is off.
     """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr == "pack_into":

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 def test_a_writer_that_dies_at_any_step_of_an_append_leaves_a_consistent_log(
     nursery, path, tmp_path, half, survivor
 ):
-    """Batches of six rows of 700 bytes create new log files and, with every second batch, queue
+    """Batches of six rows of 700 bytes create new log files; every second batch also creates queue
     files.
     """
     expected, page = [], words(path)

@@ -22,10 +22,10 @@ def _known():
 
 
 def timers(data):
-    """Read a file with three timers and the tally, one of them partly overwritten: the result is
-    all three timers or an error.
+    """Read the files of three timers and of the tally after a part of one file was overwritten:
+    the result is all three timers or an error.
 
-    The first byte selects the file and the position; two files are always read.
+    The first byte of the input selects the file, and the second byte the position.
     """
     index, known = TimerIndex(new_layout("timers").timers), _known()
     index.add(known)

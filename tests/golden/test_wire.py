@@ -71,7 +71,7 @@ def test_this_broker_understands_the_clients_of_other_releases(recorded, more, t
 
 
 def _known(kind, data):
-    """Return the message without later fields and without the ids of topics, which are random."""
+    """Return the message without fields added later, and without the random ids of topics."""
     message = kind.FromString(re.sub(rb"[0-9a-f]{32}", bytes(32), data))
     _clear_later_fields(message)
     return message

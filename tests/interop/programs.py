@@ -1,4 +1,4 @@
-"""Runs the Java programs that compute expected values: they read lines and answer each with one."""
+"""Runs the Java programs that compute expected values: one line of output per line of input."""
 
 import base64
 import subprocess

@@ -124,7 +124,7 @@ def test_writers_killed_during_an_append_lose_no_acknowledged_message(
 
 
 def check_nothing_lost(diaries, ours, pulled):
-    """Check that the broker reads all acknowledged messages, and otherwise only complete ones."""
+    """Check that the broker reads all acknowledged messages, and no message twice."""
     numbers = {}
     for name, found in ours.items():
         seen = [of_java(one) for one in pulled[name]["messages"]]

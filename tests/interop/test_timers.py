@@ -83,7 +83,7 @@ def test_a_broker_delivers_pyrockets_pending_timers(java5, store_path):
 
 
 def test_a_broker_repeats_no_delivery_even_if_another_timer_is_hours_late(java5, store_path):
-    """The broker starts with the second of the oldest overdue timer."""
+    """The broker starts delivering at the second in which the oldest overdue timer was due."""
     clock = FakeClock(int(time.time() * 1000) - 4 * HOUR)
     with open_store(store_path, clock=clock) as store:
         for body, after_ms in ((b"late", 2 * HOUR), (b"delivered", 1)):
@@ -144,7 +144,7 @@ def test_pyrocket_does_not_deliver_a_timer_that_was_cancelled_at_a_broker(java5,
     assert everything_later(store_path) == [b"kept"]
 
 
-def test_pyrocket_delivers_once_the_distant_timers_that_a_broker_has_rolled(java5, store_path):
+def test_distant_timers_that_a_broker_has_rolled_are_delivered_once_by_pyrocket(java5, store_path):
     """With a wheel of a few seconds, the broker re-appends timers that are beyond the wheel."""
     with open_store(store_path) as store:
         send(store, b"ours", HOUR)

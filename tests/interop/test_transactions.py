@@ -41,8 +41,8 @@ def asked_by_java(java, count, state="COMMIT_MESSAGE", seconds=6):
 def test_a_broker_checks_exactly_the_half_messages_undecided_in_pyrocket(
     java, store_path, clean, held
 ):
-    """Some messages were re-appended before; a message of another group can hold the half cursor
-    before them.
+    """pyrocket has already re-appended some half messages; with `held`, the half cursor stays
+    before them, at a message of another group.
     """
     clock = FakeClock(system_clock() - 10 * MINUTE)
     with_ours = Store.open(store_path, create=True, config=SIZES, clock=clock)
@@ -65,7 +65,7 @@ def test_a_broker_checks_exactly_the_half_messages_undecided_in_pyrocket(
         expected = [b"first", b"second", b"third"]
         assert asked_by_java(java, 3) == expected
         wait_until(lambda: len(all_bodies(broker.pull(BILLS), "bills")) == 5)
-        assert asked_by_java(java, 1) == [], "each is decided by its answer"
+        assert asked_by_java(java, 1) == [], "a half message is still undecided after the answer"
         pulled = broker.pull(BILLS)
         broker.stop()
     assert sorted(all_bodies(pulled, "bills")) == sorted([b"paid", b"paid", *expected])

@@ -282,7 +282,8 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStore = StoreMachine.TestCase
 TestStore.settings = settings(
-    # More repeated examples find nothing new; the exploring run generates new ones.
+    # Fixed examples are few, because repeating them finds nothing new; PYROCKET_EXPLORE=1 generates
+    # new examples.
     max_examples=25 if settings.default.derandomize else 80,
     stateful_step_count=30,
     deadline=None,

@@ -1,6 +1,6 @@
 """Describes the content of a golden store as JSON. The release that wrote the store recorded the
-result; later releases compare theirs with it. Uses only the public API, so that every release can
-run it.
+result; later releases compare their results with it. Uses only the public API, so that every
+release can run it.
 """
 
 PROPERTIES = {"topic", "queue_id", "queue_offset", "physical_offset", "store_size", "properties"}
