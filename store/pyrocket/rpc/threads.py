@@ -95,8 +95,12 @@ class _Posts:
     def _run_all(self) -> None:
         # Callbacks posted from now on wake the loop again.
         self._is_woken = False
-        while self._callbacks:
-            self._callbacks.popleft()()
+        try:
+            for _ in range(len(self._callbacks)):
+                self._callbacks.popleft()()
+        finally:
+            if self._callbacks:
+                self._loop.call_soon(self._run_all)
 
 
 class _Job:

@@ -1,0 +1,84 @@
+"""Results of threads reach the event loop: none is lost, and each wakes it at most once."""
+
+import asyncio
+import random
+import threading
+import time
+from concurrent.futures import Future
+
+import pytest
+from pyrocket.rpc.threads import PendingReply, Threads, Work
+
+
+@pytest.fixture
+def threads():
+    made = Threads(read_threads=4)
+    yield made
+    made.shutdown()
+
+
+def test_results_of_concurrent_threads_all_arrive(threads):
+    rng = random.Random(1)
+
+    def work(number):
+        if number % 7 == 0:
+            time.sleep(rng.random() / 1000)
+        return number
+
+    async def run_all():
+        kinds = [*Work]
+        calls = (
+            threads.run(lambda number=number: work(number), kinds[number % len(kinds)])
+            for number in range(5_000)
+        )
+        return await asyncio.wait_for(asyncio.gather(*calls), 60)
+
+    assert asyncio.run(run_all()) == [*range(5_000)]
+
+
+def test_a_pending_reply_is_created_when_its_result_is_set(threads):
+    result = Future()
+
+    async def run():
+        call = threads.run(lambda: PendingReply(result, lambda value: value + 1), Work.SEND)
+        await asyncio.sleep(0.05)
+        assert not call.done()
+        threading.Thread(target=result.set_result, args=(41,)).start()
+        return await asyncio.wait_for(call, 10)
+
+    assert asyncio.run(run()) == 42
+
+
+def test_an_error_reaches_only_its_own_call(threads):
+    done = Future()
+    done.set_result(1)
+
+    async def run():
+        calls = [
+            threads.run(lambda: PendingReply(done, lambda value: 1 / 0), Work.SEND),
+            threads.run(lambda: [][0], Work.SEND),
+            threads.run(lambda: "fine", Work.SEND),
+        ]
+        return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 10)
+
+    first, second, third = asyncio.run(run())
+    assert isinstance(first, ZeroDivisionError)
+    assert isinstance(second, IndexError)
+    assert third == "fine"
+
+
+def test_a_cancelled_call_does_not_affect_others(threads):
+    started, ended = threading.Event(), threading.Event()
+
+    def slow():
+        started.set()
+        ended.wait(10)
+
+    async def run():
+        slow_call = threads.run(slow, Work.WRITE)
+        await asyncio.to_thread(started.wait, 10)
+        slow_call.cancel()
+        ended.set()
+        return await asyncio.wait_for(threads.run(lambda: "next", Work.WRITE), 10)
+
+    assert asyncio.run(run()) == "next"
