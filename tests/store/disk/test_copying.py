@@ -40,7 +40,7 @@ def test_a_copy_has_the_same_bytes_and_takes_no_more_space(sparse, tmp_path):
     assert copies.copied_files == 1
 
 
-def test_bytes_after_the_end_read_as_zeros(sparse, tmp_path):
+def test_a_copy_limited_to_a_length_has_zeros_after_it(sparse, tmp_path):
     Copies().copy(sparse, tmp_path / "copy", 5 * MIB + 3)
     copied = (tmp_path / "copy").read_bytes()
     assert len(copied) == 64 * MIB
@@ -63,6 +63,6 @@ def test_a_file_is_linked_or_copied_if_links_are_impossible(sparse, tmp_path, mo
     assert copies.unlinkable == "other file system"
 
 
-def test_other_errors_are_not_hidden(sparse, tmp_path):
+def test_an_error_not_caused_by_missing_links_is_raised(sparse, tmp_path):
     with pytest.raises(FileNotFoundError):
         Copies().link(tmp_path / "nothing", tmp_path / "link")

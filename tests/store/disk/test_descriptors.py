@@ -31,7 +31,7 @@ def path(full, tmp_path):
 
 
 def read_a_part(path):
-    """Leave a scan and an iteration in the middle."""
+    """Stop a scan and an iteration in the middle."""
     with Store.open(path, read_only=True) as store:
         next(store.scan("t", 0, store.min_offset("t", 0), store.max_offset("t", 0)))
         next(store.messages("t"))
@@ -39,9 +39,11 @@ def read_a_part(path):
 
 OPERATIONS = {
     "open to read": read,
-    "leave in the middle": read_a_part,
+    "stop reading in the middle": read_a_part,
     "open to write": use,
-    "leave without a clean end": lambda path: Store.open(path, config=SMALL).close(clean=False),
+    "close without a clean shutdown": lambda path: Store.open(path, config=SMALL).close(
+        clean=False
+    ),
     "verify": verify,
     "repair": repair,
     "repair a copy in use": lambda path: repair(path, dry_run=True),
@@ -76,8 +78,8 @@ def test_operations_on_one_open_store_leave_no_descriptor(path, tmp_path):
         assert len(descriptors()) <= before
 
 
-def test_a_queue_in_use_while_a_reader_detects_new_topics_leaves_no_descriptor(tmp_path):
-    """The reader then closes the files of all queues, one of which an appending thread uses."""
+def test_a_queue_that_is_used_while_a_reader_detects_a_new_topic_leaves_no_descriptor(tmp_path):
+    """A reader that detects a new topic closes the files of all queues, even of those in use."""
     before = descriptors()
     with filled(tmp_path / "store") as store:
         queue = inner(store).writer.files.queues.get("t", 0)

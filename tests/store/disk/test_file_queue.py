@@ -35,7 +35,7 @@ def test_new_files_are_complete_and_sparse_before_they_get_their_name(run, tmp_p
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_write_and_read_back_across_many_files(run):
+def test_bytes_written_to_many_files_are_read_back(run):
     for start in range(0, 8 * SIZE, SIZE):
         run.create(start)
         run.write(start + 5, b"%d" % start)
@@ -97,7 +97,7 @@ def test_a_short_file_is_an_error_rather_than_a_crash(run, tmp_path):
         run.window(50, 100)
 
 
-def test_zeroing_keeps_holes(run, tmp_path):
+def test_a_zeroed_range_is_a_hole(run, tmp_path):
     big = FileQueue(tmp_path / "big", 8 << 20, tmp_path / "tmp")
     big.create(0)
     big.write(5 << 20, b"x" * 10)
@@ -130,7 +130,7 @@ def _is_open(descriptor):
     return os.path.lexists(f"/proc/self/fd/{descriptor}")
 
 
-def test_replaced_file_is_the_old_or_the_new_one(tmp_path, monkeypatch):
+def test_a_failed_replacement_leaves_the_old_file(tmp_path, monkeypatch):
     path, scratch = tmp_path / "config" / "topics.json", tmp_path / "tmp"
     replace_file(path, b"one", scratch, backup=True)
     for name in ("write_at", "rename"):

@@ -25,7 +25,7 @@ def folders(root, *files_of_each):
 
 CASES = {
     "all alike": [[(S, S), (2 * S, S)]],
-    "one cut": [[(S, S), (2 * S, S // 2), (3 * S, S)]],
+    "one truncated": [[(S, S), (2 * S, S // 2), (3 * S, S)]],
     "one of two files truncated: the names show it": [[(S, S // 2), (2 * S, S)]],
     "the other of two files truncated": [[(S, S), (2 * S, S // 2)]],
     "a length that no file can have": [[(S, 1000), (2 * S, S)]],
@@ -43,7 +43,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_size_is_the_one_with_the_fewest_contradictions(tmp_path, case):
+def test_the_size_contradicted_by_the_fewest_files_is_used(tmp_path, case):
     made = list(folders(tmp_path, *CASES[case]))
     assert usual_size(made, 0, is_size=is_size) == S
     assert other_size(made, S, is_size=is_size) == 0
@@ -55,12 +55,12 @@ def test_the_preferred_size_is_used_if_files_are_inconclusive(tmp_path):
     assert usual_size(made, 3 * S, is_size=is_size) == S, "no file has the preferred size"
 
 
-def test_no_size_without_files_or_with_invalid_lengths(tmp_path):
+def test_without_files_or_with_only_invalid_lengths_no_size_is_inferred(tmp_path):
     assert usual_size([tmp_path / "none"], S, is_size=is_size) == 0
     assert usual_size(folders(tmp_path, [(0, 1000)], [(S, 0)]), S, is_size=is_size) == 0
 
 
-def test_only_all_files_together_contradict_a_size(tmp_path):
+def test_a_size_is_contradicted_only_if_no_file_agrees_with_it(tmp_path):
     made = list(folders(tmp_path, [(S, S), (2 * S, S)], [(0, S)]))
     assert other_size(made, S // 2, is_size=is_size) == S
     assert other_size(made, 2 * S, is_size=is_size) == S
@@ -70,7 +70,9 @@ def test_only_all_files_together_contradict_a_size(tmp_path):
 @pytest.mark.parametrize(
     ("length", "denied"), [(2 * S, True), (S // 2, False), (2 * S + 10, False)]
 )
-def test_a_single_short_file_does_not_contradict_a_size(tmp_path, length, denied):
+def test_a_single_file_contradicts_a_size_only_if_it_is_longer_and_of_a_valid_length(
+    tmp_path, length, denied
+):
     """The file may have been truncated or extended."""
     found = other_size(folders(tmp_path, [(0, length)]), S, is_size=is_size)
     assert bool(found) == denied

@@ -66,8 +66,8 @@ def test_zeroing_an_empty_range_does_not_change_a_shared_file(run, linked):
     assert other.read_bytes().endswith(b"end")
 
 
-def test_readers_detect_that_a_file_was_replaced(run, linked, tmp_path):
-    """The copy has the file's name, while a snapshot still links to the old file."""
+def test_readers_detect_that_a_shared_file_was_replaced_by_a_copy(run, linked, tmp_path):
+    """The copy has the name of the file, while a snapshot keeps a link to the old content."""
     reader = FileQueue(tmp_path / "run", SIZE, tmp_path / "tmp", writable=False)
     assert reader.read(5, 3) == b"old"
     run.write(5, b"new")
@@ -93,7 +93,7 @@ def test_a_recovery_does_not_change_a_snapshot(path, tmp_path, open_store):
 
 
 def overwrite_copy(file, data, at):
-    """Damage a file, but not its hard link."""
+    """Damage a file, but not the content of its other hard link."""
     content = file.read_bytes()
     file.unlink()
     file.write_bytes(content)
@@ -232,7 +232,7 @@ def test_recovery_from_a_failed_fsync_trusts_only_the_disk(path, open_store, mon
     cache.breaks = "commitlog"
     with pytest.raises(StoreFailedError):
         store.flush()
-    assert len(bodies(store)[0]) == 10, "readers see the content of the page cache"
+    assert len(bodies(store)[0]) == 10, "before the recovery, readers see the page cache"
     store.close()
     again = open_store()
     assert bodies(again)[0] == numbered(5)

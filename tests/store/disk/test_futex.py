@@ -29,7 +29,7 @@ def word(tmp_path):
 
 @pytest.fixture
 def sleeps_long(monkeypatch):
-    """Allow long sleeps, so that a process that is not woken is late."""
+    """Allow long sleeps, so that a sleeper that is not woken fails the test."""
     monkeypatch.setattr(futex.SharedEvent, "longest_sleep_ns", 20 * 10**9)
 
 
@@ -47,7 +47,7 @@ def test_another_process_wakes_a_sleeper(word, tmp_path):
 
 
 @needs_futex
-def test_wait_returns_at_once_after_a_notification(word, sleeps_long):
+def test_a_wait_that_begins_after_a_notification_returns_immediately(word, sleeps_long):
     ours = futex.SharedEvent(word)
     seen = ours.sequence()
     ours.notify()
@@ -92,7 +92,7 @@ def test_sleep_has_an_upper_limit(word):
 
 
 @needs_futex
-def test_write_lock_passes_to_the_next_process_at_once(tmp_path, sleeps_long):
+def test_a_released_write_lock_wakes_the_waiting_threads(tmp_path, sleeps_long):
     def write_lock():
         return WriteLock(tmp_path / "mutex", tmp_path / "turnstile", lambda: 0)
 

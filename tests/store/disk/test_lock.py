@@ -21,11 +21,11 @@ def turns(tmp_path):
         one.close()
 
 
-def test_shared_locks_are_compatible_and_an_exclusive_one_is_not(tmp_path):
+def test_shared_locks_exclude_only_exclusive_locks(tmp_path):
     first, second = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
     assert first.try_lock(shared=True)
     assert second.try_lock(shared=True)
-    assert not first.try_lock(), "no exclusive lock while another process holds a shared one"
+    assert not first.try_lock(), "another descriptor holds a shared lock"
     second.unlock()
     assert first.try_lock()
     assert not second.try_lock(shared=True)
@@ -45,7 +45,7 @@ def test_closing_another_descriptor_of_the_file_keeps_the_lock(tmp_path):
     held.close()
 
 
-def test_content_is_written_once(tmp_path):
+def test_a_lock_file_that_exists_is_not_written_again(tmp_path):
     path = tmp_path / "lock"
     FileLock(path, content=b"lock").close()
     before = lock_identity(path)

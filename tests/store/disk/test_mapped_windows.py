@@ -37,7 +37,7 @@ def maps(monkeypatch):
 
 @pytest.fixture
 def long_log(path):
-    """Messages of two alternating queues in half a log file, without indexed keys."""
+    """A store with messages of two alternating queues in half a log file, without a key index."""
     config = SMALL.with_sizes(log_file_bytes=LOG_FILE, queue_file_entries=10_000, key_index=False)
     with filled(path, 0, config=config) as store:
         store.topics.update("t", read_queues=2, write_queues=2)
@@ -96,7 +96,7 @@ OPERATIONS = [scanned, as_records, walked, looked_for, picked_up, verified, reco
 @pytest.mark.parametrize("read", OPERATIONS)
 def test_a_log_longer_than_a_window_is_mapped_window_by_window(long_log, maps, monkeypatch, read):
     read(long_log)
-    assert max(maps) > 2 * WINDOW, "otherwise the test shows nothing"
+    assert max(maps) > 2 * WINDOW, "without a limit, larger windows are mapped"
     for module in (record_fetch, scanner, record_walk):
         monkeypatch.setattr(module, "WINDOW_BYTES", WINDOW)
     monkeypatch.setattr(file_queue, "KEPT_BYTES", WINDOW)

@@ -50,7 +50,7 @@ with Store.open(path, read_only=True) as store:
 
 @pytest.fixture
 def place():
-    """A folder that other users can access, unlike pytest's folders."""
+    """A folder that other users can access; pytest's folders are private."""
     folder = Path(tempfile.mkdtemp(prefix="pyrocket-"))
     folder.chmod(0o755)
     yield folder
@@ -60,7 +60,7 @@ def place():
 def run_as(user, script, *arguments, groups=(), umask=0o022):
     """Run a script as a user; return (exit code, output).
 
-    The script changes the user after its imports: other users may not access the interpreter.
+    The script changes the user after its imports, because others may not access the interpreter.
     """
     become = (
         f"os.umask({umask}); os.setgroups({list(groups)}); os.setgid({user}); os.setuid({user})"
@@ -77,7 +77,7 @@ def run_as(user, script, *arguments, groups=(), umask=0o022):
 
 
 def test_an_option_sets_the_mode_of_the_directory(tmp_path):
-    """Only the directory gets the mode. Without the setgid bit, the umask applies to new files."""
+    """Only the directory itself gets the mode, and only when it is created."""
     Store.open(tmp_path / "s", create=True, config=StoreConfig(dir_mode=0o750)).close()
     assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o750
     # An existing store is not changed.
@@ -86,13 +86,13 @@ def test_an_option_sets_the_mode_of_the_directory(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0, 0o077, 0o660, 0o1777, 0o17000, -1])
-def test_modes_without_the_owner_are_rejected(mode):
+def test_modes_that_do_not_give_the_owner_full_access_are_rejected(mode):
     with pytest.raises(OptionError, match="dir_mode"):
         StoreConfig(dir_mode=mode)
 
 
 def modes(path):
-    """Return the modes of all folders, and of all files."""
+    """Return (the modes of all folders, the modes of all files)."""
     found = [(entry.is_dir(), stat.S_IMODE(entry.lstat().st_mode)) for entry in path.rglob("*")]
     return {mode for folder, mode in found if folder}, {
         mode for folder, mode in found if not folder
@@ -193,7 +193,7 @@ def deny(monkeypatch, part):
     ("part", "code"),
     [("/commitlog/", "PERMISSION_DENIED"), ("/consumequeue/", "QUEUES_NOT_WRITTEN")],
 )
-def test_a_writer_reads_files_that_it_may_not_write(tmp_path, monkeypatch, part, code):
+def test_a_writer_can_read_files_that_it_may_not_write(tmp_path, monkeypatch, part, code):
     """A write to these files fails until the permission is granted."""
     filled(tmp_path / "s").close()
     real = io.open_file
@@ -265,8 +265,10 @@ def test_a_permission_error_without_a_file_keeps_its_reason():
     )
 
 
-def test_another_users_file_gets_the_current_time(tmp_path, monkeypatch):
-    """Only the owner may set another time."""
+def test_a_file_of_another_user_gets_the_current_time_instead_of_the_requested_time(
+    tmp_path, monkeypatch
+):
+    """Only the owner of a file may set it to any other time."""
     file, real = tmp_path / "f", os.utime
     file.touch()
     real(file, (1, 1))

@@ -39,7 +39,7 @@ def test_an_existing_state_is_never_replaced(page, place, tmp_path):
     assert SharedState(place, writable=False)[PUBLISHED] == 77
 
 
-def test_fields_are_shared_and_read_only_for_readers(page, place):
+def test_readers_see_the_fields_of_a_writer_and_cannot_change_them(page, place):
     reader = SharedState(place, writable=False)
     page[RESERVED] = -(2**63)
     assert reader[RESERVED] == -(2**63)
@@ -48,7 +48,7 @@ def test_fields_are_shared_and_read_only_for_readers(page, place):
     reader.close()
 
 
-def test_state_is_valid_until_boot_or_store_or_lock_file_changes(page, monkeypatch):
+def test_the_state_is_valid_until_the_boot_the_store_or_the_lock_file_changes(page, monkeypatch):
     assert page.is_valid(STORE, LOCK)
     assert not page.is_valid(STORE[::-1], LOCK)
     assert not page.is_valid(STORE, (124, 456))

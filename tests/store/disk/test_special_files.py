@@ -34,7 +34,7 @@ def full(tmp_path_factory):
 
 @contextmanager
 def in_time():
-    """Fail after a minute: waiting for the other end of a FIFO would never end."""
+    """Fail after a minute, because opening a FIFO without a peer would block for ever."""
 
     def late(*_):
         raise TimeoutError
@@ -61,7 +61,7 @@ def make_socket(path):
 
 
 def make_device(path):
-    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero, which is endless
+    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))  # like /dev/zero, which never ends
 
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")

@@ -35,7 +35,7 @@ def mappings(run):
 
 
 @on_linux
-def test_windows_near_each_other_are_mapped_once(run):
+def test_windows_near_each_other_share_one_mapping(run):
     kept = [run.window(at, 3 * MIB)[0] for at in range(5 * MIB, 25 * MIB, 4 * MIB)]
     assert len(kept) == 5
     assert mappings(run) == [KEPT_BYTES]
@@ -53,7 +53,7 @@ def test_another_window_replaces_the_mapped_window(run):
 
 @on_linux
 @pytest.mark.parametrize("length", [KEPT_BYTES - MIB, KEPT_BYTES, 64 * MIB])
-def test_a_long_window_is_mapped_exactly(run, length):
+def test_no_more_than_a_long_window_is_mapped_for_it(run, length):
     first = 3 * HUGE_PAGE_BYTES - 5
     buffer, base = run.window(first, length)
     assert (len(buffer), base) == (length, first)
@@ -78,7 +78,7 @@ def test_mapping_is_dropped_when_the_queue_closes_or_deletes_the_file(run, end):
     assert mappings(run) == []
 
 
-def test_a_window_shows_the_current_file(run):
+def test_a_new_window_shows_a_replaced_file_and_an_earlier_window_the_old_file(run):
     run.write(7, b"old")
     before, _ = run.window(7, 3)
     other = FileQueue(run.folder, SIZE, run.folder.parent / "tmp")
@@ -105,7 +105,7 @@ def test_a_file_truncated_after_mapping_raises_an_error(run):
 
 
 @on_linux
-@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="only a tmpfs fills holes on reading")
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="only reads of a tmpfs fill holes")
 def test_holes_around_a_window_stay_holes():
     """Accessing a hole of a full tmpfs through a mapping raises SIGBUS."""
     folder = Path("/dev/shm") / f"pyrocket-window-{os.getpid()}"

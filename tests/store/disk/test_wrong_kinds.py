@@ -43,7 +43,9 @@ def use(path, *, read_only):
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("name", FOLDERS + FILES)
-def test_the_wrong_kind_of_file_is_reported_to_readers_and_writers(sound, name, read_only):
+def test_folders_and_files_in_each_others_place_are_reported_to_readers_and_writers(
+    sound, name, read_only
+):
     swap(sound / name)
     with pytest.raises(StoreDamagedError) as failure:
         use(sound, read_only=read_only)
@@ -64,7 +66,9 @@ def test_a_folder_among_the_files_of_a_queue_is_reported(sound, files):
 
 @pytest.mark.parametrize("name", [*FOLDERS, *FILES, "lock", "pyrocket/mutex", "checkpoint"])
 @pytest.mark.parametrize("command", [["verify"], ["repair", "--yes"]])
-def test_verify_reports_the_wrong_kind_and_repair_fixes_or_reports_it(sound, command, name):
+def test_verify_reports_folders_and_files_in_each_others_place_and_repair_reports_or_fixes_them(
+    sound, command, name
+):
     swap(sound / name)
     done = CliRunner().invoke(main, [command[0], str(sound), *command[1:]])
     assert "OS_ERROR" not in done.output

@@ -1,4 +1,4 @@
-"""The placement of records: file boundaries, blank records, batches over many files."""
+"""The placement of records: file boundaries, blank records, batches that span many files."""
 
 import struct
 
@@ -30,7 +30,9 @@ def blank_at(path, file, position):
 
 @pytest.mark.parametrize("left", [8, 9, 50, 90, 133, 134, 141, 142, 143, 200])
 @pytest.mark.parametrize("as_batch", [False, True])
-def test_a_record_is_placed_so_that_eight_bytes_stay_free(store, path, left, as_batch):
+def test_a_record_is_placed_where_at_least_eight_bytes_of_its_file_stay_free(
+    store, path, left, as_batch
+):
     fill_to(store, left)
     before = len(bodies(store)[0])
     if as_batch:
@@ -81,7 +83,7 @@ def test_batch_spreads_over_many_files(store, path, body_bytes):
     assert {file.stat().st_size for file in log_files(path)} == {FILE}
 
 
-def test_blank_records_fill_any_remaining_size_of_a_file(open_store):
+def test_a_blank_record_fills_the_rest_of_a_file_of_any_size(open_store):
     """With bodies of increasing size, records end at every position of a file."""
     store = open_store()
     rows = [b"b" * (n % 97) for n in range(1500)]
@@ -90,8 +92,8 @@ def test_blank_records_fill_any_remaining_size_of_a_file(open_store):
     assert [body for _, body in scan(store, "t", 0)] == rows
 
 
-def test_the_log_is_walked_from_start_to_end(store, path):
-    """As RocketMQ's reader does, follow sizes and magic codes from record to record to the end."""
+def test_the_sizes_and_magic_codes_of_records_lead_from_start_to_end_of_the_log(store, path):
+    """RocketMQ reads a log in this way."""
     store.append_batch(batch(numbered(60), 0), topic="t")
     found = 0
     for file in log_files(path):

@@ -27,7 +27,9 @@ QUICK = replace(SMALL, flush="async", flush_interval_ms=5, flush_thorough_interv
         (1, 10_000, True),
     ],
 )
-def test_a_flush_is_due_by_dirty_pages_or_after_the_thorough_interval(dirty, elapsed, due):
+def test_a_flush_is_due_after_enough_dirty_pages_or_after_the_thorough_interval(
+    dirty, elapsed, due
+):
     assert POLICY.is_due(dirty, elapsed) == due
 
 

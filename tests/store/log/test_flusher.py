@@ -76,14 +76,14 @@ def test_flushes_of_many_threads_share_an_fsync(store, monkeypatch):
 
 @pytest.fixture
 def sleeps_long(monkeypatch):
-    """Sleep for a long time, so that a thread that is not woken is late."""
+    """Allow long sleeps, so that a thread that is not woken fails the test."""
     monkeypatch.setattr(SharedEvent, "longest_sleep_ns", 200 * SECOND)
     monkeypatch.setattr(flusher, "_LONGEST_GATHER_NS", 200 * SECOND)
 
 
 @pytest.fixture
 def gathering(open_store, path, sleeps_long):
-    """A flush after two of four appends; it may wait 100 seconds for the other two."""
+    """A flush of two appends that expects two more, and may wait 100 seconds for them."""
     store, page = open_store(config=BY_HAND), words(path)
     store.append(message())
     store.flush()
@@ -110,7 +110,7 @@ def test_an_fsync_waits_for_as_many_appends_as_the_last_fsync_covered(open_store
     assert page[WANTED] == 0
 
 
-def test_an_fsync_does_not_wait_for_appends_that_take_longer_than_it(gathering):
+def test_an_fsync_does_not_wait_for_further_appends_if_appends_take_long(gathering):
     page, flush = gathering
     page[APPEND_NS] = 60 * SECOND
     flush.start()
@@ -119,15 +119,17 @@ def test_an_fsync_does_not_wait_for_appends_that_take_longer_than_it(gathering):
     assert page[FLUSHED] == page[PUBLISHED]
 
 
-def test_append_records_the_length_of_its_exclusive_section(store, path):
+def test_the_duration_of_the_exclusive_section_of_an_append_is_recorded(store, path):
     page = words(path)
     store.append(message())
     assert 0 < page[APPEND_NS] < 60 * SECOND
     page.close()
 
 
-def test_waiting_caller_wakes_when_the_fsync_ends(open_store, path, monkeypatch, sleeps_long):
-    """One store flushes, two wait for its fsync, and two that appended later wait for the next."""
+def test_callers_that_wait_for_an_fsync_wake_when_it_ends(
+    open_store, path, monkeypatch, sleeps_long
+):
+    """One store flushes, two wait for its fsync, and two that append later for the next fsync."""
     stores = [open_store(config=BY_HAND) for _ in range(5)]
     begun, end, done = [], threading.Event(), []
     leads, *covered = stores[:3]
@@ -154,7 +156,7 @@ def test_waiting_caller_wakes_when_the_fsync_ends(open_store, path, monkeypatch,
     for store in stores[3:]:
         store.append(message())
     start(stores[3:])
-    time.sleep(0.3)  # They are asleep now.
+    time.sleep(0.3)  # All callers are asleep now.
     assert not done
     end.set()
     assert wait_until(lambda: len(done) == len(stores))
@@ -240,7 +242,7 @@ def test_failed_fsync_stops_every_writer_until_recovery(open_store, path, monkey
     assert caught.value.code == "STORE_NEEDS_RECOVERY"
     first.close()
     second.close()
-    assert (path / "abort").exists(), "that was no clean end"
+    assert (path / "abort").exists(), "a failed store is not shut down cleanly"
     recovered = open_store()
     assert recovered.history.epoch == 1
     recovered.append(message(b"c"))

@@ -1,4 +1,4 @@
-"""Walks over the log: records longer than a window, bodies of zeros in holes, torn ends."""
+"""Walks over the log: records longer than a window, bodies in holes, wrong lengths."""
 
 import os
 
@@ -20,7 +20,7 @@ def small_windows(monkeypatch):
 
 @pytest.fixture
 def log(path):
-    """The log of a store with a record of four windows between short ones."""
+    """The log of a store with a record as long as four windows between short records."""
     long = os.urandom(4 * WINDOW)
     with filled(path, 3, config=CONFIG) as store:
         store.append_batch(batch([long, b"after"], 0), topic="t")
@@ -50,7 +50,7 @@ def test_a_long_record_that_reaches_beyond_the_end_stops_the_walk(log, small_win
 
 
 def test_a_long_record_whose_lengths_disagree_stops_the_walk(log, small_windows):
-    """The record's size is four windows, which contradicts its shorter body length."""
+    """The body length is halved, which contradicts the size of the record."""
     start = record_walk.end_of(walked(log)[0])
     name = log.run.folder / f"{log.run.start_of(start):020d}"
     at = start - log.run.start_of(start) + 84
@@ -75,8 +75,8 @@ def test_a_body_that_lies_in_a_hole_is_copied_and_never_mapped(path, small_windo
     assert not any(buffer.to_pybytes()[200:])
 
 
-def test_a_file_shorter_than_a_window_over_a_hole_raises_the_error_of_a_map(path):
-    """If a window cannot be read completely it is mapped, which reports the short file."""
+def test_a_window_beyond_the_end_of_a_truncated_file_raises_an_error(path):
+    """A window that cannot be read completely is mapped, which reports the short file."""
     with filled(path, 1, config=CONFIG) as store:
         log = inner(store).reader.log
         (name,) = log.run.folder.iterdir()

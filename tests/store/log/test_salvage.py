@@ -48,7 +48,7 @@ def place_of(path, offset):
 
 
 def damage(path, *offsets, at=BODY_AT):
-    """Flip a bit in each of the messages."""
+    """Flip a bit in each of the messages with these queue offsets."""
     for place in [place_of(path, offset) for offset in offsets]:
         file = next(each for each in log_files(path) if int(each.name) == place - place % 4096)
         overwrite(file, bytes([file.read_bytes()[place % 4096 + at] ^ 1]), place % 4096 + at)
@@ -66,7 +66,7 @@ def readable(path):
 
 
 def kill(path):
-    """Append more messages and leave the store as a killed process does."""
+    """Append more messages, and leave the store as if the process were killed."""
     store = Store.open(path, config=SMALL)
     store.append_batch(batch(numbered(MORE, first=DURABLE), 0), topic="t")
     store.close(clean=False)
@@ -167,7 +167,7 @@ def test_damage_after_the_durable_end_is_truncated_and_the_tail_is_saved(path, b
 
 
 def test_a_tail_that_a_full_disk_cannot_hold_is_truncated(path, monkeypatch, caplog):
-    """It was never acknowledged as durable, and only the recovery can free space."""
+    """The tail was never acknowledged as durable, and only the recovery can free space."""
     kill(path)
     damage(path, DURABLE + 10)
     reboot(path)
@@ -208,8 +208,8 @@ def test_missing_durable_bytes_are_logged_and_start_an_epoch(path, end, caplog):
     assert verify(path).ok
 
 
-def test_a_copy_taken_during_appends_opens_in_any_order_of_copied_files(path, clock):
-    """One of the log and `ends.json` may be copied before an append, the other after it."""
+def test_a_copy_taken_during_appends_can_be_opened_whatever_was_copied_first(path, clock):
+    """The log may be copied before an append and `ends.json` after it, or the other way round."""
     older = shutil.copytree(path, path.with_name("older"))
     with Store.open(path, config=SMALL, clock=clock) as store:
         store.append_batch(batch(numbered(MORE, first=DURABLE), 0), topic="t")
@@ -228,8 +228,8 @@ def test_a_copy_taken_during_appends_opens_in_any_order_of_copied_files(path, cl
         assert verify(mixed).ok
 
 
-def test_records_that_a_broker_left_after_its_end_do_not_prevent_writing(path):
-    """A broker truncates a log without overwriting the rest, which older store times reveal."""
+def test_records_that_a_broker_left_after_the_end_of_its_log_do_not_prevent_writing(path):
+    """A broker does not overwrite the rest of a log that it truncates."""
     cut, file_bytes = place_of(path, 50), SMALL.log_file_bytes
     later = path.with_name("later")
     with filled(later, count=1) as store:
@@ -296,7 +296,7 @@ def test_a_repair_that_truncates_reports_and_saves_complete_messages(path):
 
 @pytest.mark.parametrize("wrong", [range(10, 11), range(10, 13)], ids=str)
 def test_messages_with_a_wrong_queue_are_replaced(path, wrong):
-    """The checksum does not cover the queue, but the queue's entries show it."""
+    """The checksum does not cover the queue id, but the entries of the queue show it."""
     damage(path, *wrong, at=15)
     reboot(path)
     assert repair(path).after.ok
@@ -308,10 +308,10 @@ def test_messages_with_a_wrong_queue_are_replaced(path, wrong):
 @pytest.mark.parametrize("queues", ["kept", "lost"])
 @pytest.mark.parametrize("lost", [range(10, 11), range(10, 30), range(60, 100), range(3)], ids=str)
 @pytest.mark.parametrize("property_crc", [False, True])
-def test_damage_of_many_messages_is_skipped_with_and_without_their_queue(
+def test_a_repair_skips_many_damaged_messages_with_and_without_the_files_of_their_queue(
     tmp_path, clock, queues, lost, property_crc
 ):
-    """Without the queue, gaps in the log identify the messages; the last must be complete."""
+    """Without queue files, gaps in the log show which messages are lost if the last is complete."""
     path, config = tmp_path / "many", replace(SMALL, property_crc=property_crc)
     filled(path, count=DURABLE, config=config, clock=clock).close()
     start, end = place_of(path, lost.start), place_of(path, min(lost.stop, DURABLE - 1))

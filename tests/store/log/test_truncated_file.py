@@ -9,7 +9,7 @@ from support.stores import SMALL, batch, filled, log_files, numbered
 
 @pytest.fixture
 def files(path):
-    """A log of two files, the first of them full."""
+    """A log of two files; the first is full."""
     filled(path, count=25, config=SMALL.with_sizes(log_file_bytes=8192), body_bytes=300).close()
     first, second = log_files(path)
     return first, second
@@ -29,7 +29,7 @@ def test_file_truncated_anywhere_in_its_messages_is_detected(files, tmp_path):
                 assert is_cut(copy, int(file.name)), length
 
 
-def test_complete_files_and_files_that_lack_only_zeros_are_not_truncated(files):
+def test_complete_files_and_files_that_lack_only_zeros_are_not_reported_as_truncated(files):
     full, open_one = files
     assert not is_cut(full, int(full.name))
     for length in (8192, 4096 + end_of(open_one) // 4096 * 4096, end_of(open_one) + 8):
@@ -38,7 +38,7 @@ def test_complete_files_and_files_that_lack_only_zeros_are_not_truncated(files):
         assert not is_cut(open_one, int(open_one.name)), length
 
 
-def test_records_are_found_from_the_middle_of_a_long_file_on(path):
+def test_a_long_file_truncated_in_the_middle_is_detected(path):
     config = SMALL.with_sizes(log_file_bytes=20 << 20)
     with filled(path, count=0, config=config) as store:
         store.append_batch(batch(numbered(90_000, 100), 0), topic="t")

@@ -77,7 +77,7 @@ def test_everything_after_the_first_damaged_record_is_truncated_and_logged(path,
     assert store.history.epoch == 1
     assert store.history.cut_since(0, "t", 0) == 33
     assert store.history.cut_since(1, "t", 0) is None
-    assert log_files(path)[-1] == file, "files after it are missing"
+    assert log_files(path)[-1] == file, "later files were deleted"
     store.append_batch(batch(numbered(60), 0), topic="t")
     assert bodies(store)[0] == numbered(33) + numbered(60)
 
@@ -115,7 +115,7 @@ def test_a_stray_next_file_of_zeros_is_deleted(path, open_store):
     assert bodies(store)[0] == numbered(90)
 
 
-def test_state_points_to_the_end_of_the_last_record(path, open_store):
+def test_after_a_recovery_the_state_has_the_end_of_the_last_record(path, open_store):
     last = crashed(path, count=30)
     open_store()
     page = words(path)
@@ -158,7 +158,7 @@ def test_damage_in_the_middle_after_a_clean_shutdown_is_never_truncated(path):
     assert [file.read_bytes() for file in log_files(path)] == before
 
 
-def test_log_truncated_at_the_start_of_a_file_ends_in_the_file_before(path, clock, open_store):
+def test_a_log_truncated_at_the_start_of_a_file_ends_in_the_previous_file(path, clock, open_store):
     """A blank record fills the rest of the file, and no record follows it."""
     with open_store() as store:
         for body in numbered(150):
