@@ -1,4 +1,4 @@
-"""Each setting accepts the values at its bounds and rejects the next values beyond its bounds."""
+"""Each setting accepts the values at its bounds and rejects the next values beyond them."""
 
 import pytest
 from pyrocket import Retention, StoreConfig

@@ -1,4 +1,4 @@
-"""Stores of a RocketMQ 4.9.8 broker are read completely and not changed."""
+"""Stores of a RocketMQ 4.9.8 broker are read completely, which changes no file."""
 
 import shutil
 
@@ -23,7 +23,7 @@ def txcheck(tmp_path):
     return shutil.copytree(GOLDEN / TXCHECK, tmp_path / TXCHECK)
 
 
-def test_reading_changes_no_file(clean, txcheck):
+def test_reading_a_store_of_a_broker_changes_no_file(clean, txcheck):
     for root in (clean, txcheck):
         before = listing(root)
         with Store.open(root, read_only=True) as store:
@@ -156,7 +156,7 @@ def test_the_checkpoint_is_read():
     assert checkpoint.safe_timestamp == checkpoint.log_timestamp - 3000
 
 
-def test_messages_of_the_transaction_check_are_read(txcheck):
+def test_messages_of_a_store_with_transaction_checks_are_read(txcheck):
     with Store.open(txcheck, read_only=True) as store:
         half = store.read("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0, 100)
         assert [m.body for m in half] == [b"imm", b"plain", b"max"] + [b"imm", b"plain"] * 3

@@ -1,4 +1,4 @@
-"""Sizes in messages and tables have the unit that a reader expects."""
+"""Sizes in error messages and tables have a suitable unit."""
 
 import pytest
 from pyrocket.arguments import format_size
@@ -18,5 +18,5 @@ from pyrocket.arguments import format_size
         (-(1 << 40), "-1.0 TiB"),
     ],
 )
-def test_a_size_has_the_largest_unit_that_is_not_larger(size, text):
+def test_a_size_is_shown_in_the_largest_unit_that_does_not_exceed_it(size, text):
     assert format_size(size) == text

@@ -84,7 +84,7 @@ def test_sizes_and_broker_name_of_the_directory_take_precedence(open_store, path
 
 def test_sizes_that_differ_from_the_directory_cause_one_warning(open_store, path, caplog):
     open_store().close()
-    assert not caplog.records, "the given values equal the values of the directory"
+    assert not caplog.records, "only values that differ are mentioned"
     for read_only in (True, False):
         other = replace(SMALL, log_file_bytes=8192, index_items=99, broker_name="broker-x")
         open_store(config=other, read_only=read_only)
@@ -149,7 +149,7 @@ def test_a_with_block_closes_the_store(path):
     assert not (path / "abort").exists()
 
 
-def test_abort_exists_from_the_first_append_to_the_last_writers_clean_close(open_store, path):
+def test_abort_exists_from_the_first_append_until_the_last_writer_closes_cleanly(open_store, path):
     first = open_store()
     first.topics.create("t")
     assert not (path / "abort").exists()
@@ -162,7 +162,9 @@ def test_abort_exists_from_the_first_append_to_the_last_writers_clean_close(open
     assert not (path / "abort").exists()
 
 
-def test_a_store_that_is_being_closed_does_not_block_the_next(open_store, monkeypatch):
+def test_a_store_that_is_being_closed_does_not_prevent_another_process_from_opening_it(
+    open_store, monkeypatch
+):
     """The closing writer holds the store exclusively only until its clean shutdown has ended."""
     first, opened = open_store(), []
     first.append(message())

@@ -48,7 +48,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def make_later(root, monkeypatch):
-    """Changes one file to a file of a later release."""
+    """Changes a file to look as if a later release had written it."""
 
     def make(name):
         file = root / "pyrocket" / IN_FOLDERS.get(name, name)

@@ -1,4 +1,4 @@
-"""The remedies of errors work."""
+"""The remedies in errors solve the problem."""
 
 import errno
 import os

@@ -31,7 +31,7 @@ def in_columns(sql, rows):
 
 
 def is_true(sql, properties):
-    """Return the result of both evaluators for one message."""
+    """Return the result for one message; check that both evaluators agree."""
     alone = sql_message.matches(parse_sql(sql), properties)
     assert in_columns(sql, [properties]) == [alone]
     return alone
@@ -99,8 +99,8 @@ def test_conditions_that_are_false_or_unknown(sql):
 def test_a_comparison_that_fails_in_rocketmq_never_matches_even_if_negated(sql):
     assert not is_true(sql, GOLDEN)
     assert not is_true(f"NOT ({sql})", GOLDEN)
-    assert not is_true(f"{sql} OR b = 'abc'", GOLDEN), "the wrong part is evaluated first"
-    assert is_true(f"b = 'abc' OR ({sql})", GOLDEN), "the wrong part is not evaluated"
+    assert not is_true(f"{sql} OR b = 'abc'", GOLDEN), "the failing part is evaluated first"
+    assert is_true(f"b = 'abc' OR ({sql})", GOLDEN), "the failing part is not evaluated"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_comparison_that_fails_in_rocketmq_never_matches_even_if_negated(sql):
         (" 5", "a = 5", False),
         ("+5", "a = 5", True),
         ("\u0665", "a = 5", True),  # Java accepts the digits of all scripts,
-        ("\U0001d7d3", "a = 5", False),  # but not beyond 16 bits.
+        ("\U0001d7d3", "a = 5", False),  # but only those in the first 65536 code points.
         ("5_0", "a = 50", False),
         ("NaN", "a > 1e300", True),
         ("nan", "a > 1e300", False),
@@ -216,7 +216,7 @@ PIECES += ["BETWEEN", "CONTAINS", "TRUE", "'", "--", "/*", "*/", "1e", "\n"]
 @given(
     st.one_of(st.text(max_size=30), st.lists(st.sampled_from(PIECES), max_size=60).map(" ".join))
 )
-def test_any_text_is_accepted_or_rejected_as_sql(sql):
+def test_any_text_is_rejected_or_has_the_same_result_in_both_evaluators(sql):
     try:
         condition = parse_sql(sql)
     except InvalidInputError:
@@ -232,7 +232,7 @@ def test_a_long_list_of_conditions_does_not_exceed_the_nesting_limit():
 
 @settings(max_examples=400, suppress_health_check=[HealthCheck.filter_too_much])
 @given(EXPRESSIONS, st.lists(PROPERTIES, max_size=6))
-def test_columns_and_single_messages_agree(sql, rows):
+def test_evaluation_by_columns_and_by_single_messages_has_the_same_results(sql, rows):
     try:
         condition = parse_sql(sql)
     except InvalidInputError:

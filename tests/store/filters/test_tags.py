@@ -32,7 +32,7 @@ def test_an_expression_without_a_tag_is_an_error(expression):
     assert caught.value.code == "TAGS_INVALID"
 
 
-def test_tags_are_compared_completely():
+def test_tags_with_equal_hashes_or_equal_prefixes_do_not_match():
     where = MessageFilter.parse(tags="A || AaAa")
     assert where.matches({"TAGS": "A"})
     assert not where.matches({"TAGS": "A B"})
@@ -40,7 +40,7 @@ def test_tags_are_compared_completely():
     assert not where.matches({})
 
 
-def test_hashes_are_compared_and_addresses_of_extended_entries_may_match():
+def test_entries_with_other_hashes_are_excluded_and_addresses_of_extended_entries_are_not():
     where = MessageFilter.parse(tags="AaAa || A")
     codes = np.array([65, 2031744, 0, -1, -(2**63) + 5])
     assert where.may_match("t", codes).tolist() == [True, True, False, False, True]
@@ -60,6 +60,6 @@ def test_hashes_are_compared_and_addresses_of_extended_entries_may_match():
         ("x = 'A'", None),
     ],
 )
-def test_sql_that_requires_tags_uses_their_hashes(sql, codes):
+def test_hashes_are_used_for_sql_that_only_messages_with_certain_tags_can_match(sql, codes):
     found = MessageFilter.parse(sql=sql).codes
     assert (None if found is None else found.tolist()) == codes

@@ -111,7 +111,7 @@ def always(queue_id, old, new):
     return True
 
 
-def test_a_commit_changes_only_one_number_in_rocketmqs_file(layout):
+def test_a_commit_for_one_queue_changes_only_its_number_in_rocketmqs_file(layout):
     text = copy_of_java(layout, "consumerOffset")
     offsets = GroupOffsets(layout)
     assert offsets.of("groupA", "TopicTest") == {0: 5, 1: 7}
@@ -244,7 +244,7 @@ def test_groups_of_a_broker_store_continue_from_their_offsets(tmp_path):
 
 
 def without_topic(path, name):
-    """The table as written by a broker that loaded it before the topic was created."""
+    """Remove a topic, like a broker that loaded the table before the topic was created."""
     table = json.loads(Layout(path).config("topics").read_text())
     del table["topicConfigTable"][name]
     Layout(path).config("topics").write_text(json.dumps(table))
@@ -285,7 +285,9 @@ def copied(tmp_path):
 
 @pytest.mark.parametrize("text", NO_TABLES)
 @pytest.mark.parametrize("name", TABLES)
-def test_file_without_its_table_is_damage_and_the_backup_is_read(copied, name, text, caplog):
+def test_a_json_file_that_lacks_its_table_is_damaged_and_its_backup_is_read(
+    copied, name, text, caplog
+):
     table = TABLES[name](copied)
     known = table.read()
     assert known
@@ -310,7 +312,9 @@ def test_table_that_is_not_an_object_is_damage(copied, name):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_empty_file_object_without_a_backup_is_an_empty_table_with_a_warning(copied, name, caplog):
+def test_an_empty_json_object_without_a_backup_is_read_as_an_empty_table_with_a_warning(
+    copied, name, caplog
+):
     table = TABLES[name](copied)
     known = table.read()
     copied.config(name).write_text("{}")
@@ -342,5 +346,5 @@ def test_file_of_topic_ids_without_ids_is_damage(tmp_path):
 
 
 def as_json(path):
-    """The file as plain JSON."""
+    """The file converted to plain JSON, without integer keys."""
     return json.dumps(fastjson.loads(path.read_text()))

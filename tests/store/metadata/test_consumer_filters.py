@@ -31,7 +31,7 @@ def test_saving_an_unchanged_subscription_writes_nothing(store, path):
     assert (path / FILE).stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_a_subscription_ends_and_is_removed_a_day_later(store, path, clock):
+def test_a_subscription_that_is_not_repeated_ends_and_is_removed_a_day_later(store, path, clock):
     store.groups.subscribe("g", {"T": "a > 5", "U": "b = 1"})
     store.groups.subscribe("h", {"T": "c = 2"})
     clock.now += 1000

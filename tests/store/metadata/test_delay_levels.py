@@ -58,7 +58,7 @@ def test_the_first_writer_sets_the_levels_of_a_broker_store(tmp_path):
         assert levels(store) == own
 
 
-def test_a_store_of_an_older_version_gets_levels_whatever_its_index_sizes(open_store, path):
+def test_a_store_of_an_older_version_gets_levels_for_any_index_sizes(open_store, path):
     odd = replace(SMALL, index_slots=7, index_items=9)
     store = open_store(config=odd)
     store.topics.create("t")

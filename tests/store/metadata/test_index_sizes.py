@@ -44,7 +44,7 @@ def test_index_sizes_of_a_broker_store_are_derived_from_its_files(tmp_path):
     assert index_sizes(tmp_path / "s") == (100, 400)
 
 
-def test_an_index_of_other_proportions_needs_the_configuration(tmp_path):
+def test_index_sizes_other_than_four_items_per_slot_must_be_configured(tmp_path):
     shutil.copytree(GOLDEN / CLEAN, tmp_path / "s")
     (file,) = (tmp_path / "s" / "index").iterdir()
     size = Geometry(100, 300).file_bytes
@@ -121,14 +121,14 @@ def test_the_sizes_of_a_store_take_precedence_over_the_configuration(open_store,
     assert index_sizes(path) == (20, 80)
 
 
-def test_a_store_of_an_older_version_gets_sizes(open_store, path):
+def test_index_sizes_of_a_store_of_an_older_version_are_saved_by_its_next_writer(open_store, path):
     open_store().close()
     identity = path / "pyrocket" / "store.json"
     known = json.loads(identity.read_bytes())
     old = {name: value for name, value in known.items() if not name.startswith("index")}
     assert len(old) == len(known) - 2
     identity.write_text(json.dumps(old))
-    assert index_sizes(path) == (5_000_000, 20_000_000), "as long as it is only read"
+    assert index_sizes(path) == (5_000_000, 20_000_000), "readers use the default sizes"
     open_store(config=replace(SMALL, index_slots=7, index_items=9)).close()
     assert json.loads(identity.read_bytes()) == {**known, "indexSlots": 7, "indexItems": 9}
     store = open_store()

@@ -1,4 +1,4 @@
-"""RocketMQ's JSON files: a backup replaces a corrupt file, and no unknown field is lost."""
+"""RocketMQ's JSON files: the backup of a corrupt file is read, and no unknown field is lost."""
 
 import logging
 
@@ -54,7 +54,7 @@ def test_without_files_the_table_is_empty(table, caplog):
 
 
 @pytest.mark.parametrize("empty", ["main", "backup", "both"])
-def test_empty_files_are_an_empty_table(table, main, backup, empty):
+def test_empty_files_are_read_as_an_empty_table(table, main, backup, empty):
     for name, path in (("main", main), ("backup", backup)):
         if empty in (name, "both"):
             path.write_text("")
@@ -62,7 +62,9 @@ def test_empty_files_are_an_empty_table(table, main, backup, empty):
 
 
 @pytest.mark.parametrize("text", [None, "", *BROKEN])
-def test_the_backup_replaces_a_corrupt_file_with_a_warning(table, main, backup, text, caplog):
+def test_the_backup_is_read_instead_of_a_corrupt_file_with_a_warning(
+    table, main, backup, text, caplog
+):
     if text is not None:
         main.write_text(text)
     backup.write_text(GOOD)
@@ -77,7 +79,9 @@ def test_the_backup_replaces_a_corrupt_file_with_a_warning(table, main, backup, 
 
 @pytest.mark.parametrize("text", BROKEN)
 @pytest.mark.parametrize("other", [None, "", "{"])
-def test_an_unreadable_file_is_not_an_empty_table(table, main, backup, text, other):
+def test_a_corrupt_file_without_a_valid_backup_is_not_read_as_an_empty_table(
+    table, main, backup, text, other
+):
     main.write_text(text)
     if other is not None:
         backup.write_text(other)

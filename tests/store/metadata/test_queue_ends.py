@@ -12,7 +12,7 @@ QUEUES = 20
 
 @pytest.fixture
 def many(path, clock):
-    """A store of 20 queues with one message each that was shut down cleanly."""
+    """A cleanly closed store with 20 queues of one message each."""
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
         store.topics.create("t", read_queues=QUEUES, write_queues=QUEUES)
         store.append_batch(batch(numbered(QUEUES), list(range(QUEUES))), topic="t")
@@ -21,7 +21,7 @@ def many(path, clock):
 
 @pytest.fixture
 def looked_at(monkeypatch):
-    """The ids of the queues of user topics that are read."""
+    """The ids of the queues of topic t that are read during the test."""
     seen, get = set(), QueueTable.get
 
     def noting(queues, topic, queue_id):
@@ -87,7 +87,7 @@ def test_a_cleaning_does_not_cause_all_queues_to_be_read_again(path, recoveries)
 
 @pytest.mark.parametrize("others", [False, True])
 @pytest.mark.parametrize("lost", [slice(None), slice(3, None)], ids=["all files", "the last"])
-def test_the_saved_end_of_a_queue_that_loses_files_in_use_does_not_decrease(
+def test_the_saved_end_of_a_queue_that_loses_files_while_the_store_is_open_does_not_decrease(
     path, recoveries, lost, others
 ):
     filled(path).close()

@@ -23,7 +23,7 @@ def filled(path, clock, **config):
 
 
 def write_late(path, clock, hours=6, config=SMALL):
-    """Append in another process after `hours`; return the number of log files afterwards."""
+    """After `hours`, append with a new writer; return how many log files are left."""
     clock.now += hours * HOUR_MS
     with Store.open(path, config=config, clock=clock) as store:
         store.append(message(b"late", queue_id=0))

@@ -55,7 +55,7 @@ def _system_topics_may_be_written(monkeypatch):
 
 
 def test_delay_offsets_are_saved_for_rocketmq_every_ten_seconds(tmp_path, clock):
-    """After a crash of pyrocket, a broker repeats no more deliveries than after its own crash."""
+    """After a crash of pyrocket, a broker then repeats no more than after a crash of its own."""
     store = with_delayed(tmp_path, clock=clock, config=BY_HAND)
     saved = []
     for after_ms, delivered in ((0, 1), (9_999, 2), (1, 3), (5_000, 4), (5_000, 5)):
@@ -98,7 +98,7 @@ def test_a_cursor_is_never_after_the_end_of_its_queue(tmp_path):
     assert value(tmp_path, LEVEL_2) == 5
 
 
-def test_a_checkpoint_saves_the_cursors_read_before_the_flush(tmp_path, monkeypatch):
+def test_a_checkpoint_saves_the_cursors_as_they_were_before_the_flush(tmp_path, monkeypatch):
     store = with_delayed(tmp_path)
     move(store, {LEVEL_2: 1})
     store.append(message(b"more"))
@@ -128,7 +128,7 @@ def test_a_recovery_resets_the_next_due_time(tmp_path):
     assert value(tmp_path, NEXT_DUE) == 0
 
 
-def test_a_snapshot_has_the_cursors_of_its_bound(tmp_path):
+def test_a_snapshot_has_the_cursors_of_its_source(tmp_path):
     with with_delayed(tmp_path / "a") as store:
         move(store, {LEVEL_2: 3, HALF_CURSOR: 1})
         store.snapshot(tmp_path / "b")

@@ -78,7 +78,9 @@ def test_a_scan_of_a_log_file_of_wrong_length_is_rejected(bare, number, length):
 
 @pytest.mark.parametrize("length", [0, 20, 100, 150])
 @pytest.mark.parametrize("number", [0, 1, 14])
-def test_a_queue_file_of_wrong_length_is_rebuilt_with_the_size_of_the_others(bare, number, length):
+def test_a_repair_rebuilds_a_queue_file_of_wrong_length_with_the_size_of_the_other_files(
+    bare, number, length
+):
     file = queue_files(bare)[number]
     truncate(file, length)
     if length or number < 14:  # Empty last files are created again.
@@ -148,7 +150,7 @@ def test_size_is_derived_from_a_single_intact_file(single, path):
 
 @pytest.mark.parametrize("length", [1, 1000, 4096])
 def test_a_single_truncated_file_is_reported(single, path, length):
-    """4096 bytes could be a complete log file if no message crossed their end."""
+    """A file of 4096 bytes could be complete, but a message crosses its end."""
     truncate(single, length)
     for read_only in (True, False):
         error = open_error(path, read_only=read_only)
@@ -161,7 +163,9 @@ def test_a_single_truncated_file_is_reported(single, path, length):
 
 
 @pytest.mark.parametrize("length", [1000, 4096])
-def test_single_truncated_file_is_checked_against_the_configured_size(single, path, length):
+def test_the_length_of_a_single_truncated_file_is_compared_with_the_configured_size(
+    single, path, length
+):
     data = single.read_bytes()
     truncate(single, length)
     error = open_error(path, config=CONFIG)

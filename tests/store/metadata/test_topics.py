@@ -165,8 +165,10 @@ def test_other_writers_detect_a_recreated_topic(open_store):
     assert bodies(first) == bodies(second) == {0: [b"a", b"b"]}
 
 
-def test_writer_closes_open_files_of_a_half_deleted_topic(open_store, monkeypatch):
-    """The deleting process was killed after it moved the queues: their files are no longer read."""
+def test_a_writer_closes_its_files_of_a_topic_whose_deletion_was_interrupted(
+    open_store, monkeypatch
+):
+    """The deletion failed after it had moved the queues, whose files are no longer read."""
     first, second = open_store(), open_store()
     first.topics.create("t", read_queues=1, write_queues=1)
     first.append(message(b"old"))
@@ -181,7 +183,7 @@ def test_writer_closes_open_files_of_a_half_deleted_topic(open_store, monkeypatc
     assert bodies(first) == bodies(second) == {0: [b"new", b"newer"]}
 
 
-def test_deleting_a_topic_deletes_group_offsets_of_that_topic_only(store, path):
+def test_deleting_a_topic_deletes_no_group_offsets_of_other_topics(store, path):
     offsets = path / "config" / "consumerOffset.json"
     store.topics.create("t")
     store.topics.create("tt")
@@ -242,7 +244,7 @@ def _failing(real, left):
     return operation
 
 
-def test_a_corrupt_topics_file_is_replaced_by_pyrockets_table_or_the_backup(
+def test_pyrockets_table_or_the_backup_is_read_instead_of_a_corrupt_topics_file(
     store, path, open_store
 ):
     store.topics.create("a")
@@ -257,7 +259,7 @@ def test_a_corrupt_topics_file_is_replaced_by_pyrockets_table_or_the_backup(
     assert caught.value.code == "STORE_DAMAGED"
 
 
-def test_topics_of_a_broker_store_without_an_id_can_be_read(path):
+def test_topics_without_an_id_have_an_empty_id_in_a_read_only_store(path):
     with Store.open(path, create=True, config=SMALL) as made:
         made.topics.create("t", read_queues=1, write_queues=1)
     (path / "pyrocket" / "topics.json").unlink()
@@ -267,7 +269,7 @@ def test_topics_of_a_broker_store_without_an_id_can_be_read(path):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1, 1.5, True, "4"])
 @pytest.mark.parametrize("name", ["read_queues", "write_queues", "perm"])
-def test_values_that_are_not_valid_numbers_are_rejected(store, name, bad):
+def test_queue_counts_and_permissions_that_are_not_valid_integers_are_rejected(store, name, bad):
     store.topics.create("t")
     for change in (store.topics.create, store.topics.update):
         with pytest.raises(InvalidInputError):
@@ -293,7 +295,7 @@ def table_version(path):
     return fastjson.loads(text)["dataVersion"]["counter"]
 
 
-def test_create_many_changes_the_table_once(store, path):
+def test_create_many_writes_the_table_once_for_all_topics(store, path):
     store.topics.create("t-1", read_queues=7, write_queues=7)
     before = table_version(path)
     wanted = [TopicConfig(f"t-{number}", 2, 3) for number in range(500)]
@@ -327,7 +329,7 @@ def test_create_many_creates_all_topics_or_none(store, wrong, code):
     assert list(store.topics.all()) == ["there"]
 
 
-def test_topics_of_create_many_are_visible_to_other_processes_at_once(store, path):
+def test_topics_of_create_many_are_visible_to_other_open_stores(store, path):
     with Store.open(path) as other:
         assert other.topics.all() == {}
         store.topics.create_many([TopicConfig(name, 1, 1) for name in ("a", "b")])
@@ -335,7 +337,7 @@ def test_topics_of_create_many_are_visible_to_other_processes_at_once(store, pat
         other.append(message(b"x", "b"))
 
 
-def test_error_for_missing_topic_lists_few_of_many_topics(store):
+def test_the_error_for_a_missing_topic_lists_only_a_few_of_many_topics(store):
     store.topics.create_many([TopicConfig(f"t-{number:04}", 1, 1) for number in range(300)])
     with pytest.raises(TopicNotFoundError) as refused:
         store.topics.get("?")

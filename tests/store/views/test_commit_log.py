@@ -78,7 +78,9 @@ def test_the_view_ends_at_the_end_of_the_log(open_store, path):
     assert bodies(store) == [b"x"]
     store.close(clean=False)
     reboot(path)
-    assert bodies(open_store(read_only=True)) == [b"x", b"x"], "no other file records its end"
+    assert bodies(open_store(read_only=True)) == [b"x", b"x"], (
+        "only the shared state had the end of the log"
+    )
 
 
 def test_a_torn_end_of_a_copied_store_is_not_damage(path, open_store, caplog):
@@ -110,7 +112,7 @@ def test_damage_is_reported_or_skipped(path, open_store, caplog, at):
     assert f"log offsets {places[bad]} to" in caplog.text
 
 
-def test_a_missing_file_in_the_middle_is_reported_together_with_other_damage(path, open_store):
+def test_a_file_of_zeros_in_the_middle_is_reported_or_skipped_as_damage(path, open_store):
     store = filled(path, count=60)
     store.close()
     files = log_files(path)
@@ -122,7 +124,9 @@ def test_a_missing_file_in_the_middle_is_reported_together_with_other_damage(pat
     assert 0 < len(left) < 60
 
 
-def test_a_part_whose_file_was_deleted_since_planning_is_reported(path, open_store):
+def test_the_error_for_a_part_whose_file_was_deleted_after_the_planning_names_the_cause(
+    path, open_store
+):
     filled(path, count=60).close()
     reader = open_store(read_only=True)
     first, *_ = reader.views.plan("commitlog")
@@ -138,11 +142,11 @@ def test_a_file_that_a_broker_created_in_advance_is_not_damage(path, open_store)
     assert bodies(open_store(read_only=True)) == numbered(5)
 
 
-def test_an_empty_store_has_no_parts(store):
+def test_the_plan_of_an_empty_store_has_no_parts(store):
     assert store.views.plan("commitlog") == []
 
 
-def test_large_parts_are_returned_in_batches(open_store, monkeypatch):
+def test_a_large_part_is_returned_in_several_batches(open_store, monkeypatch):
     store = open_store(config=replace(SMALL, log_file_bytes=1 << 20))
     store.append_batch(batch(numbered(500), 0), topic="t")
     monkeypatch.setattr(commit_log, "SLICE_ROWS", 64)

@@ -1,4 +1,4 @@
-"""Pending messages are listed with their due times, also in a read-only store."""
+"""Pending messages are listed with their due times, in read-only stores as well."""
 
 import shutil
 
@@ -13,7 +13,7 @@ COLUMNS = ("topic", "queueId", "queueOffset", "body", "properties", "dueTimestam
 
 
 def rows(store, kind="scheduled", topics=("t",), columns=COLUMNS, **options):
-    """All pending messages of the topics as dictionaries, by due time."""
+    """The pending messages of these topics as dictionaries, sorted by due time."""
     found = [
         row
         for part in store.views.pending(kind)
@@ -73,7 +73,7 @@ def test_cancelled_timer_is_not_pending(open_store, clock):
     assert bodies(store) == [b"0", b"1", b"3", b"4", b"5"]
 
 
-def test_plan_stays_valid_while_messages_are_delivered(open_store, clock):
+def test_a_plan_can_be_scanned_after_its_messages_were_delivered(open_store, clock):
     store = open_store()
     delay(store, 1, b"1", b"2")
     plan = store.views.pending("scheduled")
@@ -124,7 +124,7 @@ def test_half_messages_are_listed_until_decided(tmp_path):
     ("kind", "columns"),
     [("half", ["dueTimestamp"]), ("scheduled", ["nope"]), ("scheduled", [])],
 )
-def test_unknown_columns_are_rejected_at_once(open_store, kind, columns):
+def test_unknown_columns_are_rejected_before_anything_is_read(open_store, kind, columns):
     from pyrocket import PendingRange
 
     store = open_store()

@@ -35,7 +35,7 @@ def sent_back(store):
     return store
 
 
-def test_retries_of_all_groups_show_their_origin(sent_back):
+def test_the_view_retry_has_the_group_and_origin_of_the_messages_of_all_groups(sent_back):
     found = [tuple(row.values()) for row in rows(sent_back, "retry", SHOWN)]
     first = "7F" * 16
     assert found == [
@@ -85,7 +85,7 @@ def test_a_dead_letter_has_no_due_time(sent_back):
         sent_back.views.scan(part, ["dueTimestamp"])
 
 
-def test_a_store_without_retries_has_no_parts(store):
+def test_the_plans_of_a_store_without_retries_have_no_parts(store):
     assert store.views.plan("retry") == store.views.plan("dlq") == []
 
 
@@ -102,5 +102,5 @@ def test_a_store_without_retries_has_no_parts(store):
     ],
 )
 def test_the_group_is_derived_from_the_name_of_the_retry_topic(topic, group):
-    """Pop consumers of RocketMQ 5 have a retry topic for each topic."""
+    """RocketMQ 5 has a retry topic per group and topic for pop consumers."""
     assert group_of(topic, {"billing", "billing_eu"}, {"orders"}) == group

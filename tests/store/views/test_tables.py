@@ -67,7 +67,7 @@ def test_messages_deleted_before_a_group_consumed_them_are_counted_as_lost(path,
     assert row["lag"] == 100 - row["minOffset"]
 
 
-def test_an_offset_beyond_the_end_of_its_queue_is_shown_until_a_commit_corrects_it(path):
+def test_a_committed_offset_beyond_the_end_of_its_queue_is_shown_until_it_is_corrected(path):
     """The store was restored from a copy that is older than its offset table."""
     store = filled(path, count=30)
     store.close()
