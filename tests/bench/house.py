@@ -163,9 +163,7 @@ def layout(root):
 
 
 def upward(sources):
-    """Return the imports that break the order in the checkout's own `test_tidy`, including accepted
-    ones.
-    """
+    """Return the imports that break the order in the checkout's `test_tidy`, even accepted ones."""
     import pyrocket
     import test_tidy
 

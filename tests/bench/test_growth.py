@@ -33,7 +33,7 @@ print(most)
 
 
 GROWTH_MIB = 48
-"""The additional memory that a longer read may use, for caches and by chance."""
+"""How much more memory a longer read may use, for caches and by chance."""
 
 
 def seconds(function, times):

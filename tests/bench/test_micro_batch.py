@@ -84,7 +84,7 @@ def addition_ms(query):
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_fixed_cost_of_the_sink_beside_a_trivial_one(spark, store, tmp_path, large, report, rows):
+def test_fixed_cost_of_the_sink_beside_a_trivial_sink(spark, store, tmp_path, large, report, rows):
     """Both queries have the same source, which yields prebuilt batches."""
     from bench.trivial import Trivial
 

@@ -1,4 +1,4 @@
-"""The cost of planning: a trigger over many queues, and tasks of equal length."""
+"""The cost of planning a trigger over many queues, and the gain of splitting a skewed topic."""
 
 import time
 from statistics import median

@@ -93,7 +93,7 @@ def test_the_delay_of_other_writers(tmp_path, large, report):
 
 
 GROWTH_MIB = 48
-"""The additional memory that ten times as many rows may use, for caches and by chance."""
+"""How much more memory ten times as many rows may use, for caches and by chance."""
 
 MEASURED = """
 import sys

@@ -69,7 +69,7 @@ def metric(found, name, label):
 
 
 class RestartableBroker:
-    """A broker that can be stopped and started again on the same port."""
+    """A broker that a test can stop, and start again on the same port."""
 
     def __init__(self, path):
         self._path, self._stack, self.address, self.metrics = Path(path), ExitStack(), "", ""

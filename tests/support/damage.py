@@ -76,10 +76,8 @@ def move_end(path, offset):
 class Damage:
     """A kind of damage, the finding's code, and the result of `repair`.
 
-    mended: `repair` restores everything.
-    cut: The messages of topic t at this offset or later are lost.
-    stepped: The message at this offset is lost.
-    If none of these is set, `repair` changes nothing.
+    mended: `repair` restores everything. cut: The messages of topic t at this offset or later are
+    lost. stepped: The message at this offset is lost. If no field is set, `repair` changes nothing.
     """
 
     name: str

@@ -27,7 +27,7 @@ def tags_codes(store, topic, queue_id):
 
 
 def delayed_batch(rows, **columns):
-    """Return a batch for queue 0 with columns of delays."""
+    """Return a batch for queue 0 with these columns for delays."""
     kinds = {
         "delayLevel": pa.int32(),
         "delay": pa.string(),

@@ -10,7 +10,7 @@ from support.inner import inner
 from support.stores import batch, message
 
 LEVELS_MS = [1000, 5000, 10_000, 30_000, 60_000]
-"""The delays of levels 1 to 5."""
+"""The delays of levels 1 to 5, in milliseconds."""
 
 
 def delay(store, level, *bodies, topic="t", queue_id=0, **more):

@@ -1,5 +1,4 @@
-"""Gives access to internals of an open store, for tests of promises that public methods cannot
-show.
+"""Gives access to internals of an open store, for tests of promises invisible to public methods.
 
     inner(store).writer.page[PUBLISHED]
     inner(store).crash()

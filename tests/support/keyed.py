@@ -37,7 +37,7 @@ def limit_index(store, **limits):
 
 
 def index_at_once(store):
-    """Make an open store index everything at once, in slices of one run."""
+    """Make an open store index all keys with each append, in slices of one run."""
     limit_index(store, catch_up_bytes=1, slice_bytes=1)
 
 

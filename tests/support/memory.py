@@ -62,7 +62,7 @@ DEADLINE = 30.0
 """Seconds per call, unless `within` sets another deadline."""
 
 _brokers = {}
-"""Name → broker of this process; a pickled target finds its broker by this name."""
+"""The brokers of this process by name; a pickled target finds its broker in it."""
 
 _LOCAL = {"within", "version", "now_ms", "close", "deliver_due"}
 """Calls that cost no round trip."""

@@ -33,7 +33,7 @@ def offsets(topics=None, **more):
 
 
 def as_asked(**options):
-    """Return the options of a read of topic t."""
+    """Return the options for a read of topic t."""
     return ReadOptions(path="/s", subscription=Subscription(("t",)), **options)
 
 

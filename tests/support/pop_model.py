@@ -23,12 +23,10 @@ class Killed(BaseException):
 class Copy:
     """A message as the clients of one group know it.
 
-    attempt: The attempt of the last delivery.
-    until: The end of its invisible time.
-    ended: Whether it is certainly acked or a dead letter.
-    maybe: Whether it may be acked or a dead letter, because a reply was lost.
-    vague: Whether it may be visible at another time, because a reply was lost.
-    twice: Whether a retry of the message may be delivered as well, because the group was reset.
+    attempt: The attempt of the last delivery. until: The end of its invisible time. ended: Whether
+    it is certainly acked or a dead letter. maybe: Whether it may be acked or a dead letter, because
+    a reply was lost. vague: Whether it may be visible at another time, because a reply was lost.
+    twice: Whether the message and a retry of it may both be delivered, because the group was reset.
     """
 
     body: bytes

@@ -65,7 +65,7 @@ def append_compressed(store, compressed, topic="t"):
 
 
 def bodies(received):
-    """Return the bodies of a receive, after its changes were stored."""
+    """Wait until the changes of a receive are stored, and return its bodies."""
     received.stored.result(10)
     return [one.message.body for one in received.messages]
 

@@ -12,7 +12,7 @@ def decoded(slices, columns=("body",), **options):
 
 
 def scan_ranges(store, topic, ranges, columns=("body",), *, verify_crc=False, **options):
-    """Return small ranges as one batch, or None if they have to be read one by one."""
+    """Return small ranges as one batch, or None if they must be scanned separately."""
     found = store.raw.slice_of_ranges(topic, ranges, **options)
     try:
         return None if found is None else found.decode_in_order(columns, verify_crc=verify_crc)

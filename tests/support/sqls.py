@@ -43,7 +43,7 @@ _VALUE = st.one_of(
 
 
 def _tests(inner):
-    """Return conditions on values; some of these values are conditions themselves."""
+    """Return conditions on values, some of which are conditions themselves."""
     value = st.one_of(_VALUE, st.sampled_from(NAMES), inner.map("({})".format))
     texts = st.lists(_TEXT, min_size=1, max_size=3).map(", ".join)
     negated = st.sampled_from(["", "NOT "])

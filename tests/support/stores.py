@@ -19,7 +19,7 @@ SMALL = StoreConfig(log_file_bytes=4096, queue_file_entries=10, index_slots=20, 
 """Files so small that new files are created all the time."""
 
 BY_HAND = replace(SMALL, flush_interval_ms=3_600_000)
-"""Only the test flushes."""
+"""Nothing is flushed unless a test calls `flush`."""
 
 RECORD_BYTES = 91
 """The size of a record without body, topic and properties."""
