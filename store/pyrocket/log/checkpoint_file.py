@@ -6,7 +6,7 @@ from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint
 
 
 def read_checkpoint(layout: Layout) -> Checkpoint:
-    """Return the lower times of RocketMQ's file and of our copy of it; zeros if there is no file.
+    """Return the lower of each time in RocketMQ's file and in our copy; zeros if there is no file.
 
     When our lock refuses a Java broker, the broker has already rewritten RocketMQ's file, with the
     times of messages that it did not make durable. Our copy still holds the lower times.

@@ -51,8 +51,9 @@ _SHORTEST_POLL, _LONGEST_POLL = 0.0002, 0.002
 _KINDS, _GATHERING = 31, 1 << 31
 """Bits of the flush lock's event: one for each of 31 fsyncs in rotation, and one for a leader.
 
-A caller waits for the bit of its fsync; a leader waits for its group with `_GATHERING`. SYNCING is
-an end of the log times 31 plus the number of the fsync: one field, so that both are read together.
+A caller waits for the bit of its fsync; a leader waits for its group with `_GATHERING`. SYNCING
+describes the last fsync that was started, by the log end that it covers and its number (0 to 30),
+as end * 31 + number: one field, so that both are read together.
 """
 
 _GATHER_POLL_SECONDS = 0.0001

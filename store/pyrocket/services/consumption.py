@@ -198,7 +198,7 @@ class Consumption:
         return Fetched(found, end, damaged)
 
     def message_of(self, record: Record) -> StoredMessage | None:
-        """Return a record as a message; None if its body is invalid; counted and logged."""
+        """Return a record as a message; None if its body is invalid (counted and logged)."""
         try:
             return record.to_message()
         except StoreDamagedError:
