@@ -76,15 +76,19 @@ to `disk`.
 CLIENT_SHELL = (
     *(f"pyrocket.client.deduplication.{name}" for name in ("cache", "listener", "sqlite")),
     "pyrocket.client.deduplication.transaction",
+    *(f"pyrocket.client.{name}" for name in ("instance", "embedded", "remote", "local_offsets")),
+    *(f"pyrocket.client.{name}" for name in ("producer", "pull_consumer", "push_consumer")),
 )
 """The modules of `pyrocket.client` that may use threads, connections and clocks. All others are the
 core, which tests run on a simulated clock.
 """
 NOT_IN_CLIENT_CORE = (
-    *("threading.", "queue.", "concurrent.", "asyncio.", "multiprocessing.", "sched.", "signal."),
+    *("threading.", "queue.", "concurrent.", "multiprocessing.", "sched.", "signal."),
     *("socket.", "select.", "selectors.", "ssl.", "grpc.", "pyrocket.rpc."),
     *("time.", "pyrocket.clock.", "secrets.", "uuid."),
+    *("asyncio.to_thread.", "asyncio.open_connection.", "asyncio.create_subprocess_exec."),
 )
+"""The core runs in any event loop; times are those of the loop, which may be simulated."""
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 # `pyrocket/__init__.py` defines the public names; it may import from packages up to this rank.
 RANKS[""] = RANKS["rpc"]

@@ -1,5 +1,7 @@
-"""Producers and consumers. Only `deduplication` uses threads or a clock.
+"""Producers and consumers.
 
+transport        the calls to brokers that producers and consumers make
+core             the state of a client in one event loop, without threads, sockets or clock
 allocation       how the members of a consumer group share the queues of a topic
 consistent_hash  the ring of the allocation by consistent hash
 selection        which queue a message is sent to
