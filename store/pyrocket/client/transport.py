@@ -222,6 +222,10 @@ class ClientTransport(Protocol):
         """Call `notify` in the event loop at each change of a group; return a function to stop."""
         ...
 
+    async def close(self) -> None:
+        """Disconnect. No call is made after this."""
+        ...
+
 
 @dataclass(frozen=True)
 class Member:
