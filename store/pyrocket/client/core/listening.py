@@ -1,0 +1,107 @@
+"""What consumers do with the messages that they have pulled: the interface, and shared parts."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from pyrocket.client.core.process_queue import ProcessQueue
+from pyrocket.client.results import ConsumeResult
+from pyrocket.errors import PyrocketError
+from pyrocket.formats.properties import RETRY_TOPIC
+from pyrocket.message import MessageQueue, StoredMessage
+
+_log = logging.getLogger(__name__)
+
+Listen = Callable[[MessageQueue, Sequence[StoredMessage]], Awaitable[object]]
+"""Calls the listener with messages of a queue, and returns what it returned."""
+
+
+class ListenerExitError(Exception):
+    """The listener ended the program: it raised SystemExit, KeyboardInterrupt or the like."""
+
+
+@dataclass
+class Stats:
+    """Counts of one consumer since its start.
+
+    Attributes:
+        consumed: Messages consumed successfully.
+        sent_back: Messages copied to the retry topic or the dead-letter topic.
+        repeated: Messages whose delivery to a listener was not the first one, as far as known.
+        rebalances: Rebalances that changed the queues of this consumer.
+        listener_errors: Exceptions and invalid results of the listener.
+    """
+
+    consumed: int = 0
+    sent_back: int = 0
+    repeated: int = 0
+    rebalances: int = 0
+    listener_errors: int = 0
+    warned: set[str] = field(default_factory=set, repr=False)
+
+
+class Consumption(Protocol):
+    """Delivers the messages of queues to the listener."""
+
+    def add(self, held: ProcessQueue) -> None:
+        """Start to deliver the messages of a queue."""
+        ...
+
+    def arrived(self, held: ProcessQueue) -> None:
+        """Deliver the messages that were put into a queue."""
+        ...
+
+    async def finished(self, held: ProcessQueue) -> None:
+        """Return when no listener has messages of this queue, which was dropped."""
+        ...
+
+    async def stop(self, timeout_s: float) -> int:
+        """Wait for running listeners; return the number of messages that they still have."""
+        ...
+
+
+async def result_of(
+    listen: Listen, queue: MessageQueue, messages: Sequence[StoredMessage], stats: Stats
+) -> ConsumeResult:
+    """Call the listener, and return its result: RECONSUME_LATER after an error or nonsense.
+
+    Raises ListenerExitError.
+    """
+    stats.repeated += sum(message.reconsume_times > 0 for message in messages)
+    try:
+        result = await listen(queue, [with_original_topic(message) for message in messages])
+    except ListenerExitError:
+        raise
+    except Exception as error:
+        stats.listener_errors += 1
+        _log.warning(
+            "the listener failed for %d messages of %s", len(messages), queue, exc_info=error
+        )
+        return ConsumeResult.RECONSUME_LATER
+    if isinstance(result, ConsumeResult):
+        return result
+    stats.listener_errors += 1
+    kind = type(result).__name__
+    if kind not in stats.warned:
+        stats.warned.add(kind)
+        _log.warning(
+            "the listener returned %s, not a ConsumeResult: its messages are consumed later", kind
+        )
+    return ConsumeResult.RECONSUME_LATER
+
+
+def with_original_topic(message: StoredMessage) -> StoredMessage:
+    """Return a message of a retry topic with the topic that it was sent to, as in RocketMQ."""
+    original = message.properties.get(RETRY_TOPIC)
+    return replace(message, topic=original) if original else message
+
+
+async def attempt(what: str, call: Awaitable[object]) -> bool:
+    """Make a call, and return whether it succeeded; log an error and its effect, `what`."""
+    try:
+        await call
+    except PyrocketError as error:
+        _log.warning("%s: %s", what, error)
+        return False
+    return True

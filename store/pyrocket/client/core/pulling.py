@@ -1,0 +1,97 @@
+"""Pulls the messages of one queue until the queue is dropped.
+
+Source: `DefaultMQPushConsumerImpl.pullMessage`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyrocket.client.consumer_config import ConsumerConfig
+from pyrocket.client.core.listening import Consumption
+from pyrocket.client.core.offsets import Offsets
+from pyrocket.client.core.process_queue import Limits, ProcessQueue
+from pyrocket.client.transport import ClientTransport, Pull, Pulled, PullStatus, Subscription
+from pyrocket.errors import PyrocketError
+from pyrocket.message import StoredMessage
+
+HOLD_MS = 15_000
+"""How long a broker holds a pull that finds no message."""
+
+_ERROR_S = 3
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Pulling:
+    """The pull loops of one consumer.
+
+    Attributes:
+        subscriptions: By topic; they may change while the consumer runs.
+        limits: Returns the limits for a queue; those of a topic are shared by its queues.
+        corrected: Called with a queue that was dropped because it does not have the offset that was
+            pulled, and the offset at which its consumption continues.
+    """
+
+    config: ConsumerConfig
+    transport: ClientTransport
+    subscriptions: Mapping[str, Subscription]
+    offsets: Offsets
+    consumption: Consumption
+    limits: Callable[[ProcessQueue], Limits]
+    corrected: Callable[[ProcessQueue, int], None]
+
+    async def run(self, held: ProcessQueue) -> None:
+        """Pull until the queue is dropped. Errors are logged, and the pull is repeated."""
+        while not held.dropped:
+            if held.is_full(self.limits(held)):
+                held.pulled_s = asyncio.get_running_loop().time()
+                await held.wait_for_change()
+                continue
+            try:
+                reply = await self.transport.pull(self._request(held))
+            except PyrocketError as error:
+                _log.warning("a pull of %s failed and is repeated: %s", held.queue, error)
+                await asyncio.sleep(_ERROR_S)
+                continue
+            held.pulled_s = asyncio.get_running_loop().time()
+            if not held.dropped:
+                self._take(held, reply)
+            if self.config.pull_interval_ms:
+                await asyncio.sleep(self.config.pull_interval_ms / 1000)
+
+    def _request(self, held: ProcessQueue) -> Pull:
+        return Pull(
+            held.queue,
+            self.config.group,
+            held.next_offset,
+            self.subscriptions.get(held.queue.topic, Subscription()),
+            self.config.pull_batch_size,
+            HOLD_MS,
+        )
+
+    def _take(self, held: ProcessQueue, reply: Pulled) -> None:
+        if reply.status is PullStatus.OFFSET_ILLEGAL:
+            _log.warning(
+                "%s has the offsets %d to %d, not %d: consumption continues at %d",
+                *(held.queue, reply.available.minimum, reply.available.maximum),
+                *(held.next_offset, reply.next_offset),
+            )
+            held.drop()
+            self.corrected(held, reply.next_offset)
+            return
+        subscription = self.subscriptions.get(held.queue.topic, Subscription())
+        wanted = [one for one in reply.messages if is_selected(one, subscription)]
+        held.put(wanted, reply.next_offset)
+        self.offsets.reach(held.queue, held.commit_offset)
+        self.consumption.arrived(held)
+
+
+def is_selected(message: StoredMessage, subscription: Subscription) -> bool:
+    """Whether the message has one of the tags; brokers compare only the hashes of tags."""
+    if subscription.kind != "TAG" or subscription.expression in ("", "*"):
+        return True
+    tags = {tag.strip() for tag in subscription.expression.split("||")}
+    return message.tags in tags

@@ -1,0 +1,385 @@
+"""The core of a push consumer, against brokers in memory."""
+
+import asyncio
+import functools
+from random import Random
+
+import pytest
+from pyrocket.client.consume_from import ConsumeFrom
+from pyrocket.client.consumer_config import ConsumerConfig
+from pyrocket.client.core.consumer import ConsumerCore
+from pyrocket.client.core.listening import ListenerExitError
+from pyrocket.client.core.offsets import BrokerOffsets
+from pyrocket.client.results import ConsumeResult
+from pyrocket.client.transport import Member, MessageModel, Subscription
+from pyrocket.errors import TopicNotFoundError, TransportError
+from support.simulated_brokers import Brokers, Network
+from support.simulated_loop import run_simulated
+
+
+def config(**changes):
+    given = {
+        "group": "billing",
+        "subscriptions": {"orders": Subscription()},
+        "consume_from": ConsumeFrom.FIRST,
+        **changes,
+    }
+    return ConsumerConfig(**given)
+
+
+class Listener:
+    """Notes the messages that it gets; `results` are returned first, then SUCCESS."""
+
+    def __init__(self, *results, seconds=0.0):
+        self.results, self.seconds = [*results], seconds
+        self.got = []
+
+    async def __call__(self, queue, messages):
+        self.got.append([bytes(message.body) for message in messages])
+        await asyncio.sleep(self.seconds)
+        result = self.results.pop(0) if self.results else ConsumeResult.SUCCESS
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    @property
+    def bodies(self):
+        return [body for batch in self.got for body in batch]
+
+
+def consumer(cluster, listener, name="c1", **changes):
+    network = Network(cluster, Random(name))
+    settings = config(**changes)
+    member = Member(name, f"{name}-incarnation")
+    offsets = BrokerOffsets(network, settings.group, member)
+    return ConsumerCore(settings, member, network, offsets, listener, now_ms=0, random=Random(1))
+
+
+def cluster(*, queues=2, messages=5, brokers=("a",)):
+    made = Brokers(brokers, {"orders": queues})
+    for queue in made.queues["orders"]:
+        for number in range(messages):
+            made.append(queue, b"%d-%d" % (queue.queue_id, number))
+    return made
+
+
+async def consumed(core, *, seconds=60.0):
+    """Start a consumer, stop it after some time, and return the number of unfinished messages."""
+    await core.start()
+    await asyncio.sleep(seconds)
+    return await core.stop()
+
+
+def committed(orders, topic="orders"):
+    return {
+        queue.queue_id: at for (_, queue), at in orders.committed.items() if queue.topic == topic
+    }
+
+
+def simulated(test):
+    """Run an async test on a simulated clock."""
+
+    @functools.wraps(test)
+    def run(*arguments, **named):
+        run_simulated(test(*arguments, **named))
+
+    return run
+
+
+@simulated
+async def test_every_message_is_consumed_once_and_the_ends_are_committed():
+    orders, listener = cluster(), Listener()
+    assert await consumed(consumer(orders, listener)) == 0
+    assert sorted(listener.bodies) == sorted(
+        b"%d-%d" % (queue, number) for queue in range(2) for number in range(5)
+    )
+    assert committed(orders) == {0: 5, 1: 5}
+
+
+@simulated
+async def test_batches_have_the_configured_size_and_one_queue():
+    orders, listener = cluster(queues=1, messages=7), Listener()
+    await consumed(consumer(orders, listener, consume_message_batch_max_size=3))
+    assert sorted(map(len, listener.got)) == [1, 3, 3]
+
+
+@simulated
+async def test_listeners_run_at_once_up_to_the_number_of_threads():
+    orders, listener = cluster(queues=1, messages=8), Listener(seconds=10)
+    core = consumer(orders, listener, thread_max=4)
+    await core.start()
+    await asyncio.sleep(15)
+    assert len(listener.got) == 8
+    await core.stop()
+
+
+@pytest.mark.parametrize(
+    "result",
+    [ConsumeResult.RECONSUME_LATER, ValueError("no"), None, "SUCCESS"],
+    ids=["later", "error", "None", "text"],
+)
+@simulated
+async def test_failed_messages_are_sent_back_and_delivered_again_under_their_topic(result):
+    orders, listener = cluster(queues=1, messages=1), Listener(result)
+    topics = []
+
+    async def listen(queue, messages):
+        topics.extend(message.topic for message in messages)
+        return await listener(queue, messages)
+
+    core = consumer(orders, listen)
+    await consumed(core)
+    assert listener.bodies == [b"0-0", b"0-0"]
+    assert topics == ["orders", "orders"]
+    assert committed(orders) == {0: 1}
+    assert (core.stats.sent_back, core.stats.repeated, core.stats.consumed) == (1, 1, 1)
+
+
+@simulated
+async def test_only_messages_after_the_ack_index_are_sent_back():
+    orders, listener = cluster(queues=1, messages=3), Listener(ConsumeResult.success_up_to(0))
+    await consumed(consumer(orders, listener, consume_message_batch_max_size=3))
+    assert [one.body for one in orders.sent_back] == [b"0-1", b"0-2"]
+
+
+@simulated
+async def test_a_message_is_a_dead_letter_after_all_attempts():
+    orders = cluster(queues=1, messages=1)
+    listener = Listener(*[ConsumeResult.RECONSUME_LATER] * 3)
+    await consumed(consumer(orders, listener, max_reconsume_times=2), seconds=120)
+    assert len(listener.got) == 3
+    assert [one.body for one in orders.dead_letters] == [b"0-0"]
+
+
+@simulated
+async def test_a_message_that_cannot_be_sent_back_is_delivered_again_and_not_committed():
+    orders = cluster(queues=1, messages=1)
+    listener = Listener(ConsumeResult.RECONSUME_LATER, ConsumeResult.RECONSUME_LATER)
+    core = consumer(orders, listener)
+
+    async def fail(*arguments):
+        raise TransportError("lost", remedy="", repeat_is_safe=True)
+
+    core._transport.send_back = fail
+    await core.start()
+    await asyncio.sleep(6)
+    assert (len(listener.got), committed(orders).get(0, 0)) == (2, 0)
+    await asyncio.sleep(60)
+    assert (len(listener.got), committed(orders)) == (3, {0: 1})
+    await core.stop()
+
+
+@simulated
+async def test_a_message_that_a_listener_has_for_too_long_is_sent_back_once():
+    orders, listener = cluster(queues=1, messages=1), Listener(ConsumeResult.RECONSUME_LATER)
+    listener.seconds = 200
+    await consumed(consumer(orders, listener, consume_timeout_min=1), seconds=1000)
+    assert len(orders.sent_back) >= 1
+    assert orders.sent_back.count(orders.sent_back[0]) == 1
+
+
+@simulated
+async def test_a_broadcasting_consumer_holds_all_queues_and_drops_failed_messages():
+    orders, first = cluster(), Listener(ConsumeResult.RECONSUME_LATER)
+    second = Listener()
+    cores = [
+        consumer(orders, listener, name, message_model=MessageModel.BROADCASTING)
+        for name, listener in {"c1": first, "c2": second}.items()
+    ]
+    for core in cores:
+        await core.start()
+    await asyncio.sleep(60)
+    assert len(first.bodies) == len(second.bodies) == 10
+    assert not orders.sent_back
+    for core in cores:
+        await core.stop()
+
+
+@simulated
+async def test_two_members_share_the_queues_and_a_new_member_is_noticed_at_once():
+    orders = cluster(queues=4)
+    first, second = consumer(orders, Listener()), consumer(orders, Listener(), "c2")
+    await first.start()
+    assert len(held(first)) == 4
+    await second.start()
+    await asyncio.sleep(1)
+    assert [len(held(one)) for one in (first, second)] == [2, 2]
+    await first.stop()
+    await asyncio.sleep(1)
+    assert len(held(second)) == 4
+    await second.stop()
+
+
+def held(core, topic="orders"):
+    return [queue for queue in core.held if queue.topic == topic]
+
+
+@simulated
+async def test_a_stopped_consumer_waits_for_its_listeners_and_commits_their_results():
+    orders, listener = cluster(queues=1, messages=1), Listener(seconds=10)
+    core = consumer(orders, listener)
+    await core.start()
+    await asyncio.sleep(1)
+    assert await core.stop() == 0
+    assert committed(orders) == {0: 1}
+
+
+@simulated
+async def test_a_stop_reports_messages_that_listeners_still_have_and_does_not_commit_them():
+    orders, listener = cluster(queues=1, messages=1), Listener(seconds=100)
+    core = consumer(orders, listener, stop_timeout_ms=5_000)
+    await core.start()
+    await asyncio.sleep(1)
+    assert await core.stop() == 1
+    assert not committed(orders).get(0)
+
+
+@simulated
+async def test_a_listener_that_ends_the_program_stops_the_consumer_without_a_commit():
+    orders, listener = cluster(queues=1, messages=1), Listener(ListenerExitError())
+    core = consumer(orders, listener)
+    await core.start()
+    with pytest.raises(ListenerExitError):
+        await core.exited
+    await core.abandon()
+    assert not committed(orders).get(0)
+
+
+@simulated
+async def test_pulling_pauses_while_listeners_have_too_many_messages():
+    orders, listener = cluster(queues=1, messages=300), Listener(seconds=1000)
+    core = consumer(orders, listener, pull_threshold_for_queue=100, thread_max=1)
+    await core.start()
+    await asyncio.sleep(60)
+    assert 100 <= len(next(iter(core.held.values()))) < 100 + 32
+    await core.stop(timeout_s=0)
+
+
+@simulated
+async def test_pulling_pauses_while_the_offsets_in_process_span_too_much():
+    orders, listener = cluster(queues=1, messages=500), Listener(seconds=10_000)
+    core = consumer(orders, listener, consume_concurrently_max_span=100, thread_max=1)
+    await core.start()
+    await asyncio.sleep(600)
+    assert 100 <= len(core.held[orders.queues["orders"][0]]) <= 100 + 32
+    await core.stop(timeout_s=0)
+
+
+@simulated
+async def test_the_limits_of_a_topic_are_divided_by_its_queues():
+    orders, listener = cluster(queues=2, messages=300), Listener(seconds=10_000)
+    core = consumer(orders, listener, pull_threshold_for_topic=100, thread_max=1)
+    await core.start()
+    await asyncio.sleep(60)
+    assert all(50 <= len(one) < 50 + 32 for queue, one in core.held.items() if queue in held(core))
+    await core.stop(timeout_s=0)
+
+
+@simulated
+async def test_tags_with_the_same_hash_are_not_delivered():
+    orders, listener = cluster(queues=1, messages=0), Listener()
+    for tag in ("AaAa", "BBBB"):
+        orders.append(orders.queues["orders"][0], tag.encode(), {"TAGS": tag})
+    await consumed(consumer(orders, listener, subscriptions={"orders": Subscription("AaAa")}))
+    assert listener.bodies == [b"AaAa"]
+    assert committed(orders) == {0: 2}
+
+
+@simulated
+async def test_an_offset_before_the_first_message_is_corrected_and_committed():
+    orders, listener = cluster(queues=1, messages=2), Listener()
+    queue = orders.queues["orders"][0]
+    orders.first_offsets[queue] = 7
+    orders.committed["billing", queue] = 3
+    await consumed(consumer(orders, listener))
+    assert len(listener.bodies) == 2
+    assert committed(orders) == {0: 9}
+
+
+@simulated
+async def test_an_offset_after_the_last_message_is_corrected_and_committed():
+    orders, listener = cluster(queues=1, messages=2), Listener()
+    queue = orders.queues["orders"][0]
+    orders.committed["billing", queue] = 50
+    core = consumer(orders, listener)
+    await core.start()
+    await asyncio.sleep(60)
+    orders.append(queue, b"new")
+    await asyncio.sleep(60)
+    assert listener.bodies == [b"new"]
+    assert committed(orders) == {0: 3}
+    await core.stop()
+
+
+@simulated
+async def test_an_orderly_consumer_repeats_a_message_before_later_ones():
+    orders = cluster(queues=1, messages=3)
+    listener = Listener(ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT, ValueError("no"))
+    await consumed(consumer(orders, listener, orderly=True))
+    assert listener.bodies == [b"0-0", b"0-0", b"0-0", b"0-1", b"0-2"]
+    assert not orders.sent_back
+    assert committed(orders) == {0: 3}
+
+
+@simulated
+async def test_an_orderly_message_is_a_dead_letter_after_the_given_attempts():
+    orders = cluster(queues=1, messages=2)
+    listener = Listener(*[ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT] * 3)
+    await consumed(consumer(orders, listener, orderly=True, max_reconsume_times=2))
+    assert listener.bodies == [b"0-0", b"0-0", b"0-0", b"0-1"]
+    assert [one.body for one in orders.dead_letters] == [b"0-0"]
+
+
+@simulated
+async def test_an_orderly_queue_is_unlocked_by_a_stop():
+    orders = cluster(queues=1)
+    first, second = Listener(), Listener()
+    await consumed(consumer(orders, first, orderly=True), seconds=1)
+    orders.append(orders.queues["orders"][0], b"new")
+    await consumed(consumer(orders, second, "c2", orderly=True), seconds=1)
+    assert second.bodies == [b"new"]
+
+
+@simulated
+async def test_a_missing_topic_is_an_error_at_the_start_which_leaves_no_member():
+    orders = cluster()
+    del orders.queues["orders"]
+    with pytest.raises(TopicNotFoundError):
+        await consumer(orders, Listener()).start()
+    assert not orders.watchers
+    assert not orders.members["a"]["billing"]
+
+
+@simulated
+async def test_a_consumer_can_wait_for_a_missing_topic():
+    orders, listener = cluster(messages=0), Listener()
+    queues = orders.queues.pop("orders")
+    core = consumer(orders, listener, missing_topic="wait")
+    await core.start()
+    orders.queues["orders"] = queues
+    orders.append(queues[0], b"new")
+    await asyncio.sleep(60)
+    assert listener.bodies == [b"new"]
+    await core.stop()
+
+
+@pytest.mark.parametrize("call", ["route", "check_filter", "heartbeat"])
+@simulated
+async def test_a_start_that_fails_at_any_step_leaves_no_member(call):
+    orders = cluster(brokers=("a", "b"))
+    core = consumer(orders, Listener(), subscriptions={"orders": Subscription("a > 1", "SQL92")})
+    works = getattr(core._transport, call)
+    calls = []
+
+    async def fail(*arguments):
+        calls.append(call)
+        if len(calls) > 1 or call == "route":
+            raise TransportError("lost", remedy="", repeat_is_safe=True)
+        return await works(*arguments)
+
+    setattr(core._transport, call, fail)
+    with pytest.raises(TransportError):
+        await core.start()
+    assert not orders.watchers
+    assert not any(members["billing"] for members in orders.members.values())
+    assert not core.held

@@ -1,0 +1,272 @@
+"""Brokers in memory behind a simulated network, for the core of the clients.
+
+`Brokers` has the state of a cluster: messages, groups, offsets and locks. `Network` is the
+`ClientTransport` of one client: it delays, loses and repeats requests and replies.
+"""
+
+import asyncio
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyrocket.client.consume_from import corrected_offset
+from pyrocket.client.transport import (
+    Changed,
+    Committed,
+    Pulled,
+    PullStatus,
+    TopicRoute,
+)
+from pyrocket.errors import InvalidInputError, TopicNotFoundError, TransportError
+from pyrocket.message import MessageQueue, QueueOffsets, StoredMessage
+
+EXPIRY_S, LOCK_S, TIMEOUT_S = 120, 60, 3
+RETRY_DELAY_S = 10
+
+
+@dataclass
+class Broker:
+    """One broker. `down` and `cut_off` brokers answer no call."""
+
+    name: str
+    down: bool = False
+
+
+class Brokers:
+    """All state that the brokers of a cluster keep."""
+
+    def __init__(self, names, topics):
+        self.brokers = {name: Broker(name) for name in names}
+        self.queues = {
+            topic: [MessageQueue(topic, name, number) for name in names for number in range(count)]
+            for topic, count in topics.items()
+        }
+        self.messages = defaultdict(list)
+        self.first_offsets = defaultdict(int)
+        self.committed = {}
+        self.members = {name: defaultdict(dict) for name in names}
+        self.locks = {name: {} for name in names}
+        self.dead_letters, self.sent_back = [], []
+        self.watchers = []
+        self.commit_checks = []
+
+    def append(self, queue, body, properties=(), reconsume_times=0):
+        offset = self.first_offsets[queue] + len(self.messages[queue])
+        self.messages[queue].append(
+            StoredMessage(
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                queue_offset=offset,
+                physical_offset=offset,
+                store_size=len(body),
+                body=body,
+                properties=dict(properties),
+                born_timestamp=0,
+                store_timestamp=0,
+                born_host="",
+                store_host="",
+                flag=0,
+                sys_flag=0,
+                reconsume_times=reconsume_times,
+                prepared_transaction_offset=0,
+                msg_id="",
+            )
+        )
+        return offset
+
+    def range(self, queue):
+        first = self.first_offsets[queue]
+        return QueueOffsets(first, first + len(self.messages[queue]))
+
+    def restart(self, name):
+        """Lose the members; locks are kept, as if they had been renewed."""
+        self.members[name].clear()
+        now, locks = asyncio.get_running_loop().time(), self.locks[name]
+        locks.update({place: (owner, now) for place, (owner, _) in locks.items()})
+
+    def notify(self, broker, group):
+        for watched, member, notify in [*self.watchers]:
+            if watched == group and member.is_alive:
+                asyncio.get_running_loop().call_later(
+                    member.delay(), lambda call=notify: call(Changed(broker, group))
+                )
+
+
+class Network:
+    """The transport of one client. `random` decides about delays, losses and repeats.
+
+    loss: The share of requests, and of replies, that are lost.
+    """
+
+    def __init__(self, cluster, random, *, max_delay_s=0.0, loss=0.0):
+        self.cluster, self.random = cluster, random
+        self.max_delay_s, self.loss = max_delay_s, loss
+        self.is_alive, self.is_cut_off = True, False
+
+    def delay(self):
+        return self.random.uniform(0, self.max_delay_s)
+
+    def _is_lost(self, broker):
+        is_down = broker is not None and self.cluster.brokers[broker].down
+        return is_down or self.is_cut_off or self.random.random() < self.loss
+
+    async def _call(self, broker, work, *, repeats=True):
+        lost = TransportError("lost", remedy="", repeat_is_safe=True)
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self.delay())
+        if self._is_lost(broker):
+            await asyncio.sleep(TIMEOUT_S)
+            raise lost
+        result = work()
+        if repeats and self.random.random() < self.loss:
+            loop.call_later(self.delay(), self._again, work)
+        await asyncio.sleep(self.delay())
+        if self._is_lost(broker):
+            await asyncio.sleep(TIMEOUT_S)
+            raise lost
+        return result
+
+    def _again(self, work):
+        with suppress(InvalidInputError):  # The reply to a repeated request is not read.
+            work()
+
+    async def route(self, topic):
+        def work():
+            if topic not in self.cluster.queues:
+                raise TopicNotFoundError(topic, remedy="")
+            found = tuple(self.cluster.queues[topic])
+            return TopicRoute(found, found)
+
+        return await self._call(None, work)
+
+    async def brokers(self):
+        return sorted(self.cluster.brokers)
+
+    async def heartbeat(self, broker, heartbeat):
+        def work():
+            now = asyncio.get_running_loop().time()
+            for data in heartbeat.consumers:
+                retry = f"%RETRY%{data.group}"
+                if retry not in self.cluster.queues:
+                    self.cluster.queues[retry] = [
+                        MessageQueue(retry, name, 0) for name in sorted(self.cluster.brokers)
+                    ]
+                members = self.cluster.members[broker][data.group]
+                is_new = heartbeat.client_id not in members
+                members[heartbeat.client_id] = now
+                if is_new:
+                    self.cluster.notify(broker, data.group)
+
+        await self._call(broker, work)
+
+    async def unregister(self, broker, client_id, group):
+        def work():
+            if self.cluster.members[broker][group].pop(client_id, None) is not None:
+                self.cluster.notify(broker, group)
+
+        await self._call(broker, work)
+
+    async def members(self, broker, group):
+        def work():
+            oldest = asyncio.get_running_loop().time() - EXPIRY_S
+            members = self.cluster.members[broker][group]
+            return [name for name, seen in members.items() if seen > oldest]
+
+        return await self._call(broker, work)
+
+    async def check_filter(self, broker, topic, subscription):
+        await self._call(broker, lambda: None)
+
+    async def lock(self, broker, group, client_id, queues):
+        def work():
+            now, granted = asyncio.get_running_loop().time(), []
+            locks = self.cluster.locks[broker]
+            for queue in queues:
+                owner, since = locks.get((group, queue), (client_id, now))
+                if owner == client_id or now - since >= LOCK_S:
+                    locks[group, queue] = client_id, now
+                    granted.append(queue)
+            return granted
+
+        return await self._call(broker, work, repeats=False)
+
+    async def unlock(self, broker, group, client_id, queues):
+        def work():
+            locks = self.cluster.locks[broker]
+            for queue in queues:
+                if locks.get((group, queue), ("",))[0] == client_id:
+                    del locks[group, queue]
+
+        await self._call(broker, work, repeats=False)
+
+    async def pull(self, request):
+        queue, offset = request.queue, request.offset
+
+        def work():
+            available = self.cluster.range(queue)
+            if (valid := corrected_offset(offset, available)) != offset:
+                return Pulled(PullStatus.OFFSET_ILLEGAL, valid, available)
+            start = offset - available.minimum
+            found = self.cluster.messages[queue][start : start + request.max_messages]
+            status = PullStatus.FOUND if found else PullStatus.NO_NEW_MSG
+            return Pulled(status, offset + len(found), available, found)
+
+        deadline = asyncio.get_running_loop().time() + request.hold_ms / 1000
+        while True:
+            reply = await self._call(queue.broker, work)
+            if reply.status is not PullStatus.NO_NEW_MSG:
+                return reply
+            if asyncio.get_running_loop().time() >= deadline:
+                return reply
+            await asyncio.sleep(1)
+
+    async def bounds(self, queue):
+        return await self._call(queue.broker, lambda: self.cluster.range(queue))
+
+    async def offset_at(self, queue, time_ms):
+        return (await self.bounds(queue)).minimum
+
+    async def committed(self, group, queue):
+        return await self._call(queue.broker, lambda: self.cluster.committed.get((group, queue)))
+
+    async def commit(self, group, client_id, incarnation, offsets):
+        (broker,) = {queue.broker for queue in offsets}
+
+        def work():
+            if client_id not in self.cluster.members[broker][group]:
+                raise InvalidInputError("not a member", remedy="", code="COMMIT_FENCED")
+            replies = {}
+            for queue, offset in offsets.items():
+                available = self.cluster.range(queue)
+                known = self.cluster.committed.get((group, queue), 0)
+                after = offset if known > available.maximum else max(known, offset)
+                self.cluster.committed[group, queue] = after
+                for check in self.cluster.commit_checks:
+                    check(group, queue, after)
+                replies[queue] = Committed(available.minimum, available.maximum, after)
+            return replies
+
+        return await self._call(broker, work)
+
+    async def send_back(self, group, queue, queue_offset, delay_level, max_reconsume_times):
+        def work():
+            message = self.cluster.messages[queue][queue_offset - self.cluster.range(queue).minimum]
+            times = message.reconsume_times
+            most = 16 if max_reconsume_times < 0 else max_reconsume_times
+            self.cluster.sent_back.append(message)
+            if delay_level < 0 or times >= most:
+                self.cluster.dead_letters.append(message)
+                return
+            to = MessageQueue(f"%RETRY%{group}", queue.broker, 0)
+            origin = {"RETRY_TOPIC": message.properties.get("RETRY_TOPIC", message.topic)}
+            asyncio.get_running_loop().call_later(
+                RETRY_DELAY_S,
+                lambda: self.cluster.append(to, message.body, origin, times + 1),
+            )
+
+        await self._call(queue.broker, work)
+
+    def watch(self, group, notify):
+        watcher = group, self, notify
+        self.cluster.watchers.append(watcher)
+        return lambda: self.cluster.watchers.remove(watcher)
