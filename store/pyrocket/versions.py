@@ -27,6 +27,7 @@ VERSIONS = {
     "broker.json": 1,
     "sink.json": 2,
     "pop.json": 1,
+    "locks.json": 1,
     "empty.json": 1,
     "unclean.json": 1,
     "ends.json": 1,
@@ -35,7 +36,9 @@ VERSIONS = {
 }
 """The version of each file that this release writes, which is also the latest that it reads."""
 
-HINTS = frozenset({"broker.json", "ends.json", "handed.json", "empty.json", "unclean.json"})
+HINTS = frozenset(
+    {"broker.json", "ends.json", "handed.json", "empty.json", "unclean.json", "locks.json"}
+)
 """Files that are ignored if they have a later version: the store works without them."""
 
 

@@ -31,6 +31,7 @@ IN_FOLDERS = {
     "broker.json": "broker.json",
     "retention.json": "retention.json",
     "pop.json": "pop.json",
+    "locks.json": "locks.json",
 }
 """Files that the golden store lacks, with their paths below `pyrocket/`."""
 

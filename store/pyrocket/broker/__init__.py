@@ -4,6 +4,7 @@ over gRPC.
 source        the reading side; each method takes all queues at once
 sink          the writing side
 append_queue  the thread that appends the records of all clients
+consumers     groups of push and pull consumers, which rebalance
 admin         topics, groups and retention
 broker        the store with these parts and its services
 settings      the settings, from flags, environment and files

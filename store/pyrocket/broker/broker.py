@@ -8,6 +8,7 @@ from pathlib import Path
 from shutil import disk_usage
 
 from pyrocket.broker.admin import StoreAdmin
+from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.polls import Polls
 from pyrocket.broker.pop.pop import Pop
@@ -75,6 +76,7 @@ class Broker:
         max_request_bytes: int = 0,
         checks: CheckPolicy | None = None,
         trace_topic: str = "",
+        auto_create_groups: bool = True,
     ) -> None:
         """Serve an open store.
 
@@ -82,12 +84,15 @@ class Broker:
         max_request_bytes: The maximum size of one request, as reported to clients; 0 if unknown.
         checks: When producers are asked about undecided half messages.
         trace_topic: The topic for the message trace; empty for no trace.
+        auto_create_groups: Whether the first heartbeat of a consumer group creates it.
         """
         self._store, self._max_request_bytes = store, max_request_bytes
         store.sink.receiver.limit_staging(disk_usage(store.path).total * staging_percent // 100)
         self.source, self.sink, self.admin = StoreSource(store), StoreSink(store), StoreAdmin(store)
         self.sends = Sends(store, self.sink.appends.put)
         self.transactions = BrokerTransactions(store, checks or CheckPolicy())
+        put = partial(self.sink.appends.put, cancellable=False)
+        self.consumers = Consumers(store, put, creates_groups=auto_create_groups)
         self.is_connected: Callable[[Hashable], bool] = lambda client: True
         self._consuming, self._polls = threading.Lock(), None if self._is_new else self._consume()
         self.traces = Traces(store, self.sends, trace_topic) if trace_topic else None

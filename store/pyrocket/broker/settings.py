@@ -239,7 +239,7 @@ class Settings:
         60.0, DURATION, "Time without progress after which a stream is cancelled."
     )
     auto_create_groups: bool = _setting(
-        True, FLAG, "Whether a receive creates a missing group.",
+        True, FLAG, "Whether a receive or heartbeat creates a missing group.",
         "autoCreateSubscriptionGroup",
     )  # fmt: skip
     long_poll: float = _setting(

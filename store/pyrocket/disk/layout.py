@@ -162,6 +162,11 @@ class Layout:
         return self.own / "pop.json"
 
     @cached_property
+    def queue_locks(self) -> Path:
+        """The owners of the queues that orderly consumers have locked."""
+        return self.own / "locks.json"
+
+    @cached_property
     def sink_markers(self) -> Path:
         """Folder of records of batches without rows."""
         return self.own / "sink"

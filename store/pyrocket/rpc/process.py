@@ -70,6 +70,7 @@ def serve(directory: str, settings: Settings) -> None:
             max_request_bytes=settings.request_bytes,
             checks=settings.check_policy(),
             trace_topic=settings.trace_topic if settings.trace else "",
+            auto_create_groups=settings.auto_create_groups,
         )
     except BaseException:
         store.close()

@@ -1,0 +1,175 @@
+"""`Consumers`: the broker's part of consumer groups that rebalance."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+
+from pyrocket.broker.consumers.members import Members
+from pyrocket.broker.consumers.pulls import Pulls, filter_of
+from pyrocket.broker.consumers.queue_locks import QueueLocks
+from pyrocket.broker.pop.retries import (
+    dead_letter,
+    dead_letter_topic,
+    retry_copy,
+    retry_topic,
+)
+from pyrocket.consuming import Committed, Heartbeat, Subscription
+from pyrocket.disk.layout import Layout
+from pyrocket.engine.received import ReceivedRecords
+from pyrocket.errors import (
+    GroupNotFoundError,
+    InvalidInputError,
+    MessageError,
+    MessageNotFoundError,
+)
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_decode import Record
+from pyrocket.message import AppendResult, MessageQueue
+from pyrocket.metadata.groups import GroupConfig
+from pyrocket.store import Store, consumption_of
+
+Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
+"""`AppendQueue.put`."""
+
+_FIRST_LEVEL = 3
+"""The delay level of the first retry: 10 s with RocketMQ's levels."""
+
+_log = logging.getLogger(__name__)
+
+
+class Consumers:
+    """Members, locks, pulls and commits of one store. Safe to share between threads."""
+
+    def __init__(self, store: Store, append: Append, *, creates_groups: bool = True) -> None:
+        """`creates_groups`: whether the first heartbeat of a group creates it."""
+        self._store, self._storage = store, consumption_of(store)
+        self._append, self._creates_groups = append, creates_groups
+        self.members = Members()
+        self.locks = QueueLocks(Layout(store.path), store.now())
+        self.pulls = Pulls(store)
+
+    def heartbeat(self, beat: Heartbeat) -> None:
+        """Add or keep a client in the groups of its heartbeat; missing groups are created.
+
+        Raises GroupNotFoundError, GroupNameError, and InvalidInputError (DUPLICATE_CLIENT).
+        """
+        for data in beat.consumers:
+            config = self._storage.group(data.group)
+            if config is None and not self._creates_groups:
+                raise GroupNotFoundError(
+                    f"there is no consumer group {data.group!r}.",
+                    remedy="Create it: pyrocket group create. Or let the broker create groups:"
+                    " --auto-create-groups.",
+                )
+            config = config or self._store.groups.create(data.group)
+            self._storage.ensure_topics({retry_topic(data.group): max(config.retry_queues, 1)})
+        self.members.heartbeat(beat, self._store.now())
+
+    def lock(
+        self, group: str, client_id: str, queues: Collection[MessageQueue]
+    ) -> list[MessageQueue]:
+        """Lock or renew queues for a client; return those that no other client has locked."""
+        return self.locks.lock(group, client_id, queues, self._store.now())
+
+    def unlock(self, group: str, client_id: str, queues: Collection[MessageQueue]) -> None:
+        """Remove the locks of a client."""
+        self.locks.unlock(group, client_id, queues, self._store.now())
+
+    def check_filter(self, subscription: Subscription) -> None:
+        """Compile an expression. Raises InvalidInputError (ILLEGAL_FILTER_EXPRESSION)."""
+        filter_of(subscription)
+
+    def committed(self, group: str, queue: MessageQueue) -> int | None:
+        """Return the next offset that a group has committed for a queue; None if there is none."""
+        offsets = self._storage.committed().get((queue.topic, group), {})
+        return offsets.get(queue.queue_id)
+
+    def commit(
+        self, group: str, client_id: str, incarnation: str, offsets: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, Committed]:
+        """Commit offsets of a live member; return the state of each queue after that.
+
+        A commit moves an offset back only if the queue was truncated before it. Queues that other
+        clients have locked are not committed. Raises InvalidInputError (COMMIT_FENCED) if the
+        client is not a live member of the group.
+        """
+        now = self._store.now()
+        if not self.members.is_member(client_id, incarnation, group, now):
+            raise InvalidInputError(
+                f"{client_id!r} is not a live member of the group {group!r}.",
+                remedy="Its offsets are committed after its next heartbeat.",
+                code="COMMIT_FENCED",
+            )
+        own = {
+            queue: offset
+            for queue, offset in offsets.items()
+            if self.locks.owner(group, queue.topic, queue.queue_id, now) in (None, client_id)
+        }
+        for topic in {queue.topic for queue in own}:
+            self._commit(
+                group, topic, {q.queue_id: at for q, at in own.items() if q.topic == topic}
+            )
+        return {queue: self._state(group, queue) for queue in own}
+
+    def _commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        config = self._storage.topic(topic)
+        if config is None:
+            return
+        within = {
+            queue_id: min(offset, self._storage.bounds(topic, queue_id).maximum)
+            for queue_id, offset in offsets.items()
+            if queue_id < config.read_queues
+        }
+        self._store.groups.commit(group, topic, within)
+
+    def _state(self, group: str, queue: MessageQueue) -> Committed:
+        available = self._storage.bounds(queue.topic, queue.queue_id)
+        return Committed(available.minimum, available.maximum, self.committed(group, queue) or 0)
+
+    def send_back(
+        self,
+        group: str,
+        queue: MessageQueue,
+        queue_offset: int,
+        delay_level: int,
+        max_reconsume_times: int,
+    ) -> "Future[AppendResult]":
+        """Copy a message to the retry topic or the dead-letter topic; see `ClientTransport`.
+
+        Raises MessageNotFoundError if the message was deleted or cannot be read. Source:
+        `SendMessageProcessor.consumerSendMsgBack`.
+        """
+        config = self._storage.group(group) or GroupConfig(group)
+        record = self._storage.read(queue.topic, queue.queue_id, queue_offset)
+        if record is None:
+            raise MessageNotFoundError(
+                f"message {queue_offset} of {queue} was deleted or is damaged.",
+                remedy="Consume the message again: it cannot be sent back.",
+            )
+        most = config.retry_max_times if max_reconsume_times < 0 else max_reconsume_times
+        copy = None
+        if delay_level >= 0 and record.reconsume_times < most:
+            copy = self._retry(record, config, delay_level or _FIRST_LEVEL + record.reconsume_times)
+        if copy is None:
+            self._storage.ensure_topics({dead_letter_topic(group): 1})
+            copy = dead_letter(record, group, attempts=record.reconsume_times)
+        return self._append(ReceivedRecords({}, [copy]))
+
+    def _retry(self, record: Record, config: GroupConfig, level: int) -> EncodedBatch | None:
+        """Return the copy for the retry topic; None if it would be too long."""
+        levels = self._storage.delay_levels_ms
+        self._storage.ensure_topics({retry_topic(config.name): max(config.retry_queues, 1)})
+        with suppress(MessageError):
+            copy = retry_copy(
+                record,
+                config.name,
+                queues=config.retry_queues,
+                attempts=record.reconsume_times + 1,
+                delay_ms=levels[min(level, len(levels)) - 1],
+                levels=levels,
+            )
+            self._storage.check_fits(copy)
+            return copy
+        _log.warning("a message of %s is too long for a retry: a dead letter", record.topic)
+        return None

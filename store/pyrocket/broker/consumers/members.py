@@ -1,0 +1,119 @@
+"""The live members of consumer groups. Source: `ConsumerManager`, `ConsumerGroupInfo`."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyrocket.consuming import ConsumerData, Heartbeat, Subscription
+from pyrocket.errors import InvalidInputError
+
+EXPIRY_MS = 120_000
+"""Time without a heartbeat after which a member is removed."""
+
+
+@dataclass
+class _Member:
+    incarnation: str
+    data: ConsumerData
+    seen_ms: int
+
+
+class Members:
+    """The members of all groups, kept in memory. Safe to share between threads.
+
+    Attributes:
+        changed: Called with a group whose members or subscriptions have changed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: dict[str, dict[str, _Member]] = {}
+        self.changed: Callable[[str], None] = lambda group: None
+
+    def heartbeat(self, beat: Heartbeat, now_ms: int) -> None:
+        """Add or keep a client in the groups of its heartbeat.
+
+        Raises InvalidInputError (DUPLICATE_CLIENT) if another live client has the same id.
+        """
+        changed = []
+        with self._lock:
+            for data in beat.consumers:
+                members = self._groups.setdefault(data.group, {})
+                if _expire(members, now_ms):
+                    changed.append(data.group)
+                known = members.get(beat.client_id)
+                if known is not None and known.incarnation != beat.incarnation:
+                    raise _duplicate(beat.client_id, data.group)
+                if known is None or known.data != data:
+                    changed.append(data.group)
+                # The last heartbeat is the last entry; see `subscriptions`.
+                members.pop(beat.client_id, None)
+                members[beat.client_id] = _Member(beat.incarnation, data, now_ms)
+        self._notify(sorted({*changed}))
+
+    def unregister(self, client_id: str, group: str) -> None:
+        """Remove a client from a group; an unknown client is ignored."""
+        with self._lock:
+            known = self._groups.get(group, {}).pop(client_id, None)
+        self._notify([group] if known is not None else [])
+
+    def ids(self, group: str, now_ms: int) -> list[str]:
+        """Return the sorted client ids of a group's live members."""
+        return sorted(self._live(group, now_ms))
+
+    def groups(self, now_ms: int) -> list[str]:
+        """Return the sorted names of all groups that have members."""
+        with self._lock:
+            names = sorted(self._groups)
+        return [name for name in names if self._live(name, now_ms)]
+
+    def is_member(self, client_id: str, incarnation: str, group: str, now_ms: int) -> bool:
+        """Whether a client is a live member of a group."""
+        known = self._live(group, now_ms).get(client_id)
+        return known is not None and known.incarnation == incarnation
+
+    def subscriptions(self, group: str, now_ms: int) -> Mapping[str, Subscription]:
+        """Return the subscriptions of the group by topic: those of the last heartbeat."""
+        members = [*self._live(group, now_ms).values()]
+        return members[-1].data.subscriptions if members else {}
+
+    def differing(self, group: str, now_ms: int) -> list[str]:
+        """Return the sorted ids of the members whose subscriptions are not those of the group."""
+        members = self._live(group, now_ms)
+        shared = _expressions(self.subscriptions(group, now_ms))
+        return sorted(
+            name for name, one in members.items() if _expressions(one.data.subscriptions) != shared
+        )
+
+    def _live(self, group: str, now_ms: int) -> dict[str, _Member]:
+        with self._lock:
+            return {
+                name: one
+                for name, one in self._groups.get(group, {}).items()
+                if now_ms - one.seen_ms < EXPIRY_MS
+            }
+
+    def _notify(self, groups: list[str]) -> None:
+        for group in groups:
+            self.changed(group)
+
+
+def _expire(members: dict[str, _Member], now_ms: int) -> bool:
+    """Remove the members whose last heartbeat is too old; return whether there were any."""
+    gone = [name for name, one in members.items() if now_ms - one.seen_ms >= EXPIRY_MS]
+    for name in gone:
+        del members[name]
+    return bool(gone)
+
+
+def _expressions(subscriptions: Mapping[str, Subscription]) -> dict[str, tuple[str, str]]:
+    return {topic: (one.kind, one.expression) for topic, one in subscriptions.items()}
+
+
+def _duplicate(client_id: str, group: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"another client with the id {client_id!r} is a member of the group {group!r}.",
+        remedy="Give each client an `instance` of its own, or none; an id that was used before a"
+        f" crash is free after {EXPIRY_MS // 1000} s.",
+        code="DUPLICATE_CLIENT",
+    )

@@ -1,0 +1,89 @@
+"""Reads the messages for pulls.
+
+Source: `DefaultMessageStore.getMessage`, `PullMessageProcessor`.
+"""
+
+from functools import lru_cache
+
+from pyrocket.consuming import Pull, Pulled, PullStatus, Subscription
+from pyrocket.errors import GroupNotFoundError, QueueNotFoundError, StorePermissionError
+from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.message import StoredMessage
+from pyrocket.services.consumption import MAX_SCAN
+from pyrocket.store import Store, consumption_of
+
+MAX_MESSAGES = 1024
+MAX_BODY_BYTES = 256 << 10
+"""Maximum bytes of the bodies of one reply, as in RocketMQ; the first body may be larger."""
+
+
+class Pulls:
+    """Reads messages of one store. Safe to share between threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._storage = consumption_of(store)
+
+    def pull(self, request: Pull) -> Pulled:
+        """Return the messages of a queue from an offset on; do not wait for new ones.
+
+        Raises GroupNotFoundError, StorePermissionError if the group may not consume,
+        QueueNotFoundError, and InvalidInputError (ILLEGAL_FILTER_EXPRESSION).
+        """
+        self._check(request)
+        topic, queue_id = request.queue.topic, request.queue.queue_id
+        available = self._storage.bounds(topic, queue_id)
+        start = request.offset
+        if not available.minimum <= start <= available.maximum:
+            nearest = min(max(start, available.minimum), available.maximum)
+            return Pulled(PullStatus.OFFSET_ILLEGAL, nearest, available)
+        found = self._storage.fetch(
+            topic,
+            queue_id,
+            start,
+            min(available.maximum, start + MAX_SCAN),
+            filter_of(request.subscription),
+            min(max(request.max_messages, 1), MAX_MESSAGES),
+            MAX_BODY_BYTES,
+        )
+        messages = [
+            message
+            for record in found.records
+            if (message := self._storage.message_of(record)) is not None
+        ]
+        return Pulled(_status(messages, start, found.reached), found.reached, available, messages)
+
+    def _check(self, request: Pull) -> None:
+        group = self._storage.group(request.group)
+        if group is None:
+            raise GroupNotFoundError(
+                f"there is no consumer group {request.group!r}.",
+                remedy="Create it: pyrocket group create.",
+            )
+        if not group.consume_enabled:
+            raise StorePermissionError(
+                f"the group {request.group!r} may not consume.",
+                remedy="Allow it: pyrocket group alter --consume-enabled.",
+            )
+        topic = self._storage.topic(request.queue.topic)
+        if topic is None or not 0 <= request.queue.queue_id < topic.read_queues:
+            raise QueueNotFoundError(
+                f"{request.queue} does not exist.",
+                remedy="It was deleted; ask for the route again.",
+            )
+
+
+@lru_cache
+def filter_of(subscription: Subscription) -> MessageFilter:
+    """Return the filter of a subscription.
+
+    Raises InvalidInputError (ILLEGAL_FILTER_EXPRESSION).
+    """
+    if subscription.kind == "SQL92":
+        return MessageFilter.parse(sql=subscription.expression)
+    return MessageFilter.parse(tags=subscription.expression or "*")
+
+
+def _status(messages: list[StoredMessage], start: int, reached: int) -> PullStatus:
+    if messages:
+        return PullStatus.FOUND
+    return PullStatus.NO_NEW_MSG if reached == start else PullStatus.NO_MATCHED_MSG

@@ -1,0 +1,104 @@
+"""The locks of orderly consumers on queues. Source: `RebalanceLockManager`.
+
+RocketMQ keeps locks in memory, so after a restart of the broker two members can consume a queue at
+once. Here, owners are saved when they change, and after a restart every lock counts as renewed.
+"""
+
+import logging
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pyrocket.disk.io import read_or_none, replace_file
+from pyrocket.disk.layout import Layout
+from pyrocket.formats.checked_json import decode_own, encode_own
+from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
+from pyrocket.message import MessageQueue
+
+LOCK_MS = 60_000
+"""How long a lock lasts after its last renewal."""
+
+_log = logging.getLogger(__name__)
+_Key = tuple[str, str, int]
+
+
+@dataclass
+class _Lock:
+    owner: str
+    renewed_ms: int
+
+
+class QueueLocks:
+    """The locks of one store's queues. Safe to share between threads."""
+
+    def __init__(self, layout: Layout, now_ms: int) -> None:
+        """Load the owners of an earlier broker; a file that cannot be read counts as empty."""
+        self._layout, self._lock = layout, threading.Lock()
+        self._locks: dict[_Key, _Lock] = {
+            key: _Lock(owner, now_ms) for key, owner in _load(layout).items()
+        }
+
+    def lock(
+        self, group: str, client_id: str, queues: Collection[MessageQueue], now_ms: int
+    ) -> list[MessageQueue]:
+        """Lock or renew queues for a client; return those that no other client has locked."""
+        with self._lock:
+            granted, changed = [], False
+            for queue in queues:
+                key = group, queue.topic, queue.queue_id
+                known = self._locks.get(key)
+                is_own = known is not None and known.owner == client_id
+                if known is None or is_own or now_ms - known.renewed_ms >= LOCK_MS:
+                    self._locks[key] = _Lock(client_id, now_ms)
+                    granted.append(queue)
+                    changed = changed or not is_own
+            if changed:
+                self._save(now_ms)
+        return granted
+
+    def unlock(
+        self, group: str, client_id: str, queues: Collection[MessageQueue], now_ms: int
+    ) -> None:
+        """Remove the locks of a client; those of others are ignored."""
+        with self._lock:
+            keys = [(group, queue.topic, queue.queue_id) for queue in queues]
+            own = [key for key in keys if self._owner(key) == client_id]
+            for key in own:
+                del self._locks[key]
+            if own:
+                self._save(now_ms)
+
+    def owner(self, group: str, topic: str, queue_id: int, now_ms: int) -> str | None:
+        """Return the client that has locked a queue; None if there is none."""
+        with self._lock:
+            known = self._locks.get((group, topic, queue_id))
+            return None if known is None or now_ms - known.renewed_ms >= LOCK_MS else known.owner
+
+    def _owner(self, key: _Key) -> str | None:
+        known = self._locks.get(key)
+        return None if known is None else known.owner
+
+    def _save(self, now_ms: int) -> None:
+        self._locks = {
+            key: one for key, one in self._locks.items() if now_ms - one.renewed_ms < LOCK_MS
+        }
+        rows = [[*key, one.owner] for key, one in sorted(self._locks.items())]
+        path = self._layout.queue_locks
+        replace_file(path, encode_own(path, {"locks": rows}), self._layout.scratch)
+
+
+def _load(layout: Layout) -> Mapping[_Key, str]:
+    data = read_or_none(layout.queue_locks)
+    if data is None:
+        return {}
+    try:
+        rows = decode_own(layout.queue_locks, data)["locks"]
+        return {
+            (str(group), str(topic), int(number)): str(one) for group, topic, number, one in rows
+        }
+    except PARSE_ERRORS as error:
+        _log.warning(
+            "%s cannot be parsed (%s): for a minute, two members may consume one queue",
+            *(layout.queue_locks, describe_error(error)),
+        )
+        return {}

@@ -1,0 +1,294 @@
+"""The broker's part of consumer groups that rebalance: members, locks, pulls, commits, retries."""
+
+import os
+from dataclasses import replace
+
+import pytest
+from pyrocket import Message, Store
+from pyrocket.broker.consumers.consumers import Consumers
+from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Pull, PullStatus, Subscription
+from pyrocket.errors import (
+    GroupNotFoundError,
+    InvalidInputError,
+    MessageNotFoundError,
+    QueueNotFoundError,
+    StorePermissionError,
+)
+from pyrocket.message import MessageQueue, QueueOffsets
+from support.pops import at_once
+from support.stores import SMALL, FakeClock
+
+MINUTE_MS = 60_000
+EVERYTHING = Subscription()
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    with Store.open(
+        tmp_path / "store", create=True, config=replace(SMALL, log_file_bytes=4 << 20), clock=clock
+    ) as opened:
+        opened.topics.create("orders", read_queues=2, write_queues=2)
+        yield opened
+
+
+@pytest.fixture
+def consumers(store):
+    return Consumers(store, at_once(store))
+
+
+def queue_of(store, queue_id=0, topic="orders"):
+    return MessageQueue(topic, store.broker_name, queue_id)
+
+
+def beat(client_id="c1", incarnation="i1", group="billing", topics=("orders",), expression="*"):
+    subscriptions = {topic: Subscription(expression) for topic in topics}
+    data = ConsumerData(group, MessageModel.CLUSTERING, "last", subscriptions)
+    return Heartbeat(client_id, incarnation, [data])
+
+
+def send(store, *bodies, queue_id=0, **more):
+    for body in bodies:
+        store.append(Message(topic="orders", body=body, queue_id=queue_id, **more))
+
+
+def pull(store, offset=0, queue_id=0, subscription=EVERYTHING, most=32):
+    return Pull(queue_of(store, queue_id), "billing", offset, subscription, most)
+
+
+def members(consumers, store):
+    return consumers.members.ids("billing", store.now())
+
+
+class TestMembers:
+    def test_a_heartbeat_creates_the_group_and_its_retry_topic(self, consumers, store):
+        consumers.heartbeat(beat())
+        assert "billing" in store.groups.all()
+        assert store.topics.get("%RETRY%billing").read_queues == 1
+        assert members(consumers, store) == ["c1"]
+
+    def test_a_missing_group_is_an_error_if_groups_are_not_created(self, store):
+        consumers = Consumers(store, at_once(store), creates_groups=False)
+        with pytest.raises(GroupNotFoundError, match="billing"):
+            consumers.heartbeat(beat())
+
+    def test_a_member_leaves_or_expires_two_minutes_after_its_last_heartbeat(
+        self, consumers, store, clock
+    ):
+        for name in ("c1", "c2", "c3"):
+            consumers.heartbeat(beat(name, name))
+        consumers.members.unregister("c3", "billing")
+        clock.now += MINUTE_MS
+        consumers.heartbeat(beat("c2", "c2"))
+        assert members(consumers, store) == ["c1", "c2"]
+        clock.now += MINUTE_MS
+        assert members(consumers, store) == ["c2"]
+
+    def test_only_changes_of_the_group_are_reported(self, consumers, clock):
+        changed = []
+        consumers.members.changed = changed.append
+        consumers.heartbeat(beat())
+        consumers.heartbeat(beat())
+        assert changed == ["billing"]
+        consumers.heartbeat(beat(expression="a"))
+        assert changed == ["billing"] * 2
+        clock.now += 2 * MINUTE_MS
+        consumers.heartbeat(beat("c2", "i2"))
+        assert changed == ["billing"] * 3
+        consumers.members.unregister("c2", "billing")
+        consumers.members.unregister("c2", "billing")
+        assert changed == ["billing"] * 4
+
+    def test_the_id_of_a_live_client_cannot_be_used_by_another_one(self, consumers, store, clock):
+        consumers.heartbeat(beat())
+        with pytest.raises(InvalidInputError, match="c1") as caught:
+            consumers.heartbeat(beat(incarnation="i2"))
+        assert caught.value.code == "DUPLICATE_CLIENT"
+        clock.now += 2 * MINUTE_MS
+        consumers.heartbeat(beat(incarnation="i2"))
+        assert members(consumers, store) == ["c1"]
+
+    def test_the_last_heartbeat_decides_the_subscriptions_and_others_differ(self, consumers, store):
+        consumers.heartbeat(beat("c1", "i1", expression="a"))
+        consumers.heartbeat(beat("c2", "i2", expression="b"))
+        now = store.now()
+        assert consumers.members.subscriptions("billing", now)["orders"].expression == "b"
+        assert consumers.members.differing("billing", now) == ["c1"]
+        consumers.heartbeat(beat("c1", "i1", expression="b"))
+        assert consumers.members.differing("billing", now) == []
+
+
+class TestLocks:
+    def test_a_queue_is_locked_for_one_client_for_a_minute_after_each_renewal(
+        self, consumers, store, clock
+    ):
+        queues = [queue_of(store, 0), queue_of(store, 1)]
+        assert consumers.lock("billing", "c1", queues) == queues
+        assert consumers.lock("billing", "c2", queues) == []
+        clock.now += MINUTE_MS - 1
+        assert consumers.lock("billing", "c1", queues[:1]) == queues[:1]
+        clock.now += 1
+        assert consumers.lock("billing", "c2", queues) == queues[1:]
+
+    def test_groups_lock_queues_independently(self, consumers, store):
+        assert consumers.lock("billing", "c1", [queue_of(store)])
+        assert consumers.lock("audit", "c2", [queue_of(store)])
+
+    def test_only_the_owner_unlocks_a_queue(self, consumers, store):
+        queues = [queue_of(store)]
+        consumers.lock("billing", "c1", queues)
+        consumers.unlock("billing", "c2", queues)
+        assert consumers.lock("billing", "c2", queues) == []
+        consumers.unlock("billing", "c1", queues)
+        assert consumers.lock("billing", "c2", queues) == queues
+
+    def test_locks_outlive_a_restart_of_the_broker_by_a_minute(self, consumers, store, clock):
+        queues = [queue_of(store)]
+        consumers.lock("billing", "c1", queues)
+        clock.now += MINUTE_MS // 2
+        restarted = Consumers(store, at_once(store))
+        clock.now += MINUTE_MS - 1
+        assert restarted.lock("billing", "c2", queues) == []
+        clock.now += 1
+        assert restarted.lock("billing", "c2", queues) == queues
+
+    def test_a_corrupt_file_of_locks_is_logged_and_ignored(self, consumers, store, caplog):
+        queues = [queue_of(store)]
+        consumers.lock("billing", "c1", queues)
+        file = store.path / "pyrocket" / "locks.json"
+        file.write_bytes(file.read_bytes()[:-5])
+        assert Consumers(store, at_once(store)).lock("billing", "c2", queues) == queues
+        assert "locks.json cannot be parsed" in caplog.text
+
+
+class TestPulls:
+    @pytest.fixture(autouse=True)
+    def _joined(self, consumers):
+        consumers.heartbeat(beat())
+
+    def test_messages_are_returned_from_an_offset_on_with_the_range(self, consumers, store):
+        send(store, b"0", b"1", b"2")
+        found = consumers.pulls.pull(pull(store, 1, most=1))
+        assert [message.body for message in found.messages] == [b"1"]
+        assert (found.status, found.next_offset) == (PullStatus.FOUND, 2)
+        assert found.available == QueueOffsets(0, 3)
+
+    def test_the_end_of_a_queue_has_no_new_message(self, consumers, store):
+        send(store, b"0")
+        found = consumers.pulls.pull(pull(store, 1))
+        assert (found.status, found.next_offset) == (PullStatus.NO_NEW_MSG, 1)
+
+    @pytest.mark.parametrize(("offset", "nearest"), [(-1, 0), (9, 1)])
+    def test_an_offset_outside_the_range_is_illegal(self, consumers, store, offset, nearest):
+        send(store, b"0")
+        found = consumers.pulls.pull(pull(store, offset))
+        assert (found.status, found.next_offset) == (PullStatus.OFFSET_ILLEGAL, nearest)
+
+    @pytest.mark.parametrize(
+        "subscription", [Subscription("a || b"), Subscription("TAGS = 'a'", "SQL92")]
+    )
+    def test_only_selected_messages_are_returned(self, consumers, store, subscription):
+        send(store, b"0", tags="c")
+        send(store, b"1", tags="a")
+        found = consumers.pulls.pull(pull(store, subscription=subscription))
+        assert [message.body for message in found.messages] == [b"1"]
+        send(store, b"2", b"3", tags="c")
+        found = consumers.pulls.pull(pull(store, 2, subscription=subscription))
+        assert (found.status, found.next_offset) == (PullStatus.NO_MATCHED_MSG, 4)
+
+    def test_an_invalid_expression_is_an_error(self, consumers, store):
+        with pytest.raises(InvalidInputError):
+            consumers.check_filter(Subscription("a >", "SQL92"))
+
+    def test_a_reply_has_a_quarter_of_a_mebibyte_or_one_message(self, consumers, store):
+        send(store, *(os.urandom(200_000) for _ in range(3)))
+        assert len(consumers.pulls.pull(pull(store)).messages) == 2
+        send(store, os.urandom(300_000))
+        assert len(consumers.pulls.pull(pull(store, 3)).messages) == 1
+
+    def test_a_missing_queue_or_group_or_a_disabled_group_is_an_error(self, consumers, store):
+        with pytest.raises(QueueNotFoundError):
+            consumers.pulls.pull(pull(store, queue_id=7))
+        store.groups.update("billing", consume_enabled=False)
+        with pytest.raises(StorePermissionError, match="billing"):
+            consumers.pulls.pull(pull(store))
+        store.groups.delete("billing")
+        with pytest.raises(GroupNotFoundError, match="billing"):
+            consumers.pulls.pull(pull(store))
+
+
+class TestCommits:
+    def test_a_member_commits_and_gets_the_state_of_the_queue(self, consumers, store):
+        consumers.heartbeat(beat())
+        send(store, b"0", b"1", b"2")
+        queue = queue_of(store)
+        assert consumers.committed("billing", queue) is None
+        reply = consumers.commit("billing", "c1", "i1", {queue: 2})[queue]
+        assert (reply.minimum, reply.maximum, reply.next_offset) == (0, 3, 2)
+        assert consumers.committed("billing", queue) == 2
+        assert store.groups.committed("billing", "orders") == {0: 2}
+
+    def test_a_commit_does_not_move_an_offset_back(self, consumers, store):
+        consumers.heartbeat(beat())
+        send(store, b"0", b"1")
+        queue = queue_of(store)
+        consumers.commit("billing", "c1", "i1", {queue: 2})
+        assert consumers.commit("billing", "c1", "i1", {queue: 1})[queue].next_offset == 2
+
+    @pytest.mark.parametrize(("client", "incarnation"), [("c2", "i1"), ("c1", "i2")])
+    def test_a_commit_of_another_client_is_fenced(self, consumers, store, client, incarnation):
+        consumers.heartbeat(beat())
+        with pytest.raises(InvalidInputError) as caught:
+            consumers.commit("billing", client, incarnation, {queue_of(store): 0})
+        assert caught.value.code == "COMMIT_FENCED"
+
+    def test_a_queue_that_another_client_has_locked_is_not_committed(self, consumers, store):
+        consumers.heartbeat(beat())
+        send(store, b"0", queue_id=0)
+        send(store, b"0", queue_id=1)
+        locked, free = queue_of(store, 0), queue_of(store, 1)
+        consumers.lock("billing", "c2", [locked])
+        assert [*consumers.commit("billing", "c1", "i1", {locked: 1, free: 1})] == [free]
+        assert store.groups.committed("billing", "orders") == {1: 1}
+
+
+class TestSendBack:
+    @pytest.fixture(autouse=True)
+    def _sent(self, consumers, store):
+        consumers.heartbeat(beat())
+        send(store, b"0", keys=["k"])
+
+    def test_a_message_is_copied_to_the_retry_topic_after_a_delay(self, consumers, store, clock):
+        consumers.send_back("billing", queue_of(store), 0, 0, -1).result()
+        assert not [*store.messages("%RETRY%billing")]
+        clock.now += 10_000
+        store.deliver_due()
+        (copy,) = store.messages("%RETRY%billing")
+        assert (copy.body, copy.reconsume_times, copy.keys) == (b"0", 1, ("k",))
+        assert copy.properties["RETRY_TOPIC"] == "orders"
+
+    @pytest.mark.parametrize(("level", "most"), [(-1, -1), (0, 0)])
+    def test_a_message_after_its_last_attempt_is_a_dead_letter(self, consumers, store, level, most):
+        consumers.send_back("billing", queue_of(store), 0, level, most).result()
+        (letter,) = store.messages("%DLQ%billing")
+        assert (letter.body, letter.reconsume_times) == (b"0", 0)
+
+    def test_the_delay_grows_with_the_attempts(self, consumers, store, clock):
+        consumers.send_back("billing", queue_of(store), 0, 0, -1).result()
+        clock.now += 10_000
+        store.deliver_due()
+        consumers.send_back("billing", queue_of(store, 0, "%RETRY%billing"), 0, 0, -1).result()
+        clock.now += 29_999
+        store.deliver_due()
+        assert len([*store.messages("%RETRY%billing")]) == 1
+        clock.now += 1
+        store.deliver_due()
+        assert [one.reconsume_times for one in store.messages("%RETRY%billing")] == [1, 2]
+
+    def test_a_missing_message_is_an_error(self, consumers, store):
+        with pytest.raises(MessageNotFoundError):
+            consumers.send_back("billing", queue_of(store), 5, 0, -1)
