@@ -28,7 +28,8 @@ def choices(count=12, **options):
     return [choose_queue(QUEUES, position, **options) for _ in range(count)]
 
 
-@given(start=STARTS, rounds=st.integers(1, 5))
+# As in RocketMQ, a round is incomplete when the position starts again at 0, after 2^31 sends.
+@given(start=st.integers(0, (1 << 31) - 100), rounds=st.integers(1, 5))
 def test_round_robin_sends_equally_many_messages_to_each_queue(start, rounds):
     position = RoundRobin(start)
     chosen = Counter(choose_queue(QUEUES, position) for _ in range(rounds * len(QUEUES)))
