@@ -15,7 +15,7 @@ FILE_LINES_MEDIAN = 150
 CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 50
 
-BASE = ["errors", "message", "arguments", "config", "clock", "versions"]
+BASE = ["errors", "message", "consuming", "arguments", "config", "clock", "versions"]
 LAYERS = [
     BASE,
     ["formats", "disk"],

@@ -15,7 +15,8 @@ from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.consumer import ConsumerCore
 from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.results import ConsumeResult
-from pyrocket.client.transport import Member, Subscription
+from pyrocket.client.transport import Member
+from pyrocket.consuming import Subscription
 from pyrocket.errors import PyrocketError
 from pyrocket.message import MessageQueue
 
@@ -23,7 +24,8 @@ from support.simulated_brokers import Brokers, Network
 from support.simulated_loop import run_simulated
 
 GROUP, TOPIC = "billing", "orders"
-QUIET_S = 300
+QUIET_S = 400
+"""More than the longest interruption (200 s), the time of a lock, and two rebalances."""
 
 
 @dataclass

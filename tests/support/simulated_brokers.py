@@ -10,13 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pyrocket.client.consume_from import corrected_offset
-from pyrocket.client.transport import (
-    Changed,
-    Committed,
-    Pulled,
-    PullStatus,
-    TopicRoute,
-)
+from pyrocket.client.transport import Changed, TopicRoute
+from pyrocket.consuming import Committed, Pulled, PullStatus
 from pyrocket.errors import InvalidInputError, TopicNotFoundError, TransportError
 from pyrocket.message import MessageQueue, QueueOffsets, StoredMessage
 

@@ -1,6 +1,7 @@
 """An event loop on a simulated clock: it never waits, and time passes when all tasks wait."""
 
 import asyncio
+import functools
 
 
 class _Selector:
@@ -47,3 +48,13 @@ def run_simulated(main):
             task.cancel()
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
+
+
+def simulated(test):
+    """Run an async test in simulated time."""
+
+    @functools.wraps(test)
+    def run(*arguments, **named):
+        run_simulated(test(*arguments, **named))
+
+    return run

@@ -8,6 +8,7 @@ consistent_hash  the ring of the allocation by consistent hash
 selection        which queue a message is sent to
 fault_table      which brokers a producer avoids because they were slow or failed
 least_latency    chooses the queue with the least latency of sends
+consumer_config  the settings of a consumer, and their bounds
 consume_from     at which offset a consumer starts, and how it continues after an invalid one
 results          what a listener returns for a batch of messages
 deduplication    wraps a listener so that each key is consumed once

@@ -1,35 +1,145 @@
-"""TEMPORARY."""
+"""The settings of a consumer, with the bounds of RocketMQ's clients.
+
+Source: `DefaultMQPushConsumer`, and `DefaultMQPushConsumerImpl.checkConfig`.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from typing import Any
 
+from pyrocket.arguments import is_number
 from pyrocket.client.allocation import Strategy, averagely
-from pyrocket.client.consume_from import ConsumeFrom
-from pyrocket.client.transport import MessageModel, Subscription
+from pyrocket.client.consume_from import ConsumeFrom, consume_timestamp
+from pyrocket.consuming import MessageModel, Subscription
+from pyrocket.errors import InvalidInputError
+from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.formats.system_topics import RETRY_PREFIX
+from pyrocket.metadata.groups import check_group_name
+from pyrocket.metadata.topics import check_topic_name
+
+_DEFAULT_GROUP = "DEFAULT_CONSUMER"
+_UNLIMITED = -1
+
+
+def _number(default: int, low: int, high: int, *, unlimited: bool = False) -> Any:
+    """Return a field with bounds; with `unlimited`, -1 is valid, too."""
+    return field(default=default, metadata={"bounds": (low, high), "unlimited": unlimited})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig:
+    """The settings of one consumer; each is checked when it is created.
+
+    Raises GroupNameError, TopicNameError, and InvalidInputError (CONSUMER_CONFIG) with the name of
+    the invalid setting and its bounds.
+
+    Attributes:
+        group: The consumer group.
+        subscriptions: Topic → tags separated by `||`, or a Subscription; `*` selects all messages.
+        message_model: Whether the members share the queues, or each consumes all of them.
+        consume_from: Where a group without committed offsets starts.
+        consume_timestamp: The start for ConsumeFrom.TIMESTAMP: "yyyyMMddHHmmss" or a datetime; by
+            default half an hour ago.
+        strategy: How the members share the queues; see `pyrocket.client.allocation`.
+        orderly: Whether the messages of a queue are consumed in order, one batch at a time.
+        thread_max: The maximum number of listeners that run at once.
+        consume_concurrently_max_span: The maximum difference between the offsets in process of one
+            queue.
+        pull_threshold_for_queue: The number of messages of one queue in memory above which pulling
+            pauses.
+        pull_threshold_size_for_queue: The same in MiB.
+        pull_threshold_for_topic: The number for all queues of a topic together; -1 for no limit.
+        pull_threshold_size_for_topic: The same in MiB; -1 for no limit.
+        pull_interval_ms: The pause between two pulls of one queue.
+        consume_message_batch_max_size: The maximum number of messages for one call of the listener.
+        pull_batch_size: The maximum number of messages of one pull.
+        max_reconsume_times: After how many repeated attempts a message becomes a dead letter. -1 is
+            the group's setting (16); for orderly consumers, no limit.
+        suspend_ms: The pause of an orderly queue before its failed messages are delivered again.
+        consume_timeout_min: Minutes after which a message that a listener still has is sent back.
+        stop_timeout_ms: How long a stop waits for running listeners.
+        missing_topic: "error", or "wait" for topics that do not exist yet.
+    """
+
     group: str
-    subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
+    subscriptions: Mapping[str, Subscription | str] = field(default_factory=dict)
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from: ConsumeFrom = ConsumeFrom.LAST
     consume_timestamp: str | datetime | None = None
     strategy: Strategy = averagely
     orderly: bool = False
-    thread_min: int = 20
-    thread_max: int = 20
-    consume_concurrently_max_span: int = 2000
-    pull_threshold_for_queue: int = 1000
-    pull_threshold_size_for_queue: int = 100
-    pull_threshold_for_topic: int = -1
-    pull_threshold_size_for_topic: int = -1
-    pull_interval_ms: int = 0
-    consume_message_batch_max_size: int = 1
-    pull_batch_size: int = 32
-    max_reconsume_times: int = -1
-    suspend_ms: int = 1000
-    consume_timeout_min: int = 15
-    stop_timeout_ms: int = 30_000
+    thread_max: int = _number(20, 1, 1000)
+    consume_concurrently_max_span: int = _number(2000, 1, 65_535)
+    pull_threshold_for_queue: int = _number(1000, 1, 65_535)
+    pull_threshold_size_for_queue: int = _number(100, 1, 1024)
+    pull_threshold_for_topic: int = _number(_UNLIMITED, 1, 6_553_500, unlimited=True)
+    pull_threshold_size_for_topic: int = _number(_UNLIMITED, 1, 102_400, unlimited=True)
+    pull_interval_ms: int = _number(0, 0, 65_535)
+    consume_message_batch_max_size: int = _number(1, 1, 1024)
+    pull_batch_size: int = _number(32, 1, 1024)
+    max_reconsume_times: int = _number(_UNLIMITED, 0, 2**31 - 1, unlimited=True)
+    suspend_ms: int = _number(1000, 10, 30_000)
+    consume_timeout_min: int = _number(15, 1, 2**31 - 1)
+    stop_timeout_ms: int = _number(30_000, 0, 2**31 - 1)
     missing_topic: str = "error"
+
+    def __post_init__(self) -> None:
+        check_group_name(self.group)
+        if self.group == _DEFAULT_GROUP:
+            raise _invalid("group", self.group, "Use a name of your own: groups share offsets.")
+        for one in fields(self):
+            if "bounds" in one.metadata:
+                low, high = one.metadata["bounds"]
+                self._check_number(one.name, low, high, unlimited=one.metadata["unlimited"])
+        for name, kind in (("message_model", MessageModel), ("consume_from", ConsumeFrom)):
+            object.__setattr__(self, name, _member(name, getattr(self, name), kind))
+        if self.missing_topic not in ("error", "wait"):
+            raise _invalid("missing_topic", self.missing_topic, "Use 'error' or 'wait'.")
+        if not callable(self.strategy):
+            raise _invalid(
+                "strategy", self.strategy, "Use a function of pyrocket.client.allocation."
+            )
+        consume_timestamp(self.consume_timestamp, now_ms=0)
+        object.__setattr__(self, "subscriptions", _subscriptions(self.subscriptions))
+
+    @property
+    def by_topic(self) -> dict[str, Subscription]:
+        """The subscriptions, none of which is a string."""
+        return _subscriptions(self.subscriptions)
+
+    def _check_number(self, name: str, low: int, high: int, *, unlimited: bool) -> None:
+        value = getattr(self, name)
+        if is_number(value) and (low <= value <= high or (unlimited and value == _UNLIMITED)):
+            return
+        also = f", or {_UNLIMITED} for no limit" if unlimited else ""
+        raise _invalid(name, value, f"Use a whole number from {low} to {high}{also}.")
+
+
+def _member(name: str, value: Any, kind: Any) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        names = ", ".join(repr(one.value) for one in kind)
+        raise _invalid(name, value, f"Use one of {names}.") from None
+
+
+def _subscriptions(given: Any) -> dict[str, Subscription]:
+    if not isinstance(given, Mapping):
+        raise _invalid("subscriptions", given, 'Use {topic: "tag || tag"}.')
+    found = {}
+    for topic, one in given.items():
+        check_topic_name(topic)
+        if topic.startswith(RETRY_PREFIX):
+            raise _invalid("subscriptions", topic, "The retry topic is consumed without it.")
+        subscription = Subscription(one) if isinstance(one, str) else one
+        if not isinstance(subscription, Subscription) or subscription.kind not in ("TAG", "SQL92"):
+            raise _invalid("subscriptions", one, 'Use "tag || tag" or Subscription(sql, "SQL92").')
+        if subscription.kind == "SQL92":
+            MessageFilter.parse(sql=subscription.expression)
+        found[topic] = subscription
+    return found
+
+
+def _invalid(name: str, value: Any, remedy: str) -> InvalidInputError:
+    return InvalidInputError(f"{name} is {value!r}.", remedy=remedy, code="CONSUMER_CONFIG")

@@ -6,26 +6,10 @@ process and one for `pyrocket.v1`; a test's simulated network is a third.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Protocol
 
-from pyrocket.message import Message, MessageQueue, QueueOffsets, SendResult, StoredMessage
-
-
-class PullStatus(str, Enum):
-    """The outcome of a pull. Source: `PullStatus`."""
-
-    FOUND = "FOUND"
-    NO_NEW_MSG = "NO_NEW_MSG"
-    NO_MATCHED_MSG = "NO_MATCHED_MSG"
-    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
-
-
-class MessageModel(str, Enum):
-    """Whether the members of a group share the queues, or each member consumes all of them."""
-
-    CLUSTERING = "CLUSTERING"
-    BROADCASTING = "BROADCASTING"
+from pyrocket.consuming import Committed, Heartbeat, Pull, Pulled, Subscription
+from pyrocket.message import Message, MessageQueue, QueueOffsets, SendResult
 
 
 @dataclass(frozen=True)
@@ -39,86 +23,6 @@ class TopicRoute:
 
     readable: Sequence[MessageQueue] = ()
     writable: Sequence[MessageQueue] = ()
-
-
-@dataclass(frozen=True)
-class Subscription:
-    """The messages of a topic that a group consumes.
-
-    Attributes:
-        expression: Tags separated by `||`, or an SQL92 expression; `*` selects all messages.
-        kind: "TAG" or "SQL92".
-        version: Increases with every change that the client makes.
-    """
-
-    expression: str = "*"
-    kind: str = "TAG"
-    version: int = 0
-
-
-@dataclass(frozen=True)
-class ConsumerData:
-    """A consumer in a heartbeat. `subscriptions` are by topic."""
-
-    group: str
-    message_model: MessageModel
-    consume_from: str
-    subscriptions: Mapping[str, Subscription]
-
-
-@dataclass(frozen=True)
-class Heartbeat:
-    """The groups of a client.
-
-    Attributes:
-        incarnation: A random text for each client object: two live clients of a group that have
-            the same id but different incarnations are a configuration error.
-    """
-
-    client_id: str
-    incarnation: str
-    consumers: Sequence[ConsumerData] = ()
-    producer_groups: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Pull:
-    """A request for the messages of one queue from `offset` on.
-
-    Attributes:
-        hold_ms: How long the broker waits for a message if there is none.
-    """
-
-    queue: MessageQueue
-    group: str
-    offset: int
-    subscription: Subscription
-    max_messages: int = 32
-    hold_ms: int = 0
-
-
-@dataclass(frozen=True)
-class Pulled:
-    """The reply to a pull.
-
-    Attributes:
-        next_offset: The offset of the next pull: after all messages that were examined.
-        available: The queue's minimum and maximum offset.
-    """
-
-    status: PullStatus
-    next_offset: int
-    available: QueueOffsets
-    messages: Sequence[StoredMessage] = ()
-
-
-@dataclass(frozen=True)
-class Committed:
-    """The reply to a commit of one queue: the queue's range, and the group's next offset."""
-
-    minimum: int
-    maximum: int
-    next_offset: int
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.listening import Listen, ListenerExitError, Stats, attempt, result_of
 from pyrocket.client.core.offsets import Offsets
 from pyrocket.client.core.process_queue import ProcessQueue
-from pyrocket.client.transport import ClientTransport, MessageModel
+from pyrocket.client.transport import ClientTransport
+from pyrocket.consuming import MessageModel
 from pyrocket.message import StoredMessage
 
 _AGAIN_S = 5

@@ -24,7 +24,8 @@ from pyrocket.client.core.orderly import OrderlyConsumption
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
 from pyrocket.client.core.pulling import Pulling
 from pyrocket.client.core.routes import Routes
-from pyrocket.client.transport import ClientTransport, Member, MessageModel, Subscription
+from pyrocket.client.transport import ClientTransport, Member
+from pyrocket.consuming import MessageModel, Subscription
 from pyrocket.errors import PyrocketError, TopicNotFoundError
 from pyrocket.formats.system_topics import RETRY_PREFIX
 
@@ -229,7 +230,7 @@ class ConsumerCore:
 
 def _subscriptions_of(config: ConsumerConfig) -> dict[str, Subscription]:
     """Return the subscriptions by topic; clustering groups also consume their retry topic."""
-    found = dict(config.subscriptions)
+    found = config.by_topic
     if config.message_model is MessageModel.CLUSTERING:
         found[RETRY_PREFIX + config.group] = Subscription()
     return found

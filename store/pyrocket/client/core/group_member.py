@@ -16,14 +16,8 @@ from pyrocket.client.core.listening import Consumption, Stats, attempt
 from pyrocket.client.core.offsets import Offsets
 from pyrocket.client.core.process_queue import ProcessQueue
 from pyrocket.client.core.routes import Routes
-from pyrocket.client.transport import (
-    ClientTransport,
-    ConsumerData,
-    Heartbeat,
-    Member,
-    MessageModel,
-    Subscription,
-)
+from pyrocket.client.transport import ClientTransport, Member
+from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
 from pyrocket.errors import PyrocketError, TopicNotFoundError
 from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.message import MessageQueue

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from pyrocket.client.transport import ClientTransport, Committed, Member
+from pyrocket.client.transport import ClientTransport, Member
+from pyrocket.consuming import Committed
 from pyrocket.errors import PyrocketError
 from pyrocket.message import MessageQueue
 

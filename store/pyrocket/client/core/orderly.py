@@ -74,27 +74,27 @@ class OrderlyConsumption:
         attempts = 0
         try:
             while not held.dropped:
-                if not await self._may_consume(held):
+                if not held.has_waiting:
+                    await held.wait_for_change()
                     continue
                 async with self._listeners:
-                    batch = held.take(self._config.consume_message_batch_max_size)
-                    done = 0 if not batch else await self._consume(held, batch, attempts)
-                attempts = 0 if done else attempts + bool(batch)
+                    # The lock may have been lost while all listeners were busy.
+                    batch = self._take(held)
+                    done = await self._consume(held, batch, attempts) if batch else 0
+                if not batch:
+                    await asyncio.sleep(_UNLOCKED_S)
+                    continue
+                attempts = 0 if done else attempts + 1
                 if done < len(batch) and not held.dropped:
                     await self._retry(held, batch[done:], attempts)
         except ListenerExitError as error:
             if not self.exited.done():
                 self.exited.set_exception(error)
 
-    async def _may_consume(self, held: ProcessQueue) -> bool:
-        """Wait for messages or the lock; return whether both may be there."""
-        if not held.has_waiting:
-            await held.wait_for_change()
-            return False
-        if asyncio.get_running_loop().time() - held.locked_s >= LOCK_S:
-            await asyncio.sleep(_UNLOCKED_S)
-            return False
-        return True
+    def _take(self, held: ProcessQueue) -> Sequence[StoredMessage]:
+        """Return the next messages; none if the queue's lock is lost or the queue was dropped."""
+        is_locked = asyncio.get_running_loop().time() - held.locked_s < LOCK_S
+        return held.take(self._config.consume_message_batch_max_size) if is_locked else []
 
     async def _consume(
         self, held: ProcessQueue, batch: Sequence[StoredMessage], attempts: int

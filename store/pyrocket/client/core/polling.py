@@ -11,7 +11,8 @@ from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.offsets import Offsets, OffsetStore
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
 from pyrocket.client.core.pulling import Pulling
-from pyrocket.client.transport import ClientTransport, Committed
+from pyrocket.client.transport import ClientTransport
+from pyrocket.consuming import Committed
 from pyrocket.errors import InvalidInputError
 from pyrocket.message import MessageQueue, StoredMessage
 
@@ -41,7 +42,7 @@ class PollingCore:
         self._pulling = Pulling(
             config,
             transport,
-            dict(config.subscriptions),
+            config.by_topic,
             Offsets(offsets),
             self,
             lambda held: limits,

@@ -12,7 +12,8 @@ from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.listening import Consumption
 from pyrocket.client.core.offsets import Offsets
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
-from pyrocket.client.transport import ClientTransport, Pull, Pulled, PullStatus, Subscription
+from pyrocket.client.transport import ClientTransport
+from pyrocket.consuming import Pull, Pulled, PullStatus, Subscription
 from pyrocket.errors import PyrocketError
 from pyrocket.message import StoredMessage
 

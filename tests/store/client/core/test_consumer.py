@@ -1,7 +1,6 @@
 """The core of a push consumer, against brokers in memory."""
 
 import asyncio
-import functools
 from random import Random
 
 import pytest
@@ -11,10 +10,11 @@ from pyrocket.client.core.consumer import ConsumerCore
 from pyrocket.client.core.listening import ListenerExitError
 from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.results import ConsumeResult
-from pyrocket.client.transport import Member, MessageModel, Subscription
+from pyrocket.client.transport import Member
+from pyrocket.consuming import MessageModel, Subscription
 from pyrocket.errors import TopicNotFoundError, TransportError
 from support.simulated_brokers import Brokers, Network
-from support.simulated_loop import run_simulated
+from support.simulated_loop import simulated
 
 
 def config(**changes):
@@ -74,16 +74,6 @@ def committed(orders, topic="orders"):
     return {
         queue.queue_id: at for (_, queue), at in orders.committed.items() if queue.topic == topic
     }
-
-
-def simulated(test):
-    """Run an async test on a simulated clock."""
-
-    @functools.wraps(test)
-    def run(*arguments, **named):
-        run_simulated(test(*arguments, **named))
-
-    return run
 
 
 @simulated

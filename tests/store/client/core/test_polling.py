@@ -1,0 +1,170 @@
+"""The core of a pull consumer, against brokers in memory."""
+
+import asyncio
+from random import Random
+
+import pytest
+from pyrocket.client.consume_from import ConsumeFrom
+from pyrocket.client.consumer_config import ConsumerConfig
+from pyrocket.client.core.offsets import BrokerOffsets
+from pyrocket.client.core.polling import PollingCore
+from pyrocket.client.transport import Member
+from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel
+from pyrocket.errors import InvalidInputError
+from support.simulated_brokers import Brokers, Network
+from support.simulated_loop import simulated
+
+
+def orders(*, queues=2, messages=3):
+    cluster = Brokers(["a"], {"orders": queues})
+    for queue in cluster.queues["orders"]:
+        for number in range(messages):
+            cluster.append(queue, b"%d-%d" % (queue.queue_id, number))
+    return cluster
+
+
+async def polling(cluster, **changes):
+    """Return a pull consumer that has joined its group."""
+    network, member = Network(cluster, Random(1)), Member("c1", "i1")
+    config = ConsumerConfig(group="billing", **{"consume_from": ConsumeFrom.FIRST, **changes})
+    data = ConsumerData("billing", MessageModel.CLUSTERING, "first", {})
+    await network.heartbeat("a", Heartbeat("c1", "i1", [data]))
+    return PollingCore(config, network, BrokerOffsets(network, "billing", member), timestamp_ms=0)
+
+
+async def poll_all(core):
+    found = []
+    while messages := await core.poll(1, 10):
+        found.append([message.body for message in messages])
+    return found
+
+
+@simulated
+async def test_each_poll_returns_messages_of_one_queue_in_turn():
+    cluster = orders()
+    core = await polling(cluster)
+    await core.assign(cluster.queues["orders"])
+    assert core.assigned == cluster.queues["orders"]
+    assert sorted(await poll_all(core)) == [[b"0-0", b"0-1", b"0-2"], [b"1-0", b"1-1", b"1-2"]]
+    core.close()
+
+
+@simulated
+async def test_a_poll_returns_at_most_the_given_number_of_messages():
+    cluster = orders(queues=1)
+    core = await polling(cluster)
+    await core.assign(cluster.queues["orders"])
+    assert [len(await core.poll(1, 2)), len(await core.poll(1, 2))] == [2, 1]
+    core.close()
+
+
+@simulated
+async def test_a_poll_returns_as_soon_as_a_message_arrives_and_else_after_its_timeout():
+    cluster = orders(queues=1, messages=0)
+    (queue,) = cluster.queues["orders"]
+    core = await polling(cluster)
+    await core.assign([queue])
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    assert await core.poll(5, 10) == []
+    assert loop.time() - began == pytest.approx(5)
+    loop.call_later(2, cluster.append, queue, b"new")
+    began = loop.time()
+    assert [message.body for message in await core.poll(60, 10)] == [b"new"]
+    assert loop.time() - began < 5
+    core.close()
+
+
+@simulated
+async def test_positions_are_committed_and_another_consumer_continues_there():
+    cluster = orders(queues=1)
+    (queue,) = cluster.queues["orders"]
+    core = await polling(cluster)
+    await core.assign([queue])
+    await core.poll(1, 2)
+    assert core.position(queue) == 2
+    committed = await core.commit()
+    assert (committed[queue].minimum, committed[queue].maximum) == (0, 3)
+    assert committed[queue].next_offset == 2
+    core.close()
+    other = await polling(cluster)
+    await other.assign([queue])
+    assert await poll_all(other) == [[b"0-2"]]
+    other.close()
+
+
+@simulated
+async def test_a_seek_moves_the_position_of_a_queue():
+    cluster = orders(queues=1)
+    (queue,) = cluster.queues["orders"]
+    core = await polling(cluster)
+    await core.assign([queue])
+    await poll_all(core)
+    core.seek(queue, 1)
+    assert await poll_all(core) == [[b"0-1", b"0-2"]]
+    core.close()
+
+
+@simulated
+async def test_a_position_outside_the_queue_is_corrected():
+    cluster = orders(queues=1)
+    (queue,) = cluster.queues["orders"]
+    cluster.first_offsets[queue] = 10
+    core = await polling(cluster)
+    await core.assign([queue])
+    core.seek(queue, 2)
+    assert len(await poll_all(core)) == 1
+    assert core.position(queue) == 13
+    core.close()
+
+
+@simulated
+async def test_paused_queues_are_not_polled_until_they_are_resumed():
+    cluster = orders()
+    first, second = cluster.queues["orders"]
+    core = await polling(cluster)
+    await core.assign([first, second])
+    core.pause([first])
+    assert await poll_all(core) == [[b"1-0", b"1-1", b"1-2"]]
+    core.resume([first])
+    assert await poll_all(core) == [[b"0-0", b"0-1", b"0-2"]]
+    core.close()
+
+
+@simulated
+async def test_a_new_assignment_keeps_the_positions_of_its_queues():
+    cluster = orders()
+    first, second = cluster.queues["orders"]
+    core = await polling(cluster)
+    await core.assign([first])
+    await core.poll(1, 2)
+    await core.assign([first, second])
+    assert (core.position(first), core.position(second)) == (2, 0)
+    await core.assign([second])
+    assert core.assigned == [second]
+    core.close()
+
+
+@simulated
+async def test_a_queue_that_is_not_assigned_is_an_error():
+    cluster = orders()
+    core = await polling(cluster)
+    for call in (
+        core.position,
+        lambda queue: core.seek(queue, 0),
+        lambda queue: core.pause([queue]),
+    ):
+        with pytest.raises(InvalidInputError) as caught:
+            call(cluster.queues["orders"][0])
+        assert caught.value.code == "QUEUE_NOT_ASSIGNED"
+    core.close()
+
+
+@pytest.mark.parametrize(("start", "messages"), [("first", 3), ("last", 0), ("timestamp", 3)])
+@simulated
+async def test_a_group_without_offsets_starts_where_the_configuration_says(start, messages):
+    cluster = orders(queues=1)
+    core = await polling(cluster, consume_from=start)
+    await core.assign(cluster.queues["orders"])
+    assert sum(map(len, await poll_all(core))) == messages
+    core.close()

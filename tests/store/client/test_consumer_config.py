@@ -1,0 +1,86 @@
+"""The settings of consumers and their bounds."""
+
+from datetime import datetime, timezone
+
+import pytest
+from pyrocket.client.consume_from import ConsumeFrom
+from pyrocket.client.consumer_config import ConsumerConfig
+from pyrocket.consuming import MessageModel, Subscription
+from pyrocket.errors import GroupNameError, InvalidInputError, TopicNameError
+
+BOUNDS = {
+    "thread_max": (1, 1000),
+    "consume_concurrently_max_span": (1, 65_535),
+    "pull_threshold_for_queue": (1, 65_535),
+    "pull_threshold_size_for_queue": (1, 1024),
+    "pull_threshold_for_topic": (-1, 6_553_500),
+    "pull_threshold_size_for_topic": (-1, 102_400),
+    "pull_interval_ms": (0, 65_535),
+    "consume_message_batch_max_size": (1, 1024),
+    "pull_batch_size": (1, 1024),
+    "max_reconsume_times": (-1, 2**31 - 1),
+    "suspend_ms": (10, 30_000),
+    "consume_timeout_min": (1, 2**31 - 1),
+    "stop_timeout_ms": (0, 2**31 - 1),
+}
+"""RocketMQ's bounds."""
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bounds_are_valid_and_values_beyond_them_are_errors(name):
+    low, high = BOUNDS[name]
+    for value in (low, high):
+        assert getattr(ConsumerConfig(group="g", **{name: value}), name) == value
+    for value in (low - 1, high + 1, 1.5, "1", True, None):
+        with pytest.raises(InvalidInputError, match=name) as caught:
+            ConsumerConfig(group="g", **{name: value})
+        assert caught.value.code == "CONSUMER_CONFIG"
+
+
+@pytest.mark.parametrize("name", ["pull_threshold_for_topic", "pull_threshold_size_for_topic"])
+def test_a_limit_of_zero_for_a_topic_is_an_error(name):
+    with pytest.raises(InvalidInputError, match=name):
+        ConsumerConfig(group="g", **{name: 0})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("group", "DEFAULT_CONSUMER"),
+        ("message_model", "ALL"),
+        ("consume_from", "middle"),
+        ("consume_timestamp", "2021"),
+        ("missing_topic", "create"),
+        ("strategy", "averagely"),
+        ("subscriptions", "orders"),
+        ("subscriptions", {"orders": 5}),
+        ("subscriptions", {"orders": Subscription("a", "REGEX")}),
+        ("subscriptions", {"%RETRY%g": "*"}),
+    ],
+)
+def test_an_invalid_setting_is_an_error_that_names_it(name, value):
+    with pytest.raises(InvalidInputError, match=name) as caught:
+        ConsumerConfig(**{"group": "g", name: value})
+    assert caught.value.code == "CONSUMER_CONFIG"
+
+
+def test_illegal_names_and_expressions_are_errors():
+    with pytest.raises(GroupNameError):
+        ConsumerConfig(group="no spaces")
+    with pytest.raises(TopicNameError):
+        ConsumerConfig(group="g", subscriptions={"no spaces": "*"})
+    with pytest.raises(InvalidInputError, match="a >"):
+        ConsumerConfig(group="g", subscriptions={"orders": Subscription("a >", "SQL92")})
+
+
+def test_texts_are_converted():
+    config = ConsumerConfig(
+        group="g",
+        subscriptions={"orders": "a || b"},
+        message_model="BROADCASTING",
+        consume_from="timestamp",
+        consume_timestamp=datetime(2021, 7, 1, tzinfo=timezone.utc),
+    )
+    assert config.subscriptions == {"orders": Subscription("a || b")}
+    assert config.message_model is MessageModel.BROADCASTING
+    assert config.consume_from is ConsumeFrom.TIMESTAMP
