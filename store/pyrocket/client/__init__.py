@@ -5,6 +5,8 @@ instance         the event loop and connections that the clients of a process sh
 core             the state of a client in one event loop, without threads, sockets or clock
 allocation       how the members of a consumer group share the queues of a topic
 consistent_hash  the ring of the allocation by consistent hash
+producer_config  the settings of a producer
+outgoing         the messages of a producer: checks, compression, batches
 selection        which queue a message is sent to
 fault_table      which brokers a producer avoids because they were slow or failed
 least_latency    chooses the queue with the least latency of sends

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pyrocket.consuming import Committed, Heartbeat, Pull, Pulled, Subscription
-from pyrocket.message import Message, MessageQueue, QueueOffsets, SendResult
+from pyrocket.message import (
+    Message,
+    MessageQueue,
+    QueueOffsets,
+    SendResult,
+    SendStatus,
+    StoredMessage,
+)
+from pyrocket.services.transactions.model import HalfMessageRef, LocalTransactionState
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,42 @@ class Changed:
     group: str
 
 
+@dataclass(frozen=True)
+class OutgoingMessage:
+    """A message as a producer sends it; all attempts to send it have the same id.
+
+    Attributes:
+        message: The message. Its queue id is ignored: the call names the queue.
+        body: The body as it is stored, which may be compressed.
+        unique_id: UNIQ_KEY, the message id.
+        born_timestamp: When it was sent first, in epoch milliseconds.
+        sys_flag: Whether and how `body` is compressed.
+    """
+
+    message: Message
+    body: bytes
+    unique_id: str
+    born_timestamp: int
+    sys_flag: int = 0
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """A half message whose transaction is neither committed nor rolled back.
+
+    Attributes:
+        broker: The broker that stores it, and receives the decision.
+        half: Identifies it at the broker.
+        message: The message with its real topic and queue.
+        status: Of its append.
+    """
+
+    broker: str
+    half: HalfMessageRef
+    message: StoredMessage
+    status: SendStatus = SendStatus.SEND_OK
+
+
 class ClientTransport(Protocol):
     """The calls of producers and consumers, made in one event loop.
 
@@ -44,12 +88,46 @@ class ClientTransport(Protocol):
         """Return the queues of a topic. Raises TopicNotFoundError."""
         ...
 
+    async def route_if_created(self, topic: str) -> TopicRoute:
+        """Return the queues that a missing topic will have when a message is sent to it.
+
+        Raises TopicNotFoundError if no broker creates topics, TopicNameError.
+        """
+        ...
+
     async def brokers(self) -> Sequence[str]:
         """Return the names of all live brokers."""
         ...
 
-    async def send(self, queue: MessageQueue, messages: Sequence[Message]) -> list[SendResult]:
+    async def send(
+        self, queue: MessageQueue, messages: Sequence[OutgoingMessage]
+    ) -> list[SendResult]:
         """Append all messages to one queue, or none. Raises MessageError, BrokerBusyError."""
+        ...
+
+    async def send_half(
+        self,
+        group: str,
+        queue: MessageQueue,
+        message: OutgoingMessage,
+        immunity_s: int | None = None,
+    ) -> Undecided:
+        """Store a message that consumers see when its transaction is committed.
+
+        immunity_s: Time in which the group is not asked about it; None for the broker's default.
+        """
+        ...
+
+    async def end_transaction(
+        self, undecided: Undecided, state: LocalTransactionState, *, from_check: bool
+    ) -> None:
+        """Commit or roll back a half message; UNKNOWN changes nothing. Raises TransactionError."""
+        ...
+
+    def watch_checks(self, group: str, ask: Callable[[Undecided], None]) -> Callable[[], None]:
+        """Call `ask` in the event loop for each half message that a producer of the group shall
+        decide; return a function to stop.
+        """
         ...
 
     async def heartbeat(self, broker: str, heartbeat: Heartbeat) -> None:

@@ -24,7 +24,7 @@ from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.engine.delayed_routing import DelayRouter, Destination, QueueIds, RoutedRows
 from pyrocket.errors import MessageError, TopicNameError, TopicNotFoundError
-from pyrocket.formats.compression import COMPRESS_BODY_FROM_BYTES, COMPRESSED_FLAGS, deflate
+from pyrocket.formats.compression import stored_body
 from pyrocket.formats.hashes import queue_for_key, queues_for_keys
 from pyrocket.formats.message_id import hex_column
 from pyrocket.formats.message_keys import keys_of_message
@@ -176,7 +176,7 @@ class MessageEncoder:
 
         Raises MessageError.
         """
-        _check_message(message, self.max_message_bytes)
+        check_message(message, self.max_message_bytes)
         queue_id = self.queue_of(message, route_to)
         to = self.delays.destination(message, route_to.topic, queue_id, self._clock())
         record, unique_id = self._encode(message, to, origin)
@@ -189,7 +189,7 @@ class MessageEncoder:
 
         Raises MessageError.
         """
-        _check_message(message, self.max_message_bytes)
+        check_message(message, self.max_message_bytes)
         return self._encode(message, to, origin)
 
     def _encode(
@@ -207,7 +207,7 @@ class MessageEncoder:
         self, message: Message, to: Destination, origin: Origin | None
     ) -> tuple[EncodedBatch, str]:
         if origin is None:
-            body, sys_flag = _stored_body(message.body)
+            body, sys_flag = stored_body(message.body)
             origin = Origin(unique_id=self._ids.one(), born_timestamp=self._clock())
         else:
             body, sys_flag = message.body, origin.sys_flag
@@ -274,13 +274,8 @@ def _keys_of(message: Message) -> Sequence[str]:
     return [message.keys] if isinstance(message.keys, str) else message.keys
 
 
-def _stored_body(body: bytes) -> tuple[bytes, int]:
-    """Return the body as stored and its sysFlag; the body is deflated if that makes it shorter."""
-    deflated = deflate(body) if len(body) >= COMPRESS_BODY_FROM_BYTES else body
-    return (deflated, COMPRESSED_FLAGS) if len(deflated) < len(body) else (body, 0)
-
-
-def _check_message(message: Message, max_body_bytes: int) -> None:
+def check_message(message: Message, max_body_bytes: int) -> None:
+    """Raise MessageError unless the message can be stored, except for its topic and queue."""
     check_message_kinds(message)
     if not isinstance(message.body, bytes):
         raise MessageError(

@@ -45,6 +45,12 @@ def deflate(body: bytes) -> bytes:
     return zlib.compress(body, _LEVEL)
 
 
+def stored_body(body: bytes) -> tuple[bytes, int]:
+    """Return a body as senders store it, and its sysFlag: compressed if that makes it shorter."""
+    deflated = deflate(body) if len(body) >= COMPRESS_BODY_FROM_BYTES else body
+    return (deflated, COMPRESSED_FLAGS) if len(deflated) < len(body) else (body, 0)
+
+
 def inflate(body: bytes, sys_flag: int) -> bytes:
     """Return the decompressed body of a record with this sysFlag. Raises StoreDamagedError."""
     if lacks_flag(body, sys_flag):

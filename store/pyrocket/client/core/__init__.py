@@ -14,4 +14,7 @@ orderly        consumes the messages of a queue in order
 group_member   the queues that a member of a group holds, its heartbeats and locks
 consumer       a push consumer: start, periodic tasks, stop
 polling        a pull consumer
+queue_choice   the queue that a producer sends a message to
+sending        the attempts of a producer to send messages
+transactions   the decisions of a transactional producer, and its answers to checks
 """
