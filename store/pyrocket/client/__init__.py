@@ -2,6 +2,7 @@
 
 transport        the calls to brokers that producers and consumers make
 instance         the event loop and connections that the clients of a process share
+embedded         the calls to a store in the same process
 core             the state of a client in one event loop, without threads, sockets or clock
 allocation       how the members of a consumer group share the queues of a topic
 consistent_hash  the ring of the allocation by consistent hash

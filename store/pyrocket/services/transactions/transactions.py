@@ -88,10 +88,14 @@ class Transactions:
         return self._sender.flush(writer)
 
     def send_half(
-        self, group: str, message: Message, immunity_s: int | None = None
+        self,
+        group: str,
+        message: Message,
+        immunity_s: int | None = None,
+        origin: Origin | None = None,
     ) -> tuple[CheckRequest, SendStatus]:
         """Store a half message; return it with the status of its flush. Raises MessageError."""
-        writer, encoded = self._engine.writer, self.encode_half(group, message, immunity_s)
+        writer, encoded = self._engine.writer, self.encode_half(group, message, immunity_s, origin)
         writer.check_fits([encoded])
         with writer.exclusive():
             (appended,) = writer.append([encoded])

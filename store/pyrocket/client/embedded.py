@@ -1,0 +1,368 @@
+"""`EmbeddedTransport`: the calls of producers and consumers to a store in the same process.
+
+All clients of a process that use one store share one broker library, which delivers delayed
+messages and retries, checks transactions, and holds pulls.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from pyrocket.broker.broker import Broker
+from pyrocket.broker.half_checks import MAX_QUESTIONS
+from pyrocket.broker.polls import Wake
+from pyrocket.broker.pop.holds import Hold
+from pyrocket.broker.sends import Sent
+from pyrocket.client.transport import Changed, OutgoingMessage, TopicRoute, Undecided
+from pyrocket.consuming import Committed, Heartbeat, Pull, Pulled, PullStatus, Subscription
+from pyrocket.engine.message_encoder import Origin
+from pyrocket.errors import TopicNotFoundError
+from pyrocket.formats.half_message import HalfMessage
+from pyrocket.formats.message_id import offset_message_id
+from pyrocket.formats.record import STORE_HOST
+from pyrocket.message import AppendResult, Message, MessageQueue, QueueOffsets, SendResult
+from pyrocket.metadata.topics import TopicConfig, check_topic_name
+from pyrocket.services.transactions.model import CheckRequest, LocalTransactionState
+from pyrocket.store import Store, consumption_of
+
+_T = TypeVar("_T")
+Notify = Callable[[Changed], None]
+
+
+class SharedBroker:
+    """The broker library of one store, shared by all clients of this process.
+
+    Attributes:
+        broker: The broker library.
+        watchers: Called in any thread with each group that changed.
+    """
+
+    def __init__(self, path: str, *, create: bool) -> None:
+        """Open the store. Raises the errors of `Store.open`."""
+        store = Store.open(path, create=create)
+        try:
+            self.broker = Broker(store)
+        except BaseException:
+            store.close()
+            raise
+        self.users, self._checks = 0, False
+        self.watchers: tuple[Callable[[str], None], ...] = ()
+        self.broker.consumers.members.changed = self._changed
+
+    def _changed(self, group: str) -> None:
+        for watcher in self.watchers:
+            watcher(group)
+
+    @classmethod
+    def acquire(cls, path: str, *, create: bool) -> "SharedBroker":
+        """Return the broker library of a store, which is opened if no client uses it."""
+        with _open.lock:
+            shared = _open.brokers.get(path) or cls(path, create=create)
+            _open.brokers[path] = shared
+            shared.users += 1
+            return shared
+
+    def release(self, path: str) -> None:
+        """Close the store if no other client uses it."""
+        with _open.lock:
+            self.users -= 1
+            if not self.users:
+                del _open.brokers[path]
+                self.broker.close()
+
+    def check_transactions(self) -> None:
+        """Start the thread that checks transactions, unless it runs."""
+        with _open.lock:
+            if not self._checks:
+                self._checks = True
+                self.broker.transactions.ask_through(_NoProducers())
+
+
+class _Open:
+    """The stores that this process has open, by path."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start without stores. A forked child has none of the threads."""
+        self.lock, self.brokers = threading.Lock(), dict[str, SharedBroker]()
+
+
+_open = _Open()
+os.register_at_fork(after_in_child=_open.forget)
+
+
+class EmbeddedTransport:
+    """The `ClientTransport` of one instance. Blocking calls run in threads of its event loop."""
+
+    def __init__(self, path: str, shared: SharedBroker) -> None:
+        """Use a broker library, which `close` releases. Clients call `open`."""
+        self._path, self._shared, self._broker = path, shared, shared.broker
+        self._store, self._consumers = self._broker.store, self._broker.consumers
+        self._storage, self._name = consumption_of(self._store), self._store.broker_name
+
+    @classmethod
+    async def open(cls, path: str, *, create: bool = False) -> "EmbeddedTransport":
+        """Open the store at an absolute path. Raises the errors of `Store.open`."""
+        path = os.path.realpath(path)
+        shared = await _blocking(partial(SharedBroker.acquire, path, create=create))
+        return cls(path, shared)
+
+    async def close(self) -> None:
+        """Release the broker library."""
+        await _blocking(partial(self._shared.release, self._path))
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return the queues of a topic. Raises TopicNotFoundError."""
+        config = await _blocking(partial(self._storage.topic, topic))
+        if config is None:
+            raise _no_topic(topic)
+        return self._route_of(config)
+
+    async def route_if_created(self, topic: str) -> TopicRoute:
+        """Return the queues that a missing topic will have; see `ClientTransport`."""
+        check_topic_name(topic)
+        config = self._store.config
+        if not config.auto_create_topics:
+            raise _no_topic(topic)
+        return self._route_of(TopicConfig(topic, config.default_queues, config.default_queues))
+
+    def _route_of(self, topic: TopicConfig) -> TopicRoute:
+        def queues(count: int) -> list[MessageQueue]:
+            return [MessageQueue(topic.name, self._name, number) for number in range(count)]
+
+        readable = queues(topic.read_queues if topic.readable else 0)
+        return TopicRoute(readable, queues(topic.write_queues if topic.writable else 0))
+
+    async def brokers(self) -> Sequence[str]:
+        """Return the name of the store's broker."""
+        return [self._name]
+
+    async def send(
+        self, queue: MessageQueue, messages: Sequence[OutgoingMessage]
+    ) -> list[SendResult]:
+        """Append all messages to one queue, or none."""
+        sent = [Sent(_placed(one, queue), _origin(one)) for one in messages]
+        outcomes = await asyncio.wrap_future(
+            await _blocking(partial(self._broker.sends.send, sent))
+        )
+        return [
+            SendResult(
+                topic=queue.topic,
+                queue_id=found.queue_id,
+                queue_offset=found.queue_offset,
+                physical_offset=found.physical_offset,
+                msg_id=one.unique_id,
+                offset_msg_id=offset_message_id(*STORE_HOST, found.physical_offset),
+                status=found.status,
+            )
+            for one, found in zip(messages, outcomes, strict=True)
+        ]
+
+    async def send_half(
+        self,
+        group: str,
+        queue: MessageQueue,
+        message: OutgoingMessage,
+        immunity_s: int | None = None,
+    ) -> Undecided:
+        """Store a half message."""
+        half, origin = _placed(message, queue), _origin(message)
+        transactions = self._store.transactions
+        send = partial(transactions.send_half, group, half, immunity_s, origin)
+        request, status = await _blocking(send)
+        return Undecided(self._name, request.half, request.message, status)
+
+    async def end_transaction(
+        self, undecided: Undecided, state: LocalTransactionState, *, from_check: bool
+    ) -> None:
+        """Commit or roll back a half message."""
+        end = self._store.transactions.end
+        await _blocking(partial(end, undecided.half, state, from_check=from_check))
+
+    def watch_checks(self, group: str, ask: Callable[[Undecided], None]) -> Callable[[], None]:
+        """Call `ask` for each half message to be decided; return a function to stop."""
+        loop = asyncio.get_running_loop()
+
+        def pass_on(request: CheckRequest) -> None:
+            _call_in(loop, partial(ask, Undecided(self._name, request.half, request.message)))
+
+        target = _CheckTarget(group, pass_on)
+        self._store.transactions.add(target)
+        self._shared.check_transactions()
+        return partial(self._store.transactions.remove, target)
+
+    async def heartbeat(self, broker: str, heartbeat: Heartbeat) -> None:
+        """Join or stay in the groups of a heartbeat."""
+        await _blocking(partial(self._consumers.heartbeat, heartbeat))
+
+    async def unregister(self, broker: str, client_id: str, group: str) -> None:
+        """Leave a group."""
+        await _blocking(partial(self._consumers.members.unregister, client_id, group))
+
+    async def members(self, broker: str, group: str) -> Sequence[str]:
+        """Return the client ids of a group's live members, which are all in this process."""
+        return self._consumers.members.ids(group, self._store.now())
+
+    async def check_filter(self, broker: str, topic: str, subscription: Subscription) -> None:
+        """Compile an expression."""
+        self._consumers.check_filter(subscription)
+
+    async def lock(
+        self, broker: str, group: str, client_id: str, queues: Collection[MessageQueue]
+    ) -> Collection[MessageQueue]:
+        """Lock queues, and return those that were granted."""
+        return await _blocking(partial(self._consumers.lock, group, client_id, queues))
+
+    async def unlock(
+        self, broker: str, group: str, client_id: str, queues: Collection[MessageQueue]
+    ) -> None:
+        """Release locks."""
+        await _blocking(partial(self._consumers.unlock, group, client_id, queues))
+
+    async def pull(self, request: Pull) -> Pulled:
+        """Return messages of a queue; wait for new ones for the request's time."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + request.hold_ms / 1000
+        look = partial(self._consumers.pulls.pull, request)
+        found = await _blocking(look)
+        while found.status is PullStatus.NO_NEW_MSG and clock() < deadline:
+            found = await self._pull_or_wait(request, look, deadline)
+        return found
+
+    async def _pull_or_wait(
+        self, request: Pull, look: Callable[[], Pulled], deadline: float
+    ) -> Pulled:
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        place = request.group, request.queue.topic, request.queue.queue_id
+        holds = (await _blocking(lambda: self._broker.polls)).holds
+        wake: Wake = partial(_call_in, loop, woken.set)
+        hold = Hold(*place, wake)
+        holds.park(hold)
+        try:
+            found = await _blocking(look)  # Messages may have arrived before the hold was parked.
+            if found.status is PullStatus.NO_NEW_MSG:
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(woken.wait(), deadline - loop.time())
+                    found = await _blocking(look)
+        finally:
+            holds.remove(hold)
+        return found
+
+    async def bounds(self, queue: MessageQueue) -> QueueOffsets:
+        """Return the minimum and maximum offset of a queue."""
+        return await _blocking(partial(self._store.queue_range, queue.topic, queue.queue_id))
+
+    async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
+        """Return the offset of the first message stored at or after a time."""
+        at = partial(self._store.offset_by_time, queue.topic, queue.queue_id, time_ms)
+        return await _blocking(at)
+
+    async def committed(self, group: str, queue: MessageQueue) -> int | None:
+        """Return the next offset that a group has committed for a queue."""
+        return await _blocking(partial(self._consumers.committed, group, queue))
+
+    async def commit(
+        self, group: str, client_id: str, incarnation: str, offsets: Mapping[MessageQueue, int]
+    ) -> Mapping[MessageQueue, Committed]:
+        """Commit offsets."""
+        commit = partial(self._consumers.commit, group, client_id, incarnation, offsets)
+        return await _blocking(commit)
+
+    async def send_back(
+        self,
+        group: str,
+        queue: MessageQueue,
+        queue_offset: int,
+        delay_level: int,
+        max_reconsume_times: int,
+    ) -> None:
+        """Copy a message to the group's retry topic, or to its dead-letter topic."""
+
+        def send_back() -> "Future[AppendResult]":
+            return self._consumers.send_back(
+                group, queue, queue_offset, delay_level, max_reconsume_times
+            )
+
+        await asyncio.wrap_future(await _blocking(send_back))
+
+    def watch(self, group: str, notify: Notify) -> Callable[[], None]:
+        """Call `notify` in the event loop at each change of a group; return a function to stop."""
+        loop, shared = asyncio.get_running_loop(), self._shared
+
+        def pass_on(changed: str) -> None:
+            if changed == group:
+                _call_in(loop, partial(notify, Changed(self._name, group)))
+
+        def stop() -> None:
+            shared.watchers = tuple(one for one in shared.watchers if one is not pass_on)
+
+        shared.watchers = (*shared.watchers, pass_on)
+        return stop
+
+
+class _CheckTarget:
+    """A producer group of this process, as a target of the check service."""
+
+    def __init__(self, group: str, ask: Callable[[CheckRequest], None]) -> None:
+        self.group, self._ask = group, ask
+
+    def room(self) -> int:
+        return MAX_QUESTIONS
+
+    def is_asked(self, half: HalfMessage) -> bool:
+        """Return False: an unanswered check request is repeated after the interval."""
+        return False
+
+    def ask(self, request: CheckRequest) -> None:
+        self._ask(request)
+
+    def close(self) -> None:
+        """Do nothing: the producer closes itself."""
+
+
+class _NoProducers:
+    """No producers are connected to a store that only this process uses."""
+
+    def topics(self) -> Collection[str]:
+        return ()
+
+    def room(self, topic: str) -> int:
+        return 0
+
+    def ask(self, topic: str, request: CheckRequest) -> None:
+        """Do nothing: there are no topics to ask for."""
+
+
+async def _blocking(call: Callable[[], _T]) -> _T:
+    return await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # The loop has ended.
+        loop.call_soon_threadsafe(call)
+
+
+def _placed(outgoing: OutgoingMessage, queue: MessageQueue) -> Message:
+    return replace(outgoing.message, body=outgoing.body, queue_id=queue.queue_id)
+
+
+def _origin(outgoing: OutgoingMessage) -> Origin:
+    return Origin(
+        unique_id=outgoing.unique_id,
+        born_timestamp=outgoing.born_timestamp,
+        sys_flag=outgoing.sys_flag,
+    )
+
+
+def _no_topic(topic: str) -> TopicNotFoundError:
+    return TopicNotFoundError(
+        f"there is no topic {topic!r}.", remedy="Create it: pyrocket topic create."
+    )
