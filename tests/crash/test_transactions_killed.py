@@ -21,7 +21,11 @@ GROUPS = ("a", "a", "b")
 
 
 def run_and_kill(nursery, path, diaries, rng, round_):
-    """Run three processes that send and check, and kill all of them at random moments."""
+    """Run three processes that send and check, and kill all of them at random moments.
+
+    The first kill is after each process has sent some messages, which takes longer on a busy
+    machine.
+    """
     children = [
         nursery.start(
             send_for_ever,
@@ -34,10 +38,18 @@ def run_and_kill(nursery, path, diaries, rng, round_):
         for n, group in enumerate(GROUPS)
     ]
     for n in range(len(GROUPS)):
-        wait_for(diaries / f"{round_}-{n}")
+        wait_for_lines(diaries / f"{round_}-{n}", 4)
     for child in rng.sample(children, len(children)):
         time.sleep(rng.uniform(0, 0.4))
         nursery.kill(child)
+
+
+def wait_for_lines(file, count):
+    wait_for(file)
+    deadline = time.monotonic() + 30
+    while file.read_bytes().count(b"\n") < count:
+        assert time.monotonic() < deadline, f"{file} has fewer than {count} lines"
+        time.sleep(0.01)
 
 
 def name_of(body):
