@@ -3,7 +3,7 @@
 Spark finds this package by its name. Importing it is cheap and never fails: everything else is
 imported when it is first used.
 
-The packages, from the bottom up; each imports only from those above it in this list:
+The packages; each imports only from those above it in this list:
 
     support, worker, boundary, arrow_types    pyspark's version, worker processes, Arrow types
     options      the options of a query: text → checked values
@@ -63,7 +63,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use: most processes that import this package need none."""
+    """Import a public name on first use: most importing processes use none of them."""
     if name not in _MODULES:
         raise AttributeError(f"module 'pyspark_pyrocket' has no attribute {name!r}")
     return getattr(import_module(f"pyspark_pyrocket.tools.{_MODULES[name]}"), name)

@@ -112,7 +112,7 @@ def map_with_entry(
     first, last = int(offsets[0]), int(offsets[-1])
     counts = np.diff(offsets)
     ends = np.cumsum(counts + rows)
-    # For each entry of the result, its index in the source; the added entry is after the old ones.
+    # For each entry of the result, its index in `keys` and `items`, where the added entry is last.
     sources = np.full(int(ends[-1]) if len(ends) else 0, last - first)
     is_old = np.ones(len(sources), np.bool_)
     is_old[ends[rows] - 1] = False

@@ -48,7 +48,7 @@ def _rows(rows: Iterator[Any]) -> Iterator[Any]:
 
 
 def _keeps_frames(error: Exception) -> bool:
-    # Imported late: Spark imports this module in every process, and it must not fail.
+    # Imported late: Spark imports this module in every process, and that import must not fail.
     from pyrocket.errors import PyrocketError
 
     return not isinstance(error, PyrocketError) or LOG.isEnabledFor(logging.DEBUG)

@@ -41,8 +41,8 @@ class RocketDataSource(DataSource):
     >>> df.write.format("pyrocket").mode("append").options(path=..., topic="flights").save()
     >>> df.writeStream.format("pyrocket").options(path=..., topic="flights").start()
 
-    With a broker, `endpoint` takes the place of `path`, with endpoint.timeout, endpoint.tls,
-    endpoint.ca, accessKey, secretKey and secretKeyFile.
+    To use a broker, set `endpoint` instead of `path`. Its options: endpoint.timeout, endpoint.tls,
+    endpoint.ca, accessKey, secretKey, secretKeyFile.
 
     Options of reads: path, subscribe, subscribePattern, assign, topic, missingTopic,
     startingOffsets, startingTimestamp, startingOffsetsByTimestamp,

@@ -32,9 +32,8 @@ def in_source_runner() -> bool:
 
 
 def exit_on_sigterm() -> None:
-    """Exit cleanly on SIGTERM, with which Spark stops an idle runner, so that `stop` is called.
-
-    A runner that is stopping already must not be interrupted: see `ignore_sigterm`.
+    """Exit cleanly on SIGTERM, so that `stop` is called: Spark stops an idle runner with this
+    signal. A runner that is already stopping must not be interrupted: see `ignore_sigterm`.
     """
 
     def exit_once(*_: object) -> None:

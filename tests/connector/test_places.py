@@ -124,7 +124,7 @@ def test_a_time_without_a_zone_is_logged_as_utc(store, caplog):
     with caplog.at_level("INFO", "pyspark_pyrocket"):
         assert span(store, startingTimestamp="1970-01-01T00:14:40")[0] == (7, 10)
     (note,) = caplog.messages
-    assert "names no zone and is taken as UTC" in note
+    assert "has no time zone and is read as UTC" in note
 
 
 @pytest.mark.parametrize(

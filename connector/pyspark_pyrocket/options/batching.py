@@ -21,13 +21,15 @@ _MAX_ROWS, _MAX_BYTES = "maxOffsetsPerTrigger", "maxBytesPerTrigger"
 _MIN_ROWS, _MAX_DELAY = "minOffsetsPerTrigger", "maxTriggerDelay"
 
 DEFAULT_BYTES = 256 << 20
-"""The default limit of a micro-batch: an initial backlog must fit into memory."""
+"""The default of maxBytesPerTrigger: without a limit, the first micro-batch would read the whole
+backlog, which may not fit into memory.
+"""
 
 DEFAULT_DELAY_MS = 15 * 60_000
 
 
 def _limit(kind: Kind[int | None]) -> Kind[int | None]:
-    """Return the kind of a limit that `none`, `unlimited` and 0 remove."""
+    """Return the kind extended by `none`, `unlimited` and 0, which mean no limit."""
 
     def parse(option: str, text: str) -> int | None:
         is_lifted = text.lower() in ("none", "unlimited") or set(text) == {"0"}

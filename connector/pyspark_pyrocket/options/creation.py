@@ -105,8 +105,8 @@ class RetentionOptions:
                     f"{_ARGUMENTS[option]} {shlex.quote(value)}" for option, value in self.given
                 ]
                 raise OptionError(
-                    f"Option {name!r} is {text!r}, but {_describe(kept)} in the store at {path}: "
-                    "the option only applies to a store that the write creates.",
+                    f"Option {name!r} is {text!r}, but the store at {path} {_describe(kept)}: the "
+                    "option only applies to a store that the write creates.",
                     remedy="Remove it, or run: pyrocket store retention --path"
                     f" {shlex.quote(path)} " + " ".join(line),
                     code="RETENTION_DIFFERS",
@@ -157,13 +157,12 @@ def check_creates(given: OptionReader) -> None:
 def source_creates(given: OptionReader) -> bool:
     """Return whether a read creates the store and its topics.
 
-    Raises OptionError (OPTION_CONFLICT).
+    Raises OptionError (OPTION_CONFLICT) if it would, but is read-only.
     """
     creates = given.read(_CREATE_IF_MISSING, boolean(default=False))
     if creates and given.text("readOnly").lower() == "true":
         raise conflict(
-            "Both createIfMissing=true and readOnly=true are given, but creating writes to the"
-            " store.",
+            "Option 'createIfMissing' writes to the store, but readOnly=true is given.",
             "Keep one of them.",
         )
     return creates
@@ -186,8 +185,8 @@ def retention_of(given: OptionReader) -> RetentionOptions | None:
 
 def _describe(kept: Retention | None) -> str:
     if kept is None:
-        return "all messages are kept"
-    hours = "any age" if kept.hours is None else f"{kept.hours:g} hours"
-    size = "any number of bytes" if kept.total_bytes is None else f"{kept.total_bytes} bytes"
-    times = ",".join(map(str, kept.at_hours))
-    return f"messages are kept for {hours} and {size}, cleaned at {times},"
+        return "keeps all messages"
+    parts = [] if kept.hours is None else [f"retentionHours={kept.hours:g}"]
+    parts += [] if kept.total_bytes is None else [f"retentionBytes={kept.total_bytes}"]
+    parts.append(f"cleanTime={','.join(map(str, kept.at_hours))}")
+    return f"has {', '.join(parts)}"

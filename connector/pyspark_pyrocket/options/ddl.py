@@ -1,8 +1,8 @@
 """Spark's DDL for the columns of a schema: text → types, and types → text. Pure.
 
-The process that plans a Python source has no session, and therefore no parser of Spark. This parser
-reads the part of Spark's grammar (`SqlBaseParser.g4`: colType, complexColType) with the types that
-JSON can represent.
+The process that plans a Python source has no Spark session, so it cannot call Spark's parser. This
+one reads the part of Spark's grammar (`SqlBaseParser.g4`: colType, complexColType) with the types
+that JSON can represent.
 """
 
 import json

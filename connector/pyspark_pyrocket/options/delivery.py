@@ -87,8 +87,8 @@ class DeliveryOptions:
         "flush",
         (SINK,),
         choice(FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC),
-        "With `delivery=at-least-once`: when rows become durable: at the end of each task, after "
-        "every Arrow batch (`sync`), or soon after, in the background (`async`).",
+        "With `delivery=at-least-once`, when rows become durable: at the end of each task "
+        "(`task`), after every Arrow batch (`sync`), or soon after, in the background (`async`).",
     ).field()
     timer_max_delay_ms: int = Option(
         "timerMaxDelay",

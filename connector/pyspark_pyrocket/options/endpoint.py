@@ -27,10 +27,11 @@ ADDRESSES: Kind[tuple[str, ...]] = Kind("host:port[,host:port]", _parse_addresse
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Endpoint:
-    """How a broker is reached. It is sent to the tasks, so paths are read where they are used.
+    """How a broker is reached. Pickled into the tasks; each process reads the files on its own
+    machine.
 
     addresses: the addresses of one broker, in the order in which they are tried.
-    timeout_ms: the timeout of one call, with its repeats.
+    timeout_ms: the timeout of one call, including its retries.
     ca, secret_key_file: paths on each machine.
     """
 
@@ -85,7 +86,7 @@ class Endpoint:
     ).field()
 
     def __repr__(self) -> str:
-        """Leave the secret out."""
+        """Return the options without the secret."""
         shown = {each.name: getattr(self, each.name) for each in fields(self)}
         shown["secret_key"] = "***" if self.secret_key else ""
         return f"Endpoint({', '.join(f'{name}={value!r}' for name, value in shown.items())})"

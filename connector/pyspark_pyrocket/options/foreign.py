@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 _KAFKA = "is Kafka's"
 _CLIENT = "configures a Kafka client, which is not used here"
-_NO_BROKER = "No Kafka broker is contacted: name the store's directory with 'path'."
+_STORE = "Name the store's directory with 'path', or its broker with 'endpoint'."
 _FILES = "is for files that Spark reads"
 _WRITING = "belongs to the query that writes the stream"
 
@@ -29,8 +29,8 @@ class ForeignOption:
 
 
 _OPTIONS = (
-    ForeignOption("kafka.bootstrap.servers", "names Kafka's brokers", instead=_NO_BROKER),
-    ForeignOption("bootstrap.servers", "names Kafka's brokers", instead=_NO_BROKER),
+    ForeignOption("kafka.bootstrap.servers", "names Kafka's brokers", instead=_STORE),
+    ForeignOption("bootstrap.servers", "names Kafka's brokers", instead=_STORE),
     ForeignOption("kafka.group.id", _CLIENT, "commitToGroup"),
     ForeignOption("kafka.auto.offset.reset", _CLIENT, "startingOffsets"),
     ForeignOption("kafka.max.poll.records", _CLIENT, "maxOffsetsPerTrigger"),
@@ -44,7 +44,7 @@ _OPTIONS = (
         " here",
         "commitToGroup",
     ),
-    ForeignOption("nameServer", "names RocketMQ's name servers", instead=_NO_BROKER),
+    ForeignOption("nameServer", "names RocketMQ's name servers", instead=_STORE),
     ForeignOption("topics", "is Pulsar's name for several topics", "subscribe"),
     ForeignOption("topicsPattern", "is Pulsar's name for a pattern of topics", "subscribePattern"),
     ForeignOption("tag", "is rocketmq-connect's name for tags", "tags"),
@@ -69,7 +69,7 @@ _OPTIONS = (
     ),
     ForeignOption("maxFilesPerTrigger", _FILES, "maxOffsetsPerTrigger"),
     ForeignOption("inferSchema", _FILES, "valueFormat"),
-    ForeignOption("rowsPerSecond", "is for Spark's source of rates", "maxOffsetsPerTrigger"),
+    ForeignOption("rowsPerSecond", "is for Spark's rate source", "maxOffsetsPerTrigger"),
     ForeignOption("numPartitions", "is for Spark's JDBC and rate sources", "minPartitions"),
     *(
         ForeignOption(
@@ -88,10 +88,8 @@ _BY_NAME = {each.name.lower(): each for each in _OPTIONS}
 
 _BY_PREFIX = (
     ForeignOption("kafka.", _CLIENT),
-    ForeignOption(
-        "kafkaConsumer.", f"{_KAFKA}: how long a task waits for a broker; here files are read"
-    ),
-    ForeignOption("fetchOffset.", f"{_KAFKA}: how often it retries a call; here files are read"),
+    ForeignOption("kafkaConsumer.", f"{_KAFKA}: how long a task waits for a Kafka broker"),
+    ForeignOption("fetchOffset.", f"{_KAFKA}: how often a failed call to Kafka is retried"),
 )
 _TAILS = {
     tail.lower(): tail for tail in ("pollTimeoutMs", "numRetries", "retryIntervalMs", "retries")

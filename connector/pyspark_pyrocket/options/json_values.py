@@ -62,7 +62,7 @@ def parse_topics(option: str, text: str, example: str) -> dict[str, object]:
 def exactly(
     option: str, given: ByQueue[_Value], queues: Iterable[MessageQueue]
 ) -> dict[MessageQueue, _Value]:
-    """Return one value for each of these queues. Raises OptionError if the names differ."""
+    """Return the value of each queue. Raises OptionError unless exactly these are named."""
     real: dict[str, dict[str, dict[int, MessageQueue]]] = {}
     for queue in queues:
         real.setdefault(queue.topic, {}).setdefault(queue.broker, {})[queue.queue_id] = queue
@@ -112,6 +112,6 @@ def _check_names(where: str, what: str, given: set[_Name], real: set[_Name]) -> 
 
 
 def _list(what: str, names: set[_Name]) -> str:
-    """Return `the queue 3` or `the queues 0, 1`, for `what` in the plural."""
+    """Return `the queue 3` or `the queues 0, 1`; `what` is the plural, here `queues`."""
     noun = what if len(names) != 1 else what.removesuffix("s")
     return f"the {noun} {', '.join(map(str, sorted(names)))}"

@@ -32,11 +32,11 @@ Other = TypeVar("Other")
 
 @dataclass(frozen=True)
 class Kind(Generic[Value]):
-    """A kind of values.
+    """The kind of an option's values.
 
-    values: the valid values, as the list of options shows them. parse: returns the value for the
-    option's name and text; raises OptionError. default: the value if the option is not given.
-    shown: the default as the README prints it.
+    values: the valid values, as lists of options print them. parse: returns the value
+    for the option's name and text; raises OptionError. default: the value if the option is not
+    given. shown: the default as the README prints it.
     """
 
     values: str
@@ -148,7 +148,7 @@ def conflict(message: str, remedy: str) -> OptionError:
 def choice(*words: str) -> Kind[str]:
     """Return a kind whose values are these names, ignoring case; the first is the default.
 
-    If the first name is empty, the option has no default and cannot be set to it.
+    If the first name is empty, it is the default, but the option cannot be set to it.
     """
     *others, last = filter(None, words)
     remedy = f"Use {', '.join(others)} or {last}." if others else f"Use {last}."
@@ -183,7 +183,7 @@ def duration(default_ms: int, shown: str) -> Kind[int]:
     def parse(option: str, text: str) -> int:
         length = parse_duration(text.lower())
         if length is None:
-            raise invalid(option, text, "Write a length of time, as in 500ms, 30s, 15m or 2h30m.")
+            raise invalid(option, text, "Write a duration, as in 500ms, 30s, 15m or 2h30m.")
         return length
 
     return Kind("duration", parse, default_ms, shown)

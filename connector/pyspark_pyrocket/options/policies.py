@@ -130,8 +130,7 @@ class Progress:
         for option in _WRITING if progress.read_only else ():
             if option in given:
                 raise conflict(
-                    f"Both {option!r} and readOnly=true are given, but the former writes to the"
-                    " store.",
+                    f"Option {option!r} writes to the store, but readOnly=true is given.",
                     "Keep one of them.",
                 )
         return progress

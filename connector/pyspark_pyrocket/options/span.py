@@ -131,10 +131,10 @@ class Span:
         return cls(starting, ending, tuple(dict.fromkeys(notes)))
 
     def time_range(self, now_ms: int) -> tuple[int, int]:
-        """Return the store times, epoch ms, [begin, end), within which all queues are read."""
+        """Return the range [begin, end) of store times, in epoch ms, of the messages to read."""
         begin, end = 0, 2**63 - 1
         start = self.starting
-        # With EARLIEST, a queue without such a message is read from its first message.
+        # With EARLIEST, a queue without messages since that time is read from its first message.
         if isinstance(start, TimeChoice) and start.moment and start.without != EARLIEST:
             begin = start.moment.at(now_ms)
         if isinstance(self.ending, TimeChoice) and self.ending.moment is not None:

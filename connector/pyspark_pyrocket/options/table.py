@@ -1,6 +1,6 @@
-"""Every option, in the order of the table in `connector/README.md`, and unknown names.
+"""All options, in the order of the table in `connector/README.md`, and errors about unknown ones.
 
-Parsing, the errors about unknown options and the README's table come from this list.
+Parsing, these errors and the README's table use this list.
 """
 
 import re

@@ -72,7 +72,7 @@ def absolute_path(path: str, directory: str) -> str:
 
 def _one_path(options: dict[str, str]) -> str:
     path = _pop(options, "path", "")
-    # `.load([...])` arrives as a JSON list.
+    # Spark passes the paths of `.load([...])` as a JSON list.
     several = parse_json("paths", _pop(options, "paths", "[]"), '["/data/store"]')
     if not isinstance(several, list) or len(several) > 1 or (several and path):
         raise conflict(

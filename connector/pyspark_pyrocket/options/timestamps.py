@@ -1,4 +1,4 @@
-"""Times as users write them: epoch milliseconds, ISO-8601, or a length of time ago. Pure."""
+"""Times as users write them: epoch milliseconds, ISO-8601, or a duration before now. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Timestamp:
     note: str = ""
 
     def at(self, now_ms: int) -> int:
-        """Return epoch milliseconds for a query that starts now."""
+        """Return the time in epoch milliseconds, for a query that starts at `now_ms`."""
         return now_ms + self.ms if self.relative else self.ms
 
 
@@ -43,8 +43,8 @@ def parse_timestamp(where: str, value: object) -> Timestamp:
     if moment is None:
         raise OptionError(
             f"{where}: {value!r} is not a time.",
-            remedy="Write epoch milliseconds, ISO-8601 such as 2026-01-31T12:00:00Z, or a length "
-            "of time back from now, such as -15m or -2h30m.",
+            remedy="Write epoch milliseconds, ISO-8601 such as 2026-01-31T12:00:00Z, or a duration "
+            "before now, such as -15m or -2h30m.",
         )
     return moment
 
@@ -55,7 +55,7 @@ def _number(where: str, text: str) -> Timestamp | None:
     ms = int(text)
     if 0 < ms < _SECONDS_BELOW:
         date = (_EPOCH + timedelta(milliseconds=ms)).date()
-        return Timestamp(ms, note=f"{where}: {ms} ms are in {date}; were seconds meant?")
+        return Timestamp(ms, note=f"{where}: {ms} ms is a time on {date}; were seconds meant?")
     return Timestamp(ms)
 
 
@@ -79,7 +79,7 @@ def _iso(where: str, text: str) -> Timestamp | None:
         )
     except ValueError:
         return None
-    note = "" if zulu or zone else f"{where}: {text!r} names no zone and is taken as UTC"
+    note = "" if zulu or zone else f"{where}: {text!r} has no time zone and is read as UTC"
     # Store times are whole milliseconds: round up.
     parts = fraction.ljust(3, "0")
     up = int(parts[:3]) + any(digit != "0" for digit in parts[3:])

@@ -17,7 +17,7 @@ class WriteOptions(CreationOptions, DeliveryOptions, EncodingOptions):
     """The options of a write: those of its base classes, the store and the topic.
 
     path: the store's directory, absolute; empty with an endpoint.
-    topic: the topic of every row, or an empty string if a column has the topics.
+    topic: the topic of every row; empty if the column `topic` names each row's topic.
     """
 
     path: str = ""

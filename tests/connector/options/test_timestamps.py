@@ -66,7 +66,7 @@ def test_invalid_times_are_rejected(text):
 
 
 def test_a_time_without_a_zone_is_utc_with_a_warning():
-    assert "taken as UTC" in parse_timestamp("Option 'x'", "2026-01-01T12:00").note
+    assert "read as UTC" in parse_timestamp("Option 'x'", "2026-01-01T12:00").note
     assert not parse_timestamp("Option 'x'", "2026-01-01T12:00Z").note
 
 

@@ -126,9 +126,9 @@ def test_a_different_retention_is_rejected_with_the_command_that_sets_it(
 @pytest.mark.parametrize(
     ("before", "described"),
     [
-        ({}, "all messages are kept"),
-        ({"retentionHours": "48"}, "kept for 48 hours and any number of bytes, cleaned at 4,"),
-        ({"retentionBytes": "1000"}, "kept for any age and 1000 bytes, cleaned at 4,"),
+        ({}, "keeps all messages: the option"),
+        ({"retentionHours": "48"}, "has retentionHours=48, cleanTime=4: the option"),
+        ({"retentionBytes": "1000"}, "has retentionBytes=1000, cleanTime=4: the option"),
     ],
 )
 def test_the_error_for_a_different_retention_describes_the_existing_one(
