@@ -106,7 +106,9 @@ def _check_names(schema: StructType) -> None:
         if names.count(name.lower()) > 1 and names.index(name.lower()) == at
     ]
     if twice or not names:
-        happened = f"The schema names {', '.join(twice)} twice." if twice else "It is empty."
+        happened = (
+            f"The schema names {', '.join(twice)} twice." if twice else "The schema is empty."
+        )
         raise SchemaError(happened, remedy="Name at least one column, and each only once.")
 
 

@@ -50,7 +50,7 @@ def check_names(payload: Payload, fields: Iterable[StructField]) -> None:
     taken = {**OURS, payload.corrupt_column.lower(): payload.corrupt_column}
     for field in fields:
         if field.name.lower() in taken:
-            raise _taken(field.name, f"the column {taken[field.name.lower()]!r} of messages")
+            raise _taken(field.name, taken[field.name.lower()])
         taken[field.name.lower()] = field.name
 
 
@@ -63,9 +63,9 @@ def check_value(field: StructField, payload: Payload) -> None:
     _check_type(field)
 
 
-def _taken(name: str, what: str) -> SchemaError:
+def _taken(name: str, column: str) -> SchemaError:
     return SchemaError(
-        f"The field {name!r} of the bodies has the name of {what}.",
+        f"The field {name!r} of the bodies has the name of the column {column!r}.",
         remedy="Set the option 'valueColumn' to a name, such as payload: that column is then a "
         f"struct with all fields, and this one is payload.{name}.",
         code="VALUE_COLUMN_TAKEN",

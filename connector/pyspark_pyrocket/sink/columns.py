@@ -181,7 +181,7 @@ def _check_json(field: StructField, *, whole: bool) -> None:
 def _without_void(kind: DataType) -> DataType:
     """Replace void, also inside structs, with a type that Arrow knows.
 
-    Void in arrays and maps stays, because Spark passes corrupt data for it.
+    Void inside arrays and maps is kept and so rejected: Spark passes corrupt data for it.
     """
     if isinstance(kind, NullType):
         return _TEXT
@@ -317,4 +317,4 @@ def _text_of_headers(values: pa.BinaryArray, rows: pa.Array) -> pa.StringArray:
 
 
 def _illegal(row: object, what: str) -> MessageError:
-    return MessageError(f"row {row} {what}: RocketMQ stores it as text.")
+    return MessageError(f"row {row} {what}: RocketMQ stores headers as named text.")

@@ -26,7 +26,7 @@ from pyspark_pyrocket.worker import freeze_imports
 
 @dataclass(frozen=True)
 class RowsAppended(WriterCommitMessage):
-    """The number of rows that one task appended; `left_out`: how many nullBody=drop dropped."""
+    """The number of rows that one task appended, and the number that nullBody=drop left out."""
 
     target: Target
     rows: int

@@ -24,8 +24,8 @@ _SPACE = 0x20
 _NOT_IN_KEYS = "[ \x01\x02]"
 _AS_BASE64 = "Set keyEncoding=base64 to write keys of any bytes."
 _WITHOUT_BODY = (
-    "Every message has a body. nullBody=empty writes 0 bytes with the property pyrocketNull=body, "
-    "which schemaMode=kafka reads as null again; nullBody=drop drops the row."
+    "A message must have a body. nullBody=empty writes 0 bytes with the property "
+    "pyrocketNull=body, which schemaMode=kafka reads as null again; nullBody=drop drops the row."
 )
 
 

@@ -194,7 +194,7 @@ def _ensure_topic(sink: MessageSink, options: WriteOptions) -> None:
 
 
 def open_for_writing(sink: Sink, flush: str = "manual") -> MessageSink:
-    """Open the driver's store for appending; only `prepare_sink` creates one."""
+    """Open the driver's store for appending; a missing store is an error."""
     return _open(sink, staging=False, flush=flush)
 
 

@@ -43,7 +43,7 @@ class SinkCheckpoint:
 
     @property
     def batch(self) -> int:
-        """The number of the current micro-batch, which Spark saves here first; 0 at first."""
+        """The current micro-batch, whose offsets Spark saves first; 0 if none are saved."""
         return max(map(int, filter(str.isdigit, os.listdir(self.path / _OFFSETS))), default=0)
 
     def store(self) -> str:

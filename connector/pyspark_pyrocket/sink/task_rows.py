@@ -33,8 +33,8 @@ def send_rows(
 ) -> tuple[int, int]:
     """Call `append(batch, topic=, first_queue=)` for every batch.
 
-    outcome: returns the last sentence of an error for the number of rows written before the current
-        batch; the sentence states which rows are visible.
+    outcome: called with the number of rows written before the failed batch; returns the last
+        sentence of the error, which states which rows are visible.
     Returns the numbers of rows written and left out. Raises InvalidInputError, which names the row
     and its task.
     """

@@ -1,7 +1,7 @@
 """Decides when a stream's next micro-batch starts, and how much of the backlog it reads.
 
-Spark passes one limit at a time, so the query's limits are applied here, unless Spark requests
-everything. The smallest limit applies. Integers only.
+Spark passes only one limit to a source, so all limits of the query are applied here, unless Spark
+requests everything. The smallest limit applies. Uses only integer arithmetic.
 """
 
 from collections.abc import Iterable, Mapping

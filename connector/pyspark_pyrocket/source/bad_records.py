@@ -69,7 +69,7 @@ def prepare_bad_records(target: Target, options: ReadOptions) -> None:
             remedy="It applies only to messages of topics: remove it.",
             code="OPTION_CONFLICT",
         )
-    # Open for writing even if the topic exists: this fails if a broker holds the store.
+    # Opened for writing even if the topic exists: if a broker holds the store, the query fails now.
     sink = target.open_sink()
     try:
         sink.prepare(topic)

@@ -43,7 +43,7 @@ def default_schema(request: Request) -> StructType:
     source = target.find_source() if options.create_if_missing else target.open_source()
     if options.view in TABLES:
         return table_schema(options.view)
-    # The log view includes topics that have been deleted since.
+    # The view `commitlog` also shows messages of deleted topics.
     is_log = options.view == COMMITLOG
     topics = [] if is_log or source is None else topics_to_read(source, options)
     columns = default_columns(

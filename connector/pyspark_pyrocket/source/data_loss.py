@@ -23,8 +23,10 @@ GO_ON = (
 class Gap:
     """Why a query cannot continue to read a queue from its position.
 
-    Attributes: error: What `fail` raises. unread: The first offset, in the queue's current
-    numbering, that the query has not read. resume: The offset at which `skip` continues.
+    Attributes:
+        error: What `fail` raises.
+        unread: The first offset, in the queue's current numbering, that the query has not read.
+        resume: The offset at which `skip` continues.
     """
 
     error: DataLossError
@@ -36,8 +38,11 @@ class Gap:
 class Losses:
     """Counts the messages that a query has lost in each queue, and warns of each loss.
 
-    Attributes: policy: The value of `onDataLoss`. quiet: Suppresses warnings. counts: The number
-    of messages lost in each queue since the last `take`.
+    Attributes:
+        policy: The value of `onDataLoss`.
+        quiet: Suppresses warnings.
+        counts: The number of messages lost in each queue since the last `take`.
+        logged: The warnings that `warn_once` has logged.
     """
 
     policy: LossPolicy

@@ -62,7 +62,7 @@ def _inferred(source: MessageSource | None, topics: list[str], options: ReadOpti
     sample = f"the first messages to read of {where}"
     schema = None if source is None else infer_schema(bodies_to_read(source, options))
     if schema is None and source is not None:
-        sample = f"the oldest messages of {where}, because no body to read is a JSON object"
+        sample = f"the oldest messages of {where}, because no body in the range is a JSON object"
         schema = infer_schema(oldest_bodies(source, topics, options))
     if schema is None:
         raise SchemaError(
@@ -76,7 +76,7 @@ def _inferred(source: MessageSource | None, topics: list[str], options: ReadOpti
 
 
 def bodies_to_read(source: MessageSource, options: ReadOptions) -> Iterator[bytes]:
-    """Yield the first bodies that a batch reads; keys and ids are not looked up for this.
+    """Yield the first bodies that a batch reads; the options `keys` and `msgId` are ignored.
 
     Raises the same errors as planning the read.
     """
@@ -163,6 +163,6 @@ def _until(source: MessageSource, queue: _Queue, count: int, where: MessageFilte
     window = min(_WINDOW_BYTES, queue.budget)
     rest = QueueRange(queue.queue, queue.at, queue.end)
     (((until, used),),) = source.split_at_bytes([(rest, [window])])
-    # A message that is longer than the window is charged to the budget in full.
+    # A message that is longer than the window costs one window of the budget.
     queue.budget -= used if until > queue.at else window
     return max(until, queue.at + 1)

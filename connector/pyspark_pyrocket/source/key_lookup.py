@@ -14,7 +14,7 @@ from pyspark_pyrocket.transport.interface import Bounds, MessageSource
 from pyspark_pyrocket.worker import LOG, log_to_stderr
 
 TASK_MESSAGES = 32_768
-"""Maximum messages in one task: reading one may load a page of the log."""
+"""Maximum messages in one task: reading a message may load a page of the log."""
 
 TASK_BYTES = 32 * 1024 * 1024
 
@@ -66,7 +66,8 @@ def _log(
     log_to_stderr()
     LOG.info(
         "%s found %d of %d messages of %s through the key index: candidates: %d, index files: %d,"
-        " bytes of the log read after the index: %d, found outside the offsets to read: %d",
+        " bytes of the log searched after the end of the index: %d, found outside the offsets"
+        " to read: %d",
         options.lookup.describe(),
         sum(map(len, kept)),
         sum(limits.maximum - limits.minimum for limits in bounds.values()),

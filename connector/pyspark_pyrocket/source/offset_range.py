@@ -136,7 +136,7 @@ def _committed(source: MessageSource, place: Committed, bounds: Bounds, losses: 
     known_topics = set(topics_of(known))
     found, fresh = Offsets(), dict[str, list[int]]()
     for queue, limits in bounds.items():
-        # If the group has committed in other queues of a topic, one without a commit is new.
+        # A queue without a committed offset is new if other queues of its topic have one.
         word = EARLIEST if queue.topic in known_topics else place.without
         if queue not in known:
             found[queue] = _number(word, limits)

@@ -143,7 +143,7 @@ def _limits(splitting: Splitting, total: int) -> tuple[int, int]:
 
 
 def _counts(large: Sequence[_Weighed], splitting: Splitting, total: int, others: int) -> list[int]:
-    """Return the number of pieces of each range, given the number of `others` tasks."""
+    """Return the number of pieces of each range; `others` is the number of all other tasks."""
     counts = [min(each.range.rows, _share(each.bytes, splitting, total)) for each in large]
     # Repeatedly add a piece to the range with the longest pieces.
     longest = [

@@ -189,7 +189,7 @@ VIEW_TASK_MESSAGES = 32_768
 def view_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPartition]:
     """Return the tasks that read the current state of a view."""
     is_pending = options.view in WAITING
-    # The same queues hold pending messages for other topics, which the tasks skip.
+    # Pending messages of all topics share their queues: the tasks skip those of other topics.
     topics = topics_to_read(source, options) if is_pending else options.subscription.topics
     parts = source.plan_view(
         options.view,

@@ -1,4 +1,4 @@
-"""Finds the offset at which each queue of a stream continues: its last end, without losses.
+"""Finds the offset at which each queue of a stream continues: without losses, where it stopped.
 
 Possible changes since then, and the offset at which each policy continues:
 
@@ -6,7 +6,7 @@ Possible changes since then, and the offset at which each policy continues:
     a crash truncated the log      skip: the point of truncation; messages written since are new
     an older copy was restored     skip: the first message stored after the mark's store time, or
                                    the offset where the query stopped, if that is lower
-    a queue ends before that       skip: the queue's end
+    a queue ends before its offset skip: the queue's end
     a topic was created again      skip: its first message; offsets continue after the old ones
     a topic was deleted            all: the last end, until the topic is created again
     a topic has fewer queues       no loss: the removed queues are read to their ends
@@ -223,7 +223,7 @@ class Changes:
     def gap(self, queue: MessageQueue, position: int, limits: QueueOffsets) -> Gap | None:
         """Return why a queue that stopped at `position` cannot continue there, or None."""
         if queue.topic in self.recreated and not self.is_restored:
-            # Offsets continue after the old ones if those were known.
+            # A topic that is created again continues after its old offsets, if those were known.
             unread = position if position <= limits.maximum else limits.minimum
             return Gap(self.error(queue, position), unread, max(unread, limits.minimum))
         until = self._until(queue, position)

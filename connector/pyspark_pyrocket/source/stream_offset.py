@@ -9,13 +9,13 @@
      "version": 2}
 
 offsets: the next offset of each queue, the first one *not* yet read. A topic that does not exist
-yet has no queues. from: the start offsets of queues that are missing in the batch's start offset.
-In the first batch of a query these are all queues, because Spark requests the initial offset again
-on a replay. brokers, topics: the scope of these offsets: the store of each broker
-(`SourceIdentity`) and the ids of its topics; "" is unknown, as in a directory that only brokers
-have written. initial: true in an offset at which no batch has ended; a batch that ends there reads
-nothing. lost: the number of messages of each queue that were lost before the query read them, over
-all its runs.
+yet has no queues. from: where this batch starts in queues that its start offset lacks, and in
+queues that continue elsewhere after a loss. For the first batch of a query these are all queues,
+because Spark requests the initial offset again on a replay. brokers, topics: the scope of these
+offsets: the store of each broker (`SourceIdentity`) and the ids of its topics; "" is unknown, as in
+a directory that only brokers have written. initial: true in an offset at which no batch has ended;
+a batch that ends there reads nothing. lost: the number of messages of each queue that were lost
+before the query read them, over all its runs.
 
 Version 1 had "store" and "epoch" beside "offsets", one id per topic, and no mark. It can be read,
 but is no longer written. There is one broker, because a directory belongs to one broker.
@@ -96,13 +96,13 @@ class StreamOffset:
             ) from error
 
     def begin(self, queue: MessageQueue, start: "StreamOffset") -> int | None:
-        """Return the first offset in a queue of the batch from `start` that ends here."""
+        """Return where the batch from `start` to this offset begins in a queue; None if unknown."""
         begin = self.first.get(queue)
         return start.offsets.get(queue) if begin is None else begin
 
 
 def is_ours(value: object) -> bool:
-    """Return whether a source's JSON in a checkpoint is an offset of this source."""
+    """Return whether a source's JSON in a checkpoint is an offset of pyrocket's source."""
     return isinstance(value, dict) and any(
         {"offsets", "version", own} <= value.keys() for own in ("store", "brokers")
     )

@@ -62,8 +62,8 @@ def next_offset(
     """Return the end offset of the next micro-batch, or None if there is nothing to read.
 
     `take` limits the micro-batch; without it everything is read. The result has all queues of
-    `start`. A queue ends at or after the offset at which it continues, and otherwise not after
-    `target`.
+    `start`. A queue ends at or after the offset at which it continues and, apart from that, not
+    after `target`.
 
     Queues that `start` lacks begin at their first message. The result records the start of these
     queues, and of queues that continue at another offset than they stopped at, even if there is
@@ -129,7 +129,10 @@ def _newest_mark(
 
 @dataclass(frozen=True)
 class OffsetContext:
-    """The scope of offsets, read before them: the next call detects changes in between."""
+    """Broker, store and topics, read before the offsets.
+
+    A change between the two reads is therefore detected by the next call.
+    """
 
     broker: str
     source: SourceIdentity

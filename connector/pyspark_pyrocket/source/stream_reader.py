@@ -59,7 +59,8 @@ Json = dict[str, Any]
 
 IDLE_WAIT_S = 0.05
 """The maximum time for which a call for an offset waits, if the source is notified of changes.
-Without it, Spark would call 85 times a second. Other sources of the query are delayed as well.
+Without the wait, Spark would call 85 times a second. The wait also delays other sources of the
+query.
 """
 
 
@@ -115,8 +116,8 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end offset of the next micro-batch; `start` if there is nothing to read.
 
         Spark calls this 85 times a second while the query is idle, so an idle call only reads the
-        source's version, or waits for a new one. It also delivers due delayed messages, for stores
-        without a writer.
+        source's version, or waits for a new one. Every call also delivers delayed messages that are
+        due, for stores without a writer.
         """
         source = self._source
         self._deliver_due(source)
@@ -139,7 +140,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             target=self._last_ends,
             losses=self._losses,
         )
-        # With AvailableNow, this is Spark's last call once nothing is left to read.
+        # With AvailableNow, this is Spark's last call if nothing is left to read.
         self.follower.follow(start, last=end is None and self._last_ends is not None)
         if end is not None:
             return end.to_json()
@@ -183,10 +184,11 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(partition, self._projection, self._options)
 
     def commit(self, end: Json) -> None:
-        """Stop waiting for changes: Spark runs a micro-batch, perhaps of another source.
+        """Let the next call for an offset return at once, because the query is not idle.
 
-        Offsets are not committed here, because Spark calls this one batch late, and never for the
-        last batch of a run. `latestOffset` commits the offsets of the group that follows the query.
+        Spark may have run a micro-batch of another source. Offsets are not committed here, because
+        Spark calls this one batch late, and never for the last batch of a run. `latestOffset`
+        commits the offsets of the group that follows the query.
         """
         self._waits = False
 

@@ -82,9 +82,9 @@ class Columns:
     def of_small_ranges(
         self, source: MessageSource, ranges: Task, tally: ScanTally
     ) -> pa.RecordBatch | None:
-        """Return the messages of small ranges of one topic; None if each is read alone.
+        """Return the messages of small ranges of one topic; None if each has to be read alone.
 
-        That is the case if messages are corrupt or deleted: losses are counted for each range.
+        That is the case if messages are corrupt or deleted, because losses are counted by range.
         """
         counted = ScanTally()
         try:
@@ -262,7 +262,7 @@ def _continue(
     try:
         yield from scan(each, tally)
     except (OffsetOutOfRangeError, TopicNotFoundError, QueueNotFoundError) as error:
-        # Not the offset of the last message: a filter may have skipped others after it.
+        # Not one past the last message returned: a filter may have skipped messages after it.
         at = each.start + tally.entries - before
         has = source.queue_bounds([each.queue])[each.queue]
         end = min(each.end, max(at, has.maximum))
