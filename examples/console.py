@@ -90,9 +90,7 @@ def _show(bar: Progress, task: TaskID, done: Done) -> None:
 
 
 def with_bar_of_tasks(spark: SparkSession, label: str, work: Callable[[], T]) -> T:
-    """Call `work` and return its result; on a terminal, show the number of completed Spark
-    tasks.
-    """
+    """Call `work` and return its result; on a terminal, show the completed Spark tasks."""
     console = Console(stderr=True)
     parts = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[amount]}"))
     with Progress(*parts, console=console, disable=not console.is_terminal) as bar:

@@ -37,8 +37,8 @@ _ALIVE_SECONDS = {True: 1.0, False: 15.0}
 """Seconds between two progress lines of a set-up step: on a terminal, and elsewhere."""
 
 _HINT = (
-    "Hint: does this machine reach a Python package index (see `pip config list`), and has its "
-    "disk 1 GB of free space? Then run the same command again."
+    "Hint: this needs a Python package index (see `pip config list`) and 1 GB of free disk space. "
+    "Check both, then run the same command again."
 )
 
 
@@ -68,9 +68,7 @@ def ensure(extra: str, arguments: list[str]) -> list[str]:
 
 
 def find_missing(extras: list[str]) -> list[str]:
-    """Return the modules of these extras that this interpreter cannot import, or that are too
-    old.
-    """
+    """Return the modules of these extras that this interpreter lacks, or has in an old version."""
     modules = dict.fromkeys(module for extra in extras for module in MODULES[extra])
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if "pyspark" not in missing and _pyspark_version() < PYSPARK_MINIMUM:
@@ -100,7 +98,7 @@ def prepare(extras: list[str]) -> Path:
         _run([sys.executable, "-m", "venv", "--clear", str(VENV)], "Hint: install python3-venv.")
         stamp = {}
     if any(VENV.glob("lib/python*/site-packages/pyrocket-*.dist-info")):
-        # An installation under the former name would come first on the path.
+        # The package was once named pyrocket: an old installation would come first on the path.
         _run([str(python), "-m", "pip", "uninstall", "--yes", "pyrocket"], _HINT)
     # Both commands share the environment: keep the extras that the other command installed.
     both = sorted({*extras, *stamp.get("extras", [])})
@@ -179,9 +177,7 @@ def _stamp_file() -> Path:
 
 
 def _stamp(extras: list[str]) -> dict[str, Any]:
-    """Return a hash of everything that an environment is built from, including the modules to
-    link.
-    """
+    """Return what an environment is built from: extras, and hashes of setup.py and module names."""
     setup = (CHECKOUT / "setup.py").read_bytes()
     return {
         "checkout": str(CHECKOUT),
@@ -211,9 +207,7 @@ def _fits(stamp: dict[str, Any], extras: list[str]) -> bool:
 
 
 def _works(python: Path) -> bool:
-    """Return whether the interpreter starts; after an upgrade of the system's Python, its link may
-    be dead.
-    """
+    """Return whether the interpreter starts: an upgrade of the system may break its link."""
     check = f"import sys; sys.exit(sys.version_info < {PYTHON_MINIMUM})"
     try:
         return subprocess.run([str(python), "-c", check], stdin=subprocess.DEVNULL).returncode == 0

@@ -45,8 +45,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         default="export-parquet",
         help="a consumer group; use another one for each output of a topic",
     )
-    parser.add_argument("--columns", default=f"{COLUMNS}, body STRING", help="as in SQL")
-    parser.add_argument("--date", default=TIMES[0], help=f"{', '.join(TIMES)} or a path as $.day")
+    parser.add_argument(
+        "--columns", default=f"{COLUMNS}, body STRING", help="names and types, as in SQL"
+    )
+    parser.add_argument(
+        "--date", default=TIMES[0], help=f"{', '.join(TIMES)} or a path in the JSON body: $.day"
+    )
     parser.add_argument("--dry-run", action="store_true", help="only print what would be exported")
     return parser.parse_args(arguments)
 
@@ -96,9 +100,7 @@ def _messages(spark: SparkSession, plan: Plan, wanted: argparse.Namespace) -> Da
 
 
 def _names(columns: str) -> list[str]:
-    """Return the names of the columns, as Spark parses them, because types also contain commas and
-    spaces.
-    """
+    """Return the names of the columns; Spark parses them, because types may contain commas."""
     schema = StructType.fromDDL(columns)
     if not isinstance(schema, StructType):
         raise UnfitOutputError(f"--columns is {columns!r}: it needs a name before each type.")

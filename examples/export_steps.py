@@ -102,9 +102,7 @@ class Export:
         return Plan(f"rows-{uuid.uuid4().hex}", self._store.uuid, self._topic, self._group, ranges)
 
     def place(self, plan: Plan) -> str:
-        """Return the folder for Spark to write to, after deleting the folders of interrupted
-        runs.
-        """
+        """Delete the folders of interrupted runs, and return the folder for Spark to write to."""
         for left in self._folder.glob("rows-*"):
             shutil.rmtree(left)
         return f"file://{(self._folder / plan.rows).absolute()}"

@@ -87,7 +87,7 @@ def _fate(wanted: argparse.Namespace, folder: Path) -> str:
 
 
 def _publish(steps: Steps, spark: SparkSession, source: pa.Table, path: Path) -> None:
-    """Write the flights to a topic; the write creates store and topic."""
+    """Create the store and the topic, and write the flights to it."""
     with Store.open(path, create=True) as store:
         store.topics.create(TOPIC)
     messages = to_messages(spark.createDataFrame(source).repartition(TASKS))

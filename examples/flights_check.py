@@ -27,9 +27,7 @@ def totals(flights: pa.Table) -> dict[str, Totals]:
 
 
 def flights_of(messages: pa.Table) -> pa.Table:
-    """Return id, carrier and distance of messages that contain flights as JSON. Id and carrier are
-    those in the message's key and tag, not in the JSON.
-    """
+    """Return a table of flights: id from the key, carrier from the tag, distance from the body."""
     lines = "\n".join(messages["body"].to_pylist()).encode()
     parsed = json.read_json(pa.BufferReader(lines))
     columns = [messages["key"], messages["tags"], parsed["distance"]]
@@ -58,7 +56,7 @@ def count_differences(expected: pa.Table, counts: Mapping[str, int]) -> list[str
 
 
 def table_of(source: pa.Table, found: pa.Table, counts: Mapping[str, int]) -> Table:
-    """Return the lines to print: each carrier's messages, windowed count and distance."""
+    """Return a table to print: each carrier's messages, windowed count and distance."""
     table = Table("carrier", "messages", "windowed count", "distance in miles", "as in the source")
     for column in table.columns[1:4]:
         column.justify = "right"

@@ -28,7 +28,7 @@ def load_flights(rows: int | None = None) -> pa.Table:
 
 
 def to_messages(flights: DataFrame) -> DataFrame:
-    """Return the flights as messages: JSON, with key, tag and one queue per plane."""
+    """Return the flights as messages: JSON with key and tag, each plane in one queue."""
     return flights.selectExpr(
         "to_json(struct(*)) AS body", "id AS keys", "carrier AS tags", "tailnum AS shardingKey"
     )

@@ -1,6 +1,4 @@
-"""A payment for each order, although orders are delivered repeatedly: mark and work are committed
-together.
-"""
+"""One payment per order, even if it is delivered twice: mark and work are committed together."""
 # ruff: noqa: T201
 
 import sqlite3

@@ -23,7 +23,7 @@ _FEW = 8
 """Up to this many rows, decoding one by one is faster than bisecting."""
 
 _MANY = 1024
-"""Maximum rows of a part with bad rows: the part is decoded again for each of them."""
+"""Maximum rows of a part with bad rows: each bad row causes the part to be decoded again."""
 
 _BYTES = 1 << 19
 """Maximum bytes of bodies that are converted to Python objects (of 20 times the size) at a time."""

@@ -110,7 +110,7 @@ class Decoder:
             if is_null is not None:
                 bodies = pc.if_else(is_null, b"{}", bodies)
             rows, wrong = self._rows(bodies, self.fields)
-            # If both are decoded: a body that is not UTF-8 is not JSON either.
+            # A body that is not UTF-8 is not JSON either: the first reason is kept.
             faults = wrong | faults
             columns += rows.flatten() if self.struct is None else [_some(rows, self.struct)]
         return columns, faults

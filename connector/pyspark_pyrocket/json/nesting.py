@@ -24,7 +24,7 @@ _FRAMES = 4 * MAX_DEPTH
 
 _OPENING, _CLOSING, _QUOTE, _BACKSLASH = b'[]"\\'
 _CASE = 0xDF
-"""With this bit cleared `{` becomes `[` and `}` becomes `]`."""
+"""A mask that maps `{` to `[` and `}` to `]`."""
 
 _CHUNK_BYTES = 1 << 17
 """A chunk fits into a core's cache, together with the arrays computed from it."""
@@ -84,7 +84,7 @@ def _depth(body: Bytes) -> int:
 
 
 def _are_in_strings(body: Bytes, brackets: Positions) -> npt.NDArray[np.bool_]:
-    """Return for each bracket whether an odd number of quotes precedes it."""
+    """Return for each bracket whether an odd number of unescaped quotes precedes it."""
     quotes = body == _QUOTE
     escaped = _after_odd_backslashes(body)
     quotes[escaped[escaped < len(body)]] = False
@@ -93,7 +93,7 @@ def _are_in_strings(body: Bytes, brackets: Positions) -> npt.NDArray[np.bool_]:
 
 
 def _after_odd_backslashes(body: Bytes) -> Positions:
-    """Return the characters that an odd number of backslashes precedes."""
+    """Return the positions just after an odd number of backslashes."""
     backslashes = np.flatnonzero(body == _BACKSLASH)
     if not len(backslashes):
         return backslashes

@@ -72,7 +72,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _MAX_SECONDS = (1 << 43) - 1
 
 DECODER = json.JSONDecoder(parse_float=Number, parse_int=Whole, parse_constant=Number)
-"""Keeps numbers as text, which the requested type converts."""
+"""Keeps numbers as text, because their conversion depends on the requested type."""
 
 
 def atom_reader(kind: DataType) -> Callable[[Any], Any]:

@@ -54,8 +54,10 @@ def _choose() -> dict[str, str]:
     chosen = {}
     driver = os.environ.get(_DRIVER_PYTHON, "")
     if driver and not os.path.basename(driver).startswith("python"):
-        # Set to `jupyter` or `ipython` for Spark's script `pyspark`.
-        LOG.warning("%s=%s: Spark looks up data sources with that program", _DRIVER_PYTHON, driver)
+        # Such as jupyter or ipython, for Spark's script `pyspark`.
+        LOG.warning(
+            "Spark looks up data sources with %s=%s, which may not work", _DRIVER_PYTHON, driver
+        )
     if not os.environ.get(_PYTHON):
         chosen[_PYTHON] = sys.executable
     if not os.environ.get(_JAVA):
@@ -76,7 +78,7 @@ def _check_running() -> None:
     """Raise UnsupportedError if the JVM looks up sources with another interpreter."""
     if os.environ.get(_PYTHON) or os.environ.get(_DRIVER_PYTHON):
         return
-    # By folder: in a virtual environment python and python3 are links to the same program.
+    # Compare folders: in a virtual environment, python and python3 are links to one program.
     found = shutil.which("python3")
     if found and os.path.dirname(found) == os.path.dirname(sys.executable):
         return

@@ -75,7 +75,7 @@ class StreamView:
         self._show(f"micro-batch {number}: {count:,} rows")
 
     def follow(self, query: StreamingQuery) -> None:
-        """Show that the query has ended, and why."""
+        """Watch the query, and show when and why it ends."""
         self.query = query
         self._follower = threading.Thread(target=self._wait, name="pyrocket-view", daemon=True)
         self._follower.start()

@@ -36,8 +36,8 @@ class EndpointTarget:
         endpoint: The broker's addresses, and the settings of calls.
         store_id: In a task, the uuid of the driver's store, empty if that has none; None on the
             driver, which accepts any store.
-        waits: Whether this process waits for a broker that it has never reached for as long as for
-            one that restarts.
+        waits: Whether a process that has not yet reached the broker waits as long as for a restart
+            of the broker. Otherwise a wrong address is reported soon.
     """
 
     endpoint: Endpoint
@@ -69,7 +69,7 @@ class EndpointTarget:
         return replace(self, store_id=store_id)
 
     def waiting(self) -> "EndpointTarget":
-        """Return the target that waits for a broker that restarts, also in new processes."""
+        """Return the target that waits for a restart of the broker, also in new processes."""
         return replace(self, waits=True)
 
     def open_source(self) -> "EndpointSource":
@@ -161,7 +161,7 @@ class EndpointSource(RemoteSource):
     def connect(cls, endpoint: Endpoint, *, waits: bool = False) -> "EndpointSource":
         """Return a source that connects with its first call.
 
-        A wrong address is reported soon, unless the source waits for a broker that restarts.
+        waits: as in `EndpointTarget`.
         """
         total = endpoint.timeout_ms / 1000
         timeouts = Timeouts(total=total, first=total) if waits else Timeouts(total=total)
@@ -169,7 +169,7 @@ class EndpointSource(RemoteSource):
         return cls(endpoint, client, VersionWatch(client))
 
     def greet_if_new(self) -> None:
-        """Request the broker's identity, if the version watch follows a new session or none."""
+        """Request the broker's identity, if the session of the version watch is new or missing."""
         session = self.watch.session
         if session is None or session is not self._greeted:
             self.greet()

@@ -56,7 +56,7 @@ Part = PendingRange | ViewPart
 
 
 class Capability(str, Enum):
-    """A feature that a transport may lack; the value is its name in errors."""
+    """A feature that a transport may lack; the value names it in errors and in brokers' replies."""
 
     LOOKUP = "look-ups by key or id"
     VIEWS = "views"
@@ -160,7 +160,7 @@ class MessageSource(Protocol):
         ...
 
     def identities(self) -> Mapping[str, SourceIdentity]:
-        """Return for each broker the store in which its offsets are valid now, without marks."""
+        """Return, by broker, the store in which offsets are valid now, without a mark."""
         ...
 
     def now_ms(self) -> int:
@@ -396,7 +396,7 @@ class MessageSink(Protocol):
 
         Args:
             batch: Columns of `pyrocket.SEND_COLUMNS`.
-            topic: The topic of all rows; None if a column has the topics.
+            topic: The topic of all rows; None if the column `topic` names each row's topic.
             first_queue: The queue of the first row that has neither a queue nor a sharding key; the
                 other such rows use the next queues in turn. None: a random queue.
             repeat_id: Identifies the append: a second one with the same id appends nothing and

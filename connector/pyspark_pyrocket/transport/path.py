@@ -108,7 +108,7 @@ class PathTarget:
     def open_sink(
         self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
     ) -> "PathSink":
-        """Open the store for writing; for staging, which changes no shared file, for reading."""
+        """Open the store for writing, or for reading if staging, which changes no shared file."""
 
         def opened() -> PathSink:
             store = Store.open(self.path, create=create, read_only=staging, config=config)
@@ -191,7 +191,8 @@ class PathSink:
 
     def __init__(self, store: Store, seconds: float | None = None) -> None:
         self._store, self._seconds = store, seconds
-        # Results of the last calls: a directory loses no reply, so only the last call is repeated.
+        # The results of the last append and the last publish. A directory loses no reply, so no
+        # earlier call is repeated.
         self._appended: dict[str, AppendResult] = {}
         self._published: dict[SinkBatch, Published] = {}
 

@@ -1,4 +1,4 @@
-"""Creates the target for options or for a path: the only place where another transport is added."""
+"""Creates the target for options or for a path. A new transport is added only here."""
 
 import os
 from collections.abc import Iterator

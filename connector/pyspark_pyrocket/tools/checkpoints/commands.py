@@ -109,7 +109,7 @@ def reset(
 
 @checkpoint.command("from-group")
 @directory
-@click.option("--group", required=True, help="The group whose offsets to start at.")
+@click.option("--group", required=True, help="The group at whose committed offsets to start.")
 @click.option("--topic", "topics", multiple=True, required=True, help="May be repeated.")
 @_store
 @dry_run
@@ -173,7 +173,7 @@ def to_group(
         if known and found and known != found:
             raise InvalidInputError(
                 f"The checkpoint's offsets belong to store {known}, not to {found}.",
-                remedy="Set the directory that the query reads with --store.",
+                remedy="Set --store to the store that the query reads.",
                 code="STORE_CHANGED",
             )
         before = Offsets(opened.committed(group, wanted.topics))

@@ -1,6 +1,6 @@
 """Moves a query to other offsets; its sink receives one empty micro-batch.
 
-The plan of another micro-batch is added to the checkpoint. It ends at the new offsets and reads
+The plan of one more micro-batch is added to the checkpoint. It ends at the new offsets and reads
 nothing, because they are marked `initial`. When the query is started again, Spark runs and commits
 this micro-batch, and plans the next one from there. Sinks and states therefore receive an unbroken
 series of micro-batches.
@@ -101,7 +101,7 @@ def plan_reset(
     if newest is None:
         raise InvalidInputError(
             f"{checkpoint.path} has no readable micro-batch.",
-            remedy="Start the query, which then starts as its options define, or create a"
+            remedy="Start the query, which then starts where its options define, or create a"
             " checkpoint with `pyrocket checkpoint from-group` in an empty directory.",
             code="CHECKPOINT_EMPTY",
         )

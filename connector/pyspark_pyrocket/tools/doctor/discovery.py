@@ -65,9 +65,9 @@ def import_source(python: str, module: str) -> Source:
 def _judge(source: Source) -> Check | None:
     name = f"discovery: {source.module}"
     if source.blocks:
-        os_error_remedy = f"Fix or uninstall {source.module}. {_REGISTER}"
+        remedy = f"Fix or uninstall {source.module}. {_REGISTER}"
         found = f"hides every Python data source from Spark: {source.detail}"
-        return fail(name, found, os_error_remedy)
+        return fail(name, found, remedy)
     if source.outcome == "not a source":
         return warn(name, source.detail, f"Spark ignores only {source.module}.")
     if source.detail == FORMAT and source.module != OURS:
