@@ -14,7 +14,7 @@ import sys
 
 import pyspark_pyrocket
 from console import with_bar_of_tasks
-from export_steps import Export, Plan, UnfitOutputError, the_only_one
+from export_steps import Export, Plan, UnfitOutputError, try_lock
 from pyrocket import PyrocketError, Store
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
@@ -58,17 +58,17 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 def _export(store: Store, wanted: argparse.Namespace) -> int:
     export = Export(store, wanted.topic, wanted.group, wanted.output)
     if wanted.dry_run:
-        _tell(export.unfinished() or export.plan(), wanted)
+        _print_plan(export.unfinished() or export.plan(), wanted)
         return 0
-    with the_only_one(wanted.output) as alone:
-        if not alone:
+    with try_lock(wanted.output) as locked:
+        if not locked:
             _say(f"Another run exports to {wanted.output}: nothing is done.")
             return 0
-        _go_on(export, wanted)
+        _finish_and_export(export, wanted)
     return 0
 
 
-def _go_on(export: Export, wanted: argparse.Namespace) -> None:
+def _finish_and_export(export: Export, wanted: argparse.Namespace) -> None:
     """Finish an interrupted run, then export the new messages."""
     begun = export.unfinished()
     if begun is not None:
@@ -79,7 +79,7 @@ def _go_on(export: Export, wanted: argparse.Namespace) -> None:
         pyspark_pyrocket.configure()
         spark = SparkSession.builder.appName(f"export of {wanted.topic}").getOrCreate()
         writer = _messages(spark, plan, wanted).write.partitionBy("date")
-        with_bar_of_tasks(spark, "export", lambda: writer.parquet(export.place(plan)))
+        with_bar_of_tasks(spark, "export", lambda: writer.parquet(export.prepare_rows(plan)))
         export.complete(plan)
         export.finish(plan)
     _say(f"{plan.count:,} new messages of {wanted.topic} are in {wanted.output}")
@@ -107,7 +107,7 @@ def _names(columns: str) -> list[str]:
     return schema.fieldNames()
 
 
-def _tell(plan: Plan, wanted: argparse.Namespace) -> None:
+def _print_plan(plan: Plan, wanted: argparse.Namespace) -> None:
     for queue_id, (start, end) in plan.ranges.items():
         _say(f"queue {queue_id}: {end - start:,} messages, {start} to {end}")
     _say(f"{plan.count:,} messages of {wanted.topic} would go to {wanted.output}")

@@ -67,7 +67,7 @@ class Plan:
 
 
 @contextmanager
-def the_only_one(output: str) -> Iterator[bool]:
+def try_lock(output: str) -> Iterator[bool]:
     """Lock the folder; yield False if another run has locked it."""
     folder = Path(output, "_export")
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ class Export:
             ranges[queue_id] = start, has.maximum
         return Plan(f"rows-{uuid.uuid4().hex}", self._store.uuid, self._topic, self._group, ranges)
 
-    def place(self, plan: Plan) -> str:
+    def prepare_rows(self, plan: Plan) -> str:
         """Delete the folders of interrupted runs, and return the folder for Spark to write to."""
         for left in self._folder.glob("rows-*"):
             shutil.rmtree(left)

@@ -13,7 +13,7 @@ import export_parquet
 import export_steps
 import pyarrow as pa
 import pytest
-from export_steps import Export, UnfitOutputError, the_only_one
+from export_steps import Export, UnfitOutputError, try_lock
 from pyarrow import parquet
 from pyrocket import Store
 from support.stores import FakeClock, batch
@@ -41,7 +41,7 @@ def output(tmp_path):
 
 def write_rows(export, plan, store):
     """Write the rows as Spark does: a file for each queue, on one of two days."""
-    place = Path(export.place(plan).removeprefix("file://"))
+    place = Path(export.prepare_rows(plan).removeprefix("file://"))
     for queue_id, (start, end) in plan.ranges.items():
         if start == end:
             continue
@@ -126,17 +126,17 @@ def test_a_run_that_dies_at_any_step_loses_and_repeats_nothing(store, output, mo
 
 
 def test_a_second_run_at_the_same_time_exports_nothing(output):
-    with the_only_one(str(output)) as first:
+    with try_lock(str(output)) as first:
         assert first
-        with the_only_one(str(output)) as second:
+        with try_lock(str(output)) as second:
             assert not second
-    with the_only_one(str(output)) as third:
+    with try_lock(str(output)) as third:
         assert third
 
 
 def test_a_second_run_prints_a_message_and_exits(store, output, capsys):
     arguments = ["--path", str(store.path), "--topic", "t", "--output", str(output)]
-    with the_only_one(str(output)):
+    with try_lock(str(output)):
         assert export_parquet.main(arguments) == 0
     assert "Another run exports to" in capsys.readouterr().out
 

@@ -20,7 +20,7 @@ from pyspark_pyrocket.options.ddl import to_ddl
 from pyspark_pyrocket.options.payload import DROPMALFORMED, FAILFAST, JSON, STRING, Payload
 from pyspark_pyrocket.options.table import nearest
 
-OURS = {name.lower(): name for name in COLUMNS}
+MESSAGE_COLUMNS = {name.lower(): name for name in COLUMNS}
 """The columns of messages, by their names in lower case."""
 
 
@@ -33,7 +33,7 @@ def check_names(payload: Payload, fields: Iterable[StructField]) -> None:
         ("valueColumn", payload.value_column),
         ("columnNameOfCorruptRecord", payload.corrupt_column),
     ):
-        if name.lower() in OURS:
+        if name.lower() in MESSAGE_COLUMNS:
             raise OptionError(
                 f"Option {option!r} is {name!r}, which is the name of a column of messages.",
                 remedy="Choose another name.",
@@ -47,7 +47,7 @@ def check_names(payload: Payload, fields: Iterable[StructField]) -> None:
         )
     if payload.value_column:
         return
-    taken = {**OURS, payload.corrupt_column.lower(): payload.corrupt_column}
+    taken = {**MESSAGE_COLUMNS, payload.corrupt_column.lower(): payload.corrupt_column}
     for field in fields:
         if field.name.lower() in taken:
             raise _taken(field.name, taken[field.name.lower()])
@@ -225,7 +225,7 @@ def _is_text(field: StructField, payload: Payload, corrupt: bool) -> bool:
 
     Otherwise the store decodes the body, and the query fails at the first invalid one.
     """
-    is_text = OURS.get(field.name.lower()) in PAYLOADS and field.dataType == StringType()
+    is_text = MESSAGE_COLUMNS.get(field.name.lower()) in PAYLOADS and field.dataType == StringType()
     return is_text and (corrupt or payload.mode != FAILFAST)
 
 
@@ -233,7 +233,7 @@ def _values(schema: StructType, payload: Payload) -> list[StructField]:
     """Check and return the columns that are fields of bodies."""
     if payload.value_format != JSON:
         return []
-    not_values = {*OURS, payload.corrupt_column.lower()}
+    not_values = {*MESSAGE_COLUMNS, payload.corrupt_column.lower()}
     values = [field for field in schema if field.name.lower() not in not_values]
     for field in values:
         check_value(field, payload)

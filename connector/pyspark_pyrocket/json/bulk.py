@@ -10,7 +10,7 @@ Faults = dict[int, str]
 """Row → the reason why it is bad."""
 
 
-class NotSoundError(Exception):
+class BadRowError(Exception):
     """At least one row is bad; `row` is the first bad row, if known."""
 
     def __init__(self, row: int | None = None) -> None:
@@ -36,7 +36,7 @@ def read_in_parts(
 ) -> tuple[pa.Array, Faults]:
     """Return the column of all bodies, and the bad rows.
 
-    at_once: decodes a part; raises NotSoundError if a row in it is bad. The rows before and after
+    at_once: decodes a part; raises BadRowError if a row in it is bad. The rows before and after
         the bad row are then decoded in bulk again. If the number of the bad row is unknown, the
         part is split.
     one_by_one: decodes a list of bodies, including bad ones.
@@ -81,7 +81,7 @@ def _tried(
     """Return the column, or None and the number of a bad row, if known."""
     try:
         return at_once(part), None
-    except NotSoundError as error:
+    except BadRowError as error:
         return None, error.row
 
 

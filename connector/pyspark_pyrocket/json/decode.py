@@ -19,7 +19,7 @@ import pyarrow.json as pj
 from pyrocket.errors import SchemaError
 from pyspark.sql.types import StructType
 
-from pyspark_pyrocket.json.bulk import Faults, NotSoundError, read_by_row, read_in_parts
+from pyspark_pyrocket.json.bulk import BadRowError, Faults, read_by_row, read_in_parts
 from pyspark_pyrocket.json.nesting import first_too_deep
 from pyspark_pyrocket.json.rows import read_rows
 from pyspark_pyrocket.json.types import Reading, reading_of
@@ -132,22 +132,22 @@ def _some(rows: pa.StructArray, names: Mapping[str, int]) -> pa.StructArray:
 
 
 def _rows_at_once(bodies: pa.BinaryArray, reading: Reading) -> pa.StructArray:
-    """Return the rows if all bodies are valid. Raises NotSoundError."""
+    """Return the rows if all bodies are valid. Raises BadRowError."""
     # Arrow's reader accepts any depth.
     too_deep = first_too_deep(bodies)
     if too_deep is not None:
-        raise NotSoundError(too_deep)
+        raise BadRowError(too_deep)
     try:
         # Arrow's reader accepts strings that are not UTF-8.
         bodies.cast(pa.string())
         rows = _read_json(bodies, reading.read_as)
         if len(rows) != len(bodies) or rows.null_count:
-            raise NotSoundError
+            raise BadRowError
         return rows if reading.finish is None else reading.finish(rows)
     except pa.ArrowException as error:
         # Arrow's message is only a hint at the bad row: the result does not depend on it.
         row = _ROW.search(str(error))
-        raise NotSoundError(None if row is None else int(row[1])) from None
+        raise BadRowError(None if row is None else int(row[1])) from None
 
 
 def _read_json(bodies: pa.BinaryArray, kind: pa.DataType) -> pa.StructArray:
@@ -169,7 +169,7 @@ def _text(bodies: pa.BinaryArray) -> pa.StringArray:
     try:
         return bodies.cast(pa.string())
     except pa.ArrowInvalid:
-        raise NotSoundError from None
+        raise BadRowError from None
 
 
 def _text_rows(bodies: list[bytes]) -> tuple[pa.StringArray, Faults]:

@@ -96,7 +96,7 @@ def _unknown(key: str, query: str) -> OptionError:
     names = names_for(query)
     foreign = foreign_option(key)
     if foreign is not None:
-        return _of_others(foreign, names)
+        return _foreign_error(foreign, names)
     near = nearest(key, names)
     every = f"Options of a {query} query: {', '.join(names)}."
     return OptionError(
@@ -106,7 +106,7 @@ def _unknown(key: str, query: str) -> OptionError:
     )
 
 
-def _of_others(option: ForeignOption, names: list[str]) -> OptionError:
+def _foreign_error(option: ForeignOption, names: list[str]) -> OptionError:
     ours = option.ours if option.ours in names else nearest(option.name.split(".")[-1], names)
     nearest_one = f"The nearest option here is {ours!r}." if ours else "Remove it."
     return OptionError(

@@ -19,7 +19,7 @@ PATH = Option(
     default="`$PYROCKET_STORE`",
 )
 
-TABLE_TRAP = (
+TABLE_OPTIONS_ARE_LOST = (
     "If this is a table made with CREATE TABLE ... USING pyrocket OPTIONS (...): Spark does not "
     "pass a table's options on. Use CREATE TEMPORARY VIEW ... USING pyrocket OPTIONS (...), or "
     "SELECT ... FROM t WITH (path = '...', topic = '...')."
@@ -64,7 +64,7 @@ def absolute_path(path: str, directory: str) -> str:
         raise OptionError(
             "No store is named.",
             remedy="Set the option 'path', the environment variable PYROCKET_STORE, or the "
-            "option 'endpoint'. " + TABLE_TRAP,
+            "option 'endpoint'. " + TABLE_OPTIONS_ARE_LOST,
             code="OPTION_MISSING",
         )
     return os.path.abspath(os.path.join(directory, local_path(path)))

@@ -19,7 +19,7 @@ from pyspark_pyrocket.options.option import (
     invalid,
     made_of,
 )
-from pyspark_pyrocket.options.target import TABLE_TRAP
+from pyspark_pyrocket.options.target import TABLE_OPTIONS_ARE_LOST
 
 
 def _parse_names(option: str, text: str) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class Subscription:
             raise OptionError(
                 "No topic is named.",
                 remedy="Set the option 'subscribe' ('topic' for one, 'subscribePattern' for all "
-                f"that match, 'assign' for some queues). {TABLE_TRAP}",
+                f"that match, 'assign' for some queues). {TABLE_OPTIONS_ARE_LOST}",
                 code="OPTION_MISSING",
             )
         queues, topic = given.read(_ASSIGN) or {}, given.read(TOPIC)

@@ -67,7 +67,7 @@ class SinkCheckpoint:
                 code="CHECKPOINT_DAMAGED",
             ) from error
 
-    def keep(self, store: str) -> None:
+    def record(self, store: str) -> None:
         """Record that the query writes to this store; does nothing if it is recorded already."""
         if self.store() == store:
             return

@@ -102,7 +102,7 @@ def take_bytes(start: Offsets, end: Offsets, max_bytes: int, source: MessageSour
     spans = source.sizes(waiting)
     if _fits(spans, max_bytes):
         return end
-    return end.merge(_reach(waiting, [span.bytes for span in spans], max_bytes, source))
+    return end.merge(_ends_within(waiting, [span.bytes for span in spans], max_bytes, source))
 
 
 def _shares(backlog: Offsets, max_rows: int) -> Mapping[MessageQueue, int]:
@@ -127,7 +127,7 @@ def _fits(spans: Iterable[ByteSpan], max_bytes: int) -> bool:
     return not there or max(s.end for s in there) - min(s.start for s in there) <= max_bytes
 
 
-def _reach(
+def _ends_within(
     waiting: list[QueueRange], guesses: list[int], max_bytes: int, source: MessageSource
 ) -> dict[MessageQueue, int]:
     """Return the end offset of each queue: one message, then its share of the remaining bytes."""

@@ -13,7 +13,7 @@ from pyspark_pyrocket.options.policies import TO_EARLIEST, TO_LATEST, LossPolicy
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.worker import LOG
 
-GO_ON = (
+HOW_TO_CONTINUE = (
     "To continue without the lost messages, set the option onDataLoss to skip, earliest or latest;"
     " the option table explains where each of them continues."
 )
@@ -94,7 +94,8 @@ def out_of_range(where: str, offset: int, limits: QueueOffsets) -> Gap | None:
     error = OffsetOutOfRangeError(
         f"{where}: offset {offset} is outside {limits.minimum} to {limits.maximum}, "
         "the queue's range.",
-        remedy=f"Messages before the range were deleted; those after it do not exist yet. {GO_ON}",
+        remedy="Messages before the range were deleted; those after it do not exist yet. "
+        f"{HOW_TO_CONTINUE}",
     )
     if offset < limits.minimum:
         return Gap(error, unread=offset, resume=limits.minimum)

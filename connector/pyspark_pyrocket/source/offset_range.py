@@ -33,7 +33,7 @@ def find_start(
     start = options.span.starting
     if isinstance(start, LastMessages):
         return _before(_end(source, options, bounds), bounds, start.count)
-    return _found(source, start, bounds, losses)
+    return _resolved(source, start, bounds, losses)
 
 
 def find_span(
@@ -56,10 +56,10 @@ def _end(source: MessageSource, options: ReadOptions, bounds: Bounds) -> Offsets
     losses = Losses(LossPolicy() if options.loss.fails else LossPolicy(policy=SKIP), quiet=True)
     end = options.span.ending
     assert not isinstance(end, LastMessages)
-    return _found(source, end, bounds, losses)
+    return _resolved(source, end, bounds, losses)
 
 
-def _found(
+def _resolved(
     source: MessageSource,
     place: OffsetChoice | TimeChoice | Committed,
     bounds: Bounds,

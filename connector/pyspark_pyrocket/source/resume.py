@@ -28,7 +28,7 @@ from pyrocket.errors import (
 )
 
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.source.data_loss import GO_ON, Gap, Losses, out_of_range
+from pyspark_pyrocket.source.data_loss import HOW_TO_CONTINUE, Gap, Losses, out_of_range
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.planner import is_asked, read_bounds
 from pyspark_pyrocket.source.stream_offset import StreamOffset
@@ -37,7 +37,7 @@ from pyspark_pyrocket.transport.interface import Bounds, MessageSource
 NEW_CHECKPOINT = "Start the query with a new checkpoint (and startingOffsets) to continue."
 
 
-WAITS = (
+RECOVERY_MISSING = (
     "a process was killed while it recovered the store, and the query has read messages that"
     " may not be durable. The next process that opens the store for writing recovers it."
 )
@@ -104,7 +104,7 @@ def what_remains(
     check_store(source, end)
     if waits_for_recovery(source, end):
         raise StoreUnavailableError(
-            f"{source.target.describe()}: {WAITS}",
+            f"{source.target.describe()}: {RECOVERY_MISSING}",
             remedy="Open the store for writing once, then start the query again.",
             code="STORE_RECOVERING",
         )
@@ -250,7 +250,7 @@ class Changes:
         if topic in self.recreated and not self.is_restored:
             return TopicRecreatedError(
                 f"Topic {topic!r} was deleted and created again since the checkpoint was made.",
-                remedy=f"{NEW_CHECKPOINT} {GO_ON}",
+                remedy=f"{NEW_CHECKPOINT} {HOW_TO_CONTINUE}",
             )
         if topic in self.deleted and not self.is_restored:
             return _deleted(topic)
@@ -260,7 +260,7 @@ class Changes:
                 f"The log was truncated for {queue} at offset {cut}, by a machine crash or because "
                 "an older copy of the store was restored. The query had read up to offset "
                 f"{position}; other messages may have those offsets now.",
-                remedy=f"{NEW_CHECKPOINT} {GO_ON}",
+                remedy=f"{NEW_CHECKPOINT} {HOW_TO_CONTINUE}",
             )
         if self.lost_mark is not None and self.shared[queue] < position:
             return self._older_copy(self.lost_mark)
@@ -276,8 +276,8 @@ class Changes:
             f"{self.place} is an older copy of the store that the checkpoint was made with: it "
             "lacks the newest message that was read, which was stored at "
             f"{stored.isoformat(timespec='milliseconds')} at log offset {mark.log_offset}.",
-            remedy=f"Restore a newer copy. {NEW_CHECKPOINT} {GO_ON} If the store was not restored, "
-            "the log is corrupt at that offset: run `pyrocket verify`.",
+            remedy=f"Restore a newer copy. {NEW_CHECKPOINT} {HOW_TO_CONTINUE} If the store was not "
+            "restored, the log is corrupt at that offset: run `pyrocket verify`.",
         )
 
 
@@ -295,7 +295,7 @@ def _shared(source: MessageSource, offset: StreamOffset, mark: LogMark) -> dict[
 def _deleted(topic: str) -> DataLossError:
     return DataLossError(
         f"Topic {topic!r} was deleted while the query was reading it.",
-        remedy=f"Remove it from the topics to read. {GO_ON}",
+        remedy=f"Remove it from the topics to read. {HOW_TO_CONTINUE}",
         code="TOPIC_DELETED",
     )
 

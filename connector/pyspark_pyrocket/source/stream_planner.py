@@ -16,7 +16,12 @@ from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_start
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.planner import read_bounds
-from pyspark_pyrocket.source.resume import NEW_CHECKPOINT, WAITS, resume, waits_for_recovery
+from pyspark_pyrocket.source.resume import (
+    NEW_CHECKPOINT,
+    RECOVERY_MISSING,
+    resume,
+    waits_for_recovery,
+)
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.transport.interface import MessageSource
 
@@ -73,7 +78,9 @@ def next_offset(
     losses = losses or Losses(options.loss)
     context = OffsetContext.now(source)
     if waits_for_recovery(source, start):
-        losses.warn_once(f"{source.target.describe()}: {WAITS} The query waits until then.")
+        losses.warn_once(
+            f"{source.target.describe()}: {RECOVERY_MISSING} The query waits until then."
+        )
         return None
     resumed = resume(source, options, start, losses)
     begin, end = resumed.begin, Offsets.ends(resumed.bounds)

@@ -34,7 +34,7 @@ from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.selection import Selection
 from pyspark_pyrocket.source.bad_records import sender
-from pyspark_pyrocket.source.data_loss import GO_ON, Losses
+from pyspark_pyrocket.source.data_loss import HOW_TO_CONTINUE, Losses
 from pyspark_pyrocket.source.partitions import (
     Locations,
     Ranges,
@@ -195,7 +195,7 @@ def read_range(
         return
     left = [each]
     while left:
-        left = (yield from _continue(source, left[0], Losses(loss), scan, tally)) + left[1:]
+        left = (yield from _read_until_loss(source, left[0], Losses(loss), scan, tally)) + left[1:]
 
 
 def read_locations(
@@ -247,11 +247,11 @@ def _all_or_nothing(each: QueueRange, scan: Scan, tally: ScanTally) -> Batches:
 
 
 def _with_remedy(error: OffsetOutOfRangeError) -> OffsetOutOfRangeError:
-    remedy = f"{error.remedy} {GO_ON}".lstrip()
+    remedy = f"{error.remedy} {HOW_TO_CONTINUE}".lstrip()
     return OffsetOutOfRangeError(error.message, remedy=remedy, code=error.code)
 
 
-def _continue(
+def _read_until_loss(
     source: MessageSource, each: QueueRange, losses: Losses, scan: Scan, tally: ScanTally
 ) -> Generator[pa.RecordBatch, None, list[QueueRange]]:
     """Yield messages up to the first loss; return the ranges that remain to be read.

@@ -146,7 +146,7 @@ def test_changing_the_retention_does_not_end_a_running_stream(tmp_path):
     options = {"checkpointLocation": str(tmp_path / "checkpoint"), **RETENTION}
     (offsets / "0").touch()
     sink = prepare_stream(tmp_path / "s", **options)
-    sink.checkpoint.keep(sink.store)
+    sink.checkpoint.record(sink.store)
     with Store.open(tmp_path / "s") as store:
         store.set_retention(None)
     (offsets / "1").touch()

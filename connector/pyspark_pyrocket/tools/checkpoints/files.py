@@ -224,10 +224,10 @@ def _foreign(path: Path) -> list[str]:
     for folder in (OFFSETS, COMMITS):
         if (path / folder).is_dir():
             found += [f"{folder}/{name}" for name in os.listdir(path / folder)]
-    return sorted(name for name in found if not _is_spark_s(Path(name).name))
+    return sorted(name for name in found if not _is_written_by_spark(Path(name).name))
 
 
-def _is_spark_s(name: str) -> bool:
+def _is_written_by_spark(name: str) -> bool:
     bare = name.removeprefix(".").removesuffix(".crc")
     return bare.isdigit() if bare != METADATA else True
 

@@ -108,7 +108,7 @@ def plan_reset(
     index = _source(newest, source)
     before = newest.ours()[index]
     moved = _moved_topics(reads, before, topics)
-    after = _elsewhere(reads, before, moved, place)
+    after = _offset_after_move(reads, before, moved, place)
     lines = list(newest.sources)
     lines[index] = json.dumps(after.to_json())
     first = newest.number + 1 if newest.committed else newest.number
@@ -193,7 +193,7 @@ def _moved_topics(reads: MessageSource, before: StreamOffset, topics: Sequence[s
     return [topic for topic in topics or known if topic in existing or topic in topics]
 
 
-def _elsewhere(
+def _offset_after_move(
     reads: MessageSource, before: StreamOffset, moved: Sequence[str], place: dict[str, str]
 ) -> StreamOffset:
     kept = {*moved, *_staying_topics(reads, before, moved)}
