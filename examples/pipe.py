@@ -16,7 +16,7 @@ def publish(spark: SparkSession, store: str) -> None:
 def pipe(spark: SparkSession, store: str) -> None:
     alarms = spark.readStream.format("pyrocket").option("subscribe", "alarms")
     urgent = alarms.option("startingOffsets", "earliest").load(store).where("tags = 'urgent'")
-    # A source's columns are also columns of a sink; `topic` is the target of the rows.
+    # The sink accepts the source's columns; the option `topic` is the target of all rows.
     writer = urgent.writeStream.format("pyrocket").option("topic", "pager")
     writer = writer.option("checkpointLocation", f"{store}.checkpoint")
     writer.trigger(availableNow=True).start(store).awaitTermination()

@@ -22,7 +22,7 @@ class Payments:
         return State.COMMIT if done else State.ROLLBACK
 
     def check(self, message: StoredMessage) -> State:
-        """Check an undecided transaction, for example after a crash of this process."""
+        """Return the state of an undecided transaction, for example after a crash."""
         return State.COMMIT if self.paid.get(message.msg_id) else State.ROLLBACK
 
 
