@@ -78,6 +78,7 @@ CLIENT_SHELL = (
     "pyrocket.client.deduplication.transaction",
     *(f"pyrocket.client.{name}" for name in ("instance", "embedded", "remote", "local_offsets")),
     *(f"pyrocket.client.{name}" for name in ("producer", "pull_consumer", "push_consumer")),
+    *(f"pyrocket.client.{name}" for name in ("pending_sends", "local_transactions")),
 )
 """The modules of `pyrocket.client` that may use threads, connections and clocks. All others are the
 core, which tests run on a simulated clock.

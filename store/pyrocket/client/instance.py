@@ -124,28 +124,38 @@ class Instance:
         CLIENT_FORKED. Raises InvalidInputError (CLIENT_DEADLOCK) if the caller is the thread of the
         event loop, which would wait for itself.
         """
-        if threading.current_thread() is self._thread:
+        try:
+            self.check_may_wait()
+        except InvalidInputError:
             coroutine.close()
+            raise
+        return wait_for(self.submit(coroutine))
+
+    def check_may_wait(self) -> None:
+        """Raise InvalidInputError (CLIENT_DEADLOCK) in the thread of the event loop."""
+        if self.is_in_loop:
             raise InvalidInputError(
                 "a callback called a method that waits for a reply.",
                 remedy="Call it in another thread, or use the asynchronous method.",
                 code="CLIENT_DEADLOCK",
             )
-        future = self.submit(coroutine)
-        try:
-            return future.result()
-        except CancelledError:
-            raise _closed() from None
-        except BaseException:
-            future.cancel()  # The caller was interrupted; otherwise this has no effect.
-            raise
+
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether the caller is the thread of the event loop."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a forked child of the one that created the instance."""
+        return os.getpid() != self._process
 
     def release(self) -> None:
         """Close the instance if no other client uses it: cancel coroutines and disconnect.
 
         In a forked child this does nothing.
         """
-        if os.getpid() != self._process:
+        if self.is_forked:
             return
         with _instances.lock:
             self._users -= 1
@@ -157,7 +167,7 @@ class Instance:
         with self._lock:
             asyncio.run_coroutine_threadsafe(self._disconnect(), self._loop)
             self._closed = True
-        if threading.current_thread() is not self._thread:
+        if not self.is_in_loop:
             self._thread.join()
 
     async def _disconnect(self) -> None:
@@ -192,7 +202,7 @@ class Instance:
                 del _instances.known[self._key]
 
     def _check_process(self) -> None:
-        if os.getpid() != self._process:
+        if self.is_forked:
             raise StoreUnavailableError(
                 "this client was created before the process was forked.",
                 remedy="Create a client in each process.",
@@ -201,7 +211,7 @@ class Instance:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise _closed()
+            raise closed_error()
 
 
 class _Instances:
@@ -244,7 +254,23 @@ def _local_address() -> str:
     return "127.0.0.1"
 
 
-def _closed() -> StoreUnavailableError:
+def wait_for(future: "Future[_T]") -> _T:
+    """Wait for the result of a coroutine that was submitted to an instance.
+
+    If the wait is interrupted, the coroutine is cancelled. Raises StoreUnavailableError
+    (CLIENT_CLOSED) if the instance was closed.
+    """
+    try:
+        return future.result()
+    except CancelledError:
+        raise closed_error() from None
+    except BaseException:
+        future.cancel()  # The caller was interrupted; otherwise this has no effect.
+        raise
+
+
+def closed_error() -> StoreUnavailableError:
+    """Return the error of a client that is closed."""
     return StoreUnavailableError(
         "this client is closed.", remedy="Create another one.", code="CLIENT_CLOSED"
     )

@@ -1,0 +1,339 @@
+"""`Producer`: sends messages to brokers, or to a store in the same process."""
+
+import logging
+import secrets
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from os import PathLike
+from random import Random
+from typing import Any
+
+from pyrocket.arguments import LONGEST_MS, check_type, check_whole
+from pyrocket.client.core.sending import ANYWHERE, Sending, Target
+from pyrocket.client.instance import Instance, check_client_name, closed_error, wait_for
+from pyrocket.client.local_transactions import LocalTransactions, check_listener
+from pyrocket.client.outgoing import check_batch, check_outgoing, outgoing
+from pyrocket.client.pending_sends import PendingSends, chained
+from pyrocket.client.producer_config import ROUND_ROBIN, ProducerConfig
+from pyrocket.client.selection import Selector
+from pyrocket.client.send_hooks import SendContext, SendHook, call_after, call_before
+from pyrocket.client.server import server_of
+from pyrocket.client.transport import OutgoingMessage
+from pyrocket.clock import system_clock
+from pyrocket.engine.message_encoder import UniqueIds
+from pyrocket.errors import InvalidInputError
+from pyrocket.message import Message, MessageQueue, SendResult
+from pyrocket.services.transactions.model import (
+    TransactionListener,
+    TransactionSendResult,
+)
+
+_NEW, _STARTED, _CLOSED = "not started", "started", "closed"
+
+_log = logging.getLogger(__name__)
+
+
+class Producer:
+    """Sends messages. Safe to share between threads; a forked child creates its own.
+
+    Use it in a `with` block, or call `start` and `close`::
+
+        with Producer(path="/data/store") as producer:
+            producer.send(Message(topic="orders", body=b"3 apples", keys=["o-1"]))
+
+    Methods that send raise MessageError and TopicNameError for a message that cannot be sent,
+    InvalidInputError (CLIENT_NOT_STARTED), StoreUnavailableError (CLIENT_CLOSED, CLIENT_FORKED) and
+    BrokerBusyError (TOO_MANY_SENDS) if `max_pending` sends are not finished within the time-out.
+    Results and futures also have the errors of `Sending.send`.
+    """
+
+    def __init__(
+        self,
+        group: str = "DEFAULT_PRODUCER",
+        *,
+        endpoint: str | None = None,
+        path: str | PathLike[str] | None = None,
+        create: bool = False,
+        instance: str = "",
+        listener: TransactionListener | None = None,
+        hooks: Sequence[SendHook] = (),
+        timeout_ms: int = 3000,
+        retries: int = 2,
+        queue_choice: str = ROUND_ROBIN,
+        avoid_slow_brokers: bool = False,
+        max_message_bytes: int = 4 * 1024 * 1024,
+        max_pending: int = 10_000,
+    ) -> None:
+        """Check the settings; nothing is opened before `start`. See `ProducerConfig` for those
+        that are not listed here.
+
+        endpoint: The address of brokers.
+        path: The directory of a store, which is opened in this process.
+        create: Whether a missing store is created at `path`.
+        instance: The name in the client id; clients of one server and name share connections.
+        listener: Executes and checks transactions; its `check` is called in a thread of its own.
+        hooks: Called before and after each send.
+
+        Raises InvalidInputError: CLIENT_SERVER unless exactly one of endpoint and path is given,
+        PRODUCER_CONFIG, CLIENT_NAME, WRONG_TYPE, GROUP_ILLEGAL.
+        """
+        self._config = ProducerConfig(
+            group=group,
+            timeout_ms=timeout_ms,
+            retries=retries,
+            queue_choice=queue_choice,
+            avoid_slow_brokers=avoid_slow_brokers,
+            max_message_bytes=max_message_bytes,
+            max_pending=max_pending,
+        )
+        check_client_name(instance)
+        self._server, self._name = server_of(endpoint, path, create=create), instance
+        check_type((list, tuple), "Use a list of SendHook.", hooks=hooks)
+        for hook in hooks:
+            check_type(SendHook, "Derive it from SendHook.", hook=hook)
+        if listener is not None:
+            check_listener(listener)
+        self._listener, self._hooks = listener, tuple(hooks)
+        self._ids, self._pending = UniqueIds(system_clock), PendingSends(max_pending)
+        self._lock, self._state = threading.Lock(), _NEW
+        self._instance: Instance
+        self._sending: Sending
+        self._transactions: LocalTransactions | None = None
+
+    def start(self) -> None:
+        """Connect. Raises InvalidInputError (CLIENT_STARTED), StoreUnavailableError
+        (CLIENT_CLOSED), and the errors of `Store.open`; after these, it can be called again.
+        """
+        with self._lock:
+            if self._state == _STARTED:
+                raise InvalidInputError(
+                    "the producer was already started.",
+                    remedy="Start it once: a `with` block does so, too.",
+                    code="CLIENT_STARTED",
+                )
+            self._check_not_closed()
+            self._instance = self._server.acquire(self._name)
+            try:
+                self._instance.run(self._create_cores())
+            except BaseException:
+                self._instance.release()
+                raise
+            self._state = _STARTED
+
+    async def _create_cores(self) -> None:
+        instance, config = self._instance, self._config
+        random = Random(secrets.randbits(64))
+        self._sending = Sending(config, instance.transport, instance.routes, random)
+        if self._listener is not None:
+            self._transactions = LocalTransactions(config, self._listener, instance, self._sending)
+            await self._transactions.start()
+
+    def close(self) -> None:
+        """Wait for sends that were started, at most for the time-out, and disconnect.
+
+        Repeated calls, and calls in a forked child, do nothing.
+        """
+        with self._lock:
+            before, self._state = self._state, _CLOSED
+        if before != _STARTED or self._instance.is_forked:
+            return
+        if not self._instance.is_in_loop:
+            self._pending.wait(self._config.timeout_ms / 1000)
+        try:
+            if self._transactions is not None:
+                stopping = self._instance.submit(self._transactions.stop())
+                if not self._instance.is_in_loop:
+                    stopping.result()
+        finally:
+            self._instance.release()
+
+    def __enter__(self) -> "Producer":
+        if self._state != _STARTED:
+            self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def client_id(self) -> str:
+        """The id of this client. Raises InvalidInputError (CLIENT_NOT_STARTED)."""
+        self._check_started()
+        return self._instance.member.client_id
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: Any = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message, and return where it is stored.
+
+        queue: The queue for the message; by default, the message and the settings decide.
+        selector: Chooses the queue by `argument`. The event loop calls it: it must not block.
+        timeout_ms: For all attempts together; None for the producer's.
+
+        With a queue, a selector or a sharding key, a failed send is not repeated.
+        """
+        target = _target(queue, selector, argument)
+        return wait_for(self._submit([message], target, timeout_ms, "SYNC"))[0]
+
+    def send_async(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: Any = None,
+        timeout_ms: int | None = None,
+    ) -> "Future[SendResult]":
+        """Send a message, and return a future of its result; see `send`.
+
+        Callbacks of the future are called by the event loop and must not block.
+        """
+        target = _target(queue, selector, argument)
+        sent = self._submit([message], target, timeout_ms, "ASYNC")
+        return chained(sent, lambda results: results[0])
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: Any = None,
+    ) -> None:
+        """Send a message without waiting for it; an error is only logged."""
+        sent = self._submit([message], _target(queue, selector, argument), None, "ONEWAY")
+        sent.add_done_callback(_log_error)
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send messages to one queue, all or none; return their results in order.
+
+        They have one topic, no delays, and at most `max_message_bytes` together: see `split_batch`.
+        Raises MessageError: BATCH_EMPTY, BATCH_DIFFERS, BATCH_DELAYED, BATCH_TOPIC,
+        BATCH_TOO_LARGE.
+        """
+        check_batch(messages, self._config.max_message_bytes)
+        return wait_for(self._submit(messages, _target(queue), timeout_ms, "SYNC"))
+
+    def send_in_transaction(
+        self, message: Message, argument: Any = None, *, immunity_s: int | None = None
+    ) -> TransactionSendResult:
+        """Store a half message, execute its local transaction, and commit it or roll it back.
+
+        The listener is called in this thread. If it raises an exception or returns None, or if the
+        decision is lost, a producer of the group is asked later. If the half message may not be
+        durable (its status is not SEND_OK), the listener is not called, and the message is rolled
+        back. Source: `DefaultMQProducerImpl.sendMessageInTransaction`.
+
+        argument: Passed to the listener.
+        immunity_s: Time in which the group is not asked about the message.
+
+        Raises InvalidInputError (TRANSACTION_LISTENER) if the producer has no listener.
+        """
+        self._check_started()
+        if self._transactions is None:
+            raise InvalidInputError(
+                "the producer has no listener for transactions.",
+                remedy="Create it with `listener`.",
+                code="TRANSACTION_LISTENER",
+            )
+        sent = self._outgoing([message])[0]
+        context = SendContext(self._config.group, [message], "TRANSACTION")
+        call_before(self._hooks, context)
+        with self._pending.counted():
+            try:
+                undecided = self._transactions.send_half(sent, immunity_s)
+            except BaseException as error:
+                context.error = error
+                raise
+            finally:
+                call_after(self._hooks, context)
+            return self._transactions.decide(undecided, argument)
+
+    def _outgoing(self, messages: Sequence[Message]) -> list[OutgoingMessage]:
+        self._check_started()
+        for message in messages:
+            check_outgoing(message, self._config.max_message_bytes)
+        now = system_clock()
+        return [outgoing(message, self._ids.one(), now) for message in messages]
+
+    def _submit(
+        self, messages: Sequence[Message], target: Target, timeout_ms: int | None, mode: str
+    ) -> "Future[list[SendResult]]":
+        """Start a send; the hooks are called before the future has its result."""
+        if timeout_ms is None:
+            timeout_ms = self._config.timeout_ms
+        check_whole("timeout_ms", timeout_ms, 1, LONGEST_MS)
+        sent = self._outgoing(messages)
+        if mode == "SYNC":
+            self._instance.check_may_wait()
+        context = SendContext(self._config.group, messages, mode)
+        call_before(self._hooks, context)
+        self._pending.add(0 if self._instance.is_in_loop else timeout_ms / 1000)
+        try:
+            future = self._instance.submit(self._sending.send(sent, target, timeout_ms=timeout_ms))
+        except BaseException as error:
+            self._pending.remove()
+            context.error = error
+            call_after(self._hooks, context)
+            raise
+        future.add_done_callback(lambda done: self._pending.remove())
+        return chained(future, lambda results: results, partial(self._after, context))
+
+    def _after(
+        self,
+        context: SendContext,
+        results: Sequence[SendResult],
+        error: BaseException | None,
+    ) -> None:
+        context.results, context.error = results, error
+        call_after(self._hooks, context)
+
+    def _check_started(self) -> None:
+        self._check_not_closed()
+        if self._state == _NEW:
+            raise InvalidInputError(
+                "the producer was not started.",
+                remedy="Call `start`, or use it in a `with` block.",
+                code="CLIENT_NOT_STARTED",
+            )
+
+    def _check_not_closed(self) -> None:
+        if self._state == _CLOSED:
+            raise closed_error()
+
+
+def _target(
+    queue: MessageQueue | None, selector: Selector | None = None, argument: Any = None
+) -> Target:
+    """Return the target of a send. Raises InvalidInputError (WRONG_TYPE, QUEUE_AND_SELECTOR)."""
+    if queue is None and selector is None:
+        return ANYWHERE
+    if queue is not None and selector is not None:
+        raise InvalidInputError(
+            "queue and selector are both given.", remedy="Give one.", code="QUEUE_AND_SELECTOR"
+        )
+    if queue is not None:
+        check_type(MessageQueue, "Use one of the topic's queues.", queue=queue)
+    elif not callable(selector):
+        check_type((), "Use a function, such as `by_hash`.", selector=selector)
+    return Target(queue, selector, argument)
+
+
+def _log_error(done: "Future[list[SendResult]]") -> None:
+    error = done.exception()
+    if error is not None:
+        _log.warning("a one-way send failed: %s", error)

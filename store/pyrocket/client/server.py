@@ -1,0 +1,60 @@
+"""Which server a client uses: brokers at an `endpoint`, or a store at a `path`."""
+
+import os
+from collections.abc import Hashable
+from dataclasses import dataclass
+from os import PathLike
+
+from pyrocket.arguments import check_text, check_type, path_of
+from pyrocket.client.embedded import EmbeddedTransport
+from pyrocket.client.instance import Connect, Instance
+from pyrocket.client.transport import ClientTransport
+from pyrocket.errors import InvalidInputError, UnsupportedError
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server, and how to connect to it.
+
+    Attributes:
+        key: Equal for clients that can share an instance.
+    """
+
+    key: Hashable
+    connect: Connect
+
+    def acquire(self, name: str = "") -> Instance:
+        """Return the instance for this server; see `Instance.acquire`."""
+        return Instance.acquire(self.key, self.connect, name=name)
+
+
+def server_of(
+    endpoint: str | None, path: str | PathLike[str] | None, *, create: bool = False
+) -> Server:
+    """Return the server that the caller of a client has named.
+
+    create: Whether a missing store is created.
+
+    Raises InvalidInputError (CLIENT_SERVER) unless exactly one of both is given, NOT_A_TEXT,
+    STORE_PATH, and UnsupportedError (UNSUPPORTED_ENDPOINT).
+    """
+    check_type(bool, "Use True or False.", create=create)
+    if (endpoint is None) == (path is None):
+        raise InvalidInputError(
+            "endpoint and path are both given." if endpoint else "neither endpoint nor path.",
+            remedy="Give the address of a broker as `endpoint`, or a directory as `path`.",
+            code="CLIENT_SERVER",
+        )
+    if endpoint is not None:
+        check_text(endpoint=endpoint)
+        raise UnsupportedError(
+            f"clients cannot connect to {endpoint!r} yet.",
+            remedy="Give the directory of a store as `path`.",
+            code="UNSUPPORTED_ENDPOINT",
+        )
+    directory = os.path.realpath(path_of(path, "path", "STORE_PATH"))
+
+    async def connect() -> ClientTransport:
+        return await EmbeddedTransport.open(directory, create=create)
+
+    return Server(("path", directory), connect)
