@@ -21,7 +21,13 @@ ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "surface"
 FOLDERS = {"pyrocket": ROOT / "store", "pyspark_pyrocket": ROOT / "connector"}
 PUBLIC = (
-    *("pyrocket", "pyrocket.tools.notebook", "pyrocket.tools.pytest_plugin", "pyrocket.testing"),
+    *(
+        "pyrocket",
+        "pyrocket.client",
+        "pyrocket.tools.notebook",
+        "pyrocket.tools.pytest_plugin",
+        "pyrocket.testing",
+    ),
     "pyspark_pyrocket",
 )
 CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")

@@ -14,7 +14,7 @@ import pytest
 from pyrocket import Message, Store
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-PACKAGES = ["pyrocket", "pyspark_pyrocket"]
+PACKAGES = ["pyrocket", "pyrocket.client", "pyspark_pyrocket"]
 HEAVY = {"grpc", "numpy", "pandas", "pyarrow"}
 
 # Pretends that modules are not installed, or too old to have the requested names.
@@ -68,15 +68,17 @@ def test_dir_lists_public_names_that_are_not_imported_yet(package):
     assert {*importlib.import_module(package).__all__} <= {*listed}
 
 
-def test_type_checkers_see_the_same_public_names():
-    tree = ast.parse(Path(pyrocket.__file__).read_text())
+@pytest.mark.parametrize("package", ["pyrocket", "pyrocket.client"])
+def test_type_checkers_see_the_same_public_names(package):
+    module = importlib.import_module(package)
+    tree = ast.parse(Path(module.__file__).read_text())
     typed = {
         alias.asname: node.module.removeprefix("pyrocket.")
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module != "typing"
         for alias in node.names
     }
-    assert typed == pyrocket._HOMES
+    assert typed == module._HOMES
 
 
 def test_the_version_is_that_of_setup_py():
@@ -91,7 +93,7 @@ def test_the_api_reference_has_every_public_name(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     for package in PACKAGES:
-        page = (tmp_path / f"{package}.html").read_text()
+        page = (tmp_path / f"{package.replace('.', '/')}.html").read_text()
         names = importlib.import_module(package).__all__
         assert not [name for name in names if f'id="{name}"' not in page]
 
@@ -107,7 +109,7 @@ def test_every_public_method_is_documented(package):
 
 
 def test_importing_the_store_imports_no_heavy_package():
-    loaded = modules_after("import pyrocket")
+    loaded = modules_after("import pyrocket, pyrocket.client")
     assert not loaded & {*HEAVY, "click", "pyspark", "pyspark_pyrocket", "rich"}
 
 

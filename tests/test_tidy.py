@@ -76,7 +76,10 @@ to `disk`.
 CLIENT_SHELL = (
     *(f"pyrocket.client.deduplication.{name}" for name in ("cache", "listener", "sqlite")),
     "pyrocket.client.deduplication.transaction",
-    *(f"pyrocket.client.{name}" for name in ("instance", "embedded", "remote", "local_offsets")),
+    *(
+        f"pyrocket.client.{name}"
+        for name in ("instance", "embedded", "remote", "local_offsets", "base", "server")
+    ),
     *(f"pyrocket.client.{name}" for name in ("producer", "pull_consumer", "push_consumer")),
     *(f"pyrocket.client.{name}" for name in ("pending_sends", "local_transactions")),
 )

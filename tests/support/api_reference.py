@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pdoc
 
-PACKAGES = ("pyrocket", "pyspark_pyrocket")
+PACKAGES = ("pyrocket", "pyrocket.client", "pyspark_pyrocket")
 MODULES = (
     "pyrocket.errors",
     "pyrocket.testing",

@@ -1,23 +1,88 @@
-"""Producers and consumers.
+"""Producers, and consumers of groups that share the queues of a topic.
 
-transport        the calls to brokers that producers and consumers make
-instance         the event loop and connections that the clients of a process share
-embedded         the calls to a store in the same process
-core             the state of a client in one event loop, without threads, sockets or clock
-allocation       how the members of a consumer group share the queues of a topic
-consistent_hash  the ring of the allocation by consistent hash
-server           brokers at an endpoint, or a store at a path
+    from pyrocket.client import ConsumeResult, Producer, PullConsumer, PushConsumer
+
+They use brokers at an `endpoint`, or a store at a `path` of this machine.
+
 producer         sends messages
-producer_config  the settings of a producer
-outgoing         the messages of a producer: checks, compression, batches
-pending_sends    counts the sends that are not finished
-local_transactions  executes transactions, and answers checks
-send_hooks       functions that are called before and after each send
-selection        which queue a message is sent to
-fault_table      which brokers a producer avoids because they were slow or failed
-least_latency    chooses the queue with the least latency of sends
-consumer_config  the settings of a consumer, and their bounds
-consume_from     at which offset a consumer starts, and how it continues after an invalid one
+push_consumer    calls a listener with the messages of a group's queues
+pull_consumer    polls the messages of queues that its caller assigns
 results          what a listener returns for a batch of messages
+consumer_config  the settings of a consumer, and their bounds
+producer_config  the settings of a producer
+allocation       how the members of a group share the queues; `consistent_hash` is one way
+consume_from     at which offset a consumer starts, and how it continues after an invalid one
+selection        which queue a message is sent to; `least_latency` and `fault_table` decide, too
 deduplication    wraps a listener so that each key is consumed once
+send_hooks       functions that are called before and after each send
+
+The other modules, from the top down:
+
+base             the start and the end of every client
+server           brokers at an endpoint, or a store at a path
+instance         the event loop and connections that the clients of a process share
+local_offsets    the offsets of broadcasting consumers, in files
+local_transactions  executes transactions, and answers checks
+pending_sends    counts the sends that are not finished
+outgoing         the messages of a producer: checks, compression, batches
+core             the state of a client in one event loop, without threads, sockets or clock
+transport        the calls to brokers that producers and consumers make
+embedded         the calls to a store in the same process; `arrivals` wakes its pulls
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyrocket.client.consume_from import ConsumeFrom as ConsumeFrom
+    from pyrocket.client.consumer_config import ConsumerConfig as ConsumerConfig
+    from pyrocket.client.core.listening import Stats as Stats
+    from pyrocket.client.deduplication.listener import Deduplicated as Deduplicated
+    from pyrocket.client.deduplication.sqlite import SqliteMarks as SqliteMarks
+    from pyrocket.client.deduplication.transaction import TransactionMarks as TransactionMarks
+    from pyrocket.client.producer import Producer as Producer
+    from pyrocket.client.producer_config import ProducerConfig as ProducerConfig
+    from pyrocket.client.pull_consumer import PullConsumer as PullConsumer
+    from pyrocket.client.push_consumer import PushConsumer as PushConsumer
+    from pyrocket.client.results import ConsumeResult as ConsumeResult
+    from pyrocket.client.results import ConsumeStatus as ConsumeStatus
+    from pyrocket.client.send_hooks import SendContext as SendContext
+    from pyrocket.client.send_hooks import SendHook as SendHook
+    from pyrocket.consuming import Committed as Committed
+    from pyrocket.consuming import MessageModel as MessageModel
+    from pyrocket.consuming import Pulled as Pulled
+    from pyrocket.consuming import PullStatus as PullStatus
+    from pyrocket.consuming import Subscription as Subscription
+
+_NAMES = {
+    "client.consume_from": "ConsumeFrom",
+    "client.consumer_config": "ConsumerConfig",
+    "client.core.listening": "Stats",
+    "client.deduplication.listener": "Deduplicated",
+    "client.deduplication.sqlite": "SqliteMarks",
+    "client.deduplication.transaction": "TransactionMarks",
+    "client.producer": "Producer",
+    "client.producer_config": "ProducerConfig",
+    "client.pull_consumer": "PullConsumer",
+    "client.push_consumer": "PushConsumer",
+    "client.results": "ConsumeResult ConsumeStatus",
+    "client.send_hooks": "SendContext SendHook",
+    "consuming": "Committed MessageModel PullStatus Pulled Subscription",
+}
+"""The public names by the module that defines them, from which they are imported on first use."""
+
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: clients of brokers need no store."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pyrocket.client' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"pyrocket.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return all names, including public names that are not imported yet."""
+    return sorted({*globals(), *__all__})

@@ -116,6 +116,16 @@ class ConsumerConfig:
         raise _invalid(name, value, f"Use a whole number from {low} to {high}{also}.")
 
 
+def consumer_config(**settings: Any) -> ConsumerConfig:
+    """Return the settings of a consumer; an unknown name is an error like an invalid value."""
+    try:
+        return ConsumerConfig(**settings)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"{error}.", remedy="See `ConsumerConfig`.", code="CONSUMER_CONFIG"
+        ) from None
+
+
 def _member(name: str, value: Any, kind: Any) -> Any:
     try:
         return kind(value)

@@ -1,7 +1,7 @@
 """`EmbeddedTransport`: the calls of producers and consumers to a store in the same process.
 
 All clients of a process that use one store share one broker library, which delivers delayed
-messages and retries, checks transactions, and holds pulls.
+messages and retries, and checks transactions.
 """
 
 import asyncio
@@ -12,17 +12,20 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.half_checks import MAX_QUESTIONS
-from pyrocket.broker.polls import Wake
-from pyrocket.broker.pop.holds import Hold
 from pyrocket.broker.sends import Sent
+from pyrocket.client.arrivals import Arrivals
 from pyrocket.client.transport import Changed, OutgoingMessage, TopicRoute, Undecided
 from pyrocket.consuming import Committed, Heartbeat, Pull, Pulled, PullStatus, Subscription
+from pyrocket.disk.io import make_directory, open_file, read_or_none, write_at
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import FileLock
 from pyrocket.engine.message_encoder import Origin
-from pyrocket.errors import TopicNotFoundError
+from pyrocket.errors import StoreLockedError, TopicNotFoundError
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST
@@ -52,6 +55,7 @@ class SharedBroker:
             store.close()
             raise
         self.users, self._checks = 0, False
+        self._members, self._groups = Layout(store.path).members, dict[str, FileLock]()
         self.watchers: tuple[Callable[[str], None], ...] = ()
         self.broker.consumers.members.changed = self._changed
 
@@ -74,7 +78,39 @@ class SharedBroker:
             self.users -= 1
             if not self.users:
                 del _open.brokers[path]
-                self.broker.close()
+                self._close()
+
+    def _close(self) -> None:
+        try:
+            self.broker.close()
+        finally:
+            for lock in self._groups.values():
+                lock.close()
+
+    def hold_group(self, group: str) -> None:
+        """Hold a group for this process.
+
+        The members of another process would not know of these, and consume the same messages.
+        Raises StoreLockedError (GROUP_IN_USE).
+        """
+        with _open.lock:
+            if group in self._groups:
+                return
+            make_directory(self._members)
+            lock = FileLock(self._members / group)
+            if not lock.try_lock():
+                lock.close()
+                raise _in_use(group, self._members / group)
+            _write_pid(lock.path)
+            self._groups[group] = lock
+
+    def release_group(self, group: str) -> None:
+        """Release a group that has no more members in this process."""
+        with _open.lock:
+            if not self.broker.consumers.members.ids(group, self.broker.store.now()):
+                lock = self._groups.pop(group, None)
+                if lock is not None:
+                    lock.close()
 
     def check_transactions(self) -> None:
         """Start the thread that checks transactions, unless it runs."""
@@ -106,6 +142,7 @@ class EmbeddedTransport:
         """Use a broker library, which `close` releases. Clients call `open`."""
         self._path, self._shared, self._broker = path, shared, shared.broker
         self._store, self._consumers = self._broker.store, self._broker.consumers
+        self._arrivals = Arrivals(self._store)
         self._storage, self._name = consumption_of(self._store), self._store.broker_name
 
     @classmethod
@@ -200,12 +237,15 @@ class EmbeddedTransport:
         return partial(self._store.transactions.remove, target)
 
     async def heartbeat(self, broker: str, heartbeat: Heartbeat) -> None:
-        """Join or stay in the groups of a heartbeat."""
+        """Join or stay in the groups of a heartbeat. Also raises GROUP_IN_USE."""
+        for data in heartbeat.consumers:
+            await _blocking(partial(self._shared.hold_group, data.group))
         await _blocking(partial(self._consumers.heartbeat, heartbeat))
 
     async def unregister(self, broker: str, client_id: str, group: str) -> None:
         """Leave a group."""
         await _blocking(partial(self._consumers.members.unregister, client_id, group))
+        await _blocking(partial(self._shared.release_group, group))
 
     async def members(self, broker: str, group: str) -> Sequence[str]:
         """Return the client ids of a group's live members, which are all in this process."""
@@ -229,36 +269,24 @@ class EmbeddedTransport:
 
     async def pull(self, request: Pull) -> Pulled:
         """Return messages of a queue; wait for new ones for the request's time."""
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + request.hold_ms / 1000
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + request.hold_ms / 1000
         look = partial(self._consumers.pulls.pull, request)
-        found = await _blocking(look)
-        while found.status is PullStatus.NO_NEW_MSG and clock() < deadline:
-            found = await self._pull_or_wait(request, look, deadline)
-        return found
-
-    async def _pull_or_wait(
-        self, request: Pull, look: Callable[[], Pulled], deadline: float
-    ) -> Pulled:
-        loop, woken = asyncio.get_running_loop(), asyncio.Event()
-        place = request.group, request.queue.topic, request.queue.queue_id
-        holds = (await _blocking(lambda: self._broker.polls)).holds
-        wake: Wake = partial(_call_in, loop, woken.set)
-        hold = Hold(*place, wake)
-        holds.park(hold)
-        try:
-            found = await _blocking(look)  # Messages may have arrived before the hold was parked.
-            if found.status is PullStatus.NO_NEW_MSG:
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(woken.wait(), deadline - loop.time())
-                    found = await _blocking(look)
-        finally:
-            holds.remove(hold)
+        while (found := await _blocking(look)).status is PullStatus.NO_NEW_MSG:
+            left = deadline - loop.time()
+            if left <= 0:
+                break
+            await self._arrivals.wait(request.queue, request.offset, left)
         return found
 
     async def bounds(self, queue: MessageQueue) -> QueueOffsets:
-        """Return the minimum and maximum offset of a queue."""
-        return await _blocking(partial(self._store.queue_range, queue.topic, queue.queue_id))
+        """Return the minimum and maximum offset of a queue. Raises QueueNotFoundError."""
+
+        def find() -> QueueOffsets:
+            low = self._store.min_offset(queue.topic, queue.queue_id)
+            return QueueOffsets(low, self._store.max_offset(queue.topic, queue.queue_id))
+
+        return await _blocking(find)
 
     async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
         """Return the offset of the first message stored at or after a time."""
@@ -339,6 +367,25 @@ class _NoProducers:
 
     def ask(self, topic: str, request: CheckRequest) -> None:
         """Do nothing: there are no topics to ask for."""
+
+
+def _write_pid(path: Path) -> None:
+    """Write the id of this process into a lock file, for the error in another process."""
+    descriptor = open_file(path, os.O_WRONLY | os.O_TRUNC)
+    try:
+        write_at(descriptor, b"%d" % os.getpid(), 0)
+    finally:
+        os.close(descriptor)
+
+
+def _in_use(group: str, file: Path) -> StoreLockedError:
+    holder = (read_or_none(file) or b"").decode(errors="replace")
+    return StoreLockedError(
+        f"the group {group!r} is consumed by process {holder}, over the same directory.",
+        remedy="Start the group's consumers in one process, or run `pyrocket broker` and use its"
+        " endpoint.",
+        code="GROUP_IN_USE",
+    )
 
 
 async def _blocking(call: Callable[[], _T]) -> _T:

@@ -2,17 +2,17 @@
 
 import logging
 import secrets
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from os import PathLike
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyrocket.arguments import LONGEST_MS, check_type, check_whole
+from pyrocket.client.base import BaseClient
 from pyrocket.client.core.sending import ANYWHERE, Sending, Target
-from pyrocket.client.instance import Instance, check_client_name, closed_error, wait_for
+from pyrocket.client.instance import wait_for
 from pyrocket.client.local_transactions import LocalTransactions, check_listener
 from pyrocket.client.outgoing import check_batch, check_outgoing, outgoing
 from pyrocket.client.pending_sends import PendingSends, chained
@@ -30,15 +30,16 @@ from pyrocket.services.transactions.model import (
     TransactionSendResult,
 )
 
-_NEW, _STARTED, _CLOSED = "not started", "started", "closed"
+if TYPE_CHECKING:
+    from pyrocket.rpc.connection import Credentials
 
 _log = logging.getLogger(__name__)
 
 
-class Producer:
+class Producer(BaseClient):
     """Sends messages. Safe to share between threads; a forked child creates its own.
 
-    Use it in a `with` block, or call `start` and `close`::
+    It starts in a `with` block, or by `start`::
 
         with Producer(path="/data/store") as producer:
             producer.send(Message(topic="orders", body=b"3 apples", keys=["o-1"]))
@@ -46,7 +47,8 @@ class Producer:
     Methods that send raise MessageError and TopicNameError for a message that cannot be sent,
     InvalidInputError (CLIENT_NOT_STARTED), StoreUnavailableError (CLIENT_CLOSED, CLIENT_FORKED) and
     BrokerBusyError (TOO_MANY_SENDS) if `max_pending` sends are not finished within the time-out.
-    Results and futures also have the errors of `Sending.send`.
+    Results and futures also have the errors of `Sending.send`. `close` waits for the sends that
+    were started, at most for the time-out.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Producer:
         *,
         endpoint: str | None = None,
         path: str | PathLike[str] | None = None,
+        credentials: "Credentials | None" = None,
         create: bool = False,
         instance: str = "",
         listener: TransactionListener | None = None,
@@ -66,10 +69,10 @@ class Producer:
         max_message_bytes: int = 4 * 1024 * 1024,
         max_pending: int = 10_000,
     ) -> None:
-        """Check the settings; nothing is opened before `start`. See `ProducerConfig` for those
-        that are not listed here.
+        """Check the settings; nothing is opened before `start`. See also `ProducerConfig`.
 
-        endpoint: The address of brokers.
+        endpoint: The addresses of brokers or name servers, separated by commas.
+        credentials: For the endpoint: TLS and the user.
         path: The directory of a store, which is opened in this process.
         create: Whether a missing store is created at `path`.
         instance: The name in the client id; clients of one server and name share connections.
@@ -88,8 +91,7 @@ class Producer:
             max_message_bytes=max_message_bytes,
             max_pending=max_pending,
         )
-        check_client_name(instance)
-        self._server, self._name = server_of(endpoint, path, create=create), instance
+        super().__init__(server_of(endpoint, path, credentials, create=create), instance)
         check_type((list, tuple), "Use a list of SendHook.", hooks=hooks)
         for hook in hooks:
             check_type(SendHook, "Derive it from SendHook.", hook=hook)
@@ -97,30 +99,11 @@ class Producer:
             check_listener(listener)
         self._listener, self._hooks = listener, tuple(hooks)
         self._ids, self._pending = UniqueIds(system_clock), PendingSends(max_pending)
-        self._lock, self._state = threading.Lock(), _NEW
-        self._instance: Instance
         self._sending: Sending
         self._transactions: LocalTransactions | None = None
 
-    def start(self) -> None:
-        """Connect. Raises InvalidInputError (CLIENT_STARTED), StoreUnavailableError
-        (CLIENT_CLOSED), and the errors of `Store.open`; after these, it can be called again.
-        """
-        with self._lock:
-            if self._state == _STARTED:
-                raise InvalidInputError(
-                    "the producer was already started.",
-                    remedy="Start it once: a `with` block does so, too.",
-                    code="CLIENT_STARTED",
-                )
-            self._check_not_closed()
-            self._instance = self._server.acquire(self._name)
-            try:
-                self._instance.run(self._create_cores())
-            except BaseException:
-                self._instance.release()
-                raise
-            self._state = _STARTED
+    def _begin(self) -> None:
+        self._instance.run(self._create_cores())
 
     async def _create_cores(self) -> None:
         instance, config = self._instance, self._config
@@ -130,38 +113,14 @@ class Producer:
             self._transactions = LocalTransactions(config, self._listener, instance, self._sending)
             await self._transactions.start()
 
-    def close(self) -> None:
-        """Wait for sends that were started, at most for the time-out, and disconnect.
-
-        Repeated calls, and calls in a forked child, do nothing.
-        """
-        with self._lock:
-            before, self._state = self._state, _CLOSED
-        if before != _STARTED or self._instance.is_forked:
-            return
+    def _end(self) -> None:
+        """Wait for sends that were started, at most for the time-out."""
         if not self._instance.is_in_loop:
             self._pending.wait(self._config.timeout_ms / 1000)
-        try:
-            if self._transactions is not None:
-                stopping = self._instance.submit(self._transactions.stop())
-                if not self._instance.is_in_loop:
-                    stopping.result()
-        finally:
-            self._instance.release()
-
-    def __enter__(self) -> "Producer":
-        if self._state != _STARTED:
-            self.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    @property
-    def client_id(self) -> str:
-        """The id of this client. Raises InvalidInputError (CLIENT_NOT_STARTED)."""
-        self._check_started()
-        return self._instance.member.client_id
+        if self._transactions is not None:
+            stopping = self._instance.submit(self._transactions.stop())
+            if not self._instance.is_in_loop:
+                stopping.result()
 
     def send(
         self,
@@ -301,19 +260,6 @@ class Producer:
     ) -> None:
         context.results, context.error = results, error
         call_after(self._hooks, context)
-
-    def _check_started(self) -> None:
-        self._check_not_closed()
-        if self._state == _NEW:
-            raise InvalidInputError(
-                "the producer was not started.",
-                remedy="Call `start`, or use it in a `with` block.",
-                code="CLIENT_NOT_STARTED",
-            )
-
-    def _check_not_closed(self) -> None:
-        if self._state == _CLOSED:
-            raise closed_error()
 
 
 def _target(

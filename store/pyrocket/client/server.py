@@ -4,12 +4,16 @@ import os
 from collections.abc import Hashable
 from dataclasses import dataclass
 from os import PathLike
+from typing import TYPE_CHECKING
 
 from pyrocket.arguments import check_text, check_type, path_of
 from pyrocket.client.embedded import EmbeddedTransport
 from pyrocket.client.instance import Connect, Instance
 from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import InvalidInputError, UnsupportedError
+
+if TYPE_CHECKING:
+    from pyrocket.rpc.connection import Credentials
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,11 @@ class Server:
 
 
 def server_of(
-    endpoint: str | None, path: str | PathLike[str] | None, *, create: bool = False
+    endpoint: str | None,
+    path: str | PathLike[str] | None,
+    credentials: "Credentials | None" = None,
+    *,
+    create: bool = False,
 ) -> Server:
     """Return the server that the caller of a client has named.
 

@@ -162,6 +162,11 @@ class Layout:
         return self.own / "pop.json"
 
     @cached_property
+    def members(self) -> Path:
+        """Folder of the locks of processes that consume for a group without a broker."""
+        return self.own / "members"
+
+    @cached_property
     def queue_locks(self) -> Path:
         """The owners of the queues that orderly consumers have locked."""
         return self.own / "locks.json"

@@ -4,19 +4,25 @@ Source: `DefaultLitePullConsumerImpl`.
 """
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from pyrocket.client.consume_from import OffsetQuery, start_offset
 from pyrocket.client.consumer_config import ConsumerConfig
+from pyrocket.client.core.group_member import REBALANCE_S
+from pyrocket.client.core.listening import attempt
 from pyrocket.client.core.offsets import Offsets, OffsetStore
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
 from pyrocket.client.core.pulling import Pulling
-from pyrocket.client.transport import ClientTransport
-from pyrocket.consuming import Committed
-from pyrocket.errors import InvalidInputError
+from pyrocket.client.transport import ClientTransport, Member
+from pyrocket.consuming import Committed, ConsumerData, Heartbeat, MessageModel
+from pyrocket.errors import InvalidInputError, TransportError
 from pyrocket.message import MessageQueue, StoredMessage
 
+_REPEAT_S = 1
 _MIB = 1 << 20
+
+_log = logging.getLogger(__name__)
 
 
 class PollingCore:
@@ -25,18 +31,22 @@ class PollingCore:
     def __init__(
         self,
         config: ConsumerConfig,
+        member: Member,
         transport: ClientTransport,
         offsets: OffsetStore,
         *,
         timestamp_ms: int,
     ) -> None:
         """`timestamp_ms` is the start for `ConsumeFrom.TIMESTAMP`, epoch milliseconds."""
-        self._config, self._transport, self._store = config, transport, offsets
+        self._config, self._member = config, member
+        self._transport, self._store = transport, offsets
         self._timestamp_ms = timestamp_ms
         self._held: dict[MessageQueue, ProcessQueue] = {}
         self._paused: set[MessageQueue] = set()
         self._pulls: dict[ProcessQueue, asyncio.Task[None]] = {}
         self._arrived = asyncio.Event()
+        self._brokers: set[str] = set()
+        self._beating: asyncio.Task[None] | None = None
         size = config.pull_threshold_size_for_queue * _MIB
         limits = Limits(config.pull_threshold_for_queue, size, span=None)
         self._pulling = Pulling(
@@ -57,8 +67,15 @@ class PollingCore:
     async def assign(self, queues: Collection[MessageQueue]) -> None:
         """Assign exactly these queues; those that are assigned already keep their positions.
 
-        A new queue starts at the group's committed offset, or as the configuration says.
+        A new queue starts at the group's committed offset, or as the configuration says. This
+        client joins the group at the brokers of the queues. Raises GroupNotFoundError,
+        InvalidInputError (DUPLICATE_CLIENT), TransportError.
         """
+        for broker in sorted({queue.broker for queue in queues} - self._brokers):
+            await self._join(broker)
+            self._brokers.add(broker)
+        if self._beating is None:
+            self._beating = asyncio.ensure_future(self._stay())
         for queue in [*self._held]:
             if queue not in queues:
                 self._release(queue)
@@ -102,15 +119,37 @@ class PollingCore:
     async def commit(
         self, offsets: Mapping[MessageQueue, int] | None = None
     ) -> Mapping[MessageQueue, Committed]:
-        """Commit these offsets, or the positions of all queues; return what the brokers have."""
+        """Commit these offsets, or the positions of all queues; return what the brokers have.
+
+        The commit is repeated until the brokers have answered.
+        """
         if offsets is None:
             offsets = {queue: held.commit_offset for queue, held in self._held.items()}
-        return await self._store.save(offsets) if offsets else {}
+        replies: Mapping[MessageQueue, Committed] | None = None if offsets else {}
+        while replies is None:
+            replies = await self._commit(offsets)
+        return replies
 
-    def close(self) -> None:
-        """Release all queues without committing."""
+    async def _commit(
+        self, offsets: Mapping[MessageQueue, int]
+    ) -> Mapping[MessageQueue, Committed] | None:
+        """Commit once; after a pause, return None if a broker has not answered."""
+        try:
+            return await self._store.save(offsets)
+        except TransportError as error:
+            _log.warning("a commit failed and is repeated: %s", error)
+        await asyncio.sleep(_REPEAT_S)
+        return None
+
+    async def close(self) -> None:
+        """Release all queues without committing, and leave the group; errors are logged."""
         for queue in [*self._held]:
             self._release(queue)
+        if self._beating is not None:
+            self._beating.cancel()
+        for broker in sorted(self._brokers):
+            call = self._transport.unregister(broker, self._member.client_id, self._config.group)
+            await attempt(f"{broker} removes this member later", call)
 
     def add(self, held: ProcessQueue) -> None:
         """Do nothing: polls look at all queues."""
@@ -125,6 +164,22 @@ class PollingCore:
     async def stop(self, timeout_s: float) -> int:
         """Return 0: polled messages belong to the caller."""
         return 0
+
+    async def _stay(self) -> None:
+        while True:
+            await asyncio.sleep(REBALANCE_S)
+            for broker in sorted(self._brokers):
+                await attempt(f"a heartbeat to {broker} is repeated", self._join(broker))
+
+    async def _join(self, broker: str) -> None:
+        data = ConsumerData(
+            self._config.group,
+            MessageModel.CLUSTERING,
+            self._config.consume_from.value,
+            self._config.by_topic,
+        )
+        beat = Heartbeat(self._member.client_id, self._member.incarnation, [data])
+        await self._transport.heartbeat(broker, beat)
 
     def _take(self, max_messages: int) -> list[StoredMessage]:
         """Return waiting messages of one queue; the queues take turns."""

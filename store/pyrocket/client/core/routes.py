@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from pyrocket.client.transport import ClientTransport, TopicRoute
-from pyrocket.errors import PyrocketError
+from pyrocket.errors import PyrocketError, TransportError
 
 REFRESH_S = 30
 
@@ -29,7 +29,13 @@ class Routes:
         known = self._known.get(topic)
         if known is not None and not fresh and now - known[0] < REFRESH_S:
             return known[1]
-        found = await self._transport.route(topic)
+        try:
+            found = await self._transport.route(topic)
+        except TransportError as error:
+            if known is None or fresh:
+                raise
+            _log.warning("the old route of %s remains in use: %s", topic, error)
+            return known[1]
         self._known[topic] = now, found
         return found
 

@@ -9,7 +9,6 @@ from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.core.polling import PollingCore
 from pyrocket.client.transport import Member
-from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel
 from pyrocket.errors import InvalidInputError
 from support.simulated_brokers import Brokers, Network
 from support.simulated_loop import simulated
@@ -24,12 +23,10 @@ def orders(*, queues=2, messages=3):
 
 
 async def polling(cluster, **changes):
-    """Return a pull consumer that has joined its group."""
     network, member = Network(cluster, Random(1)), Member("c1", "i1")
     config = ConsumerConfig(group="billing", **{"consume_from": ConsumeFrom.FIRST, **changes})
-    data = ConsumerData("billing", MessageModel.CLUSTERING, "first", {})
-    await network.heartbeat("a", Heartbeat("c1", "i1", [data]))
-    return PollingCore(config, network, BrokerOffsets(network, "billing", member), timestamp_ms=0)
+    offsets = BrokerOffsets(network, "billing", member)
+    return PollingCore(config, member, network, offsets, timestamp_ms=0)
 
 
 async def poll_all(core):
@@ -46,7 +43,7 @@ async def test_each_poll_returns_messages_of_one_queue_in_turn():
     await core.assign(cluster.queues["orders"])
     assert core.assigned == cluster.queues["orders"]
     assert sorted(await poll_all(core)) == [[b"0-0", b"0-1", b"0-2"], [b"1-0", b"1-1", b"1-2"]]
-    core.close()
+    await core.close()
 
 
 @simulated
@@ -55,7 +52,7 @@ async def test_a_poll_returns_at_most_the_given_number_of_messages():
     core = await polling(cluster)
     await core.assign(cluster.queues["orders"])
     assert [len(await core.poll(1, 2)), len(await core.poll(1, 2))] == [2, 1]
-    core.close()
+    await core.close()
 
 
 @simulated
@@ -72,7 +69,7 @@ async def test_a_poll_returns_as_soon_as_a_message_arrives_and_else_after_its_ti
     began = loop.time()
     assert [message.body for message in await core.poll(60, 10)] == [b"new"]
     assert loop.time() - began < 5
-    core.close()
+    await core.close()
 
 
 @simulated
@@ -86,11 +83,11 @@ async def test_positions_are_committed_and_another_consumer_continues_there():
     committed = await core.commit()
     assert (committed[queue].minimum, committed[queue].maximum) == (0, 3)
     assert committed[queue].next_offset == 2
-    core.close()
+    await core.close()
     other = await polling(cluster)
     await other.assign([queue])
     assert await poll_all(other) == [[b"0-2"]]
-    other.close()
+    await other.close()
 
 
 @simulated
@@ -102,7 +99,7 @@ async def test_a_seek_moves_the_position_of_a_queue():
     await poll_all(core)
     core.seek(queue, 1)
     assert await poll_all(core) == [[b"0-1", b"0-2"]]
-    core.close()
+    await core.close()
 
 
 @simulated
@@ -115,7 +112,7 @@ async def test_a_position_outside_the_queue_is_corrected():
     core.seek(queue, 2)
     assert len(await poll_all(core)) == 1
     assert core.position(queue) == 13
-    core.close()
+    await core.close()
 
 
 @simulated
@@ -128,7 +125,7 @@ async def test_paused_queues_are_not_polled_until_they_are_resumed():
     assert await poll_all(core) == [[b"1-0", b"1-1", b"1-2"]]
     core.resume([first])
     assert await poll_all(core) == [[b"0-0", b"0-1", b"0-2"]]
-    core.close()
+    await core.close()
 
 
 @simulated
@@ -142,7 +139,7 @@ async def test_a_new_assignment_keeps_the_positions_of_its_queues():
     assert (core.position(first), core.position(second)) == (2, 0)
     await core.assign([second])
     assert core.assigned == [second]
-    core.close()
+    await core.close()
 
 
 @simulated
@@ -157,7 +154,7 @@ async def test_a_queue_that_is_not_assigned_is_an_error():
         with pytest.raises(InvalidInputError) as caught:
             call(cluster.queues["orders"][0])
         assert caught.value.code == "QUEUE_NOT_ASSIGNED"
-    core.close()
+    await core.close()
 
 
 @pytest.mark.parametrize(("start", "messages"), [("first", 3), ("last", 0), ("timestamp", 3)])
@@ -167,4 +164,4 @@ async def test_a_group_without_offsets_starts_where_the_configuration_says(start
     core = await polling(cluster, consume_from=start)
     await core.assign(cluster.queues["orders"])
     assert sum(map(len, await poll_all(core))) == messages
-    core.close()
+    await core.close()

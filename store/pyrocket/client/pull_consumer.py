@@ -1,0 +1,205 @@
+"""`PullConsumer`: its caller assigns queues, and polls their messages."""
+
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyrocket.arguments import check_amount, check_whole
+from pyrocket.client.base import BaseClient
+from pyrocket.client.consume_from import consume_timestamp
+from pyrocket.client.consumer_config import consumer_config
+from pyrocket.client.core.polling import PollingCore
+from pyrocket.client.local_offsets import offsets_of
+from pyrocket.client.server import server_of
+from pyrocket.clock import system_clock
+from pyrocket.consuming import Committed, Pull, Pulled, Subscription
+from pyrocket.message import MessageQueue, QueueOffsets, StoredMessage
+
+if TYPE_CHECKING:
+    from pyrocket.rpc.connection import Credentials
+
+_T = TypeVar("_T")
+
+
+class PullConsumer(BaseClient):
+    """Reads the queues that its caller assigns, at the caller's pace.
+
+    It starts in a `with` block, or by `start`. Safe to share between threads::
+
+        with PullConsumer("reports", path="/data/store") as consumer:
+            consumer.assign(consumer.queues("orders"))
+            for message in consumer.poll():
+                ...
+            consumer.commit()
+
+    It pulls messages of its queues before they are polled, up to the thresholds of
+    `ConsumerConfig`. Nothing is committed unless the caller does so. All members of a group must be
+    pull consumers, or all must be push consumers.
+
+    All methods raise InvalidInputError (CLIENT_NOT_STARTED), StoreUnavailableError (CLIENT_CLOSED,
+    CLIENT_FORKED), and TransportError if a broker cannot be reached.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        endpoint: str | None = None,
+        path: str | PathLike[str] | None = None,
+        credentials: "Credentials | None" = None,
+        instance: str = "",
+        subscriptions: Mapping[str, Subscription | str] = {},
+        **settings: Any,
+    ) -> None:
+        """Check the arguments; nothing is opened before `start`.
+
+        group: The consumer group.
+        endpoint: The addresses of brokers or name servers, separated by commas.
+        path: The directory of a store, which is opened in this process.
+        credentials: For the endpoint: TLS and the user.
+        instance: The name in the client id: distinguishes the consumers of one process.
+        subscriptions: Topic → tags separated by `||`, or `Subscription(sql, "SQL92")`; of topics
+            that are not named, all messages are read.
+        settings: See `ConsumerConfig`.
+
+        Raises InvalidInputError: CONSUMER_CONFIG, CLIENT_SERVER, CLIENT_NAME; GroupNameError,
+        TopicNameError.
+        """
+        super().__init__(server_of(endpoint, path, credentials), instance)
+        self._config = consumer_config(group=group, subscriptions=subscriptions, **settings)
+        self._core: PollingCore
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that can be read, sorted. Raises TopicNotFoundError."""
+        self._check_started()
+        return sorted(self._run(self._instance.routes.get(topic, fresh=True)).readable)
+
+    def assign(self, queues: Collection[MessageQueue]) -> None:
+        """Read exactly these queues; those that are assigned already keep their positions.
+
+        A new queue starts at the offset that the group has committed, or else as `consume_from`
+        says. Raises QueueNotFoundError, GroupNotFoundError, InvalidInputError (DUPLICATE_CLIENT).
+        """
+        self._check_started()
+        self._run(self._core.assign([*queues]))
+
+    def assigned(self) -> list[MessageQueue]:
+        """Return the assigned queues, sorted."""
+        self._check_started()
+        return self._core.assigned
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue to read a queue at an offset; messages polled from now on begin there.
+
+        Raises InvalidInputError (QUEUE_NOT_ASSIGNED). An offset that the queue does not have is
+        replaced by its nearest one.
+        """
+        check_whole("offset", offset)
+        self._call(lambda: self._core.seek(queue, offset))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Exclude queues from polls; their positions remain. Raises InvalidInputError."""
+        self._call(lambda: self._core.pause([*queues]))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Include paused queues in polls again."""
+        self._call(lambda: self._core.resume([*queues]))
+
+    def position(self, queue: MessageQueue) -> int:
+        """Return the offset of the next message that is polled from a queue."""
+        return self._call(lambda: self._core.position(queue))
+
+    def poll(self, timeout_s: float = 1.0, max_messages: int = 32) -> list[StoredMessage]:
+        """Return messages of one queue as soon as there are any; an empty list after the timeout.
+
+        The queues take turns.
+        """
+        check_amount("timeout_s", timeout_s)
+        check_whole("max_messages", max_messages, 1, 1_000_000)
+        self._check_started()
+        return self._run(self._core.poll(timeout_s, max_messages))
+
+    def pull(
+        self, queue: MessageQueue, offset: int, *, max_messages: int = 32, hold_ms: int = 0
+    ) -> Pulled:
+        """Make one pull, which changes no positions; return messages and the queue's offsets.
+
+        hold_ms: How long the broker waits for a message if there is none.
+
+        Raises GroupNotFoundError, QueueNotFoundError.
+        """
+        self._check_started()
+        subscription = self._config.by_topic.get(queue.topic, Subscription())
+        request = Pull(queue, self._config.group, offset, subscription, max_messages, hold_ms)
+        return self._run(self._instance.transport.pull(request))
+
+    def bounds(self, queue: MessageQueue) -> QueueOffsets:
+        """Return the minimum and maximum offset of a queue. Raises QueueNotFoundError."""
+        self._check_started()
+        return self._run(self._instance.transport.bounds(queue))
+
+    def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
+        """Return the offset of the first message stored at or after a time (epoch ms)."""
+        self._check_started()
+        return self._run(self._instance.transport.offset_at(queue, time_ms))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """Return the next offset that the group has committed for a queue, if any."""
+        self._check_started()
+        return self._run(self._instance.transport.committed(self._config.group, queue))
+
+    def commit(
+        self, offsets: Mapping[MessageQueue, int] | None = None
+    ) -> Mapping[MessageQueue, Committed]:
+        """Commit offsets; by default, those of all messages that were polled.
+
+        Returns the minimum, maximum and next offset of each queue. Repeats the commit until the
+        brokers have answered. A commit never moves an offset back. Raises InvalidInputError
+        (COMMIT_FENCED) if this client is no longer a member of its group.
+        """
+        self._check_started()
+        return self._run(self._core.commit(offsets))
+
+    def commit_async(
+        self,
+        offsets: Mapping[MessageQueue, int] | None = None,
+        callback: "Callable[[Future[Mapping[MessageQueue, Committed]]], None] | None" = None,
+    ) -> "Future[Mapping[MessageQueue, Committed]]":
+        """Commit without waiting; return a future of the result of `commit`.
+
+        callback: Called by the event loop with the future when it is done; must not block.
+        """
+        self._check_started()
+        done = self._instance.submit(self._core.commit(offsets))
+        if callback is not None:
+            done.add_done_callback(callback)
+        return done
+
+    def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        return self._instance.run(coroutine)
+
+    def _call(self, function: Callable[[], _T]) -> _T:
+        """Call a function of the core in the event loop."""
+        self._check_started()
+
+        async def call() -> _T:
+            return function()
+
+        return self._run(call())
+
+    def _begin(self) -> None:
+        self._run(self._create_core())
+
+    async def _create_core(self) -> None:
+        config, instance = self._config, self._instance
+        self._core = PollingCore(
+            config,
+            instance.member,
+            instance.transport,
+            offsets_of(config, instance, self._name),
+            timestamp_ms=consume_timestamp(config.consume_timestamp, system_clock()),
+        )
+
+    def _end(self) -> None:
+        self._run(self._core.close())

@@ -1,0 +1,226 @@
+"""`PushConsumer`: calls a listener with the messages of a group's queues."""
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as WaitTimeoutError
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from pyrocket.client.base import BaseClient
+from pyrocket.client.consumer_config import consumer_config
+from pyrocket.client.core.consumer import ConsumerCore
+from pyrocket.client.core.group_member import QueuesChanged
+from pyrocket.client.core.listening import ListenerExitError, Stats
+from pyrocket.client.instance import Instance
+from pyrocket.client.local_offsets import offsets_of
+from pyrocket.client.results import ConsumeResult
+from pyrocket.client.server import server_of
+from pyrocket.clock import system_clock
+from pyrocket.consuming import Subscription
+from pyrocket.errors import InvalidInputError
+from pyrocket.message import MessageQueue, StoredMessage
+
+if TYPE_CHECKING:
+    from pyrocket.rpc.connection import Credentials
+
+Listener = Callable[[list[StoredMessage]], ConsumeResult]
+"""Consumes a batch of messages; called by several threads at once unless the consumer is orderly.
+
+An exception, and any other result, are treated as RECONSUME_LATER.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+class PushConsumer(BaseClient):
+    """A member of a consumer group that passes messages to a listener.
+
+    It starts in a `with` block, or by `start`. Safe to share between threads::
+
+        def bill(messages):
+            return ConsumeResult.SUCCESS
+
+        with PushConsumer("billing", path="/data/store", subscriptions={"orders": "*"},
+                          listener=bill) as consumer:
+            consumer.wait()
+
+    Each message is delivered at least once. Messages whose consumption failed are delivered again
+    after a delay that grows with the attempts, and become dead letters after the last attempt.
+
+    `start` also raises TopicNotFoundError, GroupNotFoundError, TransportError, and
+    InvalidInputError: ILLEGAL_FILTER_EXPRESSION, DUPLICATE_CLIENT. `close` waits for running
+    listeners, commits their results, and leaves the group; what listeners have not finished after
+    `stop_timeout_ms` is delivered again.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        subscriptions: Mapping[str, Subscription | str],
+        listener: Listener,
+        endpoint: str | None = None,
+        path: str | PathLike[str] | None = None,
+        credentials: "Credentials | None" = None,
+        instance: str = "",
+        queues_changed: QueuesChanged | None = None,
+        before_consume: Callable[[list[StoredMessage]], None] | None = None,
+        after_consume: Callable[[list[StoredMessage], object], None] | None = None,
+        **settings: Any,
+    ) -> None:
+        """Check the arguments; nothing is opened before `start`.
+
+        group: The consumer group.
+        subscriptions: Topic → tags separated by `||`, or `Subscription(sql, "SQL92")`.
+        listener: Consumes messages; see `Listener`.
+        endpoint: The addresses of brokers or name servers, separated by commas.
+        path: The directory of a store, which is opened in this process.
+        credentials: For the endpoint: TLS and the user.
+        instance: The name in the client id: distinguishes the consumers of one process.
+        queues_changed: Called by the event loop with a topic, its queues, and those of this member.
+        before_consume: Called with the messages before the listener.
+        after_consume: Called with the messages, and the listener's result or exception.
+        settings: See `ConsumerConfig`.
+
+        Raises InvalidInputError: CONSUMER_CONFIG, CONSUMER_LISTENER, CLIENT_SERVER, CLIENT_NAME;
+        GroupNameError, TopicNameError.
+        """
+        super().__init__(server_of(endpoint, path, credentials), instance)
+        self._config = consumer_config(group=group, subscriptions=subscriptions, **settings)
+        _check_callable(listener=listener)
+        for name, function in {
+            "queues_changed": queues_changed,
+            "before_consume": before_consume,
+            "after_consume": after_consume,
+        }.items():
+            if function is not None:
+                _check_callable(**{name: function})
+        self._listener, self._queues_changed = listener, queues_changed
+        self._before, self._after = before_consume, after_consume
+        self._core: ConsumerCore | None = None
+        self._pool: ThreadPoolExecutor
+        self._ended: Future[None] = Future()
+        self._listening = threading.local()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the consumer is closed; return False if `timeout` seconds pass first.
+
+        Raises what the listener raised to end the program, such as SystemExit.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._ended.done():
+            left = _LONGEST_WAIT_S if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return False
+            try:
+                self._ended.result(min(left, _LONGEST_WAIT_S))
+            except WaitTimeoutError:
+                continue
+        self._ended.result()
+        return True
+
+    @property
+    def stats(self) -> Stats:
+        """Counts since the start."""
+        return Stats() if self._core is None else self._core.stats
+
+    def queues(self) -> list[MessageQueue]:
+        """Return the queues that this consumer holds, sorted."""
+        return [] if self._core is None else sorted([*self._core.held])
+
+    def close(self) -> None:
+        """Stop, and leave the group; see the class. Raises InvalidInputError (CLIENT_DEADLOCK) in a
+        listener.
+        """
+        if getattr(self._listening, "now", False):
+            raise InvalidInputError(
+                "a listener closed its consumer, which waits for its listeners.",
+                remedy="Close the consumer in another thread.",
+                code="CLIENT_DEADLOCK",
+            )
+        super().close()
+
+    def _begin(self) -> None:
+        self._pool = ThreadPoolExecutor(self._config.thread_max, "pyrocket-listener")
+        try:
+            self._core = self._instance.run(self._create_core(self._instance))
+        except BaseException:
+            self._pool.shutdown(wait=False)
+            raise
+
+    def _end(self) -> None:
+        assert self._core is not None
+        try:
+            unfinished = self._instance.run(self._core.stop())
+            if unfinished:
+                _log.warning("%d messages were not consumed before the stop", unfinished)
+        finally:
+            self._pool.shutdown(wait=False)
+            if not self._ended.done():
+                self._ended.set_result(None)
+
+    async def _create_core(self, instance: Instance) -> ConsumerCore:
+        core = ConsumerCore(
+            self._config,
+            instance.member,
+            instance.transport,
+            offsets_of(self._config, instance, self._name),
+            self._listen,
+            now_ms=system_clock(),
+            random=random.Random(),
+            queues_changed=self._queues_changed,
+        )
+        await core.start()
+        self._following = asyncio.ensure_future(self._follow(core))
+        return core
+
+    async def _follow(self, core: ConsumerCore) -> None:
+        """Stop without a commit when the listener ends the program."""
+        try:
+            await core.exited
+        except ListenerExitError as error:
+            await core.abandon()
+            self._ended.set_exception(error.__cause__ or error)
+
+    async def _listen(self, queue: MessageQueue, messages: Any) -> object:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, self._call, list(messages))
+
+    def _call(self, messages: list[StoredMessage]) -> object:
+        """Call the listener in a thread; wrap what ends the program."""
+        result: object = None
+        self._listening.now = True
+        try:
+            if self._before is not None:
+                self._before(messages)
+            result = self._listener(messages)
+        except Exception as error:
+            result = error
+            raise
+        except BaseException as error:
+            result = error
+            raise ListenerExitError from error
+        finally:
+            self._listening.now = False
+            if self._after is not None:
+                self._after(messages, result)
+        return result
+
+
+_LONGEST_WAIT_S = 3600.0
+"""A wait with a timeout is interrupted by signals on every platform."""
+
+
+def _check_callable(**functions: object) -> None:
+    for name, function in functions.items():
+        if not callable(function):
+            raise InvalidInputError(
+                f"{name} is {function!r}, which cannot be called.",
+                remedy="Use a function.",
+                code="CONSUMER_LISTENER",
+            )

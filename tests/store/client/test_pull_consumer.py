@@ -1,0 +1,176 @@
+"""A pull consumer over a store of this process."""
+
+import threading
+import time
+
+import pytest
+from pyrocket import Message, MessageQueue, Store
+from pyrocket.client.pull_consumer import PullConsumer
+from pyrocket.consuming import Committed, PullStatus
+from pyrocket.errors import (
+    InvalidInputError,
+    OptionError,
+    QueueNotFoundError,
+    StoreUnavailableError,
+    TopicNotFoundError,
+)
+from pyrocket.message import QueueOffsets
+
+FIRST, SECOND = (MessageQueue("orders", "broker-a", number) for number in range(2))
+
+
+@pytest.fixture
+def path(tmp_path):
+    folder = tmp_path / "store"
+    with Store.open(folder, create=True) as store:
+        store.topics.create("orders", read_queues=2, write_queues=2)
+        for number in range(6):
+            tags = "even" if number % 4 < 2 else "odd"
+            body = b"%d" % number
+            store.append(Message(topic="orders", body=body, tags=tags, queue_id=number % 2))
+    return str(folder)
+
+
+def consumer(path, **settings):
+    return PullConsumer("reports", path=path, **{"consume_from": "first", **settings})
+
+
+@pytest.fixture
+def running(path):
+    with consumer(path) as running:
+        yield running
+
+
+def poll_all(running):
+    found = []
+    while messages := running.poll(0.2, 10):
+        found += [message.body for message in messages]
+    return found
+
+
+def test_assigned_queues_are_read_and_committed_and_read_on_after_a_restart(path, running):
+    assert running.queues("orders") == [FIRST, SECOND]
+    running.assign([FIRST, SECOND])
+    assert running.assigned() == [FIRST, SECOND]
+    assert sorted(poll_all(running)) == [b"%d" % number for number in range(6)]
+    assert running.position(FIRST) == 3
+    assert running.commit() == {FIRST: Committed(0, 3, 3), SECOND: Committed(0, 3, 3)}
+    assert running.committed(FIRST) == 3
+    running.close()
+    with Store.open(path) as store:
+        store.append(Message(topic="orders", body=b"new", queue_id=0))
+    with consumer(path) as again:
+        again.assign([FIRST, SECOND])
+        assert poll_all(again) == [b"new"]
+
+
+def test_nothing_is_committed_unless_the_caller_does_so(path, running):
+    running.assign([FIRST])
+    poll_all(running)
+    running.close()
+    with Store.open(path, read_only=True) as store:
+        assert store.groups.committed("reports", "orders") == {}
+
+
+def test_a_poll_waits_for_a_message(path, running):
+    running.assign([FIRST])
+    poll_all(running)
+
+    def append():
+        with Store.open(path) as store:
+            store.append(Message(topic="orders", body=b"late", queue_id=0))
+
+    later = threading.Timer(0.3, append)
+    later.start()
+    began = time.monotonic()
+    assert [message.body for message in running.poll(30)] == [b"late"]
+    assert time.monotonic() - began < 10
+    later.join()
+
+
+def test_a_seek_changes_what_is_polled_next(running):
+    running.assign([FIRST])
+    running.seek(FIRST, 2)
+    assert poll_all(running) == [b"4"]
+    running.seek(FIRST, running.bounds(FIRST).minimum)
+    assert poll_all(running) == [b"0", b"2", b"4"]
+
+
+def test_paused_queues_are_not_polled(running):
+    running.assign([FIRST, SECOND])
+    running.pause([FIRST])
+    assert poll_all(running) == [b"1", b"3", b"5"]
+    running.resume([FIRST])
+    assert poll_all(running) == [b"0", b"2", b"4"]
+
+
+def test_tags_select_messages(path):
+    with consumer(path, subscriptions={"orders": "odd"}) as running:
+        running.assign([FIRST, SECOND])
+        assert sorted(poll_all(running)) == [b"2", b"3"]
+
+
+def test_a_pull_returns_messages_and_the_offsets_of_the_queue(running):
+    running.assign([FIRST])
+    pulled = running.pull(FIRST, 1, max_messages=1)
+    assert [message.body for message in pulled.messages] == [b"2"]
+    assert (pulled.next_offset, pulled.available) == (2, QueueOffsets(0, 3))
+    assert running.pull(FIRST, 9).status is PullStatus.OFFSET_ILLEGAL
+    assert running.position(FIRST) == 0
+
+
+def test_the_offset_at_a_time_is_found(running):
+    assert running.offset_at(FIRST, 0) == 0
+    assert running.offset_at(FIRST, 2**41) == 3
+
+
+def test_an_asynchronous_commit_reports_its_result(running):
+    running.assign([FIRST])
+    reported = threading.Event()
+    done = running.commit_async({FIRST: 2}, lambda future: reported.set())
+    assert done.result(30) == {FIRST: Committed(0, 3, 2)}
+    assert reported.wait(30)
+
+
+def test_a_commit_never_moves_an_offset_back(running):
+    running.assign([FIRST])
+    running.commit({FIRST: 2})
+    assert running.commit({FIRST: 1}) == {FIRST: Committed(0, 3, 2)}
+
+
+class TestMisuse:
+    def test_a_queue_that_is_not_assigned_is_an_error(self, running):
+        for call in (lambda: running.seek(FIRST, 1), lambda: running.position(FIRST)):
+            with pytest.raises(InvalidInputError, match="QUEUE_NOT_ASSIGNED"):
+                call()
+
+    def test_a_missing_topic_or_queue_is_an_error(self, running):
+        with pytest.raises(TopicNotFoundError):
+            running.queues("missing")
+        with pytest.raises(QueueNotFoundError):
+            running.bounds(MessageQueue("orders", "broker-a", 7))
+
+    def test_a_commit_without_an_assignment_is_an_error(self, running):
+        with pytest.raises(InvalidInputError, match="COMMIT_FENCED"):
+            running.commit({FIRST: 1})
+
+    def test_invalid_arguments_are_errors(self, running):
+        with pytest.raises(OptionError):
+            running.poll(-1)
+        with pytest.raises(InvalidInputError):
+            running.poll(1, 0)
+        with pytest.raises(InvalidInputError):
+            running.seek(FIRST, -1)
+
+    def test_a_consumer_that_is_not_running_is_an_error(self, path):
+        one = consumer(path)
+        with pytest.raises(InvalidInputError, match="CLIENT_NOT_STARTED"):
+            one.poll()
+        one.close()
+        with pytest.raises(StoreUnavailableError, match="CLIENT_CLOSED"):
+            one.poll()
+
+    def test_an_unknown_setting_is_an_error(self, path):
+        with pytest.raises(InvalidInputError, match="pull_bach_size") as caught:
+            consumer(path, pull_bach_size=5)
+        assert caught.value.code == "CONSUMER_CONFIG"

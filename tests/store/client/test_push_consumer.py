@@ -1,0 +1,242 @@
+"""A push consumer over a store of this process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from pyrocket import Message, Store
+from pyrocket.client.push_consumer import PushConsumer
+from pyrocket.client.results import ConsumeResult
+from pyrocket.errors import (
+    GroupNameError,
+    InvalidInputError,
+    StoreLockedError,
+    StoreUnavailableError,
+    TopicNotFoundError,
+)
+from support.broker_process import running as running_broker
+
+
+@pytest.fixture
+def path(tmp_path):
+    folder = tmp_path / "store"
+    with Store.open(folder, create=True) as store:
+        store.topics.create("orders", read_queues=2, write_queues=2)
+        for number in range(6):
+            store.append(Message(topic="orders", body=b"%d" % number, queue_id=number % 2))
+    return str(folder)
+
+
+class Listener:
+    """Notes the bodies that it gets, and returns the given results first."""
+
+    def __init__(self, *results):
+        self.results, self.bodies = [*results], []
+        self.changed = threading.Condition()
+
+    def __call__(self, messages):
+        with self.changed:
+            self.bodies += [message.body for message in messages]
+            self.changed.notify_all()
+            result = self.results.pop(0) if self.results else ConsumeResult.SUCCESS
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def wait_for(self, count, seconds=30):
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.bodies) >= count, seconds), self.bodies
+
+
+def consumer(path, listener, group="billing", **settings):
+    return PushConsumer(
+        group,
+        path=path,
+        listener=listener,
+        **{"subscriptions": {"orders": "*"}, "consume_from": "first", **settings},
+    )
+
+
+def committed(path, group="billing"):
+    with Store.open(path, read_only=True) as store:
+        return store.groups.committed(group, "orders")
+
+
+def test_messages_are_consumed_and_committed(path):
+    listener = Listener()
+    with consumer(path, listener) as running:
+        listener.wait_for(6)
+        assert len(running.queues()) == 3
+        assert running.queues()[-1].topic == "orders"
+    assert sorted(listener.bodies) == [b"%d" % number for number in range(6)]
+    assert committed(path) == {0: 3, 1: 3}
+    assert running.stats.consumed == 6
+
+
+def test_a_second_start_continues_after_the_committed_offsets(path):
+    with consumer(path, first := Listener()):
+        first.wait_for(6)
+    with Store.open(path) as store:
+        store.append(Message(topic="orders", body=b"new", queue_id=0))
+    with consumer(path, second := Listener()):
+        second.wait_for(1)
+    assert second.bodies == [b"new"]
+
+
+def test_two_consumers_of_one_process_share_the_queues(path):
+    first, second = Listener(), Listener()
+    with consumer(path, first, instance="a"), consumer(path, second, instance="b") as other:
+        deadline = time.monotonic() + 30
+        while len(other.queues()) < 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert other.queues()
+
+
+def test_a_failed_message_is_delivered_again(path):
+    listener = Listener(ValueError("no"))
+    with consumer(path, listener, subscriptions={"orders": "*"}) as running:
+        listener.wait_for(7, seconds=60)
+    assert running.stats.sent_back == 1
+
+
+def test_an_orderly_consumer_delivers_in_order(path):
+    listener = Listener()
+    with consumer(path, listener, orderly=True):
+        listener.wait_for(6)
+    for queue_id in range(2):
+        mine = [body for body in listener.bodies if int(body) % 2 == queue_id]
+        assert mine == sorted(mine)
+
+
+def test_a_broadcasting_consumer_keeps_its_offsets_on_its_machine(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with consumer(path, first := Listener(), message_model="BROADCASTING"):
+        first.wait_for(6)
+    (file,) = tmp_path.glob(".rocketmq_offsets/*@DEFAULT/billing/offsets.json")
+    assert file.read_text().startswith('{"offsetTable":{{"brokerName":"broker-a","queueId":0,')
+    assert committed(path) == {}
+    with consumer(path, second := Listener(), message_model="BROADCASTING"):
+        time.sleep(0.5)
+    assert second.bodies == []
+
+
+def test_a_listener_that_exits_ends_the_wait_and_commits_nothing(path):
+    exits = consumer(path, Listener(SystemExit(3)), thread_max=1)
+    with exits, pytest.raises(SystemExit):
+        exits.wait(30)
+    assert sum(committed(path).values()) < 6
+
+
+def test_a_wait_returns_false_after_its_timeout(path):
+    with consumer(path, Listener()) as running:
+        assert not running.wait(0.01)
+    assert running.wait(0)
+
+
+def test_an_interrupt_stops_a_consumer_gracefully(path):
+    program = (
+        "import os, sys\n"
+        "from pyrocket.client.push_consumer import PushConsumer\n"
+        "from pyrocket.client.results import ConsumeResult\n"
+        "def listen(messages):\n"
+        "    os.write(1, b'got %s\\n' % messages[0].body)\n"
+        "    return ConsumeResult.SUCCESS\n"
+        "with PushConsumer('billing', path=sys.argv[1], subscriptions={'orders': '*'},\n"
+        "                  listener=listen, consume_from='first') as consumer:\n"
+        "    os.write(1, b'started\\n')\n"
+        "    consumer.wait()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        lines = [process.stdout.readline() for _ in range(7)]
+        assert lines.count(b"started\n") == 1
+        process.send_signal(signal.SIGINT)
+        assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
+    finally:
+        process.kill()
+    assert committed(path) == {0: 3, 1: 3}
+
+
+class TestMisuse:
+    def test_a_consumer_is_started_once(self, path):
+        running = consumer(path, Listener())
+        with running:
+            with pytest.raises(InvalidInputError) as caught:
+                running.start()
+            assert caught.value.code == "CLIENT_STARTED"
+        running.close()
+        with pytest.raises(StoreUnavailableError, match="CLIENT_CLOSED"):
+            running.start()
+
+    def test_a_missing_topic_is_an_error_at_the_start_and_the_store_is_closed(self, path):
+        with pytest.raises(TopicNotFoundError):
+            consumer(path, Listener(), subscriptions={"missing": "*"}).start()
+        Store.open(path).close()
+
+    @pytest.mark.parametrize(
+        ("arguments", "code"),
+        [
+            ({"listener": None}, "CONSUMER_LISTENER"),
+            ({"queues_changed": 5}, "CONSUMER_LISTENER"),
+            ({"thread_max": 0}, "CONSUMER_CONFIG"),
+            ({"treads": 5}, "CONSUMER_CONFIG"),
+        ],
+    )
+    def test_an_invalid_argument_is_an_error_that_names_it(self, path, arguments, code):
+        with pytest.raises(InvalidInputError, match=next(iter(arguments))) as caught:
+            consumer(path, **{"listener": Listener(), **arguments})
+        assert caught.value.code == code
+
+    def test_an_illegal_group_is_an_error(self, path):
+        with pytest.raises(GroupNameError):
+            consumer(path, Listener(), group="no spaces")
+
+    @pytest.mark.parametrize("server", [{}, {"path": "x", "endpoint": "localhost:1"}])
+    def test_exactly_one_server_is_needed(self, server):
+        with pytest.raises(InvalidInputError) as caught:
+            PushConsumer("g", subscriptions={}, listener=Listener(), **server).start()
+        assert caught.value.code == "CLIENT_SERVER"
+
+    def test_a_store_that_another_process_holds_is_an_error(self, path):
+        with running_broker(Path(path)), pytest.raises(StoreLockedError):
+            consumer(path, Listener()).start()
+
+
+def test_offsets_of_a_corrupt_file_are_those_of_its_backup(path, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for _ in range(2):
+        with consumer(path, listener := Listener(), message_model="BROADCASTING"):
+            time.sleep(0.3)
+    (file,) = tmp_path.glob(".rocketmq_offsets/*@DEFAULT/billing/offsets.json")
+    file.with_name("offsets.json.bak").write_bytes(file.read_bytes())
+    file.write_text(json.dumps({"offsetTable": 5}))
+    with consumer(path, listener := Listener(), message_model="BROADCASTING"):
+        time.sleep(0.3)
+    assert listener.bodies == []
+    assert "cannot be parsed" in caplog.text
+
+
+def test_a_group_is_consumed_by_one_process_at_a_time(path):
+    program = (
+        "import sys\n"
+        "from pyrocket.client.push_consumer import PushConsumer\n"
+        "consumer = PushConsumer('billing', path=sys.argv[1], subscriptions={'orders': '*'},\n"
+        "                        listener=print)\n"
+        "consumer.start()\n"
+    )
+    with consumer(path, listener := Listener()):
+        listener.wait_for(6)
+        command = [sys.executable, "-c", program, path]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert "GROUP_IN_USE" in second.stderr
+        assert f"process {os.getpid()}" in second.stderr
+    with consumer(path, Listener()):
+        pass
