@@ -15,7 +15,7 @@ FILE_LINES_MEDIAN = 150
 CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 50
 
-BASE = ["errors", "message", "consuming", "arguments", "config", "clock", "versions"]
+BASE = ["errors", "message", "consuming", "producing", "arguments", "config", "clock", "versions"]
 LAYERS = [
     BASE,
     ["formats", "disk"],
@@ -78,10 +78,11 @@ CLIENT_SHELL = (
     "pyrocket.client.deduplication.transaction",
     *(
         f"pyrocket.client.{name}"
-        for name in ("instance", "embedded", "remote", "local_offsets", "base", "server")
+        for name in ("instance", "base", "server", "embedded", "remote", "remote_broker")
     ),
     *(f"pyrocket.client.{name}" for name in ("producer", "pull_consumer", "push_consumer")),
     *(f"pyrocket.client.{name}" for name in ("pending_sends", "local_transactions")),
+    "pyrocket.client.local_offsets",
 )
 """The modules of `pyrocket.client` that may use threads, connections and clocks. All others are the
 core, which tests run on a simulated clock.

@@ -95,6 +95,20 @@ class Pulled:
 
 
 @dataclass(frozen=True)
+class RawPulled:
+    """The reply to a pull as brokers send it; see `Pulled`.
+
+    Attributes:
+        records: The messages as they are in the log; see `formats.record_decode.messages_of`.
+    """
+
+    status: PullStatus
+    next_offset: int
+    available: QueueOffsets
+    records: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True)
 class Committed:
     """The reply to a commit of one queue: the queue's range, and the group's next offset."""
 

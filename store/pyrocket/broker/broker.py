@@ -13,6 +13,7 @@ from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.polls import Polls
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import Lags
+from pyrocket.broker.producer_calls import ProducerCalls
 from pyrocket.broker.running import RunningState, running_state
 from pyrocket.broker.sends import Sends
 from pyrocket.broker.sink import StoreSink
@@ -93,6 +94,7 @@ class Broker:
         self.transactions = BrokerTransactions(store, checks or CheckPolicy())
         put = partial(self.sink.appends.put, cancellable=False)
         self.consumers = Consumers(store, put, creates_groups=auto_create_groups)
+        self.producers = ProducerCalls(store, self.sends)
         self.is_connected: Callable[[Hashable], bool] = lambda client: True
         self._consuming, self._polls = threading.Lock(), None if self._is_new else self._consume()
         self.traces = Traces(store, self.sends, trace_topic) if trace_topic else None

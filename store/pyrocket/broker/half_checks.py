@@ -85,14 +85,18 @@ class BrokerTransactions:
         )
         self._thread.start()
 
-    def end(self, topic: str, transaction_id: str, state: LocalTransactionState) -> SendStatus:
+    def end(
+        self, topic: str, transaction_id: str, state: LocalTransactionState, group: str = ""
+    ) -> SendStatus:
         """Commit or roll back; repeating the same decision changes nothing.
+
+        group: The producer group; RocketMQ's proxy and its clients use the topic as the group.
 
         Raises TransactionError: TRANSACTION_NOT_FOUND, or TRANSACTION_ENDED if the transaction had
         the opposite outcome.
         """
         try:
-            return self._transactions.end_by_id(topic, transaction_id, state)
+            return self._transactions.end_by_id(group or topic, transaction_id, state, topic)
         except TransactionError as error:
             if error.code != "TRANSACTION_NOT_FOUND" or not self._has_ended(topic, transaction_id):
                 raise

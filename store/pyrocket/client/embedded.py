@@ -10,28 +10,23 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from pyrocket.broker.broker import Broker
-from pyrocket.broker.half_checks import MAX_QUESTIONS
-from pyrocket.broker.sends import Sent
 from pyrocket.client.arrivals import Arrivals
-from pyrocket.client.transport import Changed, OutgoingMessage, TopicRoute, Undecided
+from pyrocket.client.transport import Changed, TopicRoute
 from pyrocket.consuming import Committed, Heartbeat, Pull, Pulled, PullStatus, Subscription
 from pyrocket.disk.io import make_directory, open_file, read_or_none, write_at
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
-from pyrocket.engine.message_encoder import Origin
 from pyrocket.errors import StoreLockedError, TopicNotFoundError
-from pyrocket.formats.half_message import HalfMessage
-from pyrocket.formats.message_id import offset_message_id
-from pyrocket.formats.record import STORE_HOST
-from pyrocket.message import AppendResult, Message, MessageQueue, QueueOffsets, SendResult
+from pyrocket.formats.record_decode import messages_of
+from pyrocket.message import AppendResult, MessageQueue, QueueOffsets, SendResult
 from pyrocket.metadata.topics import TopicConfig, check_topic_name
-from pyrocket.services.transactions.model import CheckRequest, LocalTransactionState
+from pyrocket.producing import OutgoingMessage
+from pyrocket.services.transactions.model import CheckRequest, LocalTransactionState, Undecided
 from pyrocket.store import Store, consumption_of
 
 _T = TypeVar("_T")
@@ -39,12 +34,7 @@ Notify = Callable[[Changed], None]
 
 
 class SharedBroker:
-    """The broker library of one store, shared by all clients of this process.
-
-    Attributes:
-        broker: The broker library.
-        watchers: Called in any thread with each group that changed.
-    """
+    """The broker library of one store, shared by all clients of this process."""
 
     def __init__(self, path: str, *, create: bool) -> None:
         """Open the store. Raises the errors of `Store.open`."""
@@ -56,12 +46,6 @@ class SharedBroker:
             raise
         self.users, self._checks = 0, False
         self._members, self._groups = Layout(store.path).members, dict[str, FileLock]()
-        self.watchers: tuple[Callable[[str], None], ...] = ()
-        self.broker.consumers.members.changed = self._changed
-
-    def _changed(self, group: str) -> None:
-        for watcher in self.watchers:
-            watcher(group)
 
     @classmethod
     def acquire(cls, path: str, *, create: bool) -> "SharedBroker":
@@ -186,22 +170,9 @@ class EmbeddedTransport:
         self, queue: MessageQueue, messages: Sequence[OutgoingMessage]
     ) -> list[SendResult]:
         """Append all messages to one queue, or none."""
-        sent = [Sent(_placed(one, queue), _origin(one)) for one in messages]
-        outcomes = await asyncio.wrap_future(
-            await _blocking(partial(self._broker.sends.send, sent))
+        return await asyncio.wrap_future(
+            await _blocking(partial(self._broker.producers.send, queue, messages))
         )
-        return [
-            SendResult(
-                topic=queue.topic,
-                queue_id=found.queue_id,
-                queue_offset=found.queue_offset,
-                physical_offset=found.physical_offset,
-                msg_id=one.unique_id,
-                offset_msg_id=offset_message_id(*STORE_HOST, found.physical_offset),
-                status=found.status,
-            )
-            for one, found in zip(messages, outcomes, strict=True)
-        ]
 
     async def send_half(
         self,
@@ -211,11 +182,8 @@ class EmbeddedTransport:
         immunity_s: int | None = None,
     ) -> Undecided:
         """Store a half message."""
-        half, origin = _placed(message, queue), _origin(message)
-        transactions = self._store.transactions
-        send = partial(transactions.send_half, group, half, immunity_s, origin)
-        request, status = await _blocking(send)
-        return Undecided(self._name, request.half, request.message, status)
+        send = self._broker.producers.send_half
+        return await _blocking(partial(send, group, queue, message, immunity_s))
 
     async def end_transaction(
         self, undecided: Undecided, state: LocalTransactionState, *, from_check: bool
@@ -228,13 +196,11 @@ class EmbeddedTransport:
         """Call `ask` for each half message to be decided; return a function to stop."""
         loop = asyncio.get_running_loop()
 
-        def pass_on(request: CheckRequest) -> None:
-            _call_in(loop, partial(ask, Undecided(self._name, request.half, request.message)))
+        def pass_on(undecided: Undecided) -> None:
+            _call_in(loop, partial(ask, undecided))
 
-        target = _CheckTarget(group, pass_on)
-        self._store.transactions.add(target)
         self._shared.check_transactions()
-        return partial(self._store.transactions.remove, target)
+        return self._broker.producers.watch_checks(group, pass_on)
 
     async def heartbeat(self, broker: str, heartbeat: Heartbeat) -> None:
         """Join or stay in the groups of a heartbeat. Also raises GROUP_IN_USE."""
@@ -272,12 +238,13 @@ class EmbeddedTransport:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.hold_ms / 1000
         look = partial(self._consumers.pulls.pull, request)
-        while (found := await _blocking(look)).status is PullStatus.NO_NEW_MSG:
+        while (raw := await _blocking(look)).status is PullStatus.NO_NEW_MSG:
             left = deadline - loop.time()
             if left <= 0:
                 break
             await self._arrivals.wait(request.queue, request.offset, left)
-        return found
+        messages = messages_of(raw.records)
+        return Pulled(raw.status, raw.next_offset, raw.available, messages)
 
     async def bounds(self, queue: MessageQueue) -> QueueOffsets:
         """Return the minimum and maximum offset of a queue. Raises QueueNotFoundError."""
@@ -323,37 +290,13 @@ class EmbeddedTransport:
 
     def watch(self, group: str, notify: Notify) -> Callable[[], None]:
         """Call `notify` in the event loop at each change of a group; return a function to stop."""
-        loop, shared = asyncio.get_running_loop(), self._shared
+        loop = asyncio.get_running_loop()
 
         def pass_on(changed: str) -> None:
             if changed == group:
                 _call_in(loop, partial(notify, Changed(self._name, group)))
 
-        def stop() -> None:
-            shared.watchers = tuple(one for one in shared.watchers if one is not pass_on)
-
-        shared.watchers = (*shared.watchers, pass_on)
-        return stop
-
-
-class _CheckTarget:
-    """A producer group of this process, as a target of the check service."""
-
-    def __init__(self, group: str, ask: Callable[[CheckRequest], None]) -> None:
-        self.group, self._ask = group, ask
-
-    def room(self) -> int:
-        return MAX_QUESTIONS
-
-    def is_asked(self, half: HalfMessage) -> bool:
-        """Return False: an unanswered check request is repeated after the interval."""
-        return False
-
-    def ask(self, request: CheckRequest) -> None:
-        self._ask(request)
-
-    def close(self) -> None:
-        """Do nothing: the producer closes itself."""
+        return self._consumers.members.watch(pass_on)
 
 
 class _NoProducers:
@@ -395,18 +338,6 @@ async def _blocking(call: Callable[[], _T]) -> _T:
 def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     with suppress(RuntimeError):  # The loop has ended.
         loop.call_soon_threadsafe(call)
-
-
-def _placed(outgoing: OutgoingMessage, queue: MessageQueue) -> Message:
-    return replace(outgoing.message, body=outgoing.body, queue_id=queue.queue_id)
-
-
-def _origin(outgoing: OutgoingMessage) -> Origin:
-    return Origin(
-        unique_id=outgoing.unique_id,
-        born_timestamp=outgoing.born_timestamp,
-        sys_flag=outgoing.sys_flag,
-    )
 
 
 def _no_topic(topic: str) -> TopicNotFoundError:

@@ -9,13 +9,14 @@ from pyrocket.client.core.sending import Sending
 from pyrocket.client.core.transactions import TransactionCore, decision
 from pyrocket.client.instance import Instance
 from pyrocket.client.producer_config import ProducerConfig
-from pyrocket.client.transport import OutgoingMessage, Undecided
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
 from pyrocket.message import SendStatus, StoredMessage
+from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import (
     LocalTransactionState,
     TransactionListener,
     TransactionSendResult,
+    Undecided,
 )
 
 _log = logging.getLogger(__name__)

@@ -6,13 +6,13 @@ Source: `Validators`, `DefaultMQProducerImpl`, `MessageBatch.generateFromList`.
 from collections.abc import Iterator, Sequence
 
 from pyrocket.arguments import check_message_kinds, check_type
-from pyrocket.client.transport import OutgoingMessage
 from pyrocket.engine.message_encoder import check_message
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import stored_body
 from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.message import Message
 from pyrocket.metadata.topics import check_topic_name
+from pyrocket.producing import OutgoingMessage
 
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 

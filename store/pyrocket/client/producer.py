@@ -20,11 +20,11 @@ from pyrocket.client.producer_config import ROUND_ROBIN, ProducerConfig
 from pyrocket.client.selection import Selector
 from pyrocket.client.send_hooks import SendContext, SendHook, call_after, call_before
 from pyrocket.client.server import server_of
-from pyrocket.client.transport import OutgoingMessage
 from pyrocket.clock import system_clock
 from pyrocket.engine.message_encoder import UniqueIds
 from pyrocket.errors import InvalidInputError
 from pyrocket.message import Message, MessageQueue, SendResult
+from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import (
     TransactionListener,
     TransactionSendResult,

@@ -7,10 +7,9 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from pyrocket.arguments import check_text, check_type, path_of
-from pyrocket.client.embedded import EmbeddedTransport
 from pyrocket.client.instance import Connect, Instance
 from pyrocket.client.transport import ClientTransport
-from pyrocket.errors import InvalidInputError, UnsupportedError
+from pyrocket.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyrocket.rpc.connection import Credentials
@@ -44,7 +43,7 @@ def server_of(
     create: Whether a missing store is created.
 
     Raises InvalidInputError (CLIENT_SERVER) unless exactly one of both is given, NOT_A_TEXT,
-    STORE_PATH, and UnsupportedError (UNSUPPORTED_ENDPOINT).
+    STORE_PATH, ADDRESS_INVALID.
     """
     check_type(bool, "Use True or False.", create=create)
     if (endpoint is None) == (path is None):
@@ -55,14 +54,28 @@ def server_of(
         )
     if endpoint is not None:
         check_text(endpoint=endpoint)
-        raise UnsupportedError(
-            f"clients cannot connect to {endpoint!r} yet.",
-            remedy="Give the directory of a store as `path`.",
-            code="UNSUPPORTED_ENDPOINT",
-        )
-    directory = os.path.realpath(path_of(path, "path", "STORE_PATH"))
+        return _brokers(endpoint, credentials)
+    return _store(os.path.realpath(path_of(path, "path", "STORE_PATH")), create=create)
 
+
+def _store(directory: str, *, create: bool) -> Server:
     async def connect() -> ClientTransport:
+        # Clients of brokers need neither a store nor a broker library.
+        from pyrocket.client.embedded import EmbeddedTransport
+
         return await EmbeddedTransport.open(directory, create=create)
 
     return Server(("path", directory), connect)
+
+
+def _brokers(endpoint: str, credentials: "Credentials | None") -> Server:
+    from pyrocket.client.remote import RemoteTransport
+    from pyrocket.rpc.connection import Credentials
+    from pyrocket.rpc.nameserver.lookup import parse_addresses
+
+    addresses, given = parse_addresses(endpoint), credentials or Credentials()
+
+    async def connect() -> ClientTransport:
+        return await RemoteTransport.open(addresses, given)
+
+    return Server(("endpoint", addresses, given), connect)

@@ -9,15 +9,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pyrocket.consuming import Committed, Heartbeat, Pull, Pulled, Subscription
-from pyrocket.message import (
-    Message,
-    MessageQueue,
-    QueueOffsets,
-    SendResult,
-    SendStatus,
-    StoredMessage,
-)
-from pyrocket.services.transactions.model import HalfMessageRef, LocalTransactionState
+from pyrocket.message import MessageQueue, QueueOffsets, SendResult
+from pyrocket.producing import OutgoingMessage
+from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 
 
 @dataclass(frozen=True)
@@ -39,42 +33,6 @@ class Changed:
 
     broker: str
     group: str
-
-
-@dataclass(frozen=True)
-class OutgoingMessage:
-    """A message as a producer sends it; all attempts to send it have the same id.
-
-    Attributes:
-        message: The message. Its queue id is ignored: the call names the queue.
-        body: The body as it is stored, which may be compressed.
-        unique_id: UNIQ_KEY, the message id.
-        born_timestamp: When it was sent first, in epoch milliseconds.
-        sys_flag: Whether and how `body` is compressed.
-    """
-
-    message: Message
-    body: bytes
-    unique_id: str
-    born_timestamp: int
-    sys_flag: int = 0
-
-
-@dataclass(frozen=True)
-class Undecided:
-    """A half message whose transaction is neither committed nor rolled back.
-
-    Attributes:
-        broker: The broker that stores it, and receives the decision.
-        half: Identifies it at the broker.
-        message: The message with its real topic and queue.
-        status: Of its append.
-    """
-
-    broker: str
-    half: HalfMessageRef
-    message: StoredMessage
-    status: SendStatus = SendStatus.SEND_OK
 
 
 class ClientTransport(Protocol):

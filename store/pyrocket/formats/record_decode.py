@@ -1,6 +1,8 @@
 """Decodes one CommitLog record; see the table in `record`."""
 
+import logging
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +35,8 @@ from pyrocket.formats.sealed_ranges import NOT_SEALED, SealedRanges
 from pyrocket.message import StoredMessage
 
 _BYTE = struct.Struct(">B")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +88,19 @@ class Record:
             prepared_transaction_offset=self.prepared_transaction_offset,
             msg_id=properties.get(UNIQ_KEY, offset_id),
         )
+
+
+def messages_of(records: Iterable[bytes]) -> list[StoredMessage]:
+    """Return records as messages; a corrupt record is logged and left out."""
+    return [message for data in records if (message := _message_or_none(data)) is not None]
+
+
+def _message_or_none(data: bytes) -> StoredMessage | None:
+    try:
+        return decode_record(data).to_message()
+    except StoreDamagedError as error:
+        _log.error("a message is damaged and is not consumed: %s", error)
+        return None
 
 
 def decode_record(

@@ -22,6 +22,7 @@ version_feed  sends versions of the store to all watching clients
 health        grpc.health.v1
 monitoring    /metrics and /health
 process       the broker process, from start to shutdown
+clients       the calls of `pyrocket.client`'s producers and consumers
 nameserver    the name server: its calls, and its process
 
 Needs the extra `endpoint`; other packages import this package only when an endpoint is used.

@@ -89,14 +89,16 @@ class CallServer:
         await self._server.stop(seconds)
         self._threads.shutdown()
 
-    def _handler(self, call: Call) -> grpc.RpcMethodHandler:
+    def handler(self, call: Call) -> grpc.RpcMethodHandler:
+        """Return the handler of a call."""
+
         async def unary(request: bytes, context: _Context) -> bytes:
-            return await self._guarded(
+            return await self.guarded(
                 call.name, context, request, lambda: self._reply(call, request, context)
             )
 
         async def stream(request: bytes, context: _Context) -> None:
-            await self._guarded(
+            await self.guarded(
                 call.name, context, request, lambda: self._replies(call, request, context)
             )
 
@@ -153,10 +155,10 @@ class CallServer:
                 await context.write(reply)
 
     def _answer(self, call: Call, request: bytes, context: _Context) -> Any:
-        arguments, visible = self._admitted(call, request, context)
+        arguments, visible = self.admitted(call, request, context)
         return visible(call.answer(**arguments))
 
-    def _admitted(
+    def admitted(
         self, call: Call, request: bytes, context: _Context
     ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
         """Authorize a call; return its arguments, and the function that filters its reply.
@@ -167,7 +169,7 @@ class CallServer:
         arguments = _arguments(call, request)
         return arguments, self._gate.admit(user, call.name, arguments)
 
-    async def _guarded(
+    async def guarded(
         self, call: str, context: _Context, request: bytes, work: Callable[[], Awaitable[_Value]]
     ) -> _Value:
         """Await `work` within the memory limits; an error ends the call with a status."""

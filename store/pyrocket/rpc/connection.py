@@ -30,7 +30,7 @@ SERVICE = "pyrocket.v1.Broker"
 
 _CLOCK_DIFFERENCE_S = 5
 _UNANSWERED = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
-_OPTIONS = [
+CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     # By default the time between two attempts to connect grows to two minutes, and all calls in
     # between fail.
@@ -95,9 +95,9 @@ class Credentials:
     def open(self, address: str) -> Any:
         """Return a new channel."""
         if not self.tls:
-            return grpc.insecure_channel(address, options=_OPTIONS)
+            return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
         trust = grpc.ssl_channel_credentials(root_certificates=self.ca)
-        return grpc.secure_channel(address, trust, options=_OPTIONS)
+        return grpc.secure_channel(address, trust, options=CHANNEL_OPTIONS)
 
     def metadata(self) -> Metadata:
         """Return the metadata that authenticates a call made now."""
@@ -203,13 +203,7 @@ class Connection:
             )
 
     def _check(self, hello: "HelloReply") -> None:
-        if hello.protocol != PROTOCOL:
-            raise UnsupportedError(
-                f"The broker at {self.address} is pyrocket {hello.release} with protocol"
-                f" {hello.protocol}; this is {RELEASE} with protocol {PROTOCOL}.",
-                remedy="Use the same release on both sides.",
-                code="PROTOCOL_NEWER",
-            )
+        check_protocol(hello, self.address)
         if self._store not in (None, hello.store):
             raise StoreNotSharedError(
                 f"The broker at {self.address} serves the store {hello.store or 'without an id'},"
@@ -217,6 +211,17 @@ class Connection:
                 remedy="Name only addresses of one broker.",
             )
         self._store = hello.store
+
+
+def check_protocol(hello: "HelloReply", address: str) -> None:
+    """Raise UnsupportedError (PROTOCOL_NEWER) unless a broker has the protocol of this release."""
+    if hello.protocol != PROTOCOL:
+        raise UnsupportedError(
+            f"The broker at {address} is pyrocket {hello.release} with protocol"
+            f" {hello.protocol}; this is {RELEASE} with protocol {PROTOCOL}.",
+            remedy="Use the same release on both sides.",
+            code="PROTOCOL_NEWER",
+        )
 
 
 def method_of(name: str, of: str = SERVICE) -> tuple[str, type[Any], type[Any]]:

@@ -27,6 +27,7 @@ from pyrocket.broker.access import (
     Need,
     not_authenticated,
 )
+from pyrocket.consuming import Heartbeat
 from pyrocket.engine.key_lookup import LookupRequest
 from pyrocket.errors import (
     GroupNotFoundError,
@@ -92,6 +93,23 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "SetRetention": ((ADMIN, STORE, ""),),
     "Clean": ((ADMIN, STORE, ""),),
     "Flush": (),
+    # Producers and consumers of `pyrocket.client`.
+    "SendMessages": ((PUBLISH, TOPIC, "queue"), ("create", TOPIC, "queue")),
+    "SendHalf": ((PUBLISH, TOPIC, "queue"), ("create", TOPIC, "queue")),
+    "EndHalf": ((PUBLISH, TOPIC, "topic"),),
+    "JoinGroups": (("join", STORE, ""),),
+    "LeaveGroup": ((SUBSCRIBE, GROUP, "group"),),
+    "GroupMembers": ((SUBSCRIBE, GROUP, "group"),),
+    "CheckFilter": ((SUBSCRIBE, TOPIC, "topic"),),
+    "Notifications": ((SUBSCRIBE, GROUP, "group"),),
+    **dict.fromkeys(
+        ("PullQueue", "CommittedOffset", "SendBack"),
+        ((SUBSCRIBE, TOPIC, "queue"), (SUBSCRIBE, GROUP, "group")),
+    ),
+    **dict.fromkeys(
+        ("LockQueues", "UnlockQueues"), ((SUBSCRIBE, TOPIC, "queues"), (SUBSCRIBE, GROUP, "group"))
+    ),
+    "CommitOffsets": ((SUBSCRIBE, TOPIC, "offsets"), (SUBSCRIBE, GROUP, "group")),
     # The name server.
     "Register": ((ADMIN, STORE, ""),),
     "Routes": (("any", TOPIC, "topics"),),
@@ -122,7 +140,8 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
 }
 """Call → the rights that it needs: right, kind, and the argument with the names.
 
-`any` is satisfied by any right; `view` stands for the rights that `_needs_of_view` returns.
+`any` is satisfied by any right; `view` and `join` stand for the rights that `_needs_of_view` and
+`_needs_of_join` return.
 `create` means `admin`, but is not needed if the topic exists or the call does not create topics.
 FinishStaging needs no right: only the writer knows the name of the staged file, and the rights were
 checked for each of its blocks.
@@ -192,7 +211,7 @@ class Gate:
         arguments: Mapping[str, Any],
     ) -> None:
         if right == "create":
-            if not arguments.get("create") or name in self._topics():
+            if not arguments.get("create", True) or name in self._topics():
                 return
             right = ADMIN
         if right == "any":
@@ -210,10 +229,19 @@ def _needs(call: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str, 
     for right, kind, argument in NEEDS.get(call, ((ADMIN, STORE, ""),)):
         if right == "view":
             yield from _needs_of_view(arguments)
+        elif right == "join":
+            yield from _needs_of_join(arguments["heartbeat"])
         elif kind == STORE:
             yield right, kind, ""
         else:
             yield from ((right, kind, name) for name in {*_names(arguments.get(argument))})
+
+
+def _needs_of_join(heartbeat: Heartbeat) -> Iterator[tuple[str, str, str]]:
+    for consumer in heartbeat.consumers:
+        yield SUBSCRIBE, GROUP, consumer.group
+        for topic in consumer.subscriptions:
+            yield SUBSCRIBE, TOPIC, topic
 
 
 def _needs_of_view(arguments: Mapping[str, Any]) -> list[tuple[str, str, str]]:

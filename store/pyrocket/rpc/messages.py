@@ -34,7 +34,11 @@ def fill(message: Message, values: Mapping[str, Any]) -> Message:
 def _set(message: Message, field: Any, value: Any) -> None:
     inner = getattr(message, field.name)
     if _is_map(field):
-        inner.update(value)
+        if field.message_type.fields_by_name["value"].message_type:
+            for key, one in value.items():
+                put(inner[key], one)
+        else:
+            inner.update(value)
     elif hasattr(inner, "extend"):
         _extend(inner, field, value.items() if isinstance(value, Mapping) else value)
     elif field.message_type:

@@ -15,6 +15,7 @@ from pyrocket.errors import InvalidInputError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.rpc.allocator import keep_blocks, release_blocks
 from pyrocket.rpc.call_server import DEFAULTS, CallServer
+from pyrocket.rpc.clients import ClientsService
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.health import Health
@@ -49,12 +50,14 @@ class Server(CallServer):
         call_on_change(broker.store, self._feed.changed)
         self._releasing: asyncio.Future[None] | None = None
         calls = BulkService(broker).calls()
-        handlers = {call.name: self._handler(call) for call in calls}
+        handlers = {call.name: self.handler(call) for call in calls}
         handlers["Watch"] = grpc.unary_stream_rpc_method_handler(self._watch)
+        self._clients = ClientsService(broker, self._gate, self, settings)
         self._messaging = MessagingService(broker, self._gate, self, settings)
         self._server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(SERVICE, handlers),
+                self._clients.handlers(),
                 self._messaging.handlers(),
                 Health(lambda: not self._stopping.is_set()).handlers(),
             )
@@ -84,18 +87,19 @@ class Server(CallServer):
         self._feed.stop()
         if self._releasing is not None:
             self._releasing.cancel()
+        self._clients.stop()
         self._messaging.stop()
         await super().stop(seconds)
 
-    def _handler(self, call: Call) -> grpc.RpcMethodHandler:
+    def handler(self, call: Call) -> grpc.RpcMethodHandler:
         async def blocks(requests: _Requests, context: _Context) -> bytes:
-            return await self._guarded(
+            return await self.guarded(
                 call.name, context, b"", lambda: self._reply_to_blocks(call, requests, context)
             )
 
         if call.takes_blocks:
             return grpc.stream_unary_rpc_method_handler(blocks)
-        return super()._handler(call)
+        return super().handler(call)
 
     async def _reply_to_blocks(self, call: Call, requests: _Requests, context: _Context) -> bytes:
         async with AsyncExitStack() as held:
@@ -106,7 +110,7 @@ class Server(CallServer):
                 return request
 
             head = await following()
-            arguments, _ = await self.run(lambda: self._admitted(call, head, context), Work.WRITE)
+            arguments, _ = await self.run(lambda: self.admitted(call, head, context), Work.WRITE)
             records = await self._checked(arguments.pop("topics"), following)
             return await self._encoded(call, lambda: call.answer(**arguments, records=records))
 
@@ -138,7 +142,7 @@ class Server(CallServer):
             raise
 
     async def _watch(self, request: bytes, context: _Context) -> None:
-        await self._guarded("Watch", context, request, lambda: self._versions(context))
+        await self.guarded("Watch", context, request, lambda: self._versions(context))
 
     async def _versions(self, context: _Context) -> None:
         """Send each new version until the client disconnects or the server stops."""

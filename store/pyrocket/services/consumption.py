@@ -50,10 +50,12 @@ _log = logging.getLogger(__name__)
 class Fetched:
     """The selected records of one queue before queue offset `reached`, ascending.
 
+    raw: The records as they are in the log.
     damaged: The offsets of the messages that could not be read.
     """
 
     records: list[Record]
+    raw: list[bytes]
     reached: int
     damaged: Sequence[int] = ()
 
@@ -147,7 +149,7 @@ class Consumption:
         """
         known = self.bounds(topic, queue_id)
         start, end = max(start, known.minimum), min(end, known.maximum)
-        records: list[Record] = []
+        records, raw = list[Record](), list[bytes]()
         step = most = limit if where.wants_all else max(limit, _SCAN_ROWS)
         while start < end and len(records) < limit and max_bytes > 0:
             stop = min(end, start + step)
@@ -161,12 +163,13 @@ class Consumption:
                     continue
                 # A message that is out of range has expired.
                 is_damaged = isinstance(error, StoreDamagedError)
-                found = Fetched([], stop, [start] if is_damaged else [])
+                found = Fetched([], [], stop, [start] if is_damaged else [])
             self._note_damaged(topic, queue_id, found.damaged)
             records += found.records
+            raw += found.raw
             max_bytes -= sum(len(one.body) for one in found.records)
             start, step = found.reached, most
-        return Fetched(records, start)
+        return Fetched(records, raw, start)
 
     def read(self, topic: str, queue_id: int, offset: int) -> Record | None:
         """Return one message; None if it cannot be read."""
@@ -184,18 +187,19 @@ class Consumption:
     ) -> Fetched:
         topic, queue_id = place
         config = TopicConfig(topic, queue_id + 1, queue_id + 1)
-        found, damaged = list[Record](), list[int]()
+        found, raw, damaged = list[Record](), list[bytes](), list[int]()
         size = 0
         for piece in self._reader.slices(config, queue_id, start, end, where=where):
-            for record in _records(piece):
+            for data, record in _records(piece):
                 if record.sys_flag & SYS_DAMAGED:
                     damaged.append(record.queue_offset)
                     continue
                 found.append(record)
+                raw.append(data)
                 size += len(record.body)
                 if len(found) == limit or size >= max_bytes:
-                    return Fetched(found, record.queue_offset + 1, damaged)
-        return Fetched(found, end, damaged)
+                    return Fetched(found, raw, record.queue_offset + 1, damaged)
+        return Fetched(found, raw, end, damaged)
 
     def message_of(self, record: Record) -> StoredMessage | None:
         """Return a record as a message; None if its body is invalid (counted and logged)."""
@@ -298,10 +302,11 @@ class Consumption:
         return EVERYTHING_MAY_GO
 
 
-def _records(piece: RecordSlice) -> Iterator[Record]:
+def _records(piece: RecordSlice) -> Iterator[tuple[bytes, Record]]:
     fields = piece.records
     for start, size in zip(fields.starts.tolist(), fields.sizes.tolist(), strict=True):
-        yield decode_record(fields.buffer.slice(start, size).to_pybytes())
+        data = fields.buffer.slice(start, size).to_pybytes()
+        yield data, decode_record(data)
 
 
 def check_pop_file(layout: Layout) -> None:

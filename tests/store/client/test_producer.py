@@ -1,4 +1,4 @@
-"""Producers of a store in the same process: every way to send, and every misuse."""
+"""Producers: every way to send to a store in the same process or to a broker, and misuse."""
 
 import os
 import threading
@@ -36,8 +36,8 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def producer(path):
-    with Producer(path=path) as producer:
+def producer(at):
+    with Producer(**at) as producer:
         yield producer
 
 
@@ -107,22 +107,22 @@ def test_an_asynchronous_send_returns_a_future(producer, path):
     assert sum(map(len, stored(path))) == 100
 
 
-def test_the_error_of_an_asynchronous_send_is_in_its_future(path):
-    with Producer(path=path) as producer:
+def test_the_error_of_an_asynchronous_send_is_in_its_future(at):
+    with Producer(**at) as producer:
         future = producer.send_async(message(queue_id=9))
         assert future.exception(10).code == "QUEUE_NOT_FOUND"
 
 
-def test_a_one_way_send_is_stored_and_its_error_is_logged(path, caplog):
-    with Producer(path=path) as producer:
+def test_a_one_way_send_is_stored_and_its_error_is_logged(path, caplog, at):
+    with Producer(**at) as producer:
         assert producer.send_oneway(message(b"a")) is None
         producer.send_oneway(message(queue_id=9))
     assert sum(map(len, stored(path))) == 1
     assert "a one-way send failed: [QUEUE_NOT_FOUND]" in caplog.text
 
 
-def test_closing_waits_for_sends_that_were_started(path):
-    with Producer(path=path) as producer:
+def test_closing_waits_for_sends_that_were_started(path, at):
+    with Producer(**at) as producer:
         futures = [producer.send_async(message()) for _ in range(500)]
     assert all(future.done() for future in futures)
     assert sum(map(len, stored(path))) == 500
@@ -136,9 +136,9 @@ def test_a_batch_is_stored_in_one_queue_in_order(producer, path):
     assert stored(path)[results[0].queue_id] == [one.body for one in batch]
 
 
-def test_a_batch_that_is_too_large_can_be_split(path):
+def test_a_batch_that_is_too_large_can_be_split(path, at):
     batch = [message(bytes(300))] * 10
-    with Producer(path=path, max_message_bytes=1000) as producer:
+    with Producer(**at, max_message_bytes=1000) as producer:
         assert code_of(producer.send_batch, batch) == "BATCH_TOO_LARGE"
         for part in split_batch(batch, 1000):
             producer.send_batch(part)
@@ -166,9 +166,9 @@ def test_a_delayed_message_is_delivered_by_the_process(producer, path):
 
 
 @pytest.mark.parametrize(("result", "seen"), [(COMMIT, 1), (ROLLBACK, 0)])
-def test_a_transaction_is_visible_if_the_listener_commits_it(path, result, seen):
+def test_a_transaction_is_visible_if_the_listener_commits_it(path, result, seen, at):
     listener = Listener(result)
-    with Producer("shop", path=path, listener=listener) as producer:
+    with Producer("shop", **at, listener=listener) as producer:
         sent = producer.send_in_transaction(message(b"a"), "argument")
     assert (sent.state, sent.status, sent.error) == (result, SendStatus.SEND_OK, None)
     assert listener.executed == [(b"a", "argument", threading.current_thread())]
@@ -176,9 +176,9 @@ def test_a_transaction_is_visible_if_the_listener_commits_it(path, result, seen)
 
 
 @pytest.mark.parametrize("result", [None, "COMMIT", UNKNOWN, ValueError("?")])
-def test_an_unknown_outcome_is_checked_in_the_thread_of_the_checks(path, result):
+def test_an_unknown_outcome_is_checked_in_the_thread_of_the_checks(path, result, at):
     listener = Listener(result)
-    with Producer("shop", path=path, listener=listener) as producer:
+    with Producer("shop", **at, listener=listener) as producer:
         sent = producer.send_in_transaction(message(b"a"), immunity_s=0)
         assert sent.state is UNKNOWN
         assert listener.checked.wait(30)
@@ -200,17 +200,17 @@ def test_a_half_message_that_may_not_be_durable_is_rolled_back(path, monkeypatch
     assert not any(stored(path))
 
 
-def test_a_listener_that_ends_the_program_leaves_the_message_undecided(path):
+def test_a_listener_that_ends_the_program_leaves_the_message_undecided(path, at):
     listener = Listener(KeyboardInterrupt())
-    producer = Producer("shop", path=path, listener=listener)
+    producer = Producer("shop", **at, listener=listener)
     with producer, pytest.raises(KeyboardInterrupt):
         producer.send_in_transaction(message())
     with Store.open(path) as store:
         assert len(store.transactions.pending()) == 1
 
 
-def test_a_transaction_with_a_delay_is_refused(path):
-    with Producer("shop", path=path, listener=Listener()) as producer:
+def test_a_transaction_with_a_delay_is_refused(at):
+    with Producer("shop", **at, listener=Listener()) as producer:
         assert code_of(producer.send_in_transaction, message(delay_level=1)) == (
             "TRANSACTION_DELAYED"
         )
@@ -233,9 +233,9 @@ class Noting(SendHook):
             raise self.error
 
 
-def test_hooks_are_called_before_and_after_each_send(path):
+def test_hooks_are_called_before_and_after_each_send(at):
     hook = Noting()
-    with Producer("shop", path=path, hooks=[hook], listener=Listener()) as producer:
+    with Producer("shop", **at, hooks=[hook], listener=Listener()) as producer:
         producer.send(message())
         producer.send_async(message()).result(10)
         producer.send_batch([message()] * 3)
@@ -248,15 +248,15 @@ def test_hooks_are_called_before_and_after_each_send(path):
     ]
 
 
-def test_a_hook_gets_the_error_of_a_send(path):
+def test_a_hook_gets_the_error_of_a_send(at):
     hook = Noting()
-    with Producer(path=path, hooks=[hook]) as producer, pytest.raises(MessageError) as caught:
+    with Producer(**at, hooks=[hook]) as producer, pytest.raises(MessageError) as caught:
         producer.send(message(queue_id=9))
     assert hook.calls[-1] == ("after", "SYNC", 0, caught.value)
 
 
-def test_a_hook_that_fails_is_logged_and_the_message_is_sent(path, caplog):
-    with Producer(path=path, hooks=[Noting(ValueError("broken hook"))]) as producer:
+def test_a_hook_that_fails_is_logged_and_the_message_is_sent(path, caplog, at):
+    with Producer(**at, hooks=[Noting(ValueError("broken hook"))]) as producer:
         producer.send(message())
     assert "broken hook" in caplog.text
     assert sum(map(len, stored(path))) == 1
@@ -267,7 +267,7 @@ def test_a_hook_that_fails_is_logged_and_the_message_is_sent(path, caplog):
     [
         ({}, "CLIENT_SERVER"),
         ({"path": "/tmp/s", "endpoint": "127.0.0.1:1"}, "CLIENT_SERVER"),
-        ({"endpoint": "127.0.0.1:1"}, "UNSUPPORTED_ENDPOINT"),
+        ({"endpoint": "127.0.0.1"}, "ADDRESS_INVALID"),
         ({"endpoint": 8081}, "NOT_A_TEXT"),
         ({"path": 7}, "STORE_PATH"),
         ({"path": "s", "create": "yes"}, "WRONG_TYPE"),
@@ -283,15 +283,15 @@ def test_a_setting_that_is_wrong_is_refused_at_once(settings, code):
     assert code_of(Producer, **settings) == code
 
 
-def test_a_producer_that_was_not_started_refuses_to_send(path):
-    producer = Producer(path=path)
+def test_a_producer_that_was_not_started_refuses_to_send(at):
+    producer = Producer(**at)
     assert code_of(producer.send, message()) == "CLIENT_NOT_STARTED"
     assert code_of(lambda: producer.client_id) == "CLIENT_NOT_STARTED"
     producer.close()
 
 
-def test_a_producer_starts_once_and_never_after_it_was_closed(path):
-    producer = Producer(path=path)
+def test_a_producer_starts_once_and_never_after_it_was_closed(at):
+    producer = Producer(**at)
     producer.start()
     assert code_of(producer.start) == "CLIENT_STARTED"
     producer.close()
@@ -302,16 +302,16 @@ def test_a_producer_starts_once_and_never_after_it_was_closed(path):
     assert code_of(producer.start) == "CLIENT_CLOSED"
 
 
-def test_a_started_producer_can_be_used_in_a_with_block(path):
-    producer = Producer(path=path)
+def test_a_started_producer_can_be_used_in_a_with_block(at):
+    producer = Producer(**at)
     producer.start()
     with producer:
         producer.send(message())
     assert code_of(producer.send, message()) == "CLIENT_CLOSED"
 
 
-def test_a_closed_producer_cannot_be_entered(path):
-    producer = Producer(path=path)
+def test_a_closed_producer_cannot_be_entered(at):
+    producer = Producer(**at)
     producer.close()
     with pytest.raises(StoreUnavailableError, match="CLIENT_CLOSED"), producer:
         pytest.fail("a closed producer was entered")

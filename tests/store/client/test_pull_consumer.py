@@ -1,10 +1,11 @@
-"""A pull consumer over a store of this process."""
+"""A pull consumer over a store of this process, and over a broker."""
 
 import threading
 import time
 
 import pytest
 from pyrocket import Message, MessageQueue, Store
+from pyrocket.client.producer import Producer
 from pyrocket.client.pull_consumer import PullConsumer
 from pyrocket.consuming import Committed, PullStatus
 from pyrocket.errors import (
@@ -31,13 +32,13 @@ def path(tmp_path):
     return str(folder)
 
 
-def consumer(path, **settings):
-    return PullConsumer("reports", path=path, **{"consume_from": "first", **settings})
+def consumer(at, **settings):
+    return PullConsumer("reports", **at, **{"consume_from": "first", **settings})
 
 
 @pytest.fixture
-def running(path):
-    with consumer(path) as running:
+def running(at):
+    with consumer(at) as running:
         yield running
 
 
@@ -48,7 +49,7 @@ def poll_all(running):
     return found
 
 
-def test_assigned_queues_are_read_and_committed_and_read_on_after_a_restart(path, running):
+def test_assigned_queues_are_read_and_committed_and_read_on_after_a_restart(path, running, at):
     assert running.queues("orders") == [FIRST, SECOND]
     running.assign([FIRST, SECOND])
     assert running.assigned() == [FIRST, SECOND]
@@ -59,7 +60,7 @@ def test_assigned_queues_are_read_and_committed_and_read_on_after_a_restart(path
     running.close()
     with Store.open(path) as store:
         store.append(Message(topic="orders", body=b"new", queue_id=0))
-    with consumer(path) as again:
+    with consumer(at) as again:
         again.assign([FIRST, SECOND])
         assert poll_all(again) == [b"new"]
 
@@ -72,15 +73,15 @@ def test_nothing_is_committed_unless_the_caller_does_so(path, running):
         assert store.groups.committed("reports", "orders") == {}
 
 
-def test_a_poll_waits_for_a_message(path, running):
+def test_a_poll_waits_for_a_message(at, running):
     running.assign([FIRST])
     poll_all(running)
 
-    def append():
-        with Store.open(path) as store:
-            store.append(Message(topic="orders", body=b"late", queue_id=0))
+    def send():
+        with Producer(**at) as producer:
+            producer.send(Message(topic="orders", body=b"late"), queue=FIRST)
 
-    later = threading.Timer(0.3, append)
+    later = threading.Timer(0.3, send)
     later.start()
     began = time.monotonic()
     assert [message.body for message in running.poll(30)] == [b"late"]
@@ -104,8 +105,8 @@ def test_paused_queues_are_not_polled(running):
     assert poll_all(running) == [b"0", b"2", b"4"]
 
 
-def test_tags_select_messages(path):
-    with consumer(path, subscriptions={"orders": "odd"}) as running:
+def test_tags_select_messages(path, at):
+    with consumer(at, subscriptions={"orders": "odd"}) as running:
         running.assign([FIRST, SECOND])
         assert sorted(poll_all(running)) == [b"2", b"3"]
 
@@ -162,15 +163,15 @@ class TestMisuse:
         with pytest.raises(InvalidInputError):
             running.seek(FIRST, -1)
 
-    def test_a_consumer_that_is_not_running_is_an_error(self, path):
-        one = consumer(path)
+    def test_a_consumer_that_is_not_running_is_an_error(self, path, at):
+        one = consumer(at)
         with pytest.raises(InvalidInputError, match="CLIENT_NOT_STARTED"):
             one.poll()
         one.close()
         with pytest.raises(StoreUnavailableError, match="CLIENT_CLOSED"):
             one.poll()
 
-    def test_an_unknown_setting_is_an_error(self, path):
+    def test_an_unknown_setting_is_an_error(self, path, at):
         with pytest.raises(InvalidInputError, match="pull_bach_size") as caught:
-            consumer(path, pull_bach_size=5)
+            consumer(at, pull_bach_size=5)
         assert caught.value.code == "CONSUMER_CONFIG"

@@ -1,4 +1,4 @@
-"""A push consumer over a store of this process."""
+"""A push consumer over a store of this process, and over a broker."""
 
 import json
 import os
@@ -54,10 +54,10 @@ class Listener:
             assert self.changed.wait_for(lambda: len(self.bodies) >= count, seconds), self.bodies
 
 
-def consumer(path, listener, group="billing", **settings):
+def consumer(at, listener, group="billing", **settings):
     return PushConsumer(
         group,
-        path=path,
+        **at,
         listener=listener,
         **{"subscriptions": {"orders": "*"}, "consume_from": "first", **settings},
     )
@@ -68,9 +68,9 @@ def committed(path, group="billing"):
         return store.groups.committed(group, "orders")
 
 
-def test_messages_are_consumed_and_committed(path):
+def test_messages_are_consumed_and_committed(path, at):
     listener = Listener()
-    with consumer(path, listener) as running:
+    with consumer(at, listener) as running:
         listener.wait_for(6)
         assert len(running.queues()) == 3
         assert running.queues()[-1].topic == "orders"
@@ -79,62 +79,62 @@ def test_messages_are_consumed_and_committed(path):
     assert running.stats.consumed == 6
 
 
-def test_a_second_start_continues_after_the_committed_offsets(path):
-    with consumer(path, first := Listener()):
+def test_a_second_start_continues_after_the_committed_offsets(path, at):
+    with consumer(at, first := Listener()):
         first.wait_for(6)
     with Store.open(path) as store:
         store.append(Message(topic="orders", body=b"new", queue_id=0))
-    with consumer(path, second := Listener()):
+    with consumer(at, second := Listener()):
         second.wait_for(1)
     assert second.bodies == [b"new"]
 
 
-def test_two_consumers_of_one_process_share_the_queues(path):
+def test_two_consumers_of_one_process_share_the_queues(path, at):
     first, second = Listener(), Listener()
-    with consumer(path, first, instance="a"), consumer(path, second, instance="b") as other:
+    with consumer(at, first, instance="a"), consumer(at, second, instance="b") as other:
         deadline = time.monotonic() + 30
         while len(other.queues()) < 1 and time.monotonic() < deadline:
             time.sleep(0.01)
         assert other.queues()
 
 
-def test_a_failed_message_is_delivered_again(path):
+def test_a_failed_message_is_delivered_again(path, at):
     listener = Listener(ValueError("no"))
-    with consumer(path, listener, subscriptions={"orders": "*"}) as running:
+    with consumer(at, listener, subscriptions={"orders": "*"}) as running:
         listener.wait_for(7, seconds=60)
     assert running.stats.sent_back == 1
 
 
-def test_an_orderly_consumer_delivers_in_order(path):
+def test_an_orderly_consumer_delivers_in_order(path, at):
     listener = Listener()
-    with consumer(path, listener, orderly=True):
+    with consumer(at, listener, orderly=True):
         listener.wait_for(6)
     for queue_id in range(2):
         mine = [body for body in listener.bodies if int(body) % 2 == queue_id]
         assert mine == sorted(mine)
 
 
-def test_a_broadcasting_consumer_keeps_its_offsets_on_its_machine(path, tmp_path, monkeypatch):
+def test_a_broadcasting_consumer_keeps_its_offsets_on_its_machine(path, tmp_path, monkeypatch, at):
     monkeypatch.setenv("HOME", str(tmp_path))
-    with consumer(path, first := Listener(), message_model="BROADCASTING"):
+    with consumer(at, first := Listener(), message_model="BROADCASTING"):
         first.wait_for(6)
     (file,) = tmp_path.glob(".rocketmq_offsets/*@DEFAULT/billing/offsets.json")
     assert file.read_text().startswith('{"offsetTable":{{"brokerName":"broker-a","queueId":0,')
     assert committed(path) == {}
-    with consumer(path, second := Listener(), message_model="BROADCASTING"):
+    with consumer(at, second := Listener(), message_model="BROADCASTING"):
         time.sleep(0.5)
     assert second.bodies == []
 
 
-def test_a_listener_that_exits_ends_the_wait_and_commits_nothing(path):
-    exits = consumer(path, Listener(SystemExit(3)), thread_max=1)
+def test_a_listener_that_exits_ends_the_wait_and_commits_nothing(path, at):
+    exits = consumer(at, Listener(SystemExit(3)), thread_max=1)
     with exits, pytest.raises(SystemExit):
         exits.wait(30)
     assert sum(committed(path).values()) < 6
 
 
-def test_a_wait_returns_false_after_its_timeout(path):
-    with consumer(path, Listener()) as running:
+def test_a_wait_returns_false_after_its_timeout(path, at):
+    with consumer(at, Listener()) as running:
         assert not running.wait(0.01)
     assert running.wait(0)
 
@@ -166,8 +166,8 @@ def test_an_interrupt_stops_a_consumer_gracefully(path):
 
 
 class TestMisuse:
-    def test_a_consumer_is_started_once(self, path):
-        running = consumer(path, Listener())
+    def test_a_consumer_is_started_once(self, path, at):
+        running = consumer(at, Listener())
         with running:
             with pytest.raises(InvalidInputError) as caught:
                 running.start()
@@ -176,9 +176,9 @@ class TestMisuse:
         with pytest.raises(StoreUnavailableError, match="CLIENT_CLOSED"):
             running.start()
 
-    def test_a_missing_topic_is_an_error_at_the_start_and_the_store_is_closed(self, path):
+    def test_a_missing_topic_is_an_error_at_the_start_and_the_store_is_closed(self, path, at):
         with pytest.raises(TopicNotFoundError):
-            consumer(path, Listener(), subscriptions={"missing": "*"}).start()
+            consumer(at, Listener(), subscriptions={"missing": "*"}).start()
         Store.open(path).close()
 
     @pytest.mark.parametrize(
@@ -190,14 +190,14 @@ class TestMisuse:
             ({"treads": 5}, "CONSUMER_CONFIG"),
         ],
     )
-    def test_an_invalid_argument_is_an_error_that_names_it(self, path, arguments, code):
+    def test_an_invalid_argument_is_an_error_that_names_it(self, path, arguments, code, at):
         with pytest.raises(InvalidInputError, match=next(iter(arguments))) as caught:
-            consumer(path, **{"listener": Listener(), **arguments})
+            consumer(at, **{"listener": Listener(), **arguments})
         assert caught.value.code == code
 
-    def test_an_illegal_group_is_an_error(self, path):
+    def test_an_illegal_group_is_an_error(self, path, at):
         with pytest.raises(GroupNameError):
-            consumer(path, Listener(), group="no spaces")
+            consumer(at, Listener(), group="no spaces")
 
     @pytest.mark.parametrize("server", [{}, {"path": "x", "endpoint": "localhost:1"}])
     def test_exactly_one_server_is_needed(self, server):
@@ -207,18 +207,18 @@ class TestMisuse:
 
     def test_a_store_that_another_process_holds_is_an_error(self, path):
         with running_broker(Path(path)), pytest.raises(StoreLockedError):
-            consumer(path, Listener()).start()
+            consumer({"path": path}, Listener()).start()
 
 
 def test_offsets_of_a_corrupt_file_are_those_of_its_backup(path, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("HOME", str(tmp_path))
     for _ in range(2):
-        with consumer(path, listener := Listener(), message_model="BROADCASTING"):
+        with consumer({"path": path}, listener := Listener(), message_model="BROADCASTING"):
             time.sleep(0.3)
     (file,) = tmp_path.glob(".rocketmq_offsets/*@DEFAULT/billing/offsets.json")
     file.with_name("offsets.json.bak").write_bytes(file.read_bytes())
     file.write_text(json.dumps({"offsetTable": 5}))
-    with consumer(path, listener := Listener(), message_model="BROADCASTING"):
+    with consumer({"path": path}, listener := Listener(), message_model="BROADCASTING"):
         time.sleep(0.3)
     assert listener.bodies == []
     assert "cannot be parsed" in caplog.text
@@ -232,11 +232,11 @@ def test_a_group_is_consumed_by_one_process_at_a_time(path):
         "                        listener=print)\n"
         "consumer.start()\n"
     )
-    with consumer(path, listener := Listener()):
+    with consumer({"path": path}, listener := Listener()):
         listener.wait_for(6)
         command = [sys.executable, "-c", program, path]
         second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert "GROUP_IN_USE" in second.stderr
         assert f"process {os.getpid()}" in second.stderr
-    with consumer(path, Listener()):
+    with consumer({"path": path}, Listener()):
         pass

@@ -13,15 +13,28 @@ from pyrocket.rpc.errors import METADATA_KEY
 from support.broker import served
 from support.broker_process import running
 
-CALLS = [method for method in service("pyrocket.v1.Broker").methods if method.name != "Watch"]
+CALLS = [
+    method
+    for of in ("pyrocket.v1.Broker", "pyrocket.v1.Clients")
+    for method in service(of).methods
+    if method.name not in ("Watch", "Notifications")
+]
+QUEUE = {"topic": "t", "broker": "b", "queue_id": 0}
 VALID = {
     "Bounds": {"topics": ["t"]},
-    "Slices": {"ranges": [{"queue": {"topic": "t", "broker": "b", "queue_id": 0}, "end": 9}]},
+    "Slices": {"ranges": [{"queue": QUEUE, "end": 9}]},
     "Locate": {"request": {"topics": ["t"], "keys": ["k"], "end_ms": 2**62}},
     "SlicesAt": {"locations": {"topic": "t", "offsets": bytes(8), "sizes": bytes(8)}},
     "ReadView": {"part": {"log_part": {"end": 100}}, "columns": ["body"]},
     "Commit": {"group": "g", "offsets": [{"key": {"topic": "t", "broker": "b"}, "value": 1}]},
     "PlanView": {"view": "commitlog"},
+    "SendMessages": {"queue": QUEUE, "messages": [{"body": b"1", "unique_id": "i"}]},
+    "SendHalf": {"group": "g", "queue": QUEUE, "message": {"body": b"1", "unique_id": "i"}},
+    "JoinGroups": {"heartbeat": {"client_id": "c", "consumers": [{"group": "g"}]}},
+    "LockQueues": {"group": "g", "client_id": "c", "queues": [QUEUE]},
+    "PullQueue": {"group": "g", "queue": QUEUE, "subscription": {"expression": "a"}},
+    "CommitOffsets": {"group": "g", "offsets": [{"key": QUEUE, "value": 1}]},
+    "SendBack": {"group": "g", "queue": QUEUE},
     "Hello": {"release": "0", "protocol": 1},
 }
 
@@ -48,7 +61,7 @@ def request_of(method, rng):
 
 def outcome(channel, method, data):
     """Make a call; return its error, or None if it was answered."""
-    path = f"/pyrocket.v1.Broker/{method.name}"
+    path = f"/{method.containing_service.full_name}/{method.name}"
     try:
         if method.client_streaming:
             channel.stream_unary(path)(iter([data]), timeout=20)

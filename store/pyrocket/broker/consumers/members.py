@@ -19,16 +19,28 @@ class _Member:
 
 
 class Members:
-    """The members of all groups, kept in memory. Safe to share between threads.
-
-    Attributes:
-        changed: Called with a group whose members or subscriptions have changed.
-    """
+    """The members of all groups, kept in memory. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._groups: dict[str, dict[str, _Member]] = {}
-        self.changed: Callable[[str], None] = lambda group: None
+        self._watchers: tuple[Callable[[str], None], ...] = ()
+
+    def watch(self, changed: Callable[[str], None]) -> Callable[[], None]:
+        """Call `changed`, which must not block, with each group whose members or subscriptions have
+        changed; return a function to stop.
+        """
+
+        def watcher(group: str) -> None:
+            changed(group)
+
+        def stop() -> None:
+            with self._lock:
+                self._watchers = tuple(one for one in self._watchers if one is not watcher)
+
+        with self._lock:
+            self._watchers = (*self._watchers, watcher)
+        return stop
 
     def heartbeat(self, beat: Heartbeat, now_ms: int) -> None:
         """Add or keep a client in the groups of its heartbeat.
@@ -95,7 +107,8 @@ class Members:
 
     def _notify(self, groups: list[str]) -> None:
         for group in groups:
-            self.changed(group)
+            for watcher in self._watchers:
+                watcher(group)
 
 
 def _expire(members: dict[str, _Member], now_ms: int) -> bool:

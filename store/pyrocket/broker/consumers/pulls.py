@@ -5,10 +5,9 @@ Source: `DefaultMessageStore.getMessage`, `PullMessageProcessor`.
 
 from functools import lru_cache
 
-from pyrocket.consuming import Pull, Pulled, PullStatus, Subscription
+from pyrocket.consuming import Pull, PullStatus, RawPulled, Subscription
 from pyrocket.errors import GroupNotFoundError, QueueNotFoundError, StorePermissionError
 from pyrocket.filters.message_filter import MessageFilter
-from pyrocket.message import StoredMessage
 from pyrocket.services.consumption import MAX_SCAN
 from pyrocket.store import Store, consumption_of
 
@@ -23,7 +22,7 @@ class Pulls:
     def __init__(self, store: Store) -> None:
         self._storage = consumption_of(store)
 
-    def pull(self, request: Pull) -> Pulled:
+    def pull(self, request: Pull) -> RawPulled:
         """Return the messages of a queue from an offset on; do not wait for new ones.
 
         Raises GroupNotFoundError, StorePermissionError if the group may not consume,
@@ -35,7 +34,7 @@ class Pulls:
         start = request.offset
         if not available.minimum <= start <= available.maximum:
             nearest = min(max(start, available.minimum), available.maximum)
-            return Pulled(PullStatus.OFFSET_ILLEGAL, nearest, available)
+            return RawPulled(PullStatus.OFFSET_ILLEGAL, nearest, available)
         found = self._storage.fetch(
             topic,
             queue_id,
@@ -45,12 +44,8 @@ class Pulls:
             min(max(request.max_messages, 1), MAX_MESSAGES),
             MAX_BODY_BYTES,
         )
-        messages = [
-            message
-            for record in found.records
-            if (message := self._storage.message_of(record)) is not None
-        ]
-        return Pulled(_status(messages, start, found.reached), found.reached, available, messages)
+        status = _status(found.raw, start, found.reached)
+        return RawPulled(status, found.reached, available, found.raw)
 
     def _check(self, request: Pull) -> None:
         group = self._storage.group(request.group)
@@ -83,7 +78,7 @@ def filter_of(subscription: Subscription) -> MessageFilter:
     return MessageFilter.parse(tags=subscription.expression or "*")
 
 
-def _status(messages: list[StoredMessage], start: int, reached: int) -> PullStatus:
-    if messages:
+def _status(records: list[bytes], start: int, reached: int) -> PullStatus:
+    if records:
         return PullStatus.FOUND
     return PullStatus.NO_NEW_MSG if reached == start else PullStatus.NO_MATCHED_MSG

@@ -121,10 +121,24 @@ class PollingCore:
     ) -> Mapping[MessageQueue, Committed]:
         """Commit these offsets, or the positions of all queues; return what the brokers have.
 
-        The commit is repeated until the brokers have answered.
+        The commit is repeated until the brokers have answered. A broker that was restarted since
+        the last heartbeat does not know this client, which therefore joins its group again.
         """
         if offsets is None:
             offsets = {queue: held.commit_offset for queue, held in self._held.items()}
+        try:
+            return await self._commit_until_answered(offsets)
+        except InvalidInputError as error:
+            brokers = {queue.broker for queue in offsets} & self._brokers
+            if error.code != "COMMIT_FENCED" or not brokers:
+                raise
+        for broker in sorted(brokers):
+            await self._join(broker)
+        return await self._commit_until_answered(offsets)
+
+    async def _commit_until_answered(
+        self, offsets: Mapping[MessageQueue, int]
+    ) -> Mapping[MessageQueue, Committed]:
         replies: Mapping[MessageQueue, Committed] | None = None if offsets else {}
         while replies is None:
             replies = await self._commit(offsets)

@@ -14,7 +14,7 @@ from pyrocket.client.core.queue_choice import QueueChoice, select
 from pyrocket.client.core.routes import Routes
 from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.selection import Selector
-from pyrocket.client.transport import ClientTransport, OutgoingMessage, Undecided
+from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import (
     PyrocketError,
     StorePermissionError,
@@ -24,6 +24,8 @@ from pyrocket.errors import (
     UnsupportedError,
 )
 from pyrocket.message import Message, MessageQueue, SendResult
+from pyrocket.producing import OutgoingMessage
+from pyrocket.services.transactions.model import Undecided
 
 _STALE_ROUTE = frozenset({"QUEUE_NOT_FOUND", "TOPIC_CHANGED"})
 """Codes of errors after which nothing is stored, and another route may be right."""

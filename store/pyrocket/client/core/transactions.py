@@ -7,10 +7,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from pyrocket.client.transport import ClientTransport, Undecided
+from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import PyrocketError
 from pyrocket.message import StoredMessage
-from pyrocket.services.transactions.model import LocalTransactionState
+from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 
 MAX_CHECKS = 2000
 """Maximum number of checks that wait for the listener, as in RocketMQ's client."""

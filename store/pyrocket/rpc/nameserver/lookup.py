@@ -91,8 +91,8 @@ class RouteLookup:
         self._connection: Connection | None = None
         self._routes: dict[str, tuple[float, Route]] = {}
 
-    def route(self, topic: str) -> Route:
-        """Return the route of a topic, asked for again after 30 s.
+    def route(self, topic: str, *, fresh: bool = False) -> Route:
+        """Return the route of a topic, asked for again after 30 s, or now if `fresh`.
 
         The route has no brokers if no live broker has the topic. While no name server answers, the
         last route remains in use; without a last route, TransportError is raised. Also raises the
@@ -100,7 +100,7 @@ class RouteLookup:
         """
         with self._lock:
             read_s, known = self._routes.get(topic, (0.0, Route(topic)))
-            if known.brokers and self._clock() - read_s < REFRESH_S:
+            if not fresh and known.brokers and self._clock() - read_s < REFRESH_S:
                 return known
             try:
                 connection = self._connected()

@@ -39,8 +39,8 @@ class NameServer(CallServer):
         self._register_call = call_of(methods["Register"], table.register)
         handlers = {
             "Register": grpc.stream_stream_rpc_method_handler(self._register),
-            "Routes": self._handler(call_of(methods["Routes"], table.routes)),
-            "ClusterTopics": self._handler(call_of(methods["ClusterTopics"], table.cluster_topics)),
+            "Routes": self.handler(call_of(methods["Routes"], table.routes)),
+            "ClusterTopics": self.handler(call_of(methods["ClusterTopics"], table.cluster_topics)),
         }
         messaging = UnaryCalls(gate, self).handlers({"QueryRoute": self._query_route})
         self._server.add_generic_rpc_handlers(
@@ -52,7 +52,7 @@ class NameServer(CallServer):
         )
 
     async def _register(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        await self._guarded("Register", context, b"", lambda: self._follow(requests, context))
+        await self.guarded("Register", context, b"", lambda: self._follow(requests, context))
 
     async def _follow(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """Register a broker until its stream ends, as when its connection closes."""

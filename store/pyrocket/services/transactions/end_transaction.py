@@ -52,15 +52,22 @@ class EndTransactionProcessor:
             self._end(writer, half, state, record)
 
     def end_by_id(
-        self, writer: Writer, group: str, transaction_id: str, state: LocalTransactionState
+        self,
+        writer: Writer,
+        group: str,
+        transaction_id: str,
+        state: LocalTransactionState,
+        topic: str = "",
     ) -> None:
         """Commit or roll back the undecided half message with this id; UNKNOWN changes nothing.
+
+        topic: Its topic, if the caller may decide only messages of one topic.
 
         Raises TransactionError with the code TRANSACTION_NOT_FOUND, or _TOPIC_GONE.
         """
         with self._bridge.exclusive(writer):
             half = self._bridge.halves.of_transaction(transaction_id, group)
-            if half is None:
+            if half is None or topic not in ("", half.topic):
                 raise TransactionError(
                     f"no undecided message has the transaction id {transaction_id!r}.",
                     remedy="Nothing was changed.",

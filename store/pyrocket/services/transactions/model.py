@@ -86,6 +86,23 @@ class HalfMessageRef:
 
 
 @dataclass(frozen=True)
+class Undecided:
+    """A half message whose transaction is neither committed nor rolled back.
+
+    Attributes:
+        broker: The broker that stores it, and receives the decision.
+        half: Identifies it at the broker.
+        message: The message with its real topic and queue.
+        status: Of its append.
+    """
+
+    broker: str
+    half: HalfMessageRef
+    message: StoredMessage
+    status: SendStatus = SendStatus.SEND_OK
+
+
+@dataclass(frozen=True)
 class CheckRequest:
     """A half message for a listener to execute or to check.
 

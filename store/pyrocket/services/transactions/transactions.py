@@ -132,15 +132,17 @@ class Transactions:
         return self._sender.outgoing.encode_to(message, to, origin)[0]
 
     def end_by_id(
-        self, group: str, transaction_id: str, state: LocalTransactionState
+        self, group: str, transaction_id: str, state: LocalTransactionState, topic: str = ""
     ) -> SendStatus:
         """Commit or roll back the half message with this id, at any time; UNKNOWN changes nothing.
+
+        topic: Its topic, if the caller may decide only messages of one topic.
 
         Raises TransactionError (TRANSACTION_NOT_FOUND) if the group has no such undecided message.
         """
         check_text(group=group, transaction_id=transaction_id)
         writer = self._engine.writer
-        self._processor.end_by_id(writer, group, transaction_id, state)
+        self._processor.end_by_id(writer, group, transaction_id, state, topic)
         return self._sender.flush(writer)
 
     def set_policy(self, policy: CheckPolicy) -> None:

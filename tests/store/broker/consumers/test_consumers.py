@@ -14,6 +14,7 @@ from pyrocket.errors import (
     QueueNotFoundError,
     StorePermissionError,
 )
+from pyrocket.formats.record_decode import messages_of
 from pyrocket.message import MessageQueue, QueueOffsets
 from support.pops import at_once
 from support.stores import SMALL, FakeClock
@@ -90,7 +91,7 @@ class TestMembers:
 
     def test_only_changes_of_the_group_are_reported(self, consumers, clock):
         changed = []
-        consumers.members.changed = changed.append
+        consumers.members.watch(changed.append)
         consumers.heartbeat(beat())
         consumers.heartbeat(beat())
         assert changed == ["billing"]
@@ -173,7 +174,7 @@ class TestPulls:
     def test_messages_are_returned_from_an_offset_on_with_the_range(self, consumers, store):
         send(store, b"0", b"1", b"2")
         found = consumers.pulls.pull(pull(store, 1, most=1))
-        assert [message.body for message in found.messages] == [b"1"]
+        assert [message.body for message in messages_of(found.records)] == [b"1"]
         assert (found.status, found.next_offset) == (PullStatus.FOUND, 2)
         assert found.available == QueueOffsets(0, 3)
 
@@ -195,7 +196,7 @@ class TestPulls:
         send(store, b"0", tags="c")
         send(store, b"1", tags="a")
         found = consumers.pulls.pull(pull(store, subscription=subscription))
-        assert [message.body for message in found.messages] == [b"1"]
+        assert [message.body for message in messages_of(found.records)] == [b"1"]
         send(store, b"2", b"3", tags="c")
         found = consumers.pulls.pull(pull(store, 2, subscription=subscription))
         assert (found.status, found.next_offset) == (PullStatus.NO_MATCHED_MSG, 4)
@@ -206,9 +207,9 @@ class TestPulls:
 
     def test_a_reply_has_a_quarter_of_a_mebibyte_or_one_message(self, consumers, store):
         send(store, *(os.urandom(200_000) for _ in range(3)))
-        assert len(consumers.pulls.pull(pull(store)).messages) == 2
+        assert len(consumers.pulls.pull(pull(store)).records) == 2
         send(store, os.urandom(300_000))
-        assert len(consumers.pulls.pull(pull(store, 3)).messages) == 1
+        assert len(consumers.pulls.pull(pull(store, 3)).records) == 1
 
     def test_a_missing_queue_or_group_or_a_disabled_group_is_an_error(self, consumers, store):
         with pytest.raises(QueueNotFoundError):

@@ -5,9 +5,8 @@ import logging
 
 import pytest
 from pyrocket.client.core.transactions import MAX_CHECKS, TransactionCore, decision
-from pyrocket.client.transport import Undecided
 from pyrocket.errors import TransactionError
-from pyrocket.services.transactions.model import HalfMessageRef, LocalTransactionState
+from pyrocket.services.transactions.model import HalfMessageRef, LocalTransactionState, Undecided
 from support.simulated_loop import run_simulated
 
 COMMIT, ROLLBACK, UNKNOWN = (

@@ -1,0 +1,268 @@
+"""Serves `pyrocket.v1.Clients`: the calls of `pyrocket.client`'s producers and consumers."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import grpc
+
+from pyrocket.broker.broker import Broker
+from pyrocket.broker.settings import Settings
+from pyrocket.consuming import (
+    Committed,
+    Heartbeat,
+    Pull,
+    PullStatus,
+    RawPulled,
+    Subscription,
+)
+from pyrocket.errors import MessageError, PyrocketError
+from pyrocket.formats.compression import COMPRESSED_FLAGS, inflates
+from pyrocket.message import AppendResult, MessageQueue, SendResult
+from pyrocket.producing import OutgoingMessage
+from pyrocket.rpc.call_server import CallServer
+from pyrocket.rpc.descriptors import message_class, service
+from pyrocket.rpc.gate import Gate
+from pyrocket.rpc.messages import put
+from pyrocket.rpc.messaging.long_polls import LongPolls
+from pyrocket.rpc.messaging.sessions import Session, Stream
+from pyrocket.rpc.service import Call, call_of
+from pyrocket.services.transactions.model import LocalTransactionState, Undecided
+
+SERVICE = "pyrocket.v1.Clients"
+
+_WRITING = ("SendHalf", "EndHalf", "JoinGroups", "CommitOffsets", "SendBack", "LockQueues")
+"""Calls that may wait for the write lock or for the disk."""
+
+
+@dataclass(frozen=True)
+class Notification:
+    """A group that has changed, or a half message to be decided."""
+
+    group: str = ""
+    check: Undecided | None = None
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """A pull, for `LongPolls.wait`, which repeats it unless `messages` has something to reply."""
+
+    reply: RawPulled
+    has_more: bool = False
+
+    @property
+    def messages(self) -> Sequence[Any]:
+        return () if self.reply.status is PullStatus.NO_NEW_MSG else (self.reply,)
+
+
+class ClientCalls:
+    """Implements the calls that need no waiting."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self._consumers = broker, broker.consumers
+
+    def send_messages(
+        self, queue: MessageQueue, messages: Sequence[OutgoingMessage]
+    ) -> "Future[list[SendResult]]":
+        """Append messages; see `ProducerCalls.send`."""
+        for message in messages:
+            _check_body(message)
+        return self._broker.producers.send(queue, messages)
+
+    def send_half(
+        self, group: str, queue: MessageQueue, message: OutgoingMessage, immunity_s: int | None
+    ) -> Undecided:
+        """Store a half message; see `ProducerCalls.send_half`."""
+        _check_body(message)
+        return self._broker.producers.send_half(group, queue, message, immunity_s)
+
+    def end_half(
+        self, group: str, topic: str, transaction_id: str, state: LocalTransactionState
+    ) -> None:
+        """Commit or roll back; see `BrokerTransactions.end`."""
+        self._broker.transactions.end(topic, transaction_id, state, group)
+
+    def join_groups(self, heartbeat: Heartbeat) -> None:
+        """Add or keep a client; see `Consumers.heartbeat`."""
+        self._consumers.heartbeat(heartbeat)
+
+    def leave_group(self, client_id: str, group: str) -> None:
+        """Remove a client; an unknown one is ignored."""
+        self._consumers.members.unregister(client_id, group)
+
+    def group_members(self, group: str) -> list[str]:
+        """Return the ids of a group's live members."""
+        return self._consumers.members.ids(group, self._broker.store.now())
+
+    def check_filter(self, topic: str, subscription: Subscription) -> None:
+        """Compile an expression."""
+        self._consumers.check_filter(subscription)
+
+    def lock_queues(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue]
+    ) -> list[MessageQueue]:
+        """Lock queues, and return those that were granted."""
+        return self._consumers.lock(group, client_id, queues)
+
+    def unlock_queues(self, group: str, client_id: str, queues: Sequence[MessageQueue]) -> None:
+        """Release locks."""
+        self._consumers.unlock(group, client_id, queues)
+
+    def pull_queue(
+        self,
+        queue: MessageQueue,
+        group: str,
+        offset: int,
+        subscription: Subscription,
+        max_messages: int,
+        hold_ms: int,
+    ) -> RawPulled:
+        """Return messages without waiting for new ones; see `Pulls.pull`."""
+        request = Pull(queue, group, offset, subscription, max_messages)
+        return self._consumers.pulls.pull(request)
+
+    def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Return the offset that a group has committed."""
+        return self._consumers.committed(group, queue)
+
+    def commit_offsets(
+        self, group: str, client_id: str, incarnation: str, offsets: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, Committed]:
+        """Commit offsets; see `Consumers.commit`."""
+        return self._consumers.commit(group, client_id, incarnation, offsets)
+
+    def send_back(
+        self,
+        group: str,
+        queue: MessageQueue,
+        queue_offset: int,
+        delay_level: int,
+        max_reconsume_times: int,
+    ) -> "Future[AppendResult]":
+        """Copy a message to the retry or dead-letter topic; see `Consumers.send_back`."""
+        return self._consumers.send_back(
+            group, queue, queue_offset, delay_level, max_reconsume_times
+        )
+
+
+class ClientsService:
+    """Serves the calls. Used by one event loop."""
+
+    def __init__(self, broker: Broker, gate: Gate, server: CallServer, settings: Settings) -> None:
+        self._broker, self._gate, self._server = broker, gate, server
+        self._max_wait_s = settings.long_poll
+        self._polls, self._session = LongPolls(broker), Session(("", SERVICE))
+        self._streams: set[Stream] = set()
+        methods, calls = service(SERVICE).methods_by_name, ClientCalls(broker)
+        self._calls = {
+            name: call_of(method, getattr(calls, _snake(name)), writes=name in _WRITING)
+            for name, method in methods.items()
+            if name != "Notifications"
+        }
+        self._watch = call_of(methods["Notifications"], self._subscribe)
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the handlers of the service."""
+        found = {name: self._server.handler(call) for name, call in self._calls.items()}
+        found["PullQueue"] = grpc.unary_unary_rpc_method_handler(self._pull)
+        found["Notifications"] = grpc.unary_stream_rpc_method_handler(self._notify)
+        return grpc.method_handlers_generic_handler(SERVICE, found)
+
+    def stop(self) -> None:
+        """End all pulls that wait, and all streams."""
+        self._session.end()
+        for stream in [*self._streams]:
+            stream.offer(None)
+
+    async def _pull(self, request: bytes, context: Any) -> bytes:
+        call = self._calls["PullQueue"]
+        return await self._server.guarded(
+            call.name, context, request, lambda: self._wait(call, request, context)
+        )
+
+    async def _wait(self, call: Call, request: bytes, context: Any) -> bytes:
+        run = self._server.run
+        asked, _ = await run(lambda: self._server.admitted(call, request, context))
+
+        async def look() -> _Looked:
+            return _Looked(await run(partial(call.answer, **asked)))
+
+        found = await look()
+        hold_s = min(asked["hold_ms"] / 1000, self._max_wait_s)
+        if not found.messages and hold_s > 0:
+            await run(lambda: self._broker.polls)  # Created in a thread: it may wait for the disk.
+            queue, deadline = asked["queue"], asyncio.get_running_loop().time() + hold_s
+            place = asked["group"], queue.topic, queue.queue_id
+            with self._server.park():
+                found = await self._polls.wait(place, self._session, deadline, look)
+        return await run(lambda: call.encode(found.reply))
+
+    async def _notify(self, request: bytes, context: Any) -> None:
+        await self._server.guarded(
+            "Notifications", context, request, lambda: self._follow(request, context)
+        )
+
+    async def _follow(self, request: bytes, context: Any) -> None:
+        """Send notifications until the client ends the call or the server stops."""
+        admitted = partial(self._server.admitted, self._watch, request, context)
+        asked, _ = await self._server.run(admitted)
+        user = await self._server.run(lambda: self._gate.user(context.invocation_metadata() or ()))
+        stream, kind = Stream(), message_class("pyrocket.v1.Notification")
+        stop = self._subscribe(**asked, stream=stream, user=user)
+        self._streams.add(stream)
+        try:
+            with self._server.park():
+                while (notification := await stream.next()) is not None:
+                    message = kind()
+                    put(message, notification)
+                    await self._server.send(context, message.SerializeToString())
+        finally:
+            self._streams.discard(stream)
+            stop()
+
+    def _subscribe(
+        self, group: str, producer_group: str, stream: Stream, user: str
+    ) -> Callable[[], None]:
+        """Pass on the changes of a group, or the checks of a producer group; return how to stop."""
+        if producer_group:
+
+            def check(undecided: Undecided) -> None:
+                if self._may_decide(user, undecided):
+                    stream.offer(Notification(check=undecided))
+
+            watch = self._broker.producers.watch_checks
+            return watch(producer_group, check, lambda: max(stream.room, 0))
+
+        def changed(name: str) -> None:
+            if name == group:
+                stream.offer(Notification(group=name))
+
+        return self._broker.consumers.members.watch(changed)
+
+    def _may_decide(self, user: str, undecided: Undecided) -> bool:
+        """Whether a user may send to the topic of a half message, and so see it."""
+        message = undecided.message
+        queue = MessageQueue(message.topic, undecided.broker, message.queue_id)
+        try:
+            self._gate.admit(user, "SendMessages", {"queue": queue})
+        except PyrocketError:
+            return False
+        return True
+
+
+def _check_body(message: OutgoingMessage) -> None:
+    """Raise MessageError (BODY_CORRUPT) unless the body is plain or can be decompressed."""
+    flags = message.sys_flag
+    if flags not in (0, COMPRESSED_FLAGS) or (flags and not inflates(message.body, flags)):
+        raise MessageError(
+            "the body cannot be decompressed.",
+            remedy="Use a client of the same release as the broker.",
+            code="BODY_CORRUPT",
+        )
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{one.lower()}" if one.isupper() else one for one in name).lstrip("_")

@@ -1,0 +1,224 @@
+"""Clients of brokers: several brokers, name servers, lost brokers, TLS, users and misuse."""
+
+import time
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from pyrocket import Message, MessageQueue, Store, StoreConfig
+from pyrocket.broker.access import read_access
+from pyrocket.client.instance import wait_for
+from pyrocket.client.producer import Producer
+from pyrocket.client.pull_consumer import PullConsumer
+from pyrocket.client.push_consumer import PushConsumer
+from pyrocket.client.results import ConsumeResult
+from pyrocket.errors import (
+    MessageError,
+    NotAuthenticatedError,
+    StorePermissionError,
+    TransportError,
+)
+from pyrocket.formats.compression import COMPRESSED_FLAGS
+from pyrocket.message import SendStatus
+from pyrocket.nameserver.route_table import Registration, RouteTable, TopicData
+from pyrocket.producing import OutgoingMessage
+from pyrocket.rpc.connection import Credentials
+from pyrocket.rpc.tls import Certificate
+from support import name_server
+from support.broker import served
+from support.certificates import write_certificate
+
+USERS = """
+[users.owner]
+secret = "12345678"
+[users.reader]
+secret = "23456789"
+[[rules]]
+users = ["owner"]
+topics = ["*"]
+groups = ["*"]
+allow = ["admin"]
+[[rules]]
+users = ["reader"]
+topics = ["orders"]
+groups = ["billing"]
+allow = ["subscribe"]
+"""
+
+
+@contextmanager
+def broker(path, name="broker-a", topics=("orders",), **settings):
+    """Serve a new or existing store; yield the address."""
+    store = Store.open(path, create=True, config=StoreConfig(broker_name=name))
+    for topic in topics:
+        store.topics.create(topic, read_queues=2, write_queues=2)
+    with served(store, **settings) as address:
+        yield address
+
+
+def body(number):
+    return Message(topic="orders", body=b"%d" % number)
+
+
+def poll_all(consumer):
+    found = []
+    while messages := consumer.poll(0.3, 100):
+        found += [message.body for message in messages]
+    return sorted(found, key=int)
+
+
+class TestSeveralBrokers:
+    @pytest.fixture
+    def endpoints(self, tmp_path):
+        with ExitStack() as stack:
+            yield [
+                stack.enter_context(broker(tmp_path / name, name))
+                for name in ("broker-a", "broker-b")
+            ]
+
+    def test_their_queues_are_one_topic(self, endpoints):
+        with Producer(endpoint=",".join(endpoints)) as producer:
+            sent = [producer.send(body(number)) for number in range(8)]
+        assert {result.status for result in sent} == {SendStatus.SEND_OK}
+        with PullConsumer("g", endpoint=";".join(endpoints), consume_from="first") as consumer:
+            queues = consumer.queues("orders")
+            assert {queue.broker for queue in queues} == {"broker-a", "broker-b"}
+            assert len(queues) == 4
+            consumer.assign(queues)
+            assert poll_all(consumer) == [b"%d" % number for number in range(8)]
+            replies = consumer.commit()
+        assert {reply.next_offset for reply in replies.values()} == {2}
+
+    def test_name_servers_know_them(self, endpoints):
+        table = RouteTable()
+        for name, address in zip(("broker-a", "broker-b"), endpoints, strict=True):
+            topics = (TopicData("orders", 2, 2, 6, ""),)
+            table.register(Registration("c", name, 0, address, 1, topics), name)
+        with name_server.serving(table) as address, Producer(endpoint=address) as producer:
+            assert len({producer.send(body(number)).msg_id for number in range(4)}) == 4
+            with PullConsumer("g", endpoint=address, consume_from="first") as consumer:
+                consumer.assign(consumer.queues("orders"))
+                assert poll_all(consumer) == [b"0", b"1", b"2", b"3"]
+
+    def test_members_of_a_group_share_all_queues_soon_after_each_change(self, endpoints):
+        def member(name):
+            return PushConsumer(
+                "g",
+                endpoint=",".join(endpoints),
+                instance=name,
+                subscriptions={"orders": "*"},
+                listener=lambda messages: ConsumeResult.SUCCESS,
+            )
+
+        def held(*members):
+            return [
+                sorted(queue.broker for queue in one.queues() if queue.topic == "orders")
+                for one in members
+            ]
+
+        with member("1") as first:
+            assert held(first) == [["broker-a", "broker-a", "broker-b", "broker-b"]]
+            with member("2") as second:
+                name_server.wait_until(lambda: [len(one) for one in held(first, second)] == [2, 2])
+            name_server.wait_until(lambda: len(held(first)[0]) == 4, seconds=10)
+
+    def test_a_send_avoids_a_broker_that_is_lost(self, tmp_path, endpoints):
+        with broker(tmp_path / "broker-c", "broker-c") as third:
+            producer = Producer(endpoint=",".join([*endpoints, third]))
+            producer.start()
+            names = {queue.broker for queue in wait_for_route(producer)}
+            assert names == {"broker-a", "broker-b", "broker-c"}
+        for number in range(12):
+            assert producer.send(body(number)).status is SendStatus.SEND_OK
+        producer.close()
+
+
+def wait_for_route(producer):
+    """Return the queues that a producer knows."""
+    instance = producer._instance
+    return wait_for(instance.submit(instance.routes.get("orders"))).writable
+
+
+def test_clients_survive_a_restart_of_the_broker(tmp_path):
+    with broker(tmp_path / "s") as address:
+        port = int(address.rpartition(":")[2])
+        producer = Producer(endpoint=address)
+        consumer = PullConsumer("g", endpoint=address, consume_from="first")
+        producer.start()
+        consumer.start()
+        consumer.assign(consumer.queues("orders"))
+        producer.send(body(0))
+        assert poll_all(consumer) == [b"0"]
+    with pytest.raises(TransportError, match=address):
+        producer.send(body(1))
+    with broker(tmp_path / "s", topics=(), port=port):
+        name_server.wait_until(lambda: can_send(producer, 2))
+        name_server.wait_until(lambda: consumer.poll(1), seconds=30)
+        assert consumer.commit()
+        producer.close()
+        consumer.close()
+
+
+def can_send(producer, number):
+    try:
+        return producer.send(body(number))
+    except TransportError:
+        return None
+
+
+def test_an_address_where_nothing_listens_is_an_error_that_names_it_soon():
+    began = time.monotonic()
+    with pytest.raises(TransportError, match=r"127\.0\.0\.1:1 "):
+        Producer(endpoint="127.0.0.1:1").start()
+    assert time.monotonic() - began < 10
+
+
+def test_a_broker_with_users_and_tls_admits_only_those_with_rights(tmp_path):
+    users = tmp_path / "users.toml"
+    users.touch(0o600)
+    users.write_text(USERS)
+    access = read_access(str(users))
+    pem, key = write_certificate(tmp_path)
+    trust = {"tls": True, "ca": pem.read_bytes()}
+    owner = Credentials(access_key="owner", secret_key="12345678", **trust)
+    reader = Credentials(access_key="reader", secret_key="23456789", **trust)
+    certificate = Certificate(str(pem), str(key))
+    with broker(tmp_path / "s", access=lambda: access, certificate=certificate) as address:
+        with pytest.raises(NotAuthenticatedError):
+            Producer(endpoint=address, credentials=Credentials(**trust)).start()
+        with pytest.raises(TransportError):
+            Producer(endpoint=address).start()
+        with Producer(endpoint=address, credentials=owner) as producer:
+            producer.send(body(0))
+        refused = pytest.raises(StorePermissionError, match="reader")
+        with Producer(endpoint=address, credentials=reader) as producer, refused:
+            producer.send(body(1))
+        given = {"endpoint": address, "credentials": reader}
+        refused = pytest.raises(StorePermissionError, match="others")
+        with PullConsumer("billing", **given, consume_from="first") as consumer, refused:
+            consumer.pull(MessageQueue("others", "broker-a", 0), 0)
+        refused = pytest.raises(StorePermissionError, match="reports")
+        with PullConsumer("reports", **given) as consumer, refused:
+            consumer.assign([MessageQueue("orders", "broker-a", 0)])
+
+
+def test_a_corrupt_compressed_body_is_refused(tmp_path):
+    with broker(tmp_path / "s") as address, Producer(endpoint=address) as producer:
+        corrupt = OutgoingMessage(body(0), b"not compressed", "id", 1, sys_flag=COMPRESSED_FLAGS)
+        queue = MessageQueue("orders", "broker-a", 0)
+        with pytest.raises(MessageError) as caught:
+            producer._instance.run(producer._instance.transport.send(queue, [corrupt]))
+    assert caught.value.code == "BODY_CORRUPT"
+
+
+def test_hundreds_of_queues_are_pulled_while_other_calls_are_answered(tmp_path):
+    with broker(tmp_path / "s", topics=()) as address, Producer(endpoint=address) as producer:
+        with Store.open(tmp_path / "s") as store:
+            store.topics.create("orders", read_queues=150, write_queues=150)
+        with PullConsumer("g", endpoint=address, consume_from="first") as consumer:
+            consumer.assign(consumer.queues("orders"))
+            began = time.monotonic()
+            for number in range(150):
+                producer.send(body(number))
+            assert poll_all(consumer) == [b"%d" % number for number in range(150)]
+            consumer.commit()
+            assert time.monotonic() - began < 20
