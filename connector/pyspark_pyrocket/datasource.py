@@ -47,7 +47,7 @@ class RocketDataSource(DataSource):
     Options of reads: path, subscribe, subscribePattern, assign, topic, missingTopic,
     startingOffsets, startingTimestamp, startingOffsetsByTimestamp,
     startingOffsetsByTimestampStrategy, lastN, endingOffsets, endingTimestamp,
-    endingOffsetsByTimestamp, onDataLoss, failOnDataLoss, maxOffsetsPerTrigger,
+    endingOffsetsByTimestamp, onDataLoss, failOnDataLoss, removedBrokers, maxOffsetsPerTrigger,
     maxBytesPerTrigger, minOffsetsPerTrigger, maxTriggerDelay, coalesceQueues, minPartitions,
     maxRecordsPerPartition, maxBytesPerPartition, tags, subExpression, sql, keys, msgId,
     schemaMode, includeHeaders, valueFormat, valueSchema, valueColumn, mode,
@@ -55,7 +55,7 @@ class RocketDataSource(DataSource):
     readOnly, createIfMissing. Options of writes: path, topic, schemaMode, valueFormat, valueColumn,
     nullBody, keyEncoding, createIfMissing, directoryMode, retentionHours, retentionBytes,
     cleanTime, delivery, txnAppId, txnVersion, onReplayDifference, onBatchGap, flush,
-    timerMaxDelay. Names are case-insensitive; an unknown option raises an error.
+    timerMaxDelay, brokerName. Names are case-insensitive; an unknown option raises an error.
     `connector/README.md` describes all options.
     """
 

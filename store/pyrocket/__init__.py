@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from pyrocket.rpc.client import Timeouts as Timeouts
     from pyrocket.rpc.connection import Connection as Connection
     from pyrocket.rpc.connection import Credentials as Credentials
+    from pyrocket.rpc.nameserver.lookup import RouteLookup as RouteLookup
     from pyrocket.rpc.remote_admin import RemoteAdmin as RemoteAdmin
     from pyrocket.rpc.remote_sink import RemoteSink as RemoteSink
     from pyrocket.rpc.remote_source import RemoteSource as RemoteSource
@@ -109,6 +110,7 @@ _NAMES = {
     "metadata.topics": "TopicConfig check_topic_name is_system_topic",
     "rpc.client": "Client Timeouts",
     "rpc.connection": "Connection Credentials",
+    "rpc.nameserver.lookup": "RouteLookup",
     "rpc.remote_admin": "RemoteAdmin",
     "rpc.remote_sink": "RemoteSink",
     "rpc.remote_source": "RemoteSource",

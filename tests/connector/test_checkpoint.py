@@ -7,16 +7,18 @@ from dataclasses import replace
 import pytest
 from pyrocket import LogMark, SourceIdentity
 from pyrocket.errors import DataLossError
+from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from support.offsets import at, offsets
+
+IDENTITY = SourceIdentity(store="uuid-1", epoch=3, mark=LogMark(4096, 1_700_000_000_000, 7))
 
 
 def offset(**changes):
     values = {
-        "broker": "broker-a",
-        "source": SourceIdentity(store="uuid-1", epoch=3, mark=LogMark(4096, 1_700_000_000_000, 7)),
+        "brokers": {"broker-a": IDENTITY},
         "offsets": offsets({"t": {0: 23, 10: 1, 2: 5}, "a": {0: 0}}),
-        "topic_ids": {"t": "id-t", "a": ""},
+        "topic_ids": {"t": {"broker-a": "id-t"}, "a": {"broker-a": ""}},
     }
     return StreamOffset(**{**values, **changes})
 
@@ -35,7 +37,7 @@ V1 = {
 def test_version_1_is_read_as_an_offset_without_a_mark():
     read = StreamOffset.from_json(V1)
     expected = offset(first=offsets({"t": {10: 0}}), lost=offsets({"t": {0: 2}}))
-    assert read == replace(expected, source=replace(expected.source, mark=None))
+    assert read == replace(expected, brokers={"broker-a": replace(IDENTITY, mark=None)})
     assert read.to_json()["version"] == 2
 
 
@@ -111,11 +113,27 @@ def test_a_checkpoint_of_another_version_is_rejected(version):
     assert info.value.code == "CHECKPOINT_VERSION"
 
 
-def test_a_checkpoint_of_several_brokers_needs_a_later_release():
-    brokers = {key: {"store": "", "epoch": 0} for key in ("broker-a", "broker-b")}
-    with pytest.raises(DataLossError, match="2 brokers") as info:
-        StreamOffset.from_json({**offset().to_json(), "brokers": brokers})
-    assert info.value.code == "CHECKPOINT_VERSION"
+def of_two_brokers(**changes):
+    queues = {at("t", 0): 3, at("t", 0, "broker-b"): 5, at("a", 1, "broker-b"): 2}
+    ids = {"t": {"broker-a": "id-1", "broker-b": "id-2"}, "a": {"broker-b": "id-3"}}
+    brokers = {"broker-a": IDENTITY, "broker-b": SourceIdentity(store="uuid-2", epoch=0)}
+    values = {"brokers": brokers, "offsets": Offsets(queues), "topic_ids": ids}
+    return offset(**{**values, **changes})
+
+
+def test_an_offset_of_several_brokers_survives_spark_writing_and_reading_it():
+    whole = of_two_brokers(waiting=("u",), first=Offsets({at("a", 1, "broker-b"): 0}))
+    text = json.dumps(whole.to_json())
+    assert StreamOffset.from_json(json.loads(text)) == whole
+    offsets_of_t = '"t": {"broker-a": {"0": 3}, "broker-b": {"0": 5}}'
+    assert offsets_of_t in text
+    assert '"u": {"broker-a": {}, "broker-b": {}}' in text
+
+
+def test_a_broker_can_be_left_out_of_an_offset():
+    left = of_two_brokers(lost=Offsets({at("a", 1, "broker-b"): 1})).without(["broker-b"])
+    assert left == offset(offsets=offsets({"t": {0: 3}}), topic_ids={"t": {"broker-a": "id-1"}})
+    assert of_two_brokers().without([]) == of_two_brokers()
 
 
 def test_the_start_in_an_end_offset_overrides_the_start_that_spark_passes():

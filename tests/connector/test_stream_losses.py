@@ -15,7 +15,7 @@ from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.resume import what_remains
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset, planned_ranges
-from support.offsets import offsets, span
+from support.offsets import BROKER, offsets, span
 
 
 def options(*topics, **changes):
@@ -67,7 +67,8 @@ def test_store_that_receives_its_id_later_is_the_same_store(numbers):
     assert next_offset(store, options(), start) is None
     store.grow("t", 0, 4)
     start, _ = store.step(start)
-    assert (start.source.store, start.topic_ids) == ("uuid-1", {"t": "id-t"})
+    assert start.brokers[BROKER].store == "uuid-1"
+    assert start.topic_ids == {"t": {BROKER: "id-t"}}
 
 
 def test_log_truncated_below_the_read_offset_is_detected(numbers):
@@ -87,15 +88,15 @@ def test_recovery_that_truncated_only_unread_messages_is_not_data_loss(numbers):
     store.grow("t", 0, 10)
     start, seen = store.step(start)
     assert seen == [("t", 0, 9, 10)]
-    assert start.source.epoch == 1
+    assert start.brokers[BROKER].epoch == 1
 
 
 @pytest.mark.parametrize("end", [{"t": {0: 1}}, {"t": {7: 1}}])
 def test_checkpoint_whose_offsets_decrease_is_damaged(numbers, end):
     store = numbers(t={0: (0, 9)})
     start, _ = store.step(initial_offset(store, options()))
-    source = SourceIdentity(store="", epoch=0)
-    broken = StreamOffset(broker="broker-a", source=source, offsets=offsets(end), topic_ids={})
+    brokers = {BROKER: SourceIdentity(store="", epoch=0)}
+    broken = StreamOffset(brokers=brokers, offsets=offsets(end), topic_ids={})
     with pytest.raises(DataLossError) as info:
         list(planned_ranges(start, broken))
     assert info.value.code == "CHECKPOINT_DAMAGED"

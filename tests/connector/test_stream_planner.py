@@ -15,7 +15,7 @@ from pyspark_pyrocket.source.stream_planner import (
     next_offset,
     planned_ranges,
 )
-from support.offsets import at, offsets, span
+from support.offsets import BROKER, at, offsets, span
 
 LATEST_FIRST = Span(OffsetChoice("startingOffsets", LATEST))
 
@@ -106,7 +106,7 @@ def test_a_topic_created_later_is_read_from_its_first_message(numbers):
     store.grow("u", 0, 2)
     start, seen = store.step(start, asked)
     assert seen == [("u", 0, 0, 2)]
-    assert start.topic_ids == {"t": "id-t", "u": "id-u"}
+    assert start.topic_ids == {"t": {BROKER: "id-t"}, "u": {BROKER: "id-u"}}
 
 
 def test_no_matching_topic_is_an_error(numbers):

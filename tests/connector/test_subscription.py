@@ -15,6 +15,7 @@ from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.planner import read_bounds
 from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset
 from pyspark_pyrocket.transport.path import PathSource
+from support.offsets import BROKER
 from support.stores import Store
 
 ONE = {0: (0, 1)}
@@ -103,7 +104,7 @@ def test_a_topic_that_a_pattern_finds_later_is_read_from_its_first_message(numbe
     store.grow("%RETRY%t-3", 0, 4)
     start, seen = store.step(start, asked)
     assert seen == [("t-2", 1, 0, 4)]
-    assert start.topic_ids == {"t-1": "id-t-1", "t-2": "id-t-2"}
+    assert start.topic_ids == {"t-1": {BROKER: "id-t-1"}, "t-2": {BROKER: "id-t-2"}}
 
 
 def test_a_pattern_that_matches_no_topic_fails_with_the_existing_topics(numbers):

@@ -28,7 +28,7 @@ from pyspark_pyrocket.transport.path import PathTarget, forget
 from support.offsets import as_asked
 from support.slices import decoded
 from support.stores import batch
-from support.transports import TRANSPORTS, UNRELIABLE
+from support.transports import OF_ONE_BROKER, TRANSPORTS, UNRELIABLE
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
@@ -60,6 +60,12 @@ def target(made):
 @pytest.fixture
 def source(target):
     return target.open_source()
+
+
+@pytest.fixture
+def broker(source):
+    """The source of the broker that has topic t."""
+    return next(one for one in source.by_broker().values() if "t" in one.topics())
 
 
 @pytest.fixture
@@ -119,50 +125,50 @@ def test_a_caller_waits_for_a_change_if_the_transport_is_notified_of_changes(sou
     appending.join()
 
 
-def test_slices_can_be_closed_early_and_resumed_at_an_offset(source):
-    first = whole(source)[0]
-    slices = source.slices([QueueRange(first.queue, 0, 2)])
+def test_slices_can_be_closed_early_and_resumed_at_an_offset(broker):
+    first = whole(broker)[0]
+    slices = broker.slices([QueueRange(first.queue, 0, 2)])
     resumed = next(slices).next_offset
     slices.close()
-    rest = source.slices([QueueRange(first.queue, resumed, first.end)])
+    rest = broker.slices([QueueRange(first.queue, resumed, first.end)])
     assert bodies(rest) == [b"0-2", b"0-3"]
 
 
-def test_small_ranges_are_returned_as_one_slice_in_their_order(source):
-    ranges = [replace(each, start=1) for each in reversed(whole(source))]
+def test_small_ranges_are_returned_as_one_slice_in_their_order(broker):
+    ranges = [replace(each, start=1) for each in reversed(whole(broker))]
     tally, where = ScanTally(), MessageFilter.parse(tags="B")
-    joined = source.joined_slice(ranges, where=where, tally=tally)
+    joined = broker.joined_slice(ranges, where=where, tally=tally)
     rows = joined.decode_in_order(("body",)).column(0).to_pylist()
     assert rows == [b"1-1", b"1-3", b"0-1", b"0-3"]
     assert (tally.entries, tally.messages) == (6, 4)
 
 
-def test_a_tally_counts_the_messages_that_a_read_has_examined(source):
+def test_a_tally_counts_the_messages_that_a_read_has_examined(broker):
     tally = ScanTally()
     where = MessageFilter.parse(tags="A")
-    assert bodies(source.slices(whole(source)[:1], where=where, tally=tally)) == [b"0-0", b"0-2"]
+    assert bodies(broker.slices(whole(broker)[:1], where=where, tally=tally)) == [b"0-0", b"0-2"]
     assert (tally.entries, tally.records, tally.messages) == (4, 2, 2)
 
 
-def test_a_range_that_does_not_exist_is_rejected(source):
-    first = whole(source)[0]
+def test_a_range_that_does_not_exist_is_rejected(broker):
+    first = whole(broker)[0]
     with pytest.raises(OffsetOutOfRangeError):
-        list(source.slices([QueueRange(first.queue, 0, 9)]))
+        list(broker.slices([QueueRange(first.queue, 0, 9)]))
 
 
-def test_messages_are_found_by_key_and_read_at_their_locations(source):
-    located = source.locate(LookupRequest(topics=["t"], keys=["k1-2", "k1-3", "k9"]))
+def test_messages_are_found_by_key_and_read_at_their_locations(broker):
+    located = broker.locate(LookupRequest(topics=["t"], keys=["k1-2", "k1-3", "k9"]))
     (places,) = located.locations
     assert (places.topic, places.queue_id, places.queue_offsets.tolist()) == ("t", 1, [2, 3])
-    assert bodies(source.slices_at(places)) == [b"1-2", b"1-3"]
+    assert bodies(broker.slices_at(places)) == [b"1-2", b"1-3"]
 
 
-def test_a_mark_belongs_to_the_newest_message_before_some_offsets(source):
-    offsets = {each.queue: each.end for each in whole(source)}
-    mark = source.mark(offsets)
-    assert mark == source.mark({each: at for each, at in offsets.items() if each.queue_id == 1})
-    assert source.holds(mark)
-    assert source.mark(dict.fromkeys(offsets, 0)) is None
+def test_a_mark_belongs_to_the_newest_message_before_some_offsets(broker):
+    offsets = {each.queue: each.end for each in whole(broker)}
+    mark = broker.mark(offsets)
+    assert mark == broker.mark({each: at for each, at in offsets.items() if each.queue_id == 1})
+    assert broker.holds(mark)
+    assert broker.mark(dict.fromkeys(offsets, 0)) is None
 
 
 def test_no_queue_is_truncated_since_the_current_epoch(source):
@@ -239,13 +245,20 @@ def test_one_commit_of_a_group_covers_all_queues_and_never_moves_backwards(sourc
     assert source.commit("g", dict.fromkeys(ends, 1), backwards=True) == dict.fromkeys(ends, 1)
 
 
-def test_a_target_is_small_and_opens_only_the_drivers_store(made, source):
-    pinned = source.target
+def test_the_target_of_a_task_is_small_and_opens_only_the_drivers_store(made, broker):
+    pinned = broker.target
     assert pickle.loads(pickle.dumps(pinned)) == pinned
     assert len(pickle.dumps(pinned)) < 400
     assert made.target.store_id is None
+    assert pinned.open_source().identities() == broker.identities()
+    with pytest.raises(StoreNotSharedError):
+        pinned.of_store("another").open_source()
+
+
+@pytest.mark.parametrize("made", OF_ONE_BROKER, indirect=True)
+def test_the_target_of_a_task_is_that_of_the_driver_with_its_store(made, source):
+    pinned = source.target
     assert pinned.of_store(None) == made.target
-    assert pinned.open_source().identities() == source.identities()
     with pytest.raises(StoreNotSharedError):
         made.other.of_store(pinned.store_id).open_source()
 
@@ -272,14 +285,14 @@ lost = pytest.mark.parametrize("after", [False, True], ids=["request lost", "rep
 @unreliable
 @lost
 @pytest.mark.parametrize("call", ["bounds", "topics", "sizes", "locate", "committed", "mark"])
-def test_a_read_whose_call_was_lost_can_be_repeated(made, source, call, after):
+def test_a_read_whose_call_was_lost_can_be_repeated(made, source, broker, call, after):
     ask = {
         "bounds": lambda: source.bounds(["t"]),
         "topics": source.topics,
         "sizes": lambda: source.sizes(ranges),
-        "locate": lambda: source.locate(LookupRequest(topics=["t"], keys=["k1-2"])),
+        "locate": lambda: broker.locate(LookupRequest(topics=["t"], keys=["k1-2"])),
         "committed": lambda: source.committed("g"),
-        "mark": lambda: source.mark({each.queue: each.end for each in ranges}),
+        "mark": lambda: broker.mark({each.queue: each.end for each in ranges}),
     }[call]
     ranges = whole(source)
     expected = ask()
@@ -327,9 +340,9 @@ def test_an_append_without_an_id_must_not_be_repeated(made, sink, source, after)
 @pytest.mark.parametrize("policy", ["fail", "skip"])
 @pytest.mark.parametrize(("call", "ranges"), [("slices", 1), ("joined_slice", 2)])
 def test_a_connection_lost_during_a_read_is_an_error_and_not_a_loss(
-    made, source, policy, call, ranges, caplog
+    made, source, broker, policy, call, ranges, caplog
 ):
-    task = ReadPartition(source.target, Ranges(tuple(whole(source)[:ranges])))
+    task = ReadPartition(broker.target, Ranges(tuple(whole(source)[:ranges])))
     asked = as_asked(loss=LossPolicy(policy=policy))
     made.fail(call, after=True)
     if not made.resumes:

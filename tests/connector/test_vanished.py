@@ -7,7 +7,7 @@ from pyspark_pyrocket.options.policies import FAIL, SKIP, LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.stream_planner import initial_offset, latest_offset, next_offset
-from support.offsets import offsets
+from support.offsets import BROKER, offsets
 
 GO_ON = ("skip", "earliest", "latest")
 
@@ -150,7 +150,7 @@ def test_a_recreated_topic_is_detected_with_every_kind_of_subscription(numbers):
         with pytest.raises(TopicRecreatedError):
             next_offset(store, options(FAIL, asked), start)
         end = next_offset(store, options(SKIP, asked), start)
-        assert end.topic_ids["t"] == "another"
+        assert end.topic_ids["t"] == {BROKER: "another"}
 
 
 def test_the_reported_latest_offset_ignores_deleted_topics(stopped):

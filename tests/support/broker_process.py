@@ -71,12 +71,14 @@ def metric(found, name, label):
 class RestartableBroker:
     """A broker that a test can stop, and start again on the same port."""
 
-    def __init__(self, path):
+    def __init__(self, path, *flags):
         self._path, self._stack, self.address, self.metrics = Path(path), ExitStack(), "", ""
+        self._flags = flags
         self.start()
 
     def start(self):
-        flags = ("--listen", self.address or "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+        listen = ("--listen", self.address or "127.0.0.1:0")
+        flags = (*listen, "--metrics", "127.0.0.1:0", *self._flags)
         _, found = self._stack.enter_context(running(self._path, *flags))
         self.address, self.metrics = found.listen[0], found.metrics
 

@@ -218,6 +218,7 @@ class MemoryTarget:
     store_id: str | None = None
     capabilities = frozenset(Capability) - {Capability.VIEWS}
     directory = None
+    broker = ""
 
     @property
     def options(self):
@@ -230,6 +231,9 @@ class MemoryTarget:
         return replace(self, store_id=store_id)
 
     def waiting(self):
+        return self
+
+    def of_broker(self, name, earlier=""):
         return self
 
     def open_source(self):
@@ -273,6 +277,9 @@ class MemorySource:
 
     def within(self, seconds):
         return type(self)(self._broker, seconds)
+
+    def by_broker(self, expected=()):
+        return {self._broker.broker: self}
 
     def identities(self):
         return {

@@ -34,6 +34,9 @@ class Numbers(MemorySource):
         self.cuts, self.left, self.times, self.commits = {}, {}, {}, {}
         self.clock = 1_000_000
 
+    def by_broker(self, expected=()):
+        return {self.broker: self}
+
     def identities(self):
         return {self.broker: SourceIdentity(store=self.uuid, epoch=self.epoch)}
 
@@ -49,7 +52,9 @@ class Numbers(MemorySource):
         raise TopicNotFoundError(f"there is no topic {name!r}.")
 
     def bounds(self, topics):
-        return {at(t, q): limits for t in topics for q, limits in self.known[t].items()}
+        return {
+            at(t, q, self.broker): limits for t in topics for q, limits in self.known[t].items()
+        }
 
     def queue_bounds(self, queues):
         return {queue: self.limits(queue) for queue in queues}
@@ -76,7 +81,7 @@ class Numbers(MemorySource):
         return None
 
     def truncations(self, epochs, queues):
-        cut = {at(*key): offset for key, offset in self.cuts.items()}
+        cut = {at(*key, self.broker): offset for key, offset in self.cuts.items()}
         is_older = epochs.get(self.broker, 0) < self.epoch
         return {queue: cut[queue] for queue in queues if queue in cut} if is_older else {}
 
@@ -85,7 +90,7 @@ class Numbers(MemorySource):
 
     def committed(self, group, topics=None):
         return {
-            at(topic, queue): offset
+            at(topic, queue, self.broker): offset
             for (whose, topic), queues in self.commits.items()
             for queue, offset in queues.items()
             if whose == group and (topics is None or topic in topics)

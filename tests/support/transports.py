@@ -6,18 +6,22 @@ to inject faults into its calls.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from pyrocket import Store
+from pyrocket import Store, StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import WriteLock
+from pyrocket.nameserver.route_table import Registration, RouteTable
 from pyspark_pyrocket.options.endpoint import Endpoint
+from pyspark_pyrocket.transport import cluster
 from pyspark_pyrocket.transport import endpoint as broker_targets
+from pyspark_pyrocket.transport.cluster import ClusterTarget
 from pyspark_pyrocket.transport.endpoint import EndpointTarget
 from pyspark_pyrocket.transport.interface import Target
 from pyspark_pyrocket.transport.path import PathTarget, forget
 
+from support import name_server
 from support.broker import served
 from support.memory import Fault, MemoryBroker, MemoryTarget
 
@@ -100,12 +104,50 @@ def endpoint_transport(folder) -> Iterator[Made]:
             target.close_source()
 
 
+@contextmanager
+def cluster_transport(folder) -> Iterator[Made]:
+    """Yield two brokers in threads of this process, and a name server that knows them.
+
+    The sink of the cluster writes to the first broker, whose server injects the faults.
+    """
+    faults: list[Fault] = []
+    table = RouteTable()
+    with ExitStack() as stack:
+        for name in ("broker-a", "broker-b"):
+            config = StoreConfig(broker_name=name)
+            store = Store.open(folder / name, create=True, config=config)
+            broker = served(store, faults=faults if name == "broker-a" else None)
+            register(table, name, stack.enter_context(broker))
+        target = ClusterTarget(
+            Endpoint(addresses=(stack.enter_context(name_server.serving(table)),))
+        )
+        stack.callback(disconnect)
+
+        @contextmanager
+        def busy():
+            faults.extend(Fault(call, seconds=5) for call in ("append", "prepare"))
+            yield
+            faults.clear()
+
+        def fail(call, *, after=False):
+            faults.append(Fault(call, after))
+
+        yield Made(target, target, busy, fail, resumes=True)
+
+
+def register(table, name, address):
+    """Register a broker for as long as its name is not disconnected."""
+    table.register(Registration("c", name, 0, address, 1, ()), name)
+
+
 TRANSPORTS = {
     "path": path_transport,
     "memory": memory_transport,
     "endpoint": endpoint_transport,
+    "cluster": cluster_transport,
 }
-UNRELIABLE = ["memory", "endpoint"]
+OF_ONE_BROKER = ["path", "memory", "endpoint"]
+UNRELIABLE = ["memory", "endpoint", "cluster"]
 """The transports that can lose calls."""
 
 
@@ -123,5 +165,8 @@ def options_of(kind, path, port=0, **opening):
 
 def disconnect():
     """Close this process's connections to brokers."""
-    for _, known in [*broker_targets._open]:
-        EndpointTarget(known).close_source()
+    for _, known, name in [*broker_targets._open]:
+        EndpointTarget(known, broker=name).close_source()
+    for _, known in [*cluster._directories]:
+        ClusterTarget(known).close_source()
+    cluster._kinds.clear()

@@ -55,6 +55,7 @@ class DeliveryOptions:
     on_batch_gap: FAIL or ACCEPT if earlier micro-batches are missing in the store.
     flush: when rows are durable, FLUSH_TASK, FLUSH_SYNC or FLUSH_ASYNC; at-least-once only.
     timer_max_delay_ms: the longest delay of a message.
+    broker_name: the broker to which all rows are written; empty for the default.
     """
 
     delivery: str = Option(
@@ -98,8 +99,22 @@ class DeliveryOptions:
         "write.",
     ).field()
 
+    broker_name: str = Option(
+        "brokerName",
+        (SINK,),
+        TEXT,
+        "With an `endpoint`: the name of the broker to which all rows are written. With name "
+        "servers, the default is the broker that a local checkpoint names, or else the first one "
+        "by name.",
+    ).field()
+
     def check(self, given: OptionReader) -> None:
         """Raise OptionError (OPTION_CONFLICT) if an option of the other delivery is given."""
+        if self.broker_name and "endpoint" not in given:
+            raise conflict(
+                "Option 'brokerName' is given without 'endpoint'.",
+                "Remove it: the directory of a store belongs to one broker.",
+            )
         if self.delivery == EXACTLY_ONCE and self.flush != FLUSH_TASK:
             raise conflict(
                 f"Option 'flush' is {self.flush}, but an exactly-once write is always durable "

@@ -27,10 +27,11 @@ ADDRESSES: Kind[tuple[str, ...]] = Kind("host:port[,host:port]", _parse_addresse
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Endpoint:
-    """How a broker is reached. Pickled into the tasks; each process reads the files on its own
+    """How brokers are reached. Pickled into the tasks; each process reads the files on its own
     machine.
 
-    addresses: the addresses of one broker, in the order in which they are tried.
+    addresses: the addresses of one broker, in the order in which they are tried, or those of name
+        servers.
     timeout_ms: the timeout of one call, including its retries.
     ca, secret_key_file: paths on each machine.
     """
@@ -40,7 +41,8 @@ class Endpoint:
         ALL,
         ADDRESSES,
         "The address of a broker (`pyrocket broker`) that serves the store, instead of `path`; "
-        "several addresses of the same broker are tried in order.",
+        "several addresses of the same broker are tried in order. Or the addresses of name servers "
+        "(`pyrocket nameserver`): then the topics of all registered brokers are read.",
     ).field()
     timeout_ms: int = Option(
         "endpoint.timeout",

@@ -39,34 +39,56 @@ _FAIL_ON_DATA_LOSS = Option(
     "Kafka's name: `true` is `onDataLoss=fail`, `false` is `onDataLoss=skip`.",
     default="none",
 )
+_REMOVED_BROKERS = Option(
+    "removedBrokers",
+    (STREAM,),
+    Kind(
+        "names",
+        lambda _, text: tuple(name.strip() for name in text.split(",") if name.strip()),
+        tuple[str, ...](),
+    ),
+    "With an `endpoint` of name servers: the names of brokers that have left the cluster for good, "
+    "separated by commas. A query that has read them continues without them, and does not read "
+    "what was left there. Any other broker that the query has read and that cannot be reached "
+    "fails it.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossPolicy:
-    """What to do about lost messages: FAIL, SKIP, TO_EARLIEST or TO_LATEST."""
+    """What to do about lost messages and removed brokers.
+
+    policy: FAIL, SKIP, TO_EARLIEST or TO_LATEST.
+    removed_brokers: the names of brokers whose queues are not read.
+    """
 
     policy: str = field(default=FAIL, metadata=made_of(_ON_DATA_LOSS, _FAIL_ON_DATA_LOSS))
+    removed_brokers: tuple[str, ...] = _REMOVED_BROKERS.field()
 
     @classmethod
     def parse(cls, given: OptionReader) -> "LossPolicy":
-        """Read the policy. Raises OptionError if the two options contradict each other."""
-        policy = given.read(_ON_DATA_LOSS)
-        if "failOnDataLoss" not in given:
-            return cls(policy=policy)
-        fails = given.read(_FAIL_ON_DATA_LOSS)
-        if "onDataLoss" not in given:
-            return cls(policy=FAIL if fails else SKIP)
-        if fails != (policy == FAIL):
-            raise conflict(
-                f"Option 'failOnDataLoss' is {str(fails).lower()} and 'onDataLoss' is {policy}.",
-                "Keep 'onDataLoss'.",
-            )
-        return cls(policy=policy)
+        """Read the policy. Raises OptionError if two options contradict each other."""
+        return cls(policy=_policy(given), removed_brokers=given.read(_REMOVED_BROKERS))
 
     @property
     def fails(self) -> bool:
         """Whether a loss fails the query."""
         return self.policy == FAIL
+
+
+def _policy(given: OptionReader) -> str:
+    policy: str = given.read(_ON_DATA_LOSS)
+    if "failOnDataLoss" not in given:
+        return policy
+    fails = given.read(_FAIL_ON_DATA_LOSS)
+    if "onDataLoss" not in given:
+        return FAIL if fails else SKIP
+    if fails != (policy == FAIL):
+        raise conflict(
+            f"Option 'failOnDataLoss' is {str(fails).lower()} and 'onDataLoss' is {policy}.",
+            "Keep 'onDataLoss'.",
+        )
+    return policy
 
 
 _WRITING = ("commitToGroup", "badRecordsTopic")

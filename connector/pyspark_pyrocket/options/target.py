@@ -93,7 +93,9 @@ def _refuse_later_targets(options: dict[str, str]) -> None:
     for name in options:
         if name.lower() in _LATER:
             raise OptionError(
-                f"Option {name!r} is not supported yet: this version connects to no name server.",
-                remedy="Name the directory of a store with 'path', or its broker with 'endpoint'.",
+                f"Option {name!r} is not supported yet: RocketMQ's own name servers have another"
+                " protocol.",
+                remedy="Name the directory of a store with 'path', or its broker or name servers of"
+                " pyrocket with 'endpoint'.",
                 code="OPTION_UNSUPPORTED",
             )

@@ -73,7 +73,7 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
         """Record the store that the query writes to; the rows are visible already."""
         sink = settle_store(self._sink, batchId)
         if sink.checkpoint is not None:
-            sink.checkpoint.record(sink.store)
+            sink.checkpoint.record(sink.store, sink.target.broker)
         _log_left_out(self._sink, messages, f"micro-batch {batchId}: ")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

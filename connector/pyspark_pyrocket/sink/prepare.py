@@ -18,7 +18,7 @@ from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
 from pyspark_pyrocket.sink.columns import JsonBody, SinkColumns, plan_columns, plan_json
 from pyspark_pyrocket.sink.sink_checkpoint import SinkCheckpoint
-from pyspark_pyrocket.transport.interface import Capability, MessageSink, Target, require
+from pyspark_pyrocket.transport.interface import BrokerTarget, Capability, MessageSink, require
 from pyspark_pyrocket.transport.targets import target_of
 
 
@@ -35,7 +35,7 @@ class Sink:
 
     options: WriteOptions
     columns: SinkColumns
-    target: Target
+    target: BrokerTarget
     json_body: JsonBody | None = None
     checkpoint: SinkCheckpoint | None = None
     host: str = ""
@@ -76,9 +76,12 @@ def prepare_sink(
     if options.topic:
         check_topic_name(options.topic)
     checkpoint = SinkCheckpoint.of(request) if streaming else None
-    sink = Sink(options, columns, target_of(options), json_body, checkpoint)
-    if streaming and (checkpoint is None or checkpoint.batch > 0):
-        sink = replace(sink, target=sink.target.waiting())
+    waits = streaming and (checkpoint is None or checkpoint.batch > 0)
+    earlier = checkpoint.broker() if checkpoint else ""
+    target = target_of(options, waits=waits).of_broker(options.broker_name, earlier)
+    if waits:
+        target = target.waiting()
+    sink = Sink(options, columns, target, json_body, checkpoint)
     if options.delivery != AT_LEAST_ONCE:
         require(sink.target, {Capability.EXACTLY_ONCE: "delivery"})
     if not streaming:

@@ -1,6 +1,8 @@
 """The file in a query's checkpoint that names the store that the query writes to.
 
-    pyrocket-sink.json    {"version": 1, "store": "<uuid>"}
+    pyrocket-sink.json    {"version": 1, "store": "<uuid>", "broker": "broker-a"}
+
+The broker is there only if it was selected from those of a name server.
 
 Without it, a query whose store is missing, for example because a disk is not mounted, would create
 a new store in its place. The file is written only to a local checkpoint given by the option
@@ -51,14 +53,24 @@ class SinkCheckpoint:
 
         Raises InvalidInputError (CHECKPOINT_DAMAGED).
         """
+        return self._content().get("store", "")
+
+    def broker(self) -> str:
+        """Return the name of the broker that has this store, or an empty string.
+
+        Raises InvalidInputError (CHECKPOINT_DAMAGED).
+        """
+        return self._content().get("broker", "")
+
+    def _content(self) -> dict[str, str]:
         file = self.path / SINK_FILE
         try:
             content = json.loads(file.read_text())
             if content["version"] != _VERSION:
                 raise ValueError(f"its version is {content['version']}")
-            return str(content["store"])
+            return {"store": str(content["store"]), "broker": str(content.get("broker", ""))}
         except FileNotFoundError:
-            return ""
+            return {}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidInputError(
                 f"{file} cannot be read: {error}. The file names the store that the query writes "
@@ -67,13 +79,17 @@ class SinkCheckpoint:
                 code="CHECKPOINT_DAMAGED",
             ) from error
 
-    def record(self, store: str) -> None:
-        """Record that the query writes to this store; does nothing if it is recorded already."""
-        if self.store() == store:
+    def record(self, store: str, broker: str = "") -> None:
+        """Record that the query writes to this store, and to this broker if a name is given.
+
+        Does nothing if this is recorded already.
+        """
+        if (self.store(), self.broker()) == (store, broker):
             return
         draft = self.path / f".{SINK_FILE}.{uuid.uuid4().hex}"
         with draft.open("w") as file:
-            json.dump({"version": _VERSION, "store": store}, file)
+            name = {"broker": broker} if broker else {}
+            json.dump({"version": _VERSION, "store": store, **name}, file)
             file.flush()
             os.fsync(file.fileno())
         draft.rename(self.path / SINK_FILE)

@@ -132,7 +132,7 @@ def publish(sink: Sink, batch: SinkBatch, staged: Sequence[Staged]) -> None:
     store = open_for_writing(sink) if some else open_for_staging(sink)
     try:
         if sink.checkpoint is not None:
-            sink.checkpoint.record(sink.store)
+            sink.checkpoint.record(sink.store, sink.target.broker)
         published = _publish(store, sink, batch, staged)
         log_left_out(sink, published.left_out, f"micro-batch {batch.batch}: ")
     finally:

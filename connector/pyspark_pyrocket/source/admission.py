@@ -100,7 +100,7 @@ def take_bytes(start: Offsets, end: Offsets, max_bytes: int, source: MessageSour
     """
     waiting = [QueueRange(queue, start[queue], end[queue]) for queue in end.minus(start)]
     spans = source.sizes(waiting)
-    if _fits(spans, max_bytes):
+    if _fits(zip(waiting, spans, strict=True), max_bytes):
         return end
     return end.merge(_ends_within(waiting, [span.bytes for span in spans], max_bytes, source))
 
@@ -121,10 +121,16 @@ def _shares(backlog: Offsets, max_rows: int) -> Mapping[MessageQueue, int]:
     return shares
 
 
-def _fits(spans: Iterable[ByteSpan], max_bytes: int) -> bool:
-    """Return whether all messages lie within `max_bytes` of the log: then no sum is needed."""
-    there = [span for span in spans if span.bytes]
-    return not there or max(s.end for s in there) - min(s.start for s in there) <= max_bytes
+def _fits(spans: Iterable[tuple[QueueRange, ByteSpan]], max_bytes: int) -> bool:
+    """Return whether all messages lie within `max_bytes` of the logs: then no sum is needed."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for each, span in spans:
+        broker = each.queue.broker
+        if span.bytes:
+            first[broker] = min(span.start, first.get(broker, span.start))
+            last[broker] = max(span.end, last.get(broker, span.end))
+    return sum(last[broker] - first[broker] for broker in last) <= max_bytes
 
 
 def _ends_within(

@@ -15,7 +15,7 @@ from pyrocket.errors import OptionError
 from pyspark_pyrocket.json.decode import BadRecord, OnBad
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.selection import MESSAGES
-from pyspark_pyrocket.transport.interface import Target
+from pyspark_pyrocket.transport.interface import BrokerTarget, Target
 
 _REASON_CHARACTERS = 500
 
@@ -24,7 +24,7 @@ _REASON_CHARACTERS = 500
 class BadRecords:
     """The topic to which a read sends its bad records; the read itself must not include it."""
 
-    target: Target
+    target: BrokerTarget
     topic: str
 
     def send(self, records: list[BadRecord]) -> None:
@@ -47,7 +47,7 @@ class BadRecords:
         return len(self.target.open_source().locate(request)) > 0
 
 
-def sender(target: Target, topic: str) -> OnBad | None:
+def sender(target: BrokerTarget, topic: str) -> OnBad | None:
     """Return the function that sends a task's bad records; None without `badRecordsTopic`."""
     return BadRecords(target, topic).send if topic else None
 
@@ -69,12 +69,14 @@ def prepare_bad_records(target: Target, options: ReadOptions) -> None:
             remedy="It applies only to messages of topics: remove it.",
             code="OPTION_CONFLICT",
         )
-    # Opened for writing even if the topic exists: if a broker holds the store, the query fails now.
-    sink = target.open_sink()
-    try:
-        sink.prepare(topic)
-    finally:
-        sink.close(clean=False)
+    for one in target.open_source().by_broker().values():
+        # Opened for writing even if the topic exists: if a broker holds the store, the query fails
+        # now.
+        sink = one.target.of_store(None).open_sink()
+        try:
+            sink.prepare(topic)
+        finally:
+            sink.close(clean=False)
 
 
 def key_of(record: BadRecord) -> str:

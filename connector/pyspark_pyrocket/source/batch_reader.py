@@ -1,6 +1,7 @@
 """Batch reads: planned once on the driver, read by tasks."""
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -25,10 +26,12 @@ from pyspark_pyrocket.source.key_lookup import located_partitions
 from pyspark_pyrocket.source.planner import (
     batch_partitions,
     check_target,
+    needed_capabilities,
     topics_to_read,
     view_partitions,
 )
 from pyspark_pyrocket.source.task import read_partition
+from pyspark_pyrocket.transport.interface import Target
 from pyspark_pyrocket.transport.targets import target_of
 
 
@@ -71,9 +74,15 @@ class RocketReader(DataSourceReader):
     def __init__(self, request: Request, schema: StructType) -> None:
         self._options = ReadOptions.parse(request, BATCH)
         self._projection = projection_of(schema, self._options)
-        self._target = target_of(self._options)
-        check_target(self._target, self._options)
-        prepare_bad_records(self._target, self._options)
+        if needed_capabilities(self._options):
+            check_target(self._target, self._options)
+        if self._options.payload.bad_topic:
+            prepare_bad_records(self._target, self._options)
+
+    @cached_property
+    def _target(self) -> Target:
+        """The target, which is found by a call over an endpoint."""
+        return target_of(self._options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks on the driver; missing topics and offsets are reported now."""

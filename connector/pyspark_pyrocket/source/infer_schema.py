@@ -21,7 +21,7 @@ from pyspark_pyrocket.source.offset_range import find_span
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.planner import is_asked, read_bounds, view_partitions
 from pyspark_pyrocket.source.task import EVERY_MESSAGE, Columns, rows_of
-from pyspark_pyrocket.transport.interface import MessageSource
+from pyspark_pyrocket.transport.interface import BrokerSource, MessageSource
 from pyspark_pyrocket.worker import LOG
 
 SAMPLED = 1000
@@ -119,7 +119,7 @@ def _spread(
     source: MessageSource, start: Offsets, end: Offsets, where: MessageFilter
 ) -> Iterator[bytes]:
     """Yield the same number of bodies of each queue; longer queues make up for shorter ones."""
-    waiting = end.minus(start)
+    waiting, sources = end.minus(start), source.by_broker()
     queues = [
         _Queue(queue, start[queue], end[queue], budget=SEARCHED_BYTES // len(waiting))
         for queue in waiting
@@ -129,7 +129,7 @@ def _spread(
         share, more = -(-left // len(queues)), []
         for queue in queues:
             asked, found = min(share, left), 0
-            for body in _take(source, queue, asked, where):
+            for body in _take(sources[queue.queue.broker], queue, asked, where):
                 found += 1
                 yield body
             left -= found
@@ -138,9 +138,7 @@ def _spread(
         queues = more
 
 
-def _take(
-    source: MessageSource, queue: _Queue, count: int, where: MessageFilter
-) -> Iterator[bytes]:
+def _take(source: BrokerSource, queue: _Queue, count: int, where: MessageFilter) -> Iterator[bytes]:
     """Yield the queue's next `count` bodies, or fewer if its end or its budget is reached."""
     columns = Columns(("queueOffset", "body"), where)
     while count and queue.at < queue.end and queue.budget > 0:
@@ -156,7 +154,7 @@ def _take(
                 return
 
 
-def _until(source: MessageSource, queue: _Queue, count: int, where: MessageFilter) -> int:
+def _until(source: BrokerSource, queue: _Queue, count: int, where: MessageFilter) -> int:
     """Return the end of the range to search for the next bodies."""
     if where.wants_all:
         return min(queue.at + count, queue.end)

@@ -1,6 +1,7 @@
 """Batch reads of single messages: looked up on the driver, read at their locations by tasks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from pyrocket import LookupRequest, LookupResult, MessageLocations, MessageQueue
 
@@ -31,15 +32,22 @@ def located_partitions(source: MessageSource, options: ReadOptions) -> list[Read
         begin_ms=begin_ms,
         end_ms=end_ms - 1,
     )
-    located = source.locate(request)
-    (broker,) = source.identities()
-    within = list(_within(located, broker, start, end))
-    _log(options, located, within, bounds)
-    pieces = (piece for each in within for piece in _pieces(each))
-    tasks = group_by_weight(
+    found = []
+    for broker, one in source.by_broker().items():
+        of_broker = {queue: has for queue, has in bounds.items() if queue.broker == broker}
+        if of_broker:
+            located = one.locate(replace(request, topics=topics_of(of_broker)))
+            within = list(_within(located, broker, start, end))
+            _log(options, located, within, of_broker)
+            found += [ReadPartition(one.target, Locations(task)) for task in _tasks(within)]
+    return found
+
+
+def _tasks(located: Iterable[MessageLocations]) -> Iterator[tuple[MessageLocations, ...]]:
+    pieces = (piece for each in located for piece in _pieces(each))
+    return group_by_weight(
         pieces, [TASK_MESSAGES, TASK_BYTES], lambda each: [len(each), each.stored_bytes]
     )
-    return [ReadPartition(source.target, Locations(task)) for task in tasks]
 
 
 def _within(

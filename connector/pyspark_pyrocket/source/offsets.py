@@ -60,6 +60,10 @@ class Offsets(dict[MessageQueue, int]):
         """Return the numbers of the queues of these topics."""
         return Offsets({queue: value for queue, value in self.items() if queue.topic in topics})
 
+    def of_broker(self, broker: str) -> "Offsets":
+        """Return the numbers of the queues of a broker."""
+        return Offsets({queue: value for queue, value in self.items() if queue.broker == broker})
+
     def merge(self, newer: Mapping[MessageQueue, int]) -> "Offsets":
         """Return the numbers of both maps; those of `newer` take precedence."""
         return Offsets({**self, **newer})

@@ -14,7 +14,7 @@ from pyrocket import MessageLocations, QueueRange
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.options.batching import Splitting
-from pyspark_pyrocket.transport.interface import MessageSource, Part, Target
+from pyspark_pyrocket.transport.interface import BrokerTarget, MessageSource, Part
 
 SMALL_BYTES = 1024 * 1024
 """Smaller ranges share a task, because a task costs Spark about 65 ms of a core."""
@@ -55,9 +55,9 @@ class ViewParts:
 
 @dataclass(frozen=True)
 class ReadPartition(InputPartition):
-    """One task: the target that it reads from, and its work."""
+    """One task: the broker that it reads from, and its work."""
 
-    target: Target
+    target: BrokerTarget
     work: Ranges | Locations | ViewParts
 
 

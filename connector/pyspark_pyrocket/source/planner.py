@@ -4,6 +4,7 @@ Runs on the driver and reads only the bounds of queues: O(queues), independent o
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import groupby
 
 from pyrocket import (
     MessageQueue,
@@ -35,8 +36,8 @@ from pyspark_pyrocket.worker import LOG, log_to_stderr
 _MAX_NAMED = 20
 
 
-def check_target(target: Target, options: ReadOptions) -> None:
-    """Raise OptionError (OPTION_UNSUPPORTED) if the transport does not support an option."""
+def needed_capabilities(options: ReadOptions) -> dict[Capability, str]:
+    """Return what the transport has to support, and the option that needs it."""
     starts = isinstance(options.span.starting, Committed)
     ends = isinstance(options.span.ending, Committed)
     asked = [
@@ -47,7 +48,12 @@ def check_target(target: Target, options: ReadOptions) -> None:
         (Capability.GROUPS, "commitToGroup", bool(options.progress.commit_to)),
         (Capability.CREATE, "createIfMissing", options.create_if_missing),
     ]
-    require(target, {capability: option for capability, option, is_given in asked if is_given})
+    return {capability: option for capability, option, is_given in asked if is_given}
+
+
+def check_target(target: Target, options: ReadOptions) -> None:
+    """Raise OptionError (OPTION_UNSUPPORTED) if the transport does not support an option."""
+    require(target, needed_capabilities(options))
 
 
 def topics_to_read(
@@ -77,7 +83,12 @@ def read_bounds(
 ) -> dict[MessageQueue, QueueOffsets]:
     """Return the current bounds of each queue to read. Raises the errors of `topics_to_read`."""
     topics, asked = topics_to_read(source, options, known), options.subscription
-    bounds = source.bounds(topics)
+    removed = options.loss.removed_brokers
+    bounds = {
+        queue: limits
+        for queue, limits in source.bounds(topics).items()
+        if queue.broker not in removed
+    }
     if asked.queues:
         _check_assigned(asked, bounds, set(topics).difference(known))
     return {queue: limits for queue, limits in bounds.items() if is_asked(asked, queue)}
@@ -102,9 +113,15 @@ def partitions(
     source: MessageSource, options: ReadOptions, ranges: Iterable[QueueRange]
 ) -> list[ReadPartition]:
     """Return the tasks for these ranges; a replay of the same ranges gets the same tasks."""
-    kept = sorted(each for each in ranges if each.rows > 0)
-    target = source.target
-    return [ReadPartition(target, Ranges(task)) for task in cut(kept, options.splitting, source)]
+    kept = sorted(
+        (each for each in ranges if each.rows > 0), key=lambda each: (each.queue.broker, each)
+    )
+    sources = source.by_broker()
+    return [
+        ReadPartition(sources[broker].target, Ranges(tuple(some)))
+        for task in cut(kept, options.splitting, source)
+        for broker, some in groupby(task, lambda each: each.queue.broker)
+    ]
 
 
 def _ranges(start: Offsets, end: Offsets) -> Iterator[QueueRange]:
@@ -133,7 +150,7 @@ def _matching(
     asked: Subscription,
     known: Collection[str],
 ) -> list[str]:
-    brokers = source.identities()
+    brokers = source.by_broker()
     matching = [
         name
         for name in existing
@@ -191,15 +208,18 @@ def view_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPar
     is_pending = options.view in WAITING
     # Pending messages of all topics share their queues: the tasks skip those of other topics.
     topics = topics_to_read(source, options) if is_pending else options.subscription.topics
-    parts = source.plan_view(
-        options.view,
-        topics=topics,
-        group=options.progress.group,
-        skips_damage=options.skips_damage,
-    )
-    groups = group_by_weight(parts, [1], lambda part: [_share_of_task(part)])
     kept = tuple(topics) if is_pending else ()
-    return [ReadPartition(source.target, ViewParts(group, kept)) for group in groups]
+    found = []
+    for one in source.by_broker().values():
+        parts = one.plan_view(
+            options.view,
+            topics=topics,
+            group=options.progress.group,
+            skips_damage=options.skips_damage,
+        )
+        groups = group_by_weight(parts, [1], lambda part: [_share_of_task(part)])
+        found += [ReadPartition(one.target, ViewParts(group, kept)) for group in groups]
+    return found
 
 
 def _share_of_task(part: Part) -> float:

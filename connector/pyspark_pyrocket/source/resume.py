@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from pyrocket import LogMark, MessageQueue, QueueOffsets, QueueRange
+from pyrocket import LogMark, MessageQueue, QueueOffsets, QueueRange, TopicConfig
 from pyrocket.errors import (
     DataLossError,
     LogTruncatedError,
@@ -32,7 +32,7 @@ from pyspark_pyrocket.source.data_loss import HOW_TO_CONTINUE, Gap, Losses, out_
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.planner import is_asked, read_bounds
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.transport.interface import Bounds, MessageSource
+from pyspark_pyrocket.transport.interface import Bounds, BrokerSource, MessageSource
 
 NEW_CHECKPOINT = "Start the query with a new checkpoint (and startingOffsets) to continue."
 
@@ -55,7 +55,7 @@ class Resumed:
             save.
         stopped: For each queue of the start offset, the end of the read messages that still exist.
             Includes queues that the query no longer reads.
-        is_restored: Whether the log is not the one that was read, so that older marks and topic
+        restored: The brokers whose log is not the one that was read, so that older marks and topic
             ids are invalid.
     """
 
@@ -64,7 +64,7 @@ class Resumed:
     vanished: Bounds
     moved: bool
     stopped: Offsets
-    is_restored: bool
+    restored: frozenset[str]
 
 
 def resume(
@@ -82,14 +82,14 @@ def resume(
     vanished = _vanished(source, options, stopped, present, losses)
     bounds = {**present, **vanished}
     begin = Offsets()
-    moved = changes.is_restored
+    moved = bool(changes.restored)
     for queue, limits in bounds.items():
         begin[queue] = start.offsets.get(queue, limits.minimum)
         gap = changes.gap(queue, begin[queue], limits) if queue in start.offsets else None
         if gap is not None:
             begin[queue] = losses.settle(queue, gap, limits)
             moved = True
-    return Resumed(begin, bounds, vanished, moved, stopped, changes.is_restored)
+    return Resumed(begin, bounds, vanished, moved, stopped, changes.restored)
 
 
 def what_remains(
@@ -138,19 +138,25 @@ def waits_for_recovery(source: MessageSource, offset: StreamOffset) -> bool:
 
 
 def check_store(source: MessageSource, offset: StreamOffset) -> None:
-    """Raise DataLossError (STORE_CHANGED) unless the offset is valid in this store."""
-    ((broker, identity),) = source.identities().items()
-    place = source.target.describe()
-    for what, then, now in (
-        ("store", offset.source.store, identity.store),
-        ("broker", offset.broker, broker),
-    ):
-        if then and now and then != now:
-            raise DataLossError(
-                f"The checkpoint belongs to {what} {then}, but {place} is {what} {now}.",
-                remedy=f"Read the store that the checkpoint was made with. {NEW_CHECKPOINT}",
-                code="STORE_CHANGED",
-            )
+    """Raise DataLossError (STORE_CHANGED) unless the offset is valid in this store.
+
+    Raises TransportError if a broker of the offset cannot be found.
+    """
+    sources, now = source.by_broker(offset.broker_names), source.identities()
+    for broker, then in offset.brokers.items():
+        # An offset of version 1 without queues has no name of a broker.
+        found = broker if broker in now else next(iter(now))
+        place = sources[found].target.describe()
+        for what, known, here in (
+            ("store", then.store, now[found].store),
+            ("broker", broker, found),
+        ):
+            if known and here and known != here:
+                raise DataLossError(
+                    f"The checkpoint belongs to {what} {known}, but {place} is {what} {here}.",
+                    remedy="Read the store that the checkpoint was made with. " + NEW_CHECKPOINT,
+                    code="STORE_CHANGED",
+                )
 
 
 @dataclass(frozen=True)
@@ -158,63 +164,64 @@ class Changes:
     """What happened to topics and log since an offset was taken.
 
     Attributes:
-        deleted, recreated: Topics.
+        deleted: Topics that no broker has.
+        recreated: Topics and their brokers.
         cuts: The offsets at which a recovery truncated queues.
-        lost_mark: The offset's mark, if the log does not contain it; then the log was truncated, or
-            the store is an older copy.
-        shared: The offset of the first message of each queue stored after that mark; earlier
-            messages existed when the mark was taken. Empty if the log contains the mark.
-        place: The target's description, for errors.
+        older_copies: Brokers whose log does not contain the mark of the offset, and the error: the
+            log was truncated, or the store is an older copy.
+        shared: The offset of the first message of each queue of these brokers stored after that
+            mark; earlier messages existed when the mark was taken.
         positions: The offsets at which the queues stopped.
     """
 
     deleted: frozenset[str]
-    recreated: frozenset[str]
+    recreated: frozenset[tuple[str, str]]
     cuts: Mapping[MessageQueue, int]
-    lost_mark: LogMark | None
+    older_copies: Mapping[str, LogTruncatedError]
     shared: Mapping[MessageQueue, int]
-    place: str
     positions: Offsets
 
     @classmethod
     def since(cls, source: MessageSource, offset: StreamOffset) -> "Changes":
         """Compare an offset and its topics with the source."""
-        existing = source.topics()
-        ids = {topic: existing[topic].topic_id for topic in offset.topics if topic in existing}
-        recreated = {
-            topic
-            for topic, now in ids.items()
-            if now and offset.topic_ids.get(topic) and now != offset.topic_ids[topic]
+        sources = source.by_broker()
+        topics = {broker: one.topics() for broker, one in sources.items()}
+        lost = {
+            broker: mark
+            for broker, one in sources.items()
+            if (mark := offset.mark(broker)) is not None and one.holds(mark) is False
         }
-        mark = offset.source.mark
-        lost_mark = mark if mark is not None and source.holds(mark) is False else None
+        epochs = {broker: known.epoch for broker, known in offset.brokers.items()}
         return cls(
-            deleted=frozenset(offset.topics) - set(ids),
-            recreated=frozenset(recreated),
-            cuts=source.truncations({offset.broker: offset.source.epoch}, offset.offsets),
-            lost_mark=lost_mark,
-            shared=_shared(source, offset, lost_mark) if lost_mark else {},
-            place=source.target.describe(),
+            deleted=frozenset(offset.topics).difference(*topics.values()),
+            recreated=frozenset(_recreated(offset, topics)),
+            cuts=source.truncations(epochs, offset.offsets),
+            older_copies={broker: _older_copy(sources[broker], lost[broker]) for broker in lost},
+            shared={
+                queue: at
+                for broker, mark in lost.items()
+                for queue, at in _shared(sources[broker], offset.offsets.of_broker(broker), mark)
+            },
             positions=offset.offsets,
         )
 
     @property
-    def is_restored(self) -> bool:
-        """Whether the log lacks the newest message that was read."""
-        return self.lost_mark is not None
+    def restored(self) -> frozenset[str]:
+        """The brokers whose log lacks the newest message that was read."""
+        return frozenset(self.older_copies)
 
     def report_older_copy(self, losses: Losses) -> None:
-        """Raise LogTruncatedError, or warn, if the store is an older copy of the one that was read.
+        """Raise LogTruncatedError, or warn, if a store is an older copy of the one that was read.
 
         A log that a crash truncated is not an older copy: each affected queue has its own error.
         """
-        was_cut = any(cut < self.positions[queue] for queue, cut in self.cuts.items())
-        if self.lost_mark is None or was_cut:
-            return
-        error = self._older_copy(self.lost_mark)
-        if losses.policy.fails:
-            raise error
-        losses.warn_once(error.message)
+        cut = {queue.broker for queue, at in self.cuts.items() if at < self.positions[queue]}
+        for broker, error in self.older_copies.items():
+            if broker in cut:
+                continue
+            if losses.policy.fails:
+                raise error
+            losses.warn_once(error.message)
 
     def still_read(self, offsets: Offsets) -> Offsets:
         """Return the offsets, each limited to the messages that its queue still has."""
@@ -222,7 +229,7 @@ class Changes:
 
     def gap(self, queue: MessageQueue, position: int, limits: QueueOffsets) -> Gap | None:
         """Return why a queue that stopped at `position` cannot continue there, or None."""
-        if queue.topic in self.recreated and not self.is_restored:
+        if self._is_recreated(queue):
             # A topic that is created again continues after its old offsets, if those were known.
             unread = position if position <= limits.maximum else limits.minimum
             return Gap(self.error(queue, position), unread, max(unread, limits.minimum))
@@ -239,20 +246,20 @@ class Changes:
 
     def still_valid(self, each: QueueRange) -> int:
         """Return the offset up to which a range still has the planned messages."""
-        topic = each.queue.topic
-        if topic in self.deleted or (topic in self.recreated and not self.is_restored):
+        if each.queue.topic in self.deleted or self._is_recreated(each.queue):
             return each.start
         return max(each.start, self._until(each.queue, each.end))
 
     def error(self, queue: MessageQueue, position: int) -> DataLossError:
         """Return the error for a queue that was read, or planned, up to `position`."""
         topic = queue.topic
-        if topic in self.recreated and not self.is_restored:
+        if self._is_recreated(queue):
             return TopicRecreatedError(
                 f"Topic {topic!r} was deleted and created again since the checkpoint was made.",
                 remedy=f"{NEW_CHECKPOINT} {HOW_TO_CONTINUE}",
             )
-        if topic in self.deleted and not self.is_restored:
+        older_copy = self.older_copies.get(queue.broker)
+        if topic in self.deleted and older_copy is None:
             return _deleted(topic)
         cut = self.cuts.get(queue, position)
         if cut < position:
@@ -262,34 +269,54 @@ class Changes:
                 f"{position}; other messages may have those offsets now.",
                 remedy=f"{NEW_CHECKPOINT} {HOW_TO_CONTINUE}",
             )
-        if self.lost_mark is not None and self.shared[queue] < position:
-            return self._older_copy(self.lost_mark)
+        if older_copy is not None and self.shared[queue] < position:
+            return older_copy
         return _deleted(topic)
+
+    def _is_recreated(self, queue: MessageQueue) -> bool:
+        """Whether the topic is another one, in a log that has all messages that were read."""
+        return (queue.topic, queue.broker) in self.recreated and (
+            queue.broker not in self.older_copies
+        )
 
     def _until(self, queue: MessageQueue, position: int) -> int:
         """Return the offset, at most `position`, up to which the queue is unchanged."""
         return min(position, self.cuts.get(queue, position), self.shared.get(queue, position))
 
-    def _older_copy(self, mark: LogMark) -> LogTruncatedError:
-        stored = datetime.fromtimestamp(mark.store_timestamp / 1000, tz=timezone.utc)
-        return LogTruncatedError(
-            f"{self.place} is an older copy of the store that the checkpoint was made with: it "
-            "lacks the newest message that was read, which was stored at "
-            f"{stored.isoformat(timespec='milliseconds')} at log offset {mark.log_offset}.",
-            remedy=f"Restore a newer copy. {NEW_CHECKPOINT} {HOW_TO_CONTINUE} If the store was not "
-            "restored, the log is corrupt at that offset: run `pyrocket verify`.",
-        )
+
+def _recreated(
+    offset: StreamOffset, topics: Mapping[str, Mapping[str, TopicConfig]]
+) -> Iterator[tuple[str, str]]:
+    """Yield the topics of an offset that have another id now, each with its broker."""
+    for topic, ids in offset.topic_ids.items():
+        for broker, then in ids.items():
+            now = topics.get(broker, {}).get(topic)
+            if now is not None and now.topic_id and then and now.topic_id != then:
+                yield topic, broker
 
 
-def _shared(source: MessageSource, offset: StreamOffset, mark: LogMark) -> dict[MessageQueue, int]:
+def _older_copy(source: BrokerSource, mark: LogMark) -> LogTruncatedError:
+    stored = datetime.fromtimestamp(mark.store_timestamp / 1000, tz=timezone.utc)
+    return LogTruncatedError(
+        f"{source.target.describe()} is an older copy of the store that the checkpoint was made "
+        "with: it lacks the newest message that was read, which was stored at "
+        f"{stored.isoformat(timespec='milliseconds')} at log offset {mark.log_offset}.",
+        remedy=f"Restore a newer copy. {NEW_CHECKPOINT} {HOW_TO_CONTINUE} If the store was not "
+        "restored, the log is corrupt at that offset: run `pyrocket verify`.",
+    )
+
+
+def _shared(
+    source: BrokerSource, offsets: Offsets, mark: LogMark
+) -> Iterable[tuple[MessageQueue, int]]:
     """Return the first offset of each queue that was stored after the mark, or its end."""
-    existing, bounds = source.topics(), source.queue_bounds(offset.offsets)
+    existing, bounds = source.topics(), source.queue_bounds(offsets)
     after = {
         queue: mark.store_timestamp + 1
         for queue, has in bounds.items()
         if queue.topic in existing and has.minimum < has.maximum
     }
-    return {**Offsets.ends(bounds), **source.offsets_at(after)}
+    return Offsets.ends(bounds).merge(source.offsets_at(after)).items()
 
 
 def _deleted(topic: str) -> DataLossError:

@@ -17,14 +17,14 @@ a directory that only brokers have written. initial: true in an offset at which 
 a batch that ends there reads nothing. lost: the number of messages of each queue that were lost
 before the query read them, over all its runs.
 
-Version 1 had "store" and "epoch" beside "offsets", one id per topic, and no mark. It can be read,
-but is no longer written. There is one broker, because a directory belongs to one broker.
+Version 1 had "store" and "epoch" beside "offsets", one id per topic, one broker, and no mark. It
+can be read, but is no longer written.
 
 Spark compares the *text* of offsets: keys are sorted, and the text changes only with new messages.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyrocket import LogMark, MessageQueue, SourceIdentity
@@ -41,13 +41,13 @@ class StreamOffset:
     """A position in all queues of a query; see the module for the fields.
 
     Attributes:
+        topic_ids: Topic → broker → the id of the topic at this broker.
         waiting: The requested topics that have no queues yet.
     """
 
-    broker: str
-    source: SourceIdentity
+    brokers: Mapping[str, SourceIdentity]
     offsets: Offsets
-    topic_ids: Mapping[str, str]
+    topic_ids: Mapping[str, Mapping[str, str]]
     waiting: tuple[str, ...] = ()
     first: Offsets = field(default_factory=Offsets)
     initial: bool = False
@@ -58,18 +58,53 @@ class StreamOffset:
         """All topics of the query, with queues or without."""
         return (*self.offsets.topics, *self.waiting)
 
+    @property
+    def broker_names(self) -> tuple[str, ...]:
+        """The names of the brokers; version 1 has none if the query had no queues."""
+        return tuple(filter(None, self.brokers))
+
+    def mark(self, broker: str) -> LogMark | None:
+        """Return the mark of a broker; None if there is none."""
+        known = self.brokers.get(broker)
+        return known.mark if known else None
+
+    def without(self, brokers: Collection[str]) -> "StreamOffset":
+        """Return the offset in the queues of all other brokers."""
+        kept = {name: known for name, known in self.brokers.items() if name not in brokers}
+
+        def of(offsets: Offsets) -> Offsets:
+            return Offsets({queue: at for queue, at in offsets.items() if queue.broker in kept})
+
+        ids = {
+            topic: {name: each for name, each in known.items() if name in kept}
+            for topic, known in self.topic_ids.items()
+        }
+        return replace(
+            self,
+            brokers=kept,
+            offsets=of(self.offsets),
+            topic_ids={topic: known for topic, known in ids.items() if known},
+            first=of(self.first),
+            lost=of(self.lost),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return plain, sorted values: equal offsets give equal text."""
-        ids = {topic: {self.broker: known} for topic, known in sorted(self.topic_ids.items())}
-        value: dict[str, Any] = {"brokers": {self.broker: _identity_to_json(self.source)}}
+        brokers = dict(sorted(self.brokers.items()))
+        value: dict[str, Any] = {
+            "brokers": {name: _identity_to_json(known) for name, known in brokers.items()}
+        }
         if self.first:
             value["from"] = self.first.to_json()
         if self.initial:
             value["initial"] = True
         if self.lost:
             value["lost"] = self.lost.to_json()
-        waiting: dict[str, Any] = {topic: {self.broker: {}} for topic in self.waiting}
+        waiting: dict[str, Any] = {topic: {name: {} for name in brokers} for topic in self.waiting}
         value["offsets"] = dict(sorted((waiting | self.offsets.to_json()).items()))
+        ids = {
+            topic: dict(sorted(known.items())) for topic, known in sorted(self.topic_ids.items())
+        }
         return {**value, "topics": ids, "version": _VERSION}
 
     @classmethod
@@ -77,16 +112,17 @@ class StreamOffset:
         """Return the offset from a value that `to_json` of this or an earlier release returned."""
         _check_version(value)
         try:
-            broker, source, ids = _identity(value)
+            brokers, ids = _scope(value)
             return cls(
-                broker=broker,
-                source=source,
-                offsets=_of_broker(value["offsets"], broker),
-                waiting=tuple(topic for topic, at in value["offsets"].items() if not at[broker]),
+                brokers=brokers,
+                offsets=_of_brokers(value["offsets"], brokers),
+                waiting=tuple(
+                    topic for topic, by_broker in value["offsets"].items() if _is_empty(by_broker)
+                ),
                 topic_ids=ids,
-                first=_of_broker(value.get("from", {}), broker),
+                first=_of_brokers(value.get("from", {}), brokers),
                 initial=value.get("initial", False),
-                lost=_of_broker(value.get("lost", {}), broker),
+                lost=_of_brokers(value.get("lost", {}), brokers),
             )
         except (KeyError, ValueError, AttributeError, TypeError) as error:
             raise DataLossError(
@@ -110,29 +146,32 @@ def is_ours(value: object) -> bool:
 
 def _check_version(value: Mapping[str, Any]) -> None:
     """Raise DataLossError (CHECKPOINT_VERSION) if only another release can read the offset."""
-    brokers = value.get("brokers")
-    several = isinstance(brokers, Mapping) and len(brokers) > 1
-    if value.get("version") in _READ and not several:
-        return
-    of = f"are of {len(brokers or ())} brokers" if several else ""
-    raise DataLossError(
-        f"The checkpoint's offsets {of or 'have version {!r}'.format(value.get('version'))}.",
-        remedy=f"This release supports one broker and versions up to {_VERSION}: "
-        "use the release that wrote them, or a new checkpoint.",
-        code="CHECKPOINT_VERSION",
-    )
+    if value.get("version") not in _READ:
+        raise DataLossError(
+            f"The checkpoint's offsets have version {value.get('version')!r}.",
+            remedy=f"This release supports versions up to {_VERSION}: use the release that wrote "
+            "them, or a new checkpoint.",
+            code="CHECKPOINT_VERSION",
+        )
 
 
-def _identity(value: Mapping[str, Any]) -> tuple[str, SourceIdentity, dict[str, str]]:
-    """Return the broker, its store's identity, and the ids of its topics."""
+def _scope(
+    value: Mapping[str, Any],
+) -> tuple[dict[str, SourceIdentity], dict[str, dict[str, str]]]:
+    """Return the identities of the brokers' stores, and the ids of their topics."""
     if value["version"] == 1:
-        brokers = {broker for by_broker in value["offsets"].values() for broker in by_broker}
-        (broker,) = brokers or {""}
+        names = {name for by_broker in value["offsets"].values() for name in by_broker}
+        (broker,) = names or {""}
         source = SourceIdentity(store=value["store"], epoch=value["epoch"])
-        return broker, source, dict(value["topics"])
-    ((broker, known),) = value["brokers"].items()
-    ids = {topic: by_broker[broker] for topic, by_broker in value["topics"].items()}
-    return broker, _identity_from_json(known), ids
+        return {broker: source}, {
+            topic: {broker: known} for topic, known in value["topics"].items()
+        }
+    if not value["brokers"]:
+        raise ValueError("there is no broker")
+    brokers = {name: _identity_from_json(known) for name, known in value["brokers"].items()}
+    ids = {topic: dict(by_broker.items()) for topic, by_broker in value["topics"].items()}
+    _check_brokers(ids, brokers)
+    return brokers, ids
 
 
 def _identity_to_json(identity: SourceIdentity) -> dict[str, Any]:
@@ -154,9 +193,24 @@ def _identity_from_json(value: Mapping[str, Any]) -> SourceIdentity:
     return SourceIdentity(store=value["store"], epoch=value["epoch"], mark=mark)
 
 
-def _of_broker(value: Mapping[str, Mapping[str, Any]], broker: str) -> Offsets:
-    """Return the numbers of the only broker. Raises ValueError if there is another broker."""
-    for by_broker in value.values():
-        if set(by_broker) != {broker}:
-            raise ValueError(f"not of the broker {broker!r}: {sorted(by_broker)}")
+def _of_brokers(
+    value: Mapping[str, Mapping[str, Mapping[str, Any]]], brokers: Mapping[str, object]
+) -> Offsets:
+    """Return the numbers. Raises ValueError if one is of another broker."""
+    _check_brokers(value, brokers)
     return Offsets.from_json(value)
+
+
+def _check_brokers(
+    value: Mapping[str, Mapping[str, object]], brokers: Mapping[str, object]
+) -> None:
+    """Raise ValueError unless every topic has values of some of these brokers, and no others."""
+    for topic, by_broker in value.items():
+        if not by_broker or not set(by_broker) <= set(brokers):
+            raise ValueError(
+                f"{topic!r} has the brokers {sorted(by_broker)}, not {sorted(brokers)}"
+            )
+
+
+def _is_empty(by_broker: Mapping[str, Mapping[str, object]]) -> bool:
+    return not any(by_broker.values())

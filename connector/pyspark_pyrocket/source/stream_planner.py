@@ -23,7 +23,7 @@ from pyspark_pyrocket.source.resume import (
     waits_for_recovery,
 )
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.transport.interface import MessageSource
+from pyspark_pyrocket.transport.interface import BrokerSource, MessageSource
 
 Take = Callable[[Offsets, Offsets], Offsets]
 """Called with the start and the latest possible end of a micro-batch; returns its end."""
@@ -40,7 +40,11 @@ def initial_offset(source: MessageSource, options: ReadOptions) -> StreamOffset:
     found = set(offsets.topics)
     waiting = [name for name in options.subscription.topics if name not in found]
     return context.offset(
-        offsets, waiting=waiting, mark=source.mark(offsets), initial=True, lost=losses.counts
+        offsets,
+        waiting=waiting,
+        marks={name: one.mark(offsets.of_broker(name)) for name, one in context.sources.items()},
+        initial=True,
+        lost=losses.counts,
     )
 
 
@@ -76,7 +80,7 @@ def next_offset(
     added to `target`.
     """
     losses = losses or Losses(options.loss)
-    context = OffsetContext.now(source)
+    context = OffsetContext.now(source, start.broker_names)
     if waits_for_recovery(source, start):
         losses.warn_once(
             f"{source.target.describe()}: {RECOVERY_MISSING} The query waits until then."
@@ -93,14 +97,13 @@ def next_offset(
     if end == begin and not resumed.moved:
         return None
     first, offsets = resumed.stopped.merge(begin), resumed.stopped.merge(end)
-    older_mark = None if resumed.is_restored else start.source.mark
     known = set(offsets.topics)
     return context.offset(
         offsets,
         waiting=[topic for topic in start.waiting if topic not in known],
-        mark=_newest_mark(source, older_mark, start, offsets),
+        marks=_newest_marks(context.sources, resumed.restored, start, offsets),
         first=first if start.initial else first.changed_from(start.offsets),
-        older_ids={} if resumed.is_restored else start.topic_ids,
+        older_ids=_without(start.topic_ids, resumed.restored),
         lost=start.lost.plus(losses.take()),
     )
 
@@ -124,54 +127,84 @@ def planned_ranges(start: StreamOffset, end: StreamOffset) -> Iterator[QueueRang
         yield QueueRange(queue, begin, offset)
 
 
-def _newest_mark(
-    source: MessageSource, older: LogMark | None, start: StreamOffset, offsets: Offsets
-) -> LogMark | None:
-    """Return the mark of the newest message before `offsets`; reads only changed queues."""
-    if older is None:
-        return source.mark(offsets)
-    newer = source.mark(offsets.changed_from(start.offsets))
-    return max(older, newer or older, key=lambda mark: mark.log_offset)
+def _newest_marks(
+    sources: Mapping[str, BrokerSource],
+    restored: Collection[str],
+    start: StreamOffset,
+    offsets: Offsets,
+) -> dict[str, LogMark | None]:
+    """Return for each broker the mark of the newest message before `offsets`.
+
+    Reads only changed queues, unless the older mark is missing or the store was restored.
+    """
+    marks = {}
+    for name, source in sources.items():
+        now = offsets.of_broker(name)
+        older = None if name in restored else start.mark(name)
+        newer = source.mark(now.changed_from(start.offsets) if older else now)
+        found = [each for each in (older, newer) if each is not None]
+        marks[name] = max(found, key=lambda mark: mark.log_offset, default=None)
+    return marks
+
+
+def _without(
+    ids: Mapping[str, Mapping[str, str]], brokers: Collection[str]
+) -> dict[str, dict[str, str]]:
+    """Return the topic ids of all other brokers."""
+    return {
+        topic: {name: each for name, each in known.items() if name not in brokers}
+        for topic, known in ids.items()
+    }
 
 
 @dataclass(frozen=True)
 class OffsetContext:
-    """Broker, store and topics, read before the offsets.
+    """Brokers, stores and topics, read before the offsets.
 
     A change between the two reads is therefore detected by the next call.
+
+    Attributes:
+        sources, brokers, topics: By broker: its source, the identity of its store, its topics.
     """
 
-    broker: str
-    source: SourceIdentity
-    topics: Mapping[str, TopicConfig]
+    sources: Mapping[str, BrokerSource]
+    brokers: Mapping[str, SourceIdentity]
+    topics: Mapping[str, Mapping[str, TopicConfig]]
 
     @classmethod
-    def now(cls, source: MessageSource) -> "OffsetContext":
-        """Return broker, identity and topics of a source."""
-        ((broker, identity),) = source.identities().items()
-        return cls(broker, identity, source.topics())
+    def now(cls, source: MessageSource, expected: Collection[str] = ()) -> "OffsetContext":
+        """Return brokers, identities and topics of a source, which has to find `expected`."""
+        sources, brokers = source.by_broker(expected), source.identities()
+        return cls(sources, brokers, {name: one.topics() for name, one in sources.items()})
 
     def offset(
         self,
         offsets: Offsets,
         *,
         waiting: Collection[str] = (),
-        mark: LogMark | None = None,
+        marks: Mapping[str, LogMark | None] | None = None,
         first: Offsets | None = None,
-        older_ids: Mapping[str, str] | None = None,
+        older_ids: Mapping[str, Mapping[str, str]] | None = None,
         lost: Offsets | None = None,
         initial: bool = False,
     ) -> StreamOffset:
-        """Return an offset that is valid for this broker and these topics."""
-        names = (*offsets.topics, *waiting)
-        ids = {name: self.topics[name].topic_id for name in names if name in self.topics}
+        """Return an offset that is valid for these brokers and topics."""
+        older_ids, marks = older_ids or {}, marks or {}
+        names = dict.fromkeys((*older_ids, *offsets.topics, *waiting))
+        ids = {topic: self._ids(topic, older_ids.get(topic, {})) for topic in names}
         return StreamOffset(
-            broker=self.broker,
-            source=replace(self.source, mark=mark),
+            brokers={
+                name: replace(known, mark=marks.get(name)) for name, known in self.brokers.items()
+            },
             offsets=offsets,
             waiting=tuple(waiting),
-            topic_ids={**(older_ids or {}), **ids},
+            topic_ids={topic: known for topic, known in ids.items() if known},
             first=first or Offsets(),
             initial=initial,
             lost=lost or Offsets(),
         )
+
+    def _ids(self, topic: str, older: Mapping[str, str]) -> dict[str, str]:
+        """Return the id of a topic by broker; the older one where the topic does not exist."""
+        now = {name: known[topic].topic_id for name, known in self.topics.items() if topic in known}
+        return {name: each for name, each in {**older, **now}.items() if name in self.brokers}

@@ -127,7 +127,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not self._sees_change(source, version):
                 return start
             version = source.version()
-        since = StreamOffset.from_json(start)
+        since = self._offset(start)
         is_resumed = self._topics is None and start != self._initial
         if is_resumed and not waits_for_recovery(source, since):
             self._log_resumption(since)
@@ -174,8 +174,8 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch; a replay of the same offsets gets the same tasks."""
-        until = StreamOffset.from_json(end)
-        ranges = planned_ranges(StreamOffset.from_json(start), until)
+        until = self._offset(end)
+        ranges = planned_ranges(self._offset(start), until)
         remaining = what_remains(self._source, until, ranges, Losses(self._options.loss))
         return partitions(self._source, self._options, remaining)
 
@@ -202,6 +202,9 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _source(self) -> MessageSource:
         return self._target.open_source()
+
+    def _offset(self, value: Json) -> StreamOffset:
+        return StreamOffset.from_json(value).without(self._options.loss.removed_brokers)
 
     def _deliver_due(self, source: MessageSource) -> None:
         if not self._options.progress.read_only:

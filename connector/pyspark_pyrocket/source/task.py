@@ -43,7 +43,7 @@ from pyspark_pyrocket.source.partitions import (
     ViewParts,
     small_together,
 )
-from pyspark_pyrocket.transport.interface import Bounds, MessageSource
+from pyspark_pyrocket.transport.interface import Bounds, BrokerSource
 from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr
 
 EVERY_MESSAGE = MessageFilter()
@@ -66,21 +66,21 @@ class Columns:
     where: MessageFilter = EVERY_MESSAGE
     verify_crc: bool = False
 
-    def of_range(self, source: MessageSource, each: QueueRange, tally: ScanTally) -> Batches:
+    def of_range(self, source: BrokerSource, each: QueueRange, tally: ScanTally) -> Batches:
         """Yield the messages of a range that match the filter."""
         slices = source.slices([each], where=self.where, tally=tally)
         join = not self.where.wants_all
         return decode_slices(slices, self.names, verify_crc=self.verify_crc, join=join)
 
     def of_locations(
-        self, source: MessageSource, locations: MessageLocations, tally: ScanTally
+        self, source: BrokerSource, locations: MessageLocations, tally: ScanTally
     ) -> Batches:
         """Yield the messages at these locations that match the filter."""
         slices = source.slices_at(locations, where=self.where, tally=tally)
         return decode_slices(slices, self.names, verify_crc=self.verify_crc)
 
     def of_small_ranges(
-        self, source: MessageSource, ranges: Task, tally: ScanTally
+        self, source: BrokerSource, ranges: Task, tally: ScanTally
     ) -> pa.RecordBatch | None:
         """Return the messages of small ranges of one topic; None if each has to be read alone.
 
@@ -135,7 +135,7 @@ def rows_of(
 
 
 def _read_ranges(
-    source: MessageSource,
+    source: BrokerSource,
     ranges: Task,
     columns: Columns,
     loss: LossPolicy,
@@ -157,9 +157,7 @@ def _read_ranges(
         _log_tally(ranges, selection, tally)
 
 
-def _read_view(
-    source: MessageSource, work: ViewParts, columns: Columns
-) -> Iterator[pa.RecordBatch]:
+def _read_view(source: BrokerSource, work: ViewParts, columns: Columns) -> Iterator[pa.RecordBatch]:
     for part in work.parts:
         yield from source.read_view(
             part, columns.names, topics=work.topics, verify_crc=columns.verify_crc
@@ -182,7 +180,7 @@ def _log_tally(ranges: Task, selection: Selection, tally: ScanTally) -> None:
 
 
 def read_range(
-    source: MessageSource, each: QueueRange, loss: LossPolicy, scan: Scan, tally: ScanTally
+    source: BrokerSource, each: QueueRange, loss: LossPolicy, scan: Scan, tally: ScanTally
 ) -> Batches:
     """Yield the messages of a range.
 
@@ -199,7 +197,7 @@ def read_range(
 
 
 def read_locations(
-    source: MessageSource, locations: MessageLocations, loss: LossPolicy, scan: ScanLocations
+    source: BrokerSource, locations: MessageLocations, loss: LossPolicy, scan: ScanLocations
 ) -> Batches:
     """Yield single messages of one queue; losses are handled as in `read_range`."""
     left = [locations] if len(locations) else []
@@ -233,8 +231,8 @@ def read_locations(
                 _report_damaged(Losses(loss), queue, error)
 
 
-def _bounds_now(source: MessageSource, locations: MessageLocations) -> tuple[MessageQueue, Bounds]:
-    (broker,) = source.identities()
+def _bounds_now(source: BrokerSource, locations: MessageLocations) -> tuple[MessageQueue, Bounds]:
+    (broker,) = source.by_broker()
     queue = MessageQueue(locations.topic, broker, locations.queue_id)
     return queue, source.queue_bounds([queue])
 
@@ -252,7 +250,7 @@ def _with_remedy(error: OffsetOutOfRangeError) -> OffsetOutOfRangeError:
 
 
 def _read_until_loss(
-    source: MessageSource, each: QueueRange, losses: Losses, scan: Scan, tally: ScanTally
+    source: BrokerSource, each: QueueRange, losses: Losses, scan: Scan, tally: ScanTally
 ) -> Generator[pa.RecordBatch, None, list[QueueRange]]:
     """Yield messages up to the first loss; return the ranges that remain to be read.
 

@@ -2,5 +2,7 @@
 
 interface   the interface of a transport: `Target`, `MessageSource`, `MessageSink`
 path        the transport for a store's directory
+endpoint    the transport for one broker
+cluster     the transport for the brokers of name servers
 targets     the target for the options of a query
 """

@@ -6,6 +6,7 @@ connections nor the thread that follows versions survive a fork: each process op
 
 import os
 import socket
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,13 +20,13 @@ from pyrocket import (
     Timeouts,
     VersionWatch,
 )
-from pyrocket.errors import OptionError, StoreNotSharedError
+from pyrocket.errors import OptionError, StoreNotSharedError, TransportError
 
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.interface import Capability
 
-_open: dict[tuple[int, Endpoint], "EndpointSource"] = {}
-"""Process and broker → its source."""
+_open: dict[tuple[int, Endpoint, str], "EndpointSource"] = {}
+"""Process, addresses and name of the broker → its source."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,13 @@ class EndpointTarget:
             driver, which accepts any store.
         waits: Whether a process that has not yet reached the broker waits as long as for a restart
             of the broker. Otherwise a wrong address is reported soon.
+        broker: The name of the only broker that this target opens; empty for any broker.
     """
 
     endpoint: Endpoint
     store_id: str | None = None
     waits: bool = False
+    broker: str = ""
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -62,11 +65,16 @@ class EndpointTarget:
 
     def describe(self) -> str:
         """Return the addresses."""
-        return f"the broker at {','.join(self.endpoint.addresses)}"
+        name = f" {self.broker}" if self.broker else ""
+        return f"the broker{name} at {','.join(self.endpoint.addresses)}"
 
     def of_store(self, store_id: str | None) -> "EndpointTarget":
         """Return the target that reads only this store; with None, any store."""
         return replace(self, store_id=store_id)
+
+    def of_broker(self, name: str, earlier: str = "") -> "EndpointTarget":
+        """Return the target that opens only the broker `name`, if a name is given."""
+        return replace(self, broker=name) if name else self
 
     def waiting(self) -> "EndpointTarget":
         """Return the target that waits for a restart of the broker, also in new processes."""
@@ -77,9 +85,9 @@ class EndpointTarget:
 
         Checking the store's identity costs one call, unless the broker connection is unchanged.
         """
-        key = os.getpid(), self.endpoint
+        key = os.getpid(), self.endpoint, self.broker
         if key not in _open:
-            _open[key] = EndpointSource.connect(self.endpoint, waits=self._waits)
+            _open[key] = self._connect()
         source = _open[key]
         source.greet_if_new()
         return self._checked(source)
@@ -90,13 +98,13 @@ class EndpointTarget:
 
     def close_source(self) -> None:
         """Close the connection of this process, if there is one."""
-        source = _open.pop((os.getpid(), self.endpoint), None)
+        source = _open.pop((os.getpid(), self.endpoint, self.broker), None)
         if source is not None:
             source.close()
 
     def open_own_source(self) -> "EndpointSource":
         """Connect for this caller alone."""
-        return self._checked(EndpointSource.connect(self.endpoint, waits=self._waits))
+        return self._checked(self._connect())
 
     def open_sink(
         self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
@@ -104,12 +112,27 @@ class EndpointTarget:
         """Return a sink over the connection of this process; the broker always has a store."""
         return EndpointSink(self.open_source().client, config)
 
-    @property
-    def _waits(self) -> bool:
-        return self.waits or bool(self.store_id)
+    def _connect(self) -> "EndpointSource":
+        """Return a source that connects with its first call."""
+        total = self.endpoint.timeout_ms / 1000
+        waits = self.waits or bool(self.store_id)
+        timeouts = Timeouts(total=total, first=total) if waits else Timeouts(total=total)
+        credentials = credentials_of(self.endpoint)
+        connection = Connection(self.endpoint.addresses, credentials, self.broker)
+        client = Client(connection, timeouts)
+        return EndpointSource(self.endpoint, client, VersionWatch(client), self.broker)
 
     def _checked(self, source: "EndpointSource") -> "EndpointSource":
-        """Return the source. Raises StoreNotSharedError if a task is connected to another store."""
+        """Return the source. Raises TransportError if it is connected to another broker, and
+        StoreNotSharedError if a task is connected to another store.
+        """
+        if self.broker and source.hello.broker != self.broker:
+            raise TransportError(
+                f"The broker at {','.join(self.endpoint.addresses)} is {source.hello.broker}, not"
+                f" {self.broker}.",
+                remedy=f"Use an address of {self.broker}, or of a name server that knows it.",
+                repeat_is_safe=True,
+            )
         if self.store_id and source.store_id != self.store_id:
             raise self.not_shared(
                 f"it serves the store {source.store_id or 'without an id'}, not {self.store_id}"
@@ -152,21 +175,12 @@ def _content(option: str, path: str) -> bytes:
 class EndpointSource(RemoteSource):
     """A connection to a broker, for reading."""
 
-    def __init__(self, endpoint: Endpoint, client: Client, watch: VersionWatch) -> None:
+    def __init__(
+        self, endpoint: Endpoint, client: Client, watch: VersionWatch, broker: str = ""
+    ) -> None:
         super().__init__(client, watch)
-        self._endpoint = endpoint
+        self._endpoint, self._broker = endpoint, broker
         self._greeted: object | None = None
-
-    @classmethod
-    def connect(cls, endpoint: Endpoint, *, waits: bool = False) -> "EndpointSource":
-        """Return a source that connects with its first call.
-
-        waits: as in `EndpointTarget`.
-        """
-        total = endpoint.timeout_ms / 1000
-        timeouts = Timeouts(total=total, first=total) if waits else Timeouts(total=total)
-        client = Client(Connection(endpoint.addresses, credentials_of(endpoint)), timeouts)
-        return cls(endpoint, client, VersionWatch(client))
 
     def greet_if_new(self) -> None:
         """Request the broker's identity, if the session of the version watch is new or missing."""
@@ -178,11 +192,16 @@ class EndpointSource(RemoteSource):
     @property
     def target(self) -> EndpointTarget:
         """The broker, and the store that it serves."""
-        return EndpointTarget(self._endpoint, self.store_id)
+        return EndpointTarget(self._endpoint, self.store_id, broker=self._broker)
+
+    def by_broker(self, expected: Collection[str] = ()) -> dict[str, "EndpointSource"]:
+        """Return this source, by the name of its broker."""
+        return {self.hello.broker: self}
 
     def within(self, seconds: float) -> "EndpointSource":
         """Return a source of the same connection whose calls have this deadline."""
-        return EndpointSource(self._endpoint, self.client.within(seconds), self.watch)
+        client = self.client.within(seconds)
+        return EndpointSource(self._endpoint, client, self.watch, self._broker)
 
 
 class EndpointSink(RemoteSink):

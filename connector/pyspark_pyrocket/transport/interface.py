@@ -4,7 +4,9 @@ These rules hold for every transport, over a network as well as for a directory:
 
 - Each call has a deadline: that of its source or sink, or another one set by `within`. A transport
   over a network raises TransportError for a call that misses it or whose connection has failed.
-- One call covers all queues, so that it costs at most one round trip.
+- One call covers all queues, so that it costs at most one round trip per broker.
+- The queues of a source may be spread over several brokers, each with a store of its own. What only
+  makes sense in one store (`BrokerSource`) is requested from each broker: `by_broker`.
 - `version`, `now_ms` and `deliver_due` answer from memory if a call would cost a round trip: Spark
   requests the latest offset 85 times a second while a query is idle.
 - A read of `slices` can be closed early, and resumed at any offset by another call.
@@ -82,6 +84,11 @@ class Target(Protocol):
         ...
 
     @property
+    def broker(self) -> str:
+        """The name of the only broker that this target opens; empty if it opens any."""
+        ...
+
+    @property
     def options(self) -> Mapping[str, str]:
         """The options of a read that name this target, without secrets."""
         ...
@@ -97,6 +104,15 @@ class Target(Protocol):
 
     def of_store(self, store_id: str | None) -> "Target":
         """Return the target that opens only this store; with None, any store."""
+        ...
+
+    def of_broker(self, name: str, earlier: str = "") -> "BrokerTarget":
+        """Return the target of one broker.
+
+        Of several brokers, it is `name`, or `earlier` without a name, or the first by name without
+        both. The target of a single broker opens only `name` then, if given. Raises TransportError
+        if the broker cannot be found.
+        """
         ...
 
     def waiting(self) -> "Target":
@@ -147,16 +163,44 @@ class Target(Protocol):
         ...
 
 
+class BrokerTarget(Target, Protocol):
+    """The store of one broker, from which tasks read and to which sinks write."""
+
+    def of_store(self, store_id: str | None) -> "BrokerTarget":
+        """Return the target that opens only this store; with None, any store."""
+        ...
+
+    def waiting(self) -> "BrokerTarget":
+        """Return the target of a query that has reached the store before."""
+        ...
+
+    def open_source(self) -> "BrokerSource":
+        """Return the source that this process keeps open for all callers."""
+        ...
+
+
 class MessageSource(Protocol):
-    """Reads from a transport, and commits for consumer groups. Safe to share between threads."""
+    """Reads the queues of one broker or of several, and commits for consumer groups.
+
+    Safe to share between threads. A broker that cannot be reached is an error that names it, and
+    never looks like missing queues.
+    """
 
     @property
     def target(self) -> Target:
-        """The target for the tasks: it opens only the store of this source."""
+        """The target of this source; that of one broker opens only the store of this source."""
         ...
 
     def within(self, seconds: float) -> "MessageSource":
-        """Return a source of the same store whose calls have this deadline."""
+        """Return a source of the same stores whose calls have this deadline."""
+        ...
+
+    def by_broker(self, expected: Collection[str] = ()) -> Mapping[str, "BrokerSource"]:
+        """Return the source of each broker by name; the source of one broker returns itself.
+
+        The source of several brokers waits until the `expected` ones can be found, and includes
+        them from then on. Raises TransportError for one that cannot be found.
+        """
         ...
 
     def identities(self) -> Mapping[str, SourceIdentity]:
@@ -227,14 +271,6 @@ class MessageSource(Protocol):
         """
         ...
 
-    def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
-        """Return the mark of the newest message before these offsets; None if there is none."""
-        ...
-
-    def holds(self, mark: LogMark) -> bool | None:
-        """Return whether the log still has the marked message; None if that is unknown."""
-        ...
-
     def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
         """Return the place and size of each range in the log; both may be estimates."""
         ...
@@ -247,6 +283,55 @@ class MessageSource(Protocol):
         Marks are in bytes, ascending. `bytes` is the exact size of the messages from the range's
         start up to the offset; it is at most the mark.
         """
+        ...
+
+    def committed(
+        self, group: str, topics: Collection[str] | None = None
+    ) -> dict[MessageQueue, int]:
+        """Return the committed offsets of a group in these topics, by default in all topics."""
+        ...
+
+    def commit(
+        self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
+    ) -> dict[MessageQueue, int]:
+        """Commit offsets of a group durably; return its committed offsets in these topics.
+
+        A missing group is created, even without offsets. An offset below the committed one is
+        ignored unless `backwards`. Topics and queues that no longer exist are skipped; in a queue
+        that was truncated, at most the end is committed.
+        """
+        ...
+
+    def deliver_due(self) -> bool:
+        """Deliver delayed messages that are due; return whether there were any.
+
+        A transport whose server delivers them returns False without a round trip.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release files and connections."""
+        ...
+
+
+class BrokerSource(MessageSource, Protocol):
+    """Reads the store of one broker."""
+
+    @property
+    def target(self) -> BrokerTarget:
+        """The target for the tasks: it opens only the store of this source."""
+        ...
+
+    def within(self, seconds: float) -> "BrokerSource":
+        """Return a source of the same store whose calls have this deadline."""
+        ...
+
+    def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
+        """Return the mark of the newest message before these offsets; None if there is none."""
+        ...
+
+    def holds(self, mark: LogMark) -> bool | None:
+        """Return whether the log still has the marked message; None if that is unknown."""
         ...
 
     def slices(
@@ -302,34 +387,6 @@ class MessageSource(Protocol):
         self, part: Part, columns: Sequence[str], *, topics: Sequence[str] = (), verify_crc: bool
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part; of pending messages, only those for `topics`, if any."""
-        ...
-
-    def committed(
-        self, group: str, topics: Collection[str] | None = None
-    ) -> dict[MessageQueue, int]:
-        """Return the committed offsets of a group in these topics, by default in all topics."""
-        ...
-
-    def commit(
-        self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
-    ) -> dict[MessageQueue, int]:
-        """Commit offsets of a group durably; return its committed offsets in these topics.
-
-        A missing group is created, even without offsets. An offset below the committed one is
-        ignored unless `backwards`. Topics and queues that no longer exist are skipped; in a queue
-        that was truncated, at most the end is committed.
-        """
-        ...
-
-    def deliver_due(self) -> bool:
-        """Deliver delayed messages that are due; return whether there were any.
-
-        A transport whose server delivers them returns False without a round trip.
-        """
-        ...
-
-    def close(self) -> None:
-        """Release files and connections."""
         ...
 
 

@@ -6,7 +6,7 @@ micro-batch finds its store open. A directory that was replaced under its path i
 
 import os
 import socket
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -61,6 +61,7 @@ class PathTarget:
     store_id: str | None = None
 
     capabilities = frozenset(Capability)
+    broker = ""
 
     @property
     def options(self) -> dict[str, str]:
@@ -79,6 +80,10 @@ class PathTarget:
     def of_store(self, store_id: str | None) -> "PathTarget":
         """Return the target that opens only this store; with None, any store."""
         return PathTarget(self.path, store_id)
+
+    def of_broker(self, name: str, earlier: str = "") -> "PathTarget":
+        """Return this target: a directory belongs to one broker."""
+        return self
 
     def waiting(self) -> "PathTarget":
         """Return this target: a directory does not restart."""
@@ -158,6 +163,10 @@ class PathSource(StoreSource):
     def within(self, seconds: float) -> "PathSource":
         """Return the store with another deadline: it bounds the wait for the write lock."""
         return PathSource(self.store, seconds)
+
+    def by_broker(self, expected: Collection[str] = ()) -> dict[str, "PathSource"]:
+        """Return this source: a directory belongs to one broker."""
+        return {self.store.broker_name: self}
 
     def version(self) -> Hashable:
         """Return the store, and its position in the shared state."""

@@ -22,15 +22,19 @@ class TargetOptions(Protocol):
 
     @property
     def endpoint(self) -> Endpoint:
-        """The broker; without addresses, no broker is used."""
+        """The broker or name servers; without addresses, none is used."""
         ...
 
 
-def target_of(options: TargetOptions) -> Target:
-    """Return the target for the options, as the driver opens it."""
+def target_of(options: TargetOptions, *, waits: bool = False) -> Target:
+    """Return the target for the options, as the driver opens it.
+
+    With `waits`, it is a target that `waiting` returns. An endpoint is called, to find out whether
+    it is a broker or a name server. Raises OptionError, TransportError, UnsupportedError.
+    """
     if options.endpoint.addresses:
         try:
-            from pyspark_pyrocket.transport.endpoint import EndpointTarget
+            from pyspark_pyrocket.transport.cluster import server_target
         except ModuleNotFoundError as error:
             raise OptionError(
                 f"Option 'endpoint' needs {error.name}, which is not installed here.",
@@ -39,7 +43,7 @@ def target_of(options: TargetOptions) -> Target:
                 code="OPTION_UNSUPPORTED",
             ) from None
 
-        return EndpointTarget(options.endpoint)
+        return server_target(options.endpoint, waits=waits)
     return PathTarget(options.path)
 
 

@@ -123,4 +123,4 @@ class RemoteBroker:
         carried = carried_error(error, self.address)
         if carried is not None:
             return carried
-        return unreachable(self.address, name, error, repeat_is_safe=name not in _ONCE)
+        return unreachable(f"at {self.address}", name, error, repeat_is_safe=name not in _ONCE)

@@ -155,6 +155,12 @@ class RouteTable:
             names = (one.topics for one in found if cluster in ("", one.registration.cluster))
             return sorted({name for each in names for name in each})
 
+    def brokers(self) -> list[BrokerData]:
+        """Return all brokers, ordered by name."""
+        with self._lock:
+            self._expire()
+            return [_broker_data(self._brokers[name]) for name in sorted(self._brokers)]
+
     def _route(self, topic: str) -> Route:
         having = [live for live in self._leaders() if topic in live.topics]
         names = [live.registration.broker for live in having]

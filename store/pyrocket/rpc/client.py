@@ -156,7 +156,7 @@ class Client:
         carried = carried_error(error, address)
         if carried is not None:
             return carried
-        return unreachable(address, name, error, repeat_is_safe=name not in _ONCE)
+        return unreachable(self.connection.place, name, error, repeat_is_safe=name not in _ONCE)
 
 
 class _Blocks:

@@ -114,10 +114,14 @@ class Connection:
     """
 
     def __init__(
-        self, addresses: str | Sequence[str], credentials: Credentials = Credentials()
+        self,
+        addresses: str | Sequence[str],
+        credentials: Credentials = Credentials(),
+        name: str = "",
     ) -> None:
+        """`name` is the name of the broker, if it is known, for errors."""
         self._addresses = [addresses] if isinstance(addresses, str) else [*addresses]
-        self._credentials = credentials
+        self._credentials, self._name = credentials, name
         self._lock = threading.RLock()
         self._channel: Any = None
         self._pid = self._at = 0
@@ -129,6 +133,11 @@ class Connection:
     def address(self) -> str:
         """The address in use."""
         return self._addresses[self._at]
+
+    @property
+    def place(self) -> str:
+        """The name of the broker, if it is known, and the address in use."""
+        return f"{self._name} at {self.address}".lstrip()
 
     @property
     def channel(self) -> Any:
@@ -191,7 +200,7 @@ class Connection:
         except grpc.RpcError as error:
             if error.code() not in _UNANSWERED:
                 raise
-            raise unreachable(self.address, "Hello", error, repeat_is_safe=True) from None
+            raise unreachable(self.place, "Hello", error, repeat_is_safe=True) from None
         hello: HelloReply = reply.FromString(data)
         self._check(hello)
         behind = (system_clock() - hello.now_ms) / 1000
@@ -236,10 +245,10 @@ def is_distrusted(error: Any) -> bool:
     return "CERTIFICATE_VERIFY_FAILED" in (error.details() or "")
 
 
-def unreachable(address: str, call: str, error: Any, *, repeat_is_safe: bool) -> PyrocketError:
+def unreachable(place: str, call: str, error: Any, *, repeat_is_safe: bool) -> PyrocketError:
     """Return the error for a call that was not answered, or that the broker does not implement."""
     if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-        return _missing(address, call)
+        return _missing(place, call)
     if is_distrusted(error):
         remedy = (
             "Set `endpoint.ca` to the CA certificate of the broker, and use the host name in its"
@@ -248,21 +257,21 @@ def unreachable(address: str, call: str, error: Any, *, repeat_is_safe: bool) ->
     else:
         remedy = "Check that the broker runs and can be reached, and that `endpoint.tls` is correct"
     return TransportError(
-        f"The broker at {address} did not answer {call}: {error.code().name}, {error.details()}.",
+        f"The broker {place} did not answer {call}: {error.code().name}, {error.details()}.",
         remedy=f"{remedy}: `pyrocket doctor --endpoint`.",
         repeat_is_safe=repeat_is_safe,
     )
 
 
-def _missing(address: str, call: str) -> UnsupportedError:
+def _missing(place: str, call: str) -> UnsupportedError:
     if call == "Hello":
         return UnsupportedError(
-            f"The gRPC server at {address} is not a pyrocket broker.",
+            f"The gRPC server {place} is not a pyrocket broker.",
             remedy="Use the address of a `pyrocket broker`.",
             code="PROTOCOL_UNKNOWN",
         )
     return UnsupportedError(
-        f"The broker at {address} does not implement {call}: its release is older than"
+        f"The broker {place} does not implement {call}: its release is older than"
         f" {RELEASE}, the release of this client.",
         remedy="Use the same release on both sides.",
         code="PROTOCOL_OLDER",

@@ -114,6 +114,7 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Register": ((ADMIN, STORE, ""),),
     "Routes": (("any", TOPIC, "topics"),),
     "ClusterTopics": (),
+    "Brokers": (),
     # RocketMQ's own protocol.
     "QueryRoute": (("any", TOPIC, "topics"),),
     "Heartbeat": ((SUBSCRIBE, GROUP, "groups"),),

@@ -58,6 +58,20 @@ def test_a_route_has_the_queues_and_the_brokers_of_the_name_server(clock):
         assert brokers(lookup, "missing") == []
 
 
+def test_all_brokers_are_found_with_the_address_of_the_lowest_id(clock):
+    table = table_with("b", "a")
+    table.register(Registration("c", "b", 1, "replica.example:8081", 3, ()), "replica")
+    addresses = {"a": "a.example:8081", "b": "b.example:8081"}
+    with ExitStack() as stack:
+        address = stack.enter_context(name_server.serving(table))
+        lookup = stack.enter_context(looking(["127.0.0.1:1", address], clock))
+        assert lookup.brokers() == addresses
+        table.disconnect("b")
+        assert lookup.brokers() == {"a": "a.example:8081", "b": "replica.example:8081"}
+    with looking([address], clock) as lookup, pytest.raises(TransportError):
+        lookup.brokers()
+
+
 def test_a_route_is_refreshed_after_30_s_but_a_missing_one_at_once(clock):
     table = table_with("a")
     with name_server.serving(table) as address, looking([address], clock) as lookup:

@@ -53,6 +53,7 @@ MAY = {
     "Register": {"an administrator"},
     "Routes": {"the owner", "an administrator"},
     "ClusterTopics": {"a user of other topics", "the owner", "an administrator"},
+    "Brokers": {"a user of other topics", "the owner", "an administrator"},
     "QueryRoute": {"the owner", "an administrator"},
 }
 
@@ -92,6 +93,7 @@ def test_a_broker_is_in_routes_while_its_stream_is_open(channel):
     (queues,) = route.queues
     assert (queues.topic.read_queues, queues.topic.write_queues, queues.topic.perm) == (2, 1, 6)
     assert list(ask(channel, "ClusterTopics", cluster="c")) == ["orders"]
+    assert [one.name for one in ask(channel, "Brokers")] == ["a"]
     stream.close()
     assert brokers(channel) == []
     assert list(ask(channel, "ClusterTopics")) == []

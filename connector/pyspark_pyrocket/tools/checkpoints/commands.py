@@ -169,10 +169,12 @@ def to_group(
     offset = _committed(read_checkpoint(directory), source)
     wanted = offset.offsets.of_topics(topics) if topics else offset.offsets
     with opened_source(_target(store)) as opened:
-        known, found = offset.source.store, opened.target.store_id
-        if known and found and known != found:
+        known = {each.store for each in offset.brokers.values()} - {""}
+        found = opened.target.store_id
+        if known and found and known != {found}:
             raise InvalidInputError(
-                f"The checkpoint's offsets belong to store {known}, not to {found}.",
+                f"The checkpoint's offsets belong to store {', '.join(sorted(known))}, not to"
+                f" {found}.",
                 remedy="Set --store to the store that the query reads.",
                 code="STORE_CHANGED",
             )

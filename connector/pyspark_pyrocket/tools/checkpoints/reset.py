@@ -203,9 +203,12 @@ def _offset_after_move(
     waiting = tuple(topic for topic in before.waiting if topic in kept)
     ids = {topic: known for topic, known in before.topic_ids.items() if topic in kept}
     ids |= there.topic_ids
-    source = replace(there.source, mark=reads.mark(offsets))
+    brokers = {
+        broker: replace(there.brokers[broker], mark=one.mark(offsets.of_broker(broker)))
+        for broker, one in reads.by_broker().items()
+    }
     return replace(
-        there, source=source, offsets=offsets, waiting=waiting, topic_ids=ids, lost=before.lost
+        there, brokers=brokers, offsets=offsets, waiting=waiting, topic_ids=ids, lost=before.lost
     )
 
 
@@ -215,15 +218,14 @@ def _staying_topics(reads: MessageSource, before: StreamOffset, moved: Sequence[
     If the store was replaced or restored, the offsets of topics that it does not have are dropped.
     Raises InvalidInputError (CHECKPOINT_TOPIC) if the offsets of another topic are no longer valid.
     """
-    changes, counted_in = Changes.since(reads, before), before.source.store
-    ((_, now),) = reads.identities().items()
-    is_other = changes.is_restored or bool(counted_in and now.store and counted_in != now.store)
+    changes = Changes.since(reads, before)
+    is_other = bool(changes.restored) or _is_other_store(reads, before)
     stays = [topic for topic in before.topics if topic not in moved]
     if is_other:
         stays = [topic for topic in stays if topic not in changes.deleted]
     for topic in stays:
         cut = [queue for queue in changes.cuts if queue.topic == topic]
-        if is_other or cut or topic in changes.recreated:
+        if is_other or cut or topic in dict(changes.recreated):
             raise InvalidInputError(
                 f"The checkpoint's offsets of topic {topic!r} are no longer valid in "
                 f"{reads.target.describe()}, and moving only other topics would hide that.",
@@ -231,6 +233,13 @@ def _staying_topics(reads: MessageSource, before: StreamOffset, moved: Sequence[
                 code="CHECKPOINT_TOPIC",
             )
     return stays
+
+
+def _is_other_store(reads: MessageSource, before: StreamOffset) -> bool:
+    """Return whether the offsets belong to another store than that of their broker."""
+    stores = {known.store for known in before.brokers.values()} - {""}
+    now = {known.store for known in reads.identities().values()} - {""}
+    return bool(stores and now and not stores & now)
 
 
 def _assigned(reads: MessageSource, before: StreamOffset, moved: Sequence[str]) -> str:

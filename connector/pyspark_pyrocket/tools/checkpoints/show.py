@@ -65,6 +65,7 @@ def rows_of(batch: PlannedBatch, before: PlannedBatch | None) -> int | None:
 def offset_table(offsets: Offsets, bounds: Bounds | None) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a table of offsets, the heading first."""
     yield ("topic", "queue", "next offset", *(("first", "end", "left") if bounds else ()))
+    several = len({queue.broker for queue in offsets}) > 1
     for queue, offset in offsets.items():
         limits = (bounds or {}).get(queue)
         numbers: tuple[object, ...] = ()
@@ -75,7 +76,8 @@ def offset_table(offsets: Offsets, bounds: Bounds | None) -> Iterator[tuple[str,
             numbers = (limits.minimum, limits.maximum, shown)
         elif bounds:
             numbers = ("-", "-", "no such queue")
-        yield (queue.topic, str(queue.queue_id), str(offset), *map(str, numbers))
+        name = f"{queue.broker}:{queue.queue_id}" if several else str(queue.queue_id)
+        yield (queue.topic, name, str(offset), *map(str, numbers))
 
 
 def show_table(rows: Iterator[tuple[str, ...]]) -> None:
@@ -97,11 +99,15 @@ def _show_offset(
     else:
         when = f"after micro-batch {batch.number}, which Spark runs again after a restart"
     which = f"source {source}: " if len(batch.sources) > 1 else ""
-    counts_in = f"store {offset.source.store or 'unknown'}, epoch {offset.source.epoch}"
+    several = len(offset.brokers) > 1
+    counts_in = "; ".join(
+        f"{f'{broker}: ' if several else ''}store {known.store or 'unknown'}, epoch {known.epoch}"
+        for broker, known in offset.brokers.items()
+    )
     click.echo(f"\n{which}{when} ({counts_in}):")
     show_table(offset_table(offset.offsets, bounds))
-    for topic, queues in offset.lost.by_topic().items():
-        click.echo(f"  lost in {topic}: {sum(queues.values())} messages")
+    for topic in offset.lost.topics:
+        click.echo(f"  lost in {topic}: {offset.lost.of_topics((topic,)).total()} messages")
 
 
 def _with_earlier(

@@ -4,8 +4,10 @@ Spark's progress contains both ends for each micro-batch; the store adds bytes a
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from os import PathLike
 from typing import Any
 
@@ -13,7 +15,7 @@ from pyrocket import QueueOffsets, QueueRange
 from pyrocket.errors import DataLossError, PyrocketError
 
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.transport.interface import Bounds, MessageSource
+from pyspark_pyrocket.transport.interface import Bounds, BrokerSource, MessageSource
 from pyspark_pyrocket.transport.targets import opened_source, target_at
 
 _NO_BOUNDS = QueueOffsets(0, 0)
@@ -21,7 +23,7 @@ _NO_BOUNDS = QueueOffsets(0, 0)
 
 @dataclass(frozen=True, kw_only=True)
 class TopicLag:
-    """The lag of a query in one topic.
+    """The lag of a query in one topic of a broker.
 
     bytes_left: unread bytes in the log, estimated from a few records of each queue. latency_ms: the
     age of the oldest unread message, 0 if there is none, as in RocketMQ's ConsumerLagCalculator.
@@ -46,7 +48,7 @@ class TopicLag:
 def lag_of(
     progress: Mapping[str, Any], store: str | PathLike[str] | MessageSource | None = None
 ) -> list[TopicLag]:
-    """Return the lag in each topic of one source of a query; an empty list for other sources.
+    """Return the lag in each topic of each broker of one source of a query; [] for other sources.
 
     progress: an entry of `sources` in Spark's progress. store: the directory that the query reads,
         or a source that stays open between calls. Without a store, or if the query reads another
@@ -60,23 +62,31 @@ def lag_of(
     end, latest = _offset(progress.get("endOffset")), _offset(progress.get("latestOffset"))
     if end is None or latest is None:
         return []
-    ours = store is not None and _store_id(store) == end.source.store
-    source = store if ours else None
-    unread: dict[str, list[QueueRange]] = {topic: [] for topic in latest.topics}
+    sources = store.by_broker() if store is not None else {}
+    ours = {
+        broker: sources[broker]
+        for broker, known in end.brokers.items()
+        if broker in sources and sources[broker].identities()[broker].store == known.store
+    }
+    lost = Counter[tuple[str, str]]()
+    for queue, count in end.lost.items():
+        lost[queue.topic, queue.broker] += count
+    unread: dict[tuple[str, str], list[QueueRange]] = {}
     for queue, at in latest.offsets.items():
         # A queue that is new to the query is read from its first message; 0 if that is unknown.
-        unread[queue.topic].append(QueueRange(queue, end.offsets.get(queue, 0), at))
-    lost = end.lost.by_topic()
+        new = QueueRange(queue, end.offsets.get(queue, 0), at)
+        unread.setdefault((queue.topic, queue.broker), []).append(new)
+    unread |= {each: [] for each in product(latest.waiting, latest.brokers)}
     return [
         _topic_lag(
             topic,
-            latest.broker,
+            broker,
             ranges,
-            source,
-            measured=topic in end.topic_ids,
-            lost=sum(lost.get(topic, {}).values()),
+            ours.get(broker),
+            measured=broker in end.topic_ids.get(topic, {}),
+            lost=lost[topic, broker],
         )
-        for topic, ranges in unread.items()
+        for (topic, broker), ranges in unread.items()
     ]
 
 
@@ -93,7 +103,7 @@ def _topic_lag(
     topic: str,
     broker: str,
     unread: Sequence[QueueRange],
-    source: MessageSource | None,
+    source: BrokerSource | None,
     *,
     measured: bool,
     lost: int,
@@ -116,12 +126,7 @@ def _topic_lag(
     )
 
 
-def _store_id(source: MessageSource) -> str:
-    ((_, identity),) = source.identities().items()
-    return identity.store
-
-
-def _bounds(source: MessageSource | None, topic: str) -> Bounds:
+def _bounds(source: BrokerSource | None, topic: str) -> Bounds:
     if source is None:
         return {}
     try:
@@ -130,12 +135,12 @@ def _bounds(source: MessageSource | None, topic: str) -> Bounds:
         return {}
 
 
-def _latency(source: MessageSource, left: list[QueueRange]) -> int:
+def _latency(source: BrokerSource, left: list[QueueRange]) -> int:
     oldest = min(_first_stored(source, left), default=None)
     return 0 if oldest is None else max(0, source.now_ms() - oldest)
 
 
-def _first_stored(source: MessageSource, left: list[QueueRange]) -> Iterator[int]:
+def _first_stored(source: BrokerSource, left: list[QueueRange]) -> Iterator[int]:
     for each in left:
         first = QueueRange(each.queue, each.start, each.start + 1)
         try:

@@ -6,14 +6,14 @@ import re
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import grpc
 
 from pyrocket.errors import OptionError, PyrocketError, TransportError
 from pyrocket.nameserver.addresses import parse_address
-from pyrocket.nameserver.route_table import Route
+from pyrocket.nameserver.route_table import BrokerData, Route
 from pyrocket.rpc.connection import Connection, Credentials, method_of
 from pyrocket.rpc.messages import fill, values_of
 from pyrocket.rpc.nameserver.calls import SERVICE, call_error
@@ -21,6 +21,7 @@ from pyrocket.rpc.nameserver.calls import SERVICE, call_error
 REFRESH_S, URL_REFRESH_S = 30, 120
 _TIMEOUT_S = 3
 _MAX_BYTES = 65_536
+_Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
 
 
@@ -103,14 +104,22 @@ class RouteLookup:
             if not fresh and known.brokers and self._clock() - read_s < REFRESH_S:
                 return known
             try:
-                connection = self._connected()
-                found = self._ask(connection, topic, len(self._known))
+                (found,) = self._ask("Routes", list[Route], topics=[topic])
             except TransportError:
                 if not known.brokers:
                     raise
                 found = known
             self._routes[topic] = self._clock(), found
             return found
+
+    def brokers(self) -> dict[str, str]:
+        """Return the address of each live broker by name: of the lowest id, if several share it.
+
+        Asks on each call. Raises TransportError, and the errors that a name server reports.
+        """
+        with self._lock:
+            found = self._ask("Brokers", list[BrokerData])
+            return {one.name: min(one.addresses.items())[1] for one in found}
 
     def close(self) -> None:
         """Close the connection; a later call opens a new one."""
@@ -129,23 +138,30 @@ class RouteLookup:
             self._connection, self._known = Connection(shuffled, self._credentials), addresses
         return self._connection
 
-    def _ask(self, connection: Connection, topic: str, attempts: int) -> Route:
-        try:
-            return self._call(connection, topic)
-        except TransportError:
-            connection.try_next(connection.channel)
-            if attempts <= 1:
-                raise
-        return self._ask(connection, topic, attempts - 1)
+    def _ask(self, call: str, kind: type[_Value], **arguments: Any) -> _Value:
+        """Call one name server after the other, until one answers."""
+        connection = self._connected()
+        attempts = len(self._known)
+        while True:
+            try:
+                return _answer(connection, call, kind, arguments)
+            except TransportError:  # noqa: PERF203 - the loop is for the errors
+                connection.try_next(connection.channel)
+                attempts -= 1
+                if not attempts:
+                    raise
 
-    def _call(self, connection: Connection, topic: str) -> Route:
-        method, request, reply = method_of("Routes", SERVICE)
-        sent = fill(request(), {"topics": [topic]}).SerializeToString()
-        try:
-            found: Any = connection.channel.unary_unary(method)(
-                sent, timeout=_TIMEOUT_S, metadata=connection.metadata
-            )
-        except grpc.RpcError as error:
-            raise call_error(connection.address, "Routes", error) from None
-        routes: list[Route] = values_of(reply.FromString(found), {"value": list[Route]})["value"]
-        return routes[0]
+
+def _answer(
+    connection: Connection, call: str, kind: type[_Value], arguments: Mapping[str, Any]
+) -> _Value:
+    method, request, reply = method_of(call, SERVICE)
+    sent = fill(request(), arguments).SerializeToString()
+    try:
+        found: Any = connection.channel.unary_unary(method)(
+            sent, timeout=_TIMEOUT_S, metadata=connection.metadata
+        )
+    except grpc.RpcError as error:
+        raise call_error(connection.address, call, error) from None
+    value: _Value = values_of(reply.FromString(found), {"value": kind})["value"]
+    return value

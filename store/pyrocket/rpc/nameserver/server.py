@@ -41,6 +41,7 @@ class NameServer(CallServer):
             "Register": grpc.stream_stream_rpc_method_handler(self._register),
             "Routes": self.handler(call_of(methods["Routes"], table.routes)),
             "ClusterTopics": self.handler(call_of(methods["ClusterTopics"], table.cluster_topics)),
+            "Brokers": self.handler(call_of(methods["Brokers"], table.brokers)),
         }
         messaging = UnaryCalls(gate, self).handlers({"QueryRoute": self._query_route})
         self._server.add_generic_rpc_handlers(

@@ -1120,3 +1120,13 @@ class ClusterTopicsReply(_message.Message):
     VALUE_FIELD_NUMBER: _ClassVar[int]
     value: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, value: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class BrokersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BrokersReply(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: _containers.RepeatedCompositeFieldContainer[BrokerData]
+    def __init__(self, value: _Optional[_Iterable[_Union[BrokerData, _Mapping]]] = ...) -> None: ...

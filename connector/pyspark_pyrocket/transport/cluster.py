@@ -1,0 +1,232 @@
+"""Several brokers, which name servers know, as a target.
+
+Tasks and sinks do not use name servers: each of them gets the target of one broker.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from pyrocket import RouteLookup, StoreConfig, Timeouts
+from pyrocket.errors import StoreNotSharedError, TransportError, UnsupportedError
+
+from pyspark_pyrocket.options.endpoint import Endpoint
+from pyspark_pyrocket.transport.cluster_source import ClusterSource
+from pyspark_pyrocket.transport.endpoint import (
+    EndpointSink,
+    EndpointSource,
+    EndpointTarget,
+    credentials_of,
+)
+from pyspark_pyrocket.transport.interface import Capability
+
+REFRESH_S = 30
+"""Time after which the name servers are asked for new brokers, as in RocketMQ's clients."""
+
+_PAUSE_S = 0.2
+
+_kinds: dict[tuple[int, Endpoint], bool] = {}
+"""Process and addresses → whether they are those of name servers."""
+
+_directories: dict[tuple[int, Endpoint], "_Directory"] = {}
+
+
+def server_target(endpoint: Endpoint, *, waits: bool = False) -> "EndpointTarget | ClusterTarget":
+    """Return the target for the addresses of a broker or of name servers; the first call tells.
+
+    With `waits`, wait for servers that have never been reached for as long as for those that
+    restart. Raises TransportError and UnsupportedError.
+    """
+    key = os.getpid(), endpoint
+    if key not in _kinds:
+        _kinds[key] = _are_name_servers(EndpointTarget(endpoint, waits=waits))
+    return (ClusterTarget if _kinds[key] else EndpointTarget)(endpoint, waits=waits)
+
+
+def _are_name_servers(target: EndpointTarget) -> bool:
+    try:
+        target.open_source()
+    except UnsupportedError as error:
+        if error.code != "PROTOCOL_UNKNOWN":
+            raise
+        target.close_source()
+        lookup = _lookup(target.endpoint)
+        try:
+            lookup.brokers()
+        except UnsupportedError:
+            raise error from None
+        finally:
+            lookup.close()
+        return True
+    return False
+
+
+@dataclass(frozen=True)
+class ClusterTarget:
+    """The live brokers of name servers.
+
+    Attributes:
+        endpoint: The addresses of the name servers, and the settings of calls to them and to the
+            brokers.
+        waits: Whether this process waits for servers that it has never reached for as long as for
+            those that restart.
+    """
+
+    endpoint: Endpoint
+    waits: bool = False
+
+    @property
+    def store_id(self) -> None:
+        """None: each broker has a store of its own."""
+        return
+
+    @property
+    def broker(self) -> str:
+        """Empty: this target opens all brokers."""
+        return ""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """The capabilities of all brokers."""
+        sources = self.open_source().by_broker().values()
+        return frozenset(Capability).intersection(*(one.target.capabilities for one in sources))
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The option `endpoint`."""
+        return {"endpoint": ",".join(self.endpoint.addresses)}
+
+    @property
+    def directory(self) -> None:
+        """None: the stores are on the brokers' machines."""
+        return
+
+    def describe(self) -> str:
+        """Return the addresses."""
+        return f"the brokers of the name server at {','.join(self.endpoint.addresses)}"
+
+    def of_store(self, store_id: str | None) -> "ClusterTarget":
+        """Return this target: only that of a broker is limited to a store."""
+        return self
+
+    def of_broker(self, name: str, earlier: str = "") -> EndpointTarget:
+        """Return the target of a broker, which is awaited: `name`, or `earlier`, or the first."""
+        wanted = name or earlier or min(self._directory.current(self._patience))
+        return self._directory.find(wanted, self.endpoint.timeout_ms / 1000)
+
+    def waiting(self) -> "ClusterTarget":
+        """Return the target that waits for servers that restart, also in new processes."""
+        return replace(self, waits=True)
+
+    def open_source(self) -> ClusterSource:
+        """Return a source of the brokers that live now; connections are shared."""
+        return self._opened(EndpointTarget.open_source)
+
+    def find_source(self) -> ClusterSource:
+        """Return `open_source()`: brokers always have stores."""
+        return self.open_source()
+
+    def close_source(self) -> None:
+        """Close the connections of this process."""
+        directory = _directories.pop((os.getpid(), self.endpoint), None)
+        if directory is not None:
+            directory.close()
+
+    def open_own_source(self) -> ClusterSource:
+        """Connect for this caller alone."""
+        return self._opened(EndpointTarget.open_own_source)
+
+    def open_sink(
+        self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
+    ) -> EndpointSink:
+        """Return the sink of the first broker."""
+        return self.of_broker("").open_sink(config=config, create=create, staging=staging)
+
+    def not_shared(self, reason: str) -> StoreNotSharedError:
+        """Return the error of a broker's target."""
+        return EndpointTarget(self.endpoint).not_shared(reason)
+
+    @property
+    def _directory(self) -> "_Directory":
+        key = os.getpid(), self.endpoint
+        if key not in _directories:
+            _directories[key] = _Directory(self.endpoint)
+        return _directories[key]
+
+    @property
+    def _patience(self) -> float:
+        total = self.endpoint.timeout_ms / 1000
+        return total if self.waits else min(total, Timeouts.first)
+
+    def _opened(self, open_broker: Callable[[EndpointTarget], EndpointSource]) -> ClusterSource:
+        directory, seconds = self._directory, self.endpoint.timeout_ms / 1000
+        brokers = directory.current(self._patience)
+        sources = {name: open_broker(target) for name, target in brokers.items()}
+        return ClusterSource(self, sources, lambda name: open_broker(directory.find(name, seconds)))
+
+
+class _Directory:
+    """The brokers that the name servers of an endpoint know."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint, self._lookup = endpoint, _lookup(endpoint)
+        self._known: dict[str, EndpointTarget] = {}
+        self._asked_s = 0.0
+        self._used: set[EndpointTarget] = set()
+
+    def current(self, seconds: float) -> Mapping[str, EndpointTarget]:
+        """Return the live brokers by name; wait until there is one.
+
+        While no name server answers, the last known brokers are returned. Raises TransportError.
+        """
+        if not self._known or time.monotonic() - self._asked_s > REFRESH_S:
+            self._wait_for(lambda: bool(self._known), seconds, "no broker")
+        return self._known
+
+    def find(self, name: str, seconds: float) -> EndpointTarget:
+        """Return a broker, also one that has just started. Raises TransportError."""
+        if name not in self._known:
+            self._wait_for(lambda: name in self._known, seconds, f"no broker {name}")
+        return self._known[name]
+
+    def close(self) -> None:
+        """Close the connections to the brokers and the name servers."""
+        for target in self._used:
+            target.close_source()
+        self._lookup.close()
+
+    def _wait_for(self, holds: Callable[[], bool], seconds: float, missing: str) -> None:
+        end = time.monotonic() + seconds
+        while True:
+            failure = self._refresh()
+            if holds():
+                return
+            if time.monotonic() > end:
+                raise failure or TransportError(
+                    f"The name server at {','.join(self._endpoint.addresses)} knows {missing}.",
+                    remedy="Start the broker with this name server (--nameserver). If it has left"
+                    " the cluster for good, name it in the option removedBrokers.",
+                    repeat_is_safe=True,
+                )
+            time.sleep(_PAUSE_S)
+
+    def _refresh(self) -> TransportError | None:
+        try:
+            found = self._lookup.brokers()
+        except TransportError as error:
+            return error
+        finally:
+            self._asked_s = time.monotonic()
+        self._known = {
+            name: EndpointTarget(
+                replace(self._endpoint, addresses=(address,)), waits=True, broker=name
+            )
+            for name, address in sorted(found.items())
+        }
+        self._used.update(self._known.values())
+        return None
+
+
+def _lookup(endpoint: Endpoint) -> RouteLookup:
+    return RouteLookup(endpoint.addresses, credentials_of(endpoint))

@@ -1,0 +1,228 @@
+"""The queues of several brokers as one source: each call is delegated to the queues' brokers."""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import TypeVar
+
+from pyrocket import (
+    ByteSpan,
+    MessageQueue,
+    QueueOffsets,
+    QueueRange,
+    SourceIdentity,
+    TopicConfig,
+)
+
+from pyspark_pyrocket.transport.interface import BrokerSource, Target
+
+_Item = TypeVar("_Item")
+_Value = TypeVar("_Value")
+
+Find = Callable[[str], BrokerSource]
+"""Returns the source of a broker by name, waiting until it can be found. Raises TransportError."""
+
+
+class ClusterSource:
+    """Reads the topics of some brokers. Safe to share between threads.
+
+    The brokers are those that were known when the source was opened, and those requested since, so
+    that a broker that goes away between two calls causes an error, and not missing queues.
+    """
+
+    def __init__(self, target: Target, sources: Mapping[str, BrokerSource], find: Find) -> None:
+        self._target, self._find = target, find
+        self._sources = dict(sorted(sources.items()))
+
+    @property
+    def target(self) -> Target:
+        """All brokers; the target of a task is that of its broker."""
+        return self._target
+
+    def within(self, seconds: float) -> "ClusterSource":
+        """Return a source of the same brokers whose calls have this deadline each."""
+        sources = {name: one.within(seconds) for name, one in self._sources.items()}
+        return ClusterSource(self._target, sources, lambda name: self._find(name).within(seconds))
+
+    def by_broker(self, expected: Collection[str] = ()) -> Mapping[str, BrokerSource]:
+        """Return the source of each broker; wait for `expected` brokers that are missing."""
+        missing = set(expected).difference(self._sources)
+        if missing:
+            found = {name: self._find(name) for name in sorted(missing)}
+            self._sources = dict(sorted((self._sources | found).items()))
+        return self._sources
+
+    def identities(self) -> dict[str, SourceIdentity]:
+        """Return the store of each broker."""
+        return _merged(one.identities() for one in self._sources.values())
+
+    def now_ms(self) -> int:
+        """Return the latest time of the brokers."""
+        return max(one.now_ms() for one in self._sources.values())
+
+    def version(self) -> Hashable:
+        """Return the versions of all brokers."""
+        return tuple((name, one.version()) for name, one in self._sources.items())
+
+    def wait_for_change(self, version: Hashable, seconds: float) -> bool:
+        """Wait for each broker in turn, so that a change at another one is seen a little later."""
+        sources = self._sources
+        seen = dict(version) if isinstance(version, tuple) else {}
+        if seen.keys() != sources.keys():
+            return True
+        share = seconds / len(sources)
+        waited = (one.wait_for_change(seen[name], share) for name, one in sources.items())
+        return any(waited) or self.version() != version
+
+    def is_recovering(self) -> bool:
+        """Return whether a broker's recovery was interrupted."""
+        return any(one.is_recovering() for one in self._sources.values())
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """Return every topic with its queues at all brokers.
+
+        It has an id if only one broker has it. It can be read if this is permitted at all of them.
+        """
+        found: dict[str, TopicConfig] = {}
+        for name, topic in chain(*(one.topics().items() for one in self._sources.values())):
+            found[name] = _joined(found[name], topic) if name in found else topic
+        return found
+
+    def topic(self, name: str) -> TopicConfig:
+        """Return one topic. Raises TopicNotFoundError, which names the first broker's nearest."""
+        found = self.topics()
+        return found[name] if name in found else next(iter(self._sources.values())).topic(name)
+
+    def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
+        """Return the range of each read queue at the brokers that have the topics."""
+        return self._by_topic(topics, lambda one, some: one.bounds(some))
+
+    def retired(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
+        """Return the former read queues at the brokers that have the topics."""
+        return self._by_topic(topics, lambda one, some: one.retired(some))
+
+    def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
+        """Return the ranges of any queues."""
+        return self._by_queue(queues, lambda one, some: one.queue_bounds(some))
+
+    def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Return the first offset of each queue stored at or after its time."""
+        return self._by_queue(
+            times_ms, lambda one, some: one.offsets_at({queue: times_ms[queue] for queue in some})
+        )
+
+    def truncations(
+        self, epochs: Mapping[str, int], queues: Collection[MessageQueue]
+    ) -> dict[MessageQueue, int]:
+        """Return the queues that recoveries of their brokers have truncated."""
+        return self._by_queue(queues, lambda one, some: one.truncations(epochs, some))
+
+    def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
+        """Return the place and size of each range in its broker's log."""
+        brokers = [each.queue.broker for each in ranges]
+        return self._in_order(brokers, ranges, lambda one, some: one.sizes(some))
+
+    def split_at_bytes(
+        self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
+    ) -> list[list[tuple[int, int]]]:
+        """Split ranges by size."""
+        brokers = [each.queue.broker for each, _ in splits]
+        return self._in_order(brokers, splits, lambda one, some: one.split_at_bytes(some))
+
+    def committed(
+        self, group: str, topics: Collection[str] | None = None
+    ) -> dict[MessageQueue, int]:
+        """Return the offsets that a group has committed at all brokers."""
+        return _merged(one.committed(group, topics) for one in self._sources.values())
+
+    def commit(
+        self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
+    ) -> dict[MessageQueue, int]:
+        """Commit offsets at the brokers of their queues; without offsets, create the group at all.
+
+        Not atomic: after an error, some brokers may have the new offsets.
+        """
+        if not offsets:
+            return _merged(one.commit(group, {}) for one in self._sources.values())
+        sources = self.by_broker({queue.broker for queue in offsets})
+        return _merged(
+            sources[broker].commit(
+                group, {queue: offsets[queue] for queue in queues}, backwards=backwards
+            )
+            for broker, queues in _grouped(offsets).items()
+        )
+
+    def deliver_due(self) -> bool:
+        """Deliver due messages at brokers that do not do so by themselves."""
+        delivered = [one.deliver_due() for one in self._sources.values()]
+        return any(delivered)
+
+    def close(self) -> None:
+        """Close the sources of all brokers."""
+        for one in self._sources.values():
+            one.close()
+
+    def _by_topic(
+        self,
+        topics: Collection[str],
+        ask: Callable[[BrokerSource, list[str]], Mapping[MessageQueue, _Value]],
+    ) -> dict[MessageQueue, _Value]:
+        order = {topic: at for at, topic in enumerate(topics)}
+        found: dict[MessageQueue, _Value] = {}
+        for one in self._sources.values():
+            existing = one.topics()
+            found |= ask(one, [topic for topic in order if topic in existing])
+        return dict(sorted(found.items(), key=lambda item: order[item[0].topic]))
+
+    def _by_queue(
+        self,
+        queues: Collection[MessageQueue],
+        ask: Callable[[BrokerSource, list[MessageQueue]], Mapping[MessageQueue, _Value]],
+    ) -> dict[MessageQueue, _Value]:
+        sources = self.by_broker({queue.broker for queue in queues})
+        found: dict[MessageQueue, _Value] = {}
+        for broker, some in _grouped(queues).items():
+            found |= ask(sources[broker], some)
+        return {queue: found[queue] for queue in queues if queue in found}
+
+    def _in_order(
+        self,
+        brokers: Sequence[str],
+        items: Sequence[_Item],
+        ask: Callable[[BrokerSource, list[_Item]], Sequence[_Value]],
+    ) -> list[_Value]:
+        """Ask each broker for its items; return the values in the order of the items."""
+        sources = self.by_broker(set(brokers))
+        values = {
+            broker: iter(ask(sources[broker], [items[at] for at in places]))
+            for broker, places in _places(brokers).items()
+        }
+        return [next(values[broker]) for broker in brokers]
+
+
+def _joined(first: TopicConfig, second: TopicConfig) -> TopicConfig:
+    return replace(
+        first,
+        read_queues=first.read_queues + second.read_queues,
+        write_queues=first.write_queues + second.write_queues,
+        perm=first.perm & second.perm,
+        topic_id="",
+    )
+
+
+def _merged(parts: Iterable[Mapping[_Item, _Value]]) -> dict[_Item, _Value]:
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def _grouped(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    groups: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        groups.setdefault(queue.broker, []).append(queue)
+    return groups
+
+
+def _places(brokers: Sequence[str]) -> dict[str, list[int]]:
+    places: dict[str, list[int]] = {}
+    for at, broker in enumerate(brokers):
+        places.setdefault(broker, []).append(at)
+    return places

@@ -1,0 +1,116 @@
+"""Spark over two brokers in processes of their own, which a name server knows."""
+
+import json
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+from support import name_server
+from support.broker_process import RestartableBroker
+from support.transports import disconnect
+
+A, B = "broker-a", "broker-b"
+COLUMNS = "brokerName STRING, queueId INT, body STRING"
+
+
+class Cluster:
+    """Topic t with two queues at broker-a and one at broker-b."""
+
+    def __init__(self, box, folder, address):
+        self.address, self.sent = address, []
+        self.brokers, self.boxes = {}, {}
+        for name, queues in ((A, 2), (B, 1)):
+            flags = ("--nameserver", address, "--broker-name", name)
+            broker = self.brokers[name] = RestartableBroker(folder / name, *flags)
+            self.boxes[name] = replace(box, path=str(folder / name), address=broker.address)
+            self.boxes[name].create(queues=queues)
+
+    def send(self, name, *rows, queue=0):
+        """Send rows (queue id, body) to a broker, and remember them."""
+        self.boxes[name].send(*rows, queue=queue)
+        self.sent += [(name, queue, body) for body in rows]
+
+    def options(self, **more):
+        return {"endpoint": self.address, "topic": "t", "startingOffsets": "earliest", **more}
+
+
+@pytest.fixture
+def cluster(box, tmp_path):
+    with ExitStack() as stack:
+        _, address = stack.enter_context(name_server.running())
+        made = Cluster(box, tmp_path, address)
+        for broker in made.brokers.values():
+            stack.callback(broker.stop)
+        stack.callback(disconnect)
+        yield made
+
+
+def rows_of(frame):
+    return sorted(map(tuple, frame.collect()))
+
+
+def test_a_batch_reads_the_queues_of_all_brokers(cluster, spark):
+    cluster.send(A, "a", "b", queue=0)
+    cluster.send(A, "c", queue=1)
+    cluster.send(B, "d", "e", "f")
+    read = spark.read.format("pyrocket").schema(COLUMNS)
+    assert rows_of(read.options(**cluster.options()).load()) == sorted(cluster.sent)
+    keep = read.options(**cluster.options(tags="none"))
+    assert rows_of(keep.load()) == []
+
+
+def test_a_stream_survives_restarts_of_a_broker_and_continues_exactly(cluster, stream):
+    """A broker restarts while the query runs, and is down when the query starts again."""
+    stream.schema, stream.options = COLUMNS, cluster.options()
+    cluster.send(A, "a0", "a1", queue=1)
+    cluster.send(B, "b0")
+    query = stream.start()
+    try:
+        query.processAllAvailable()
+        cluster.brokers[B].stop()
+        cluster.send(A, "a2")
+        cluster.brokers[B].start()
+        cluster.send(B, "b1", "b2")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert stream.output() == sorted(cluster.sent)
+    offsets = json.loads(stream.offset(max(stream.batches())))
+    assert offsets["offsets"] == {"t": {A: {"0": 1, "1": 2}, B: {"0": 3}}}
+    assert sorted(offsets["brokers"]) == [A, B]
+
+    cluster.brokers[B].stop()
+    cluster.send(A, "a3")
+    with pytest.raises(Exception, match=B):
+        stream.drain(**{"endpoint.timeout": "2s"})
+    cluster.brokers[B].start()
+    cluster.send(B, "b3")
+    assert sum(stream.drain(**{"endpoint.timeout": "60s"})) == 2
+    assert stream.output() == sorted(cluster.sent)
+
+
+def test_an_exactly_once_sink_keeps_to_its_broker(cluster, spark, tmp_path):
+    cluster.send(A, "a")
+    cluster.send(B, "b")
+
+    def run(**options):
+        source = spark.readStream.format("pyrocket").options(**cluster.options())
+        (
+            source.schema("body STRING")
+            .load()
+            .writeStream.format("pyrocket")
+            .options(endpoint=cluster.address, topic="copy", **options)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination(120)
+        )
+
+    cluster.boxes[B].other("copy").create()
+    run(brokerName=B)
+    cluster.send(A, "c")
+    run()
+    disconnect()
+    cluster.brokers[B].stop()
+    assert cluster.boxes[B].other("copy").bodies() == [b"a", b"b", b"c"]
+    cluster.brokers[B].start()
