@@ -10,6 +10,7 @@ import pytest
 from pyrocket import Store, StoreConfig
 from pyrocket.errors import OptionError, TransportError, UnsupportedError
 from pyrocket.nameserver.route_table import RouteTable
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
@@ -168,6 +169,41 @@ def test_a_private_source_of_a_cluster_can_be_closed(cluster):
     with closing(cluster.target.open_own_source()) as own:
         assert [*own.identities()] == [A, B]
     assert [*cluster.target.open_source().identities()] == [A, B]
+
+
+def test_a_stream_continues_without_a_removed_broker(cluster):
+    def reader(**more):
+        disconnect()
+        options = {**cluster.options, "startingOffsets": "earliest", **more}
+        return DefaultSource(options).streamReader(schema=SCHEMA)
+
+    everything = ReadAllAvailable()
+    first = reader()
+    start = first.initialOffset()
+    end = first.latestOffset(start, everything)
+    assert len(reader().partitions(start, end)) == 2
+    cluster.leave(B)
+    cluster.stores[A].append(message(b"broker-a-3"))
+    for call in (
+        lambda: reader().latestOffset(end, everything),
+        lambda: reader().partitions(start, end),
+    ):
+        with pytest.raises(TransportError, match=f"no broker {B}"):
+            call()
+    rest = reader(removedBrokers=B)
+    later = rest.latestOffset(end, everything)
+    assert [*later["brokers"]] == [A]
+    assert later["offsets"] == {"t": {A: {"0": 4}}}
+    (task,) = rest.partitions(end, later)
+    assert [(each.start, each.end) for each in task.work.ranges] == [(3, 4)]
+    assert len(rest.partitions(start, end)) == 1
+
+
+def test_a_broker_that_moves_is_found_at_its_new_address(cluster, always_refreshed):
+    assert cluster.target.of_broker(B).endpoint.addresses == (cluster.brokers[B],)
+    cluster.leave(B)
+    cluster.join(B, "127.0.0.1:1")
+    assert cluster.target.of_broker(B).endpoint.addresses == ("127.0.0.1:1",)
 
 
 def write(cluster, *rows, **options):

@@ -123,6 +123,17 @@ def test_a_broker_that_was_removed_for_good_is_left_out(brokers):
     assert next_offset(cluster(brokers), options(removed=(B,)), end) is None
 
 
+def test_available_now_reads_a_broker_that_was_not_found_when_it_began(brokers):
+    start = started(cluster(brokers))
+    target = Offsets.ends(brokers[A].bounds(["t"]))
+    for one in brokers.values():
+        one.grow("t", 0, 9)
+    end = next_offset(cluster(brokers), options(), start, target=target)
+    assert read(start, end) == [(B, 0, 5, 9)]
+    brokers[B].grow("t", 0, 10)
+    assert next_offset(cluster(brokers), options(), through_spark(end), target=target) is None
+
+
 def test_the_store_of_one_broker_that_was_replaced_is_detected(brokers):
     start = started(cluster(brokers))
     brokers[B].uuid = "uuid-9"

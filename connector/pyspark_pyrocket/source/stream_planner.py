@@ -8,7 +8,7 @@ the limits determine where the micro-batch ends. The result is an offset, which 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pyrocket import LogMark, QueueRange, SourceIdentity, TopicConfig
+from pyrocket import LogMark, MessageQueue, QueueRange, SourceIdentity, TopicConfig
 from pyrocket.errors import DataLossError
 
 from pyspark_pyrocket.options.read import ReadOptions
@@ -91,6 +91,8 @@ def next_offset(
     if target is not None:
         for queue, limits in resumed.vanished.items():
             target.setdefault(queue, limits.maximum)
+        for queue in _unreached(start, end, target):
+            target.setdefault(queue, end[queue])
         end = end.clamp(begin, target)
     if take is not None:
         end = take(begin, end)
@@ -106,6 +108,16 @@ def next_offset(
         older_ids=_without(start.topic_ids, resumed.restored),
         lost=start.lost.plus(losses.take()),
     )
+
+
+def _unreached(start: StreamOffset, end: Offsets, target: Offsets) -> list[MessageQueue]:
+    """Return the queues of brokers that could not be found when the target was fixed.
+
+    The queues of a single broker are not affected: without them, there was nothing to read.
+    """
+    found = {queue.broker for queue in target}
+    known = [queue for queue in end if queue in start.offsets]
+    return [queue for queue in known if found and queue.broker not in found]
 
 
 def planned_ranges(start: StreamOffset, end: StreamOffset) -> Iterator[QueueRange]:

@@ -5,4 +5,6 @@ path        the transport for a store's directory
 endpoint    the transport for one broker
 cluster     the transport for the brokers of name servers
 targets     the target for the options of a query
+
+`cluster_source` merges the sources of several brokers into one.
 """

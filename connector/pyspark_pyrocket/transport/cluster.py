@@ -180,13 +180,13 @@ class _Directory:
 
         While no name server answers, the last known brokers are returned. Raises TransportError.
         """
-        if not self._known or time.monotonic() - self._asked_s > REFRESH_S:
+        if not self._known or self._is_old():
             self._wait_for(lambda: bool(self._known), seconds, "no broker")
         return self._known
 
     def find(self, name: str, seconds: float) -> EndpointTarget:
         """Return a broker, also one that has just started. Raises TransportError."""
-        if name not in self._known:
+        if name not in self._known or self._is_old():
             self._wait_for(lambda: name in self._known, seconds, f"no broker {name}")
         return self._known[name]
 
@@ -195,6 +195,9 @@ class _Directory:
         for target in self._used:
             target.close_source()
         self._lookup.close()
+
+    def _is_old(self) -> bool:
+        return time.monotonic() - self._asked_s > REFRESH_S
 
     def _wait_for(self, holds: Callable[[], bool], seconds: float, missing: str) -> None:
         end = time.monotonic() + seconds
