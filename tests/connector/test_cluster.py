@@ -12,7 +12,7 @@ from pyrocket.errors import OptionError, TransportError, UnsupportedError
 from pyrocket.nameserver.route_table import RouteTable
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
-from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket import BatchCommit, DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.options.option import STREAM
@@ -197,6 +197,17 @@ def test_a_stream_continues_without_a_removed_broker(cluster):
     (task,) = rest.partitions(end, later)
     assert [(each.start, each.end) for each in task.work.ranges] == [(3, 4)]
     assert len(rest.partitions(start, end)) == 1
+
+
+def test_a_group_commits_what_a_batch_has_read(cluster):
+    cluster.stores[B].append(message(b"broker-b-3"))
+    plan = BatchCommit.plan("g", **cluster.options)
+    assert plan.messages == 7
+    assert len(read(dict(plan.options))) == 7
+    with plan:
+        cluster.stores[A].append(message(b"broker-a-3"))
+    again = BatchCommit.plan("g", **cluster.options)
+    assert read(dict(again.options)) == [b"broker-a-3"]
 
 
 def test_a_broker_that_moves_is_found_at_its_new_address(cluster, always_refreshed):

@@ -91,8 +91,8 @@ class BatchCommit:
             kept["subscribe"] = ",".join(start.topics)
         kept |= {
             **target.options,
-            "startingOffsets": json.dumps(start.by_topic()),
-            "endingOffsets": json.dumps(end.by_topic()),
+            "startingOffsets": _offsets_json(start),
+            "endingOffsets": _offsets_json(end),
         }
         return cls(group=group, target=target, start=start, end=end, topic_ids=ids, options=kept)
 
@@ -137,3 +137,9 @@ def _has_no_start(options: Mapping[str, object]) -> bool:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _offsets_json(offsets: Offsets) -> str:
+    """Return the offsets as the value of an option, with brokers if there are several."""
+    several = len({queue.broker for queue in offsets}) > 1
+    return json.dumps(offsets.to_json() if several else offsets.by_topic())
