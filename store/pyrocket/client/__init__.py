@@ -13,6 +13,7 @@ producer_config  the settings of a producer
 allocation       how the members of a group share the queues; `consistent_hash` is one way
 consume_from     at which offset a consumer starts, and how it continues after an invalid one
 selection        which queue a message is sent to; `least_latency` and `fault_table` decide, too
+advice           how many threads, processes and nodes a group needs
 deduplication    wraps a listener so that each key is consumed once
 send_hooks       functions that are called before and after each send
 
@@ -36,6 +37,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyrocket.client.advice import Advice as Advice
+    from pyrocket.client.advice import advise as advise
     from pyrocket.client.consume_from import ConsumeFrom as ConsumeFrom
     from pyrocket.client.consumer_config import ConsumerConfig as ConsumerConfig
     from pyrocket.client.core.listening import Stats as Stats
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from pyrocket.consuming import Subscription as Subscription
 
 _NAMES = {
+    "client.advice": "Advice advise",
     "client.consume_from": "ConsumeFrom",
     "client.consumer_config": "ConsumerConfig",
     "client.core.listening": "Stats",

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import random
 import threading
 import time
@@ -11,6 +12,7 @@ from concurrent.futures import TimeoutError as WaitTimeoutError
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from pyrocket.client.advice import Advice, advise
 from pyrocket.client.base import BaseClient
 from pyrocket.client.consumer_config import consumer_config
 from pyrocket.client.core.consumer import ConsumerCore
@@ -105,7 +107,7 @@ class PushConsumer(BaseClient):
         self._core: ConsumerCore | None = None
         self._pool: ThreadPoolExecutor
         self._ended: Future[None] = Future()
-        self._listening = threading.local()
+        self._listening, self._timing = threading.local(), threading.Lock()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the consumer is closed; return False if `timeout` seconds pass first.
@@ -133,6 +135,22 @@ class PushConsumer(BaseClient):
         """Return the queues that this consumer holds, sorted."""
         return [] if self._core is None else sorted([*self._core.held])
 
+    def advise(self, peak: float, cores: int | None = None) -> Advice:
+        """Return the threads, processes and nodes for `peak` messages per second, from the measured
+        times of the listener; `cores` are those of a node, by default of this machine.
+
+        Raises InvalidInputError (ADVICE_INPUT), also before the first message was consumed.
+        """
+        stats = self.stats
+        messages = max(stats.consumed + stats.sent_back, 1)
+        return advise(
+            peak,
+            cores or os.cpu_count() or 1,
+            cpu_ms=1000 * stats.listener_cpu_s / messages,
+            wait_ms=1000 * max(stats.listener_wall_s - stats.listener_cpu_s, 0) / messages,
+            queues={} if self._core is None else self._core.queues,
+        )
+
     def close(self) -> None:
         """Stop, and leave the group; see the class. Raises InvalidInputError (CLIENT_DEADLOCK) in a
         listener.
@@ -148,7 +166,7 @@ class PushConsumer(BaseClient):
     def _begin(self) -> None:
         self._pool = ThreadPoolExecutor(self._config.thread_max, "pyrocket-listener")
         try:
-            self._core = self._instance.run(self._create_core(self._instance))
+            self._instance.run(self._start_core(self._instance))
         except BaseException:
             self._pool.shutdown(wait=False)
             raise
@@ -164,8 +182,9 @@ class PushConsumer(BaseClient):
             if not self._ended.done():
                 self._ended.set_result(None)
 
-    async def _create_core(self, instance: Instance) -> ConsumerCore:
-        core = ConsumerCore(
+    async def _start_core(self, instance: Instance) -> None:
+        # Set before the start: a listener may run, and count, before the start has ended.
+        self._core = core = ConsumerCore(
             self._config,
             instance.member,
             instance.transport,
@@ -177,7 +196,6 @@ class PushConsumer(BaseClient):
         )
         await core.start()
         self._following = asyncio.ensure_future(self._follow(core))
-        return core
 
     async def _follow(self, core: ConsumerCore) -> None:
         """Stop without a commit when the listener ends the program."""
@@ -198,7 +216,7 @@ class PushConsumer(BaseClient):
         try:
             if self._before is not None:
                 self._before(messages)
-            result = self._listener(messages)
+            result = self._timed(messages)
         except Exception as error:
             result = error
             raise
@@ -210,6 +228,17 @@ class PushConsumer(BaseClient):
             if self._after is not None:
                 self._after(messages, result)
         return result
+
+    def _timed(self, messages: list[StoredMessage]) -> object:
+        """Call the listener, and add its times to the statistics."""
+        wall, cpu = time.perf_counter(), time.thread_time()
+        try:
+            return self._listener(messages)
+        finally:
+            cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+            with self._timing:
+                self.stats.listener_cpu_s += cpu
+                self.stats.listener_wall_s += wall
 
 
 _LONGEST_WAIT_S = 3600.0

@@ -31,6 +31,8 @@ class Stats:
         repeated: Messages whose delivery to a listener was not the first one, as far as known.
         rebalances: Rebalances that changed the queues of this consumer.
         listener_errors: Exceptions and invalid results of the listener.
+        listener_cpu_s: CPU time of the listener, in seconds; see `PushConsumer.advise`.
+        listener_wall_s: Time that its calls took, in seconds: CPU time and waits.
     """
 
     consumed: int = 0
@@ -38,6 +40,8 @@ class Stats:
     repeated: int = 0
     rebalances: int = 0
     listener_errors: int = 0
+    listener_cpu_s: float = 0.0
+    listener_wall_s: float = 0.0
     warned: set[str] = field(default_factory=set, repr=False)
 
 

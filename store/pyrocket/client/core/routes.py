@@ -39,6 +39,10 @@ class Routes:
         self._known[topic] = now, found
         return found
 
+    def known(self) -> dict[str, TopicRoute]:
+        """Return the routes that were used so far."""
+        return {topic: route for topic, (_, route) in [*self._known.items()]}
+
     async def refresh(self, changed: Callable[[str], None]) -> None:
         """Ask for all known routes every 30 s; call `changed` with each topic that has changed."""
         while True:
