@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyrocket.config import MAX_QUEUES
+from pyrocket.tools.cli.advise import advise
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FOUND,
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 @click.group(cls=CommandGroup)
 def group() -> None:
     """List, show, create, alter, reset and delete consumer groups, and show their lag."""
+
+
+group.add_command(advise)
 
 
 @group.command("list")

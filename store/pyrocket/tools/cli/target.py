@@ -280,6 +280,20 @@ class Target:
         with self._open() as store:
             return lags_of(store, group)
 
+    def queues_of_group(self, group: str) -> dict[str, int]:
+        """Return the topics in which a group has offsets, without its retry topics, and the number
+        of read queues of each. Raises GroupNotFoundError.
+        """
+        from pyrocket.formats.system_topics import RETRY_PREFIX
+
+        with self._open() as store:
+            consumed, topics = {one.topic for one in lags_of(store, group)}, store.source.topics()
+            return {
+                name: topics[name].read_queues
+                for name in sorted(consumed & {*topics})
+                if not name.startswith(RETRY_PREFIX)
+            }
+
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return the committed offsets of a group in a topic: queue id → next offset to consume."""
         with self._open() as store:

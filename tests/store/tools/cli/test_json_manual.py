@@ -22,6 +22,7 @@ ANYWHERE = """
     topic show nowhere
     message find t --key k; message send t hello; dlq list billing; dlq resend billing --all --to t
     group show slow; group alter slow --fifo; group lag; store info; broker status
+    group advise billing --peak 9 --cpu-ms 1 --wait-ms 2
 """
 ON_A_DIRECTORY = """
     topic create new; topic delete new --dry-run; topic tail t; message tail t; message show t
