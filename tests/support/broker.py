@@ -8,7 +8,10 @@ from contextlib import contextmanager
 import grpc
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.settings import Settings
+from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
+from pyrocket.rpc.connection import method_of
 from pyrocket.rpc.gate import Gate
+from pyrocket.rpc.messages import fill
 from pyrocket.rpc.server import Server
 
 
@@ -59,6 +62,16 @@ async def lose(context):
 
 def snake(name):
     return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def join_group(address, group, client_id, **subscriptions):
+    """Send one heartbeat of a member with tags by topic to the broker at an address."""
+    by_topic = {topic: Subscription(tags) for topic, tags in subscriptions.items()}
+    data = ConsumerData(group, MessageModel.CLUSTERING, "last", by_topic)
+    method, request, _ = method_of("JoinGroups", "pyrocket.v1.Clients")
+    sent = fill(request(), {"heartbeat": Heartbeat(client_id, client_id, [data])})
+    with grpc.insecure_channel(address) as channel:
+        channel.unary_unary(method)(sent.SerializeToString(), timeout=20)
 
 
 @contextmanager

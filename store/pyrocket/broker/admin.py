@@ -4,6 +4,7 @@ exist succeeds, since an earlier attempt may have deleted it.
 
 from contextlib import suppress
 
+from pyrocket.broker.consumers.members import LiveMember
 from pyrocket.config import Retention
 from pyrocket.engine.group_admin import Place
 from pyrocket.engine.retention_rules import CleanReport
@@ -72,6 +73,9 @@ class StoreAdmin:
     def group(self, group: str) -> GroupConfig:
         """Return one group. Raises GroupNotFoundError, which suggests the nearest name."""
         return self._store.groups.get(group)
+
+    def members(self, group: str) -> list[LiveMember] | None:
+        """Return None: only the broker that serves the store knows the members of its groups."""
 
     def create_group(self, group: str) -> GroupConfig:
         """Create a group; an existing group is returned unchanged. Raises GroupNameError."""

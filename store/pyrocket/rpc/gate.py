@@ -6,7 +6,7 @@
     create, alter, delete, reset             admin
     register a broker                        admin on the whole store
     routes of topics                         any right on each
-    sizes of topics, lag of groups           any right on each
+    sizes of topics; lag, members of groups  any right on each
     dead letters of a group                  subscribe on the group
     other views, system topics               admin on the whole store
 
@@ -85,6 +85,7 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "DeleteTopic": ((ADMIN, TOPIC, "name"),),
     "Groups": (),
     "Group": (("any", GROUP, "group"),),
+    "Members": (("any", GROUP, "group"),),
     "CreateGroup": ((ADMIN, GROUP, "group"),),
     "UpdateGroup": ((ADMIN, GROUP, "group"),),
     "ResetGroup": ((ADMIN, GROUP, "group"),),

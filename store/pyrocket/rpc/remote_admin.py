@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pyrocket.broker.consumers.members import LiveMember
 from pyrocket.config import DEFAULT_QUEUES, Retention
 from pyrocket.engine.group_admin import AtTime, Place
 from pyrocket.engine.retention_rules import CleanReport
@@ -95,6 +96,10 @@ class RemoteAdmin:
     def group(self, group: str) -> GroupConfig:
         """Return one group. Raises GroupNotFoundError, which suggests the nearest name."""
         return self._value("Group", GroupConfig, group=group)
+
+    def members(self, group: str) -> list[LiveMember] | None:
+        """Return a group's live members, sorted by their ids; empty for a missing group."""
+        return self._value("Members", list[LiveMember], group=group)
 
     def create_group(self, group: str) -> GroupConfig:
         """Create a group; an existing group is returned unchanged. Raises GroupNameError."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 
 from pyrocket.broker.broker import Broker, Hello
+from pyrocket.broker.consumers.members import LiveMember
 from pyrocket.broker.running import RunningState
 from pyrocket.broker.source import Part
 from pyrocket.config import Retention
@@ -113,6 +114,10 @@ class BulkService:
     def groups(self) -> list[GroupConfig]:
         """Return all consumer groups."""
         return [*self._broker.admin.groups().values()]
+
+    def members(self, group: str) -> list[LiveMember]:
+        """Return a group's live members."""
+        return self._broker.consumers.members.live(group, self._broker.store.now())
 
     def reset_group(
         self, group: str, topic: str, rule: str, time_ms: int | None, offsets: Mapping[int, int]

@@ -119,6 +119,7 @@ ARGUMENTS = {
     "DeleteTopic": {"name": "orders"},
     "Groups": {},
     "Group": {"group": "etl"},
+    "Members": {"group": "etl"},
     "CreateGroup": {"group": "etl"},
     "UpdateGroup": {"group": "etl"},
     "ResetGroup": {"group": "etl", "topic": "orders", "rule": "latest"},

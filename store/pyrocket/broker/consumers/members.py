@@ -11,6 +11,18 @@ EXPIRY_MS = 120_000
 """Time without a heartbeat after which a member is removed."""
 
 
+@dataclass(frozen=True)
+class LiveMember:
+    """A live member of a group.
+
+    differs: Whether its subscriptions are not those of the group, which are those of the last
+    heartbeat.
+    """
+
+    client_id: str
+    differs: bool
+
+
 @dataclass
 class _Member:
     incarnation: str
@@ -96,6 +108,11 @@ class Members:
         return sorted(
             name for name, one in members.items() if _expressions(one.data.subscriptions) != shared
         )
+
+    def live(self, group: str, now_ms: int) -> list[LiveMember]:
+        """Return a group's live members, sorted by their ids."""
+        differing = {*self.differing(group, now_ms)}
+        return [LiveMember(name, name in differing) for name in self.ids(group, now_ms)]
 
     def _live(self, group: str, now_ms: int) -> dict[str, _Member]:
         with self._lock:

@@ -894,6 +894,20 @@ class GroupReply(_message.Message):
     value: GroupConfig
     def __init__(self, value: _Optional[_Union[GroupConfig, _Mapping]] = ...) -> None: ...
 
+class LiveMember(_message.Message):
+    __slots__ = ("client_id", "differs")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    DIFFERS_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    differs: bool
+    def __init__(self, client_id: _Optional[str] = ..., differs: _Optional[bool] = ...) -> None: ...
+
+class MembersReply(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: _containers.RepeatedCompositeFieldContainer[LiveMember]
+    def __init__(self, value: _Optional[_Iterable[_Union[LiveMember, _Mapping]]] = ...) -> None: ...
+
 class UpdateGroupRequest(_message.Message):
     __slots__ = ("group", "consume_enabled", "retry_queues", "retry_max_times", "fifo", "backoff")
     GROUP_FIELD_NUMBER: _ClassVar[int]

@@ -1,6 +1,6 @@
 """`pyrocket group` and `pyrocket offset`: consumer groups, their lag and their offsets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +22,7 @@ from pyrocket.tools.cli.show import show_rows, show_table, time_ms
 from pyrocket.tools.summaries import QueueLag, TopicLag, sum_by_topic
 
 if TYPE_CHECKING:
+    from pyrocket.broker.consumers.members import LiveMember
     from pyrocket.metadata.groups import Backoff, GroupConfig
 
 
@@ -85,18 +86,32 @@ def lag(name: str, place: GivenPlace, as_json: bool) -> int:
 @as_json
 @exits
 def show(name: str, place: GivenPlace, as_json: bool) -> int:
-    """Show the settings of GROUP, and its lag in each topic."""
+    """Show the settings of GROUP, its lag in each topic, and its live members.
+
+    Members are the consumers that share the queues of GROUP, such as PushConsumer; only a broker
+    knows them. The subscriptions of GROUP are those of the last heartbeat of a member. If others
+    differ, messages are skipped: each member filters the queues that it holds by its own.
+    """
     from pyrocket.tools.notebook.tables import group_table
 
     target = place.target()
-    found, lags = target.group(name), target.lag(name)
+    found, lags, members = target.group(name), target.lag(name), target.members(name)
     if as_json:
         topics = [_sum_document(one) for one in sum_by_topic(lags)]
-        show_json({**_settings_document(found), "topics": topics})
+        show_json(
+            {
+                **_settings_document(found),
+                "topics": topics,
+                "members": None if members is None else [_member_document(one) for one in members],
+            }
+        )
         return OK
     _show_settings(found)
     click.echo()
     show_table(group_table("", [], lags))
+    if members is not None:
+        click.echo()
+        _show_members(members)
     return OK
 
 
@@ -377,6 +392,18 @@ def _show_settings(one: "GroupConfig") -> None:
     for label, value in _settings_document(one).items():
         shown = " ".join(map(str, value)) if isinstance(value, list) else value
         click.echo(f"{label:<16} {shown}")
+
+
+def _show_members(members: "Sequence[LiveMember]") -> None:
+    if not members:
+        click.echo("No live members.")
+        return
+    rows = [(one.client_id, "differ" if one.differs else "the group's") for one in members]
+    show_rows(("member", "subscriptions"), rows)
+
+
+def _member_document(one: "LiveMember") -> dict[str, Any]:
+    return {"clientId": one.client_id, "differs": one.differs}
 
 
 def _offset_document(one: QueueLag) -> dict[str, Any]:

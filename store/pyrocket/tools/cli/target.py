@@ -13,6 +13,7 @@ from pyrocket.tools.session import Place, Session, messages_of, open_session
 from pyrocket.tools.summaries import QueueLag, TopicInfo, lags_of, topic_of, topics_of
 
 if TYPE_CHECKING:
+    from pyrocket.broker.consumers.members import LiveMember
     from pyrocket.engine.group_admin import Place as Reset
     from pyrocket.engine.retention_rules import CleanReport
     from pyrocket.metadata.groups import Backoff, GroupConfig
@@ -237,6 +238,11 @@ class Target:
         """Return the settings of a group. Raises GroupNotFoundError with the most similar name."""
         with self._open() as store:
             return store.admin.group(name)
+
+    def members(self, group: str) -> "list[LiveMember] | None":
+        """Return the live members of a group, which only a broker knows; None for a directory."""
+        with self._open() as store:
+            return store.admin.members(group)
 
     def create_group(self, name: str) -> bool:
         """Create a group; return whether it was missing. Raises GroupNameError."""

@@ -10,7 +10,7 @@ import pytest
 from pyrocket import Message, Store
 from pyrocket.metadata.groups import Backoff
 from pyrocket.tools.cli import main
-from support.broker import served
+from support.broker import join_group, served
 from support.commands import run
 from support.json_manual import COMMANDS, SHAPES, Checker
 from support.stores import SMALL, append_as_broker, message, numbered, overwrite, queue_files
@@ -21,8 +21,8 @@ ANYWHERE = """
     topic list; topic show t; topic create new; topic alter new --perm r; topic delete new --yes
     topic show nowhere
     message find t --key k; message send t hello; dlq list billing; dlq resend billing --all --to t
-    group show slow; group alter slow --fifo; group lag; store info; broker status
-    group advise billing --peak 9 --cpu-ms 1 --wait-ms 2
+    group show slow; group show billing; group alter slow --fifo; group lag; store info
+    broker status; group advise billing --peak 9 --cpu-ms 1 --wait-ms 2
 """
 ON_A_DIRECTORY = """
     topic create new; topic delete new --dry-run; topic tail t; message tail t; message show t
@@ -89,6 +89,7 @@ def test_the_output_of_every_command_has_the_fields_in_json_md(path, tmp_path):
         checker.check("Any command" if fails else name_of([*words]), found)
 
     with served(Store.open(path, config=SMALL)) as address:
+        join_group(address, "billing", "c1", t="*")
         for words in commands(ANYWHERE):
             check(*words, "--endpoint", address)
     for words in commands(ANYWHERE + ON_A_DIRECTORY):
