@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,14 +29,13 @@ from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record, decode_record
-from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.system_topics import POP_TOPIC
 from pyrocket.message import QueueOffsets, StoredMessage
 from pyrocket.metadata.groups import GroupConfig, GroupOffsets, Offsets, Subscriptions
 from pyrocket.metadata.topics import TopicConfig, lacking_topics
 
 MAX_BODY_BYTES = 4 << 20
-"""Maximum bytes of bodies delivered together; the first body may be larger."""
+"""Maximum bytes of records delivered together; the first record may be larger."""
 
 MAX_SCAN = 16_384
 """Maximum messages examined together for matches of a filter: 0.1 s with an SQL filter."""
@@ -52,12 +51,13 @@ class Fetched:
 
     raw: The records as they are in the log.
     damaged: The offsets of the messages that could not be read.
+    records: The records decoded, if the caller has asked for them.
     """
 
-    records: list[Record]
     raw: list[bytes]
     reached: int
     damaged: Sequence[int] = ()
+    records: list[Record] = field(default_factory=list)
 
 
 @translating_methods
@@ -142,34 +142,38 @@ class Consumption:
         where: MessageFilter,
         limit: int,
         max_bytes: int = MAX_BODY_BYTES,
+        *,
+        decode: bool = True,
     ) -> Fetched:
         """Return the first messages of [start, end) that `where` selects, at most `limit`.
 
-        Stops when the bodies have `max_bytes`. Damaged messages are skipped, counted and logged.
+        Stops when the records have `max_bytes`. Damaged messages are skipped, counted and logged.
+        The checksums of bodies are verified only with `decode`.
         """
         known = self.bounds(topic, queue_id)
         start, end = max(start, known.minimum), min(end, known.maximum)
         records, raw = list[Record](), list[bytes]()
         step = most = limit if where.wants_all else max(limit, _SCAN_ROWS)
-        while start < end and len(records) < limit and max_bytes > 0:
+        while start < end and len(raw) < limit and max_bytes > 0:
             stop = min(end, start + step)
             try:
                 found = self._read(
-                    (topic, queue_id), start, stop, where, limit - len(records), max_bytes
+                    (topic, queue_id), start, stop, where, limit - len(raw), max_bytes
                 )
+                decoded = [decode_record(one) for one in found.raw] if decode else []
             except (StoreDamagedError, OffsetOutOfRangeError) as error:
                 if stop - start > 1:
                     step = (stop - start) // 2
                     continue
                 # A message that is out of range has expired.
                 is_damaged = isinstance(error, StoreDamagedError)
-                found = Fetched([], [], stop, [start] if is_damaged else [])
+                found, decoded = Fetched([], stop, [start] if is_damaged else []), []
             self._note_damaged(topic, queue_id, found.damaged)
-            records += found.records
+            records += decoded
             raw += found.raw
-            max_bytes -= sum(len(one.body) for one in found.records)
+            max_bytes -= sum(map(len, found.raw))
             start, step = found.reached, most
-        return Fetched(records, raw, start)
+        return Fetched(raw, start, records=records)
 
     def read(self, topic: str, queue_id: int, offset: int) -> Record | None:
         """Return one message; None if it cannot be read."""
@@ -187,19 +191,22 @@ class Consumption:
     ) -> Fetched:
         topic, queue_id = place
         config = TopicConfig(topic, queue_id + 1, queue_id + 1)
-        found, raw, damaged = list[Record](), list[bytes](), list[int]()
-        size = 0
+        found, damaged, size = list[bytes](), list[int](), 0
         for piece in self._reader.slices(config, queue_id, start, end, where=where):
-            for data, record in _records(piece):
-                if record.sys_flag & SYS_DAMAGED:
-                    damaged.append(record.queue_offset)
+            fields = piece.records
+            content, flags = memoryview(fields.buffer), fields.sys_flag & SYS_DAMAGED
+            columns = (fields.starts, fields.sizes, fields.queue_offset, flags)
+            for at, length, offset, is_damaged in zip(
+                *(each.tolist() for each in columns), strict=True
+            ):
+                if is_damaged:
+                    damaged.append(offset)
                     continue
-                found.append(record)
-                raw.append(data)
-                size += len(record.body)
+                found.append(bytes(content[at : at + length]))
+                size += length
                 if len(found) == limit or size >= max_bytes:
-                    return Fetched(found, raw, record.queue_offset + 1, damaged)
-        return Fetched(found, raw, end, damaged)
+                    return Fetched(found, offset + 1, damaged)
+        return Fetched(found, end, damaged)
 
     def message_of(self, record: Record) -> StoredMessage | None:
         """Return a record as a message; None if its body is invalid (counted and logged)."""
@@ -300,13 +307,6 @@ class Consumption:
             place = self.change_place(max(first, known.minimum))
             return place if place >= 0 else EVERYTHING_MAY_GO
         return EVERYTHING_MAY_GO
-
-
-def _records(piece: RecordSlice) -> Iterator[tuple[bytes, Record]]:
-    fields = piece.records
-    for start, size in zip(fields.starts.tolist(), fields.sizes.tolist(), strict=True):
-        data = fields.buffer.slice(start, size).to_pybytes()
-        yield data, decode_record(data)
 
 
 def check_pop_file(layout: Layout) -> None:

@@ -43,6 +43,7 @@ class Pulls:
             filter_of(request.subscription),
             min(max(request.max_messages, 1), MAX_MESSAGES),
             MAX_BODY_BYTES,
+            decode=False,
         )
         status = _status(found.raw, start, found.reached)
         return RawPulled(status, found.reached, available, found.raw)
