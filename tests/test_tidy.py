@@ -15,7 +15,17 @@ FILE_LINES_MEDIAN = 150
 CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 50
 
-BASE = ["errors", "message", "consuming", "producing", "arguments", "config", "clock", "versions"]
+BASE = [
+    "errors",
+    "message",
+    "consuming",
+    "producing",
+    "loop_threads",
+    "arguments",
+    "config",
+    "clock",
+    "versions",
+]
 LAYERS = [
     BASE,
     ["formats", "disk"],

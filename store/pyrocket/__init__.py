@@ -17,7 +17,8 @@ client     producers, and consumers that share the queues of a topic
 tools      verify, repair, notebook, command line and pytest plugin, built on `Store`
 
 The other modules are `store` (the class `Store`), `message`, `consuming`, `producing`, `config`,
-`arguments`, `clock`, `versions`, `errors`, and `testing` for tests of programs that use a store.
+`arguments`, `clock`, `loop_threads`, `versions`, `errors`, and `testing` for tests of programs that
+use a store.
 """
 
 import importlib

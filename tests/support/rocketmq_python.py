@@ -183,6 +183,32 @@ class Programs:
         consumer.shutdown()
         return seen
 
+    def push_rate(self):
+        """Return the messages per second of a push consumer, from the first to the last one."""
+        programs, times = self, []
+
+        class Listener(self.rocketmq.MessageListener):
+            def consume(self, message):
+                times.append(time.perf_counter())
+                return programs.rocketmq.ConsumeResult.SUCCESS
+
+        topics = {TOPIC: self.rocketmq.FilterExpression()}
+        consumer = self.rocketmq.PushConsumer(
+            self.configuration, self.options["group"], Listener(), topics, **self.tls
+        )
+        consumer.startup()
+        self.until(lambda: len(times) >= self.options["count"])
+        return len(times) / (times[-1] - times[0])
+
+    def send_rate(self):
+        """Return the messages of 1 KiB per second that one thread sends."""
+        producer, count = self.producer(), self.options["count"]
+        producer.send(self.message("first"))
+        began = time.perf_counter()
+        for _ in range(count):
+            producer.send(self.message("x" * 1024))
+        return count / (time.perf_counter() - began)
+
     def produce(self):
         """Send with a number of producers for some seconds; return the acknowledged bodies."""
         sent, log = [], Log()

@@ -23,11 +23,15 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from pyrocket.errors import StoreLockedError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
+from pyrocket.loop_threads import LoopThreads
 from pyrocket.message import AppendResult, MessageQueue, QueueOffsets, SendResult
 from pyrocket.metadata.topics import TopicConfig, check_topic_name
 from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import CheckRequest, LocalTransactionState, Undecided
 from pyrocket.store import Store, consumption_of
+
+_BLOCKING_CALLS = 8
+"""Maximum number of threads for calls, which may wait for the disk."""
 
 _T = TypeVar("_T")
 Notify = Callable[[Changed], None]
@@ -126,6 +130,7 @@ class EmbeddedTransport:
         """Use a broker library, which `close` releases. Clients call `open`."""
         self._path, self._shared, self._broker = path, shared, shared.broker
         self._store, self._consumers = self._broker.store, self._broker.consumers
+        self._threads = LoopThreads(_BLOCKING_CALLS, "pyrocket-client-call")
         self._arrivals = Arrivals(self._store)
         self._storage, self._name = consumption_of(self._store), self._store.broker_name
 
@@ -139,10 +144,11 @@ class EmbeddedTransport:
     async def close(self) -> None:
         """Release the broker library."""
         await _blocking(partial(self._shared.release, self._path))
+        self._threads.shutdown(wait=False)
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the queues of a topic. Raises TopicNotFoundError."""
-        config = await _blocking(partial(self._storage.topic, topic))
+        config = await self._threads.run(partial(self._storage.topic, topic))
         if config is None:
             raise _no_topic(topic)
         return self._route_of(config)
@@ -171,7 +177,7 @@ class EmbeddedTransport:
     ) -> list[SendResult]:
         """Append all messages to one queue, or none."""
         return await asyncio.wrap_future(
-            await _blocking(partial(self._broker.producers.send, queue, messages))
+            await self._threads.run(partial(self._broker.producers.send, queue, messages))
         )
 
     async def send_half(
@@ -183,14 +189,14 @@ class EmbeddedTransport:
     ) -> Undecided:
         """Store a half message."""
         send = self._broker.producers.send_half
-        return await _blocking(partial(send, group, queue, message, immunity_s))
+        return await self._threads.run(partial(send, group, queue, message, immunity_s))
 
     async def end_transaction(
         self, undecided: Undecided, state: LocalTransactionState, *, from_check: bool
     ) -> None:
         """Commit or roll back a half message."""
         end = self._store.transactions.end
-        await _blocking(partial(end, undecided.half, state, from_check=from_check))
+        await self._threads.run(partial(end, undecided.half, state, from_check=from_check))
 
     def watch_checks(self, group: str, ask: Callable[[Undecided], None]) -> Callable[[], None]:
         """Call `ask` for each half message to be decided; return a function to stop."""
@@ -205,13 +211,13 @@ class EmbeddedTransport:
     async def heartbeat(self, broker: str, heartbeat: Heartbeat) -> None:
         """Join or stay in the groups of a heartbeat. Also raises GROUP_IN_USE."""
         for data in heartbeat.consumers:
-            await _blocking(partial(self._shared.hold_group, data.group))
-        await _blocking(partial(self._consumers.heartbeat, heartbeat))
+            await self._threads.run(partial(self._shared.hold_group, data.group))
+        await self._threads.run(partial(self._consumers.heartbeat, heartbeat))
 
     async def unregister(self, broker: str, client_id: str, group: str) -> None:
         """Leave a group."""
-        await _blocking(partial(self._consumers.members.unregister, client_id, group))
-        await _blocking(partial(self._shared.release_group, group))
+        await self._threads.run(partial(self._consumers.members.unregister, client_id, group))
+        await self._threads.run(partial(self._shared.release_group, group))
 
     async def members(self, broker: str, group: str) -> Sequence[str]:
         """Return the client ids of a group's live members, which are all in this process."""
@@ -225,20 +231,20 @@ class EmbeddedTransport:
         self, broker: str, group: str, client_id: str, queues: Collection[MessageQueue]
     ) -> Collection[MessageQueue]:
         """Lock queues, and return those that were granted."""
-        return await _blocking(partial(self._consumers.lock, group, client_id, queues))
+        return await self._threads.run(partial(self._consumers.lock, group, client_id, queues))
 
     async def unlock(
         self, broker: str, group: str, client_id: str, queues: Collection[MessageQueue]
     ) -> None:
         """Release locks."""
-        await _blocking(partial(self._consumers.unlock, group, client_id, queues))
+        await self._threads.run(partial(self._consumers.unlock, group, client_id, queues))
 
     async def pull(self, request: Pull) -> Pulled:
         """Return messages of a queue; wait for new ones for the request's time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.hold_ms / 1000
         look = partial(self._consumers.pulls.pull, request)
-        while (raw := await _blocking(look)).status is PullStatus.NO_NEW_MSG:
+        while (raw := await self._threads.run(look)).status is PullStatus.NO_NEW_MSG:
             left = deadline - loop.time()
             if left <= 0:
                 break
@@ -253,23 +259,23 @@ class EmbeddedTransport:
             low = self._store.min_offset(queue.topic, queue.queue_id)
             return QueueOffsets(low, self._store.max_offset(queue.topic, queue.queue_id))
 
-        return await _blocking(find)
+        return await self._threads.run(find)
 
     async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
         """Return the offset of the first message stored at or after a time."""
         at = partial(self._store.offset_by_time, queue.topic, queue.queue_id, time_ms)
-        return await _blocking(at)
+        return await self._threads.run(at)
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
         """Return the next offset that a group has committed for a queue."""
-        return await _blocking(partial(self._consumers.committed, group, queue))
+        return await self._threads.run(partial(self._consumers.committed, group, queue))
 
     async def commit(
         self, group: str, client_id: str, incarnation: str, offsets: Mapping[MessageQueue, int]
     ) -> Mapping[MessageQueue, Committed]:
         """Commit offsets."""
         commit = partial(self._consumers.commit, group, client_id, incarnation, offsets)
-        return await _blocking(commit)
+        return await self._threads.run(commit)
 
     async def send_back(
         self,
@@ -286,7 +292,7 @@ class EmbeddedTransport:
                 group, queue, queue_offset, delay_level, max_reconsume_times
             )
 
-        await asyncio.wrap_future(await _blocking(send_back))
+        await asyncio.wrap_future(await self._threads.run(send_back))
 
     def watch(self, group: str, notify: Notify) -> Callable[[], None]:
         """Call `notify` in the event loop at each change of a group; return a function to stop."""

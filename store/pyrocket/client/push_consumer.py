@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as WaitTimeoutError
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from pyrocket.client.server import server_of
 from pyrocket.clock import system_clock
 from pyrocket.consuming import Subscription
 from pyrocket.errors import InvalidInputError
+from pyrocket.loop_threads import LoopThreads
 from pyrocket.message import MessageQueue, StoredMessage
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class PushConsumer(BaseClient):
         self._listener, self._queues_changed = listener, queues_changed
         self._before, self._after = before_consume, after_consume
         self._core: ConsumerCore | None = None
-        self._pool: ThreadPoolExecutor
+        self._threads: LoopThreads
         self._ended: Future[None] = Future()
         self._listening, self._timing = threading.local(), threading.Lock()
 
@@ -164,11 +165,11 @@ class PushConsumer(BaseClient):
         super().close()
 
     def _begin(self) -> None:
-        self._pool = ThreadPoolExecutor(self._config.thread_max, "pyrocket-listener")
+        self._threads = LoopThreads(self._config.thread_max, "pyrocket-listener")
         try:
             self._instance.run(self._start_core(self._instance))
         except BaseException:
-            self._pool.shutdown(wait=False)
+            self._threads.shutdown(wait=False)
             raise
 
     def _end(self) -> None:
@@ -178,7 +179,7 @@ class PushConsumer(BaseClient):
             if unfinished:
                 _log.warning("%d messages were not consumed before the stop", unfinished)
         finally:
-            self._pool.shutdown(wait=False)
+            self._threads.shutdown(wait=False)
             if not self._ended.done():
                 self._ended.set_result(None)
 
@@ -206,8 +207,7 @@ class PushConsumer(BaseClient):
             self._ended.set_exception(error.__cause__ or error)
 
     async def _listen(self, queue: MessageQueue, messages: Any) -> object:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, self._call, list(messages))
+        return await self._threads.run(lambda: self._call([*messages]))
 
     def _call(self, messages: list[StoredMessage]) -> object:
         """Call the listener in a thread; wrap what ends the program."""

@@ -7,7 +7,8 @@ import time
 from concurrent.futures import Future
 
 import pytest
-from pyrocket.rpc.threads import PendingReply, Threads, Work
+from pyrocket.loop_threads import PendingReply
+from pyrocket.rpc.threads import Threads, Work
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import Acked, Stored
+from pyrocket.loop_threads import PendingReply
 from pyrocket.message import SendStatus
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.rpc.messaging.caller import Caller
@@ -14,7 +15,6 @@ from pyrocket.rpc.messaging.interface import ms_of, new
 from pyrocket.rpc.messaging.receiving import check_invisible
 from pyrocket.rpc.messaging.sessions import Sessions
 from pyrocket.rpc.messaging.telemetry import NODE
-from pyrocket.rpc.threads import PendingReply
 
 _INVALID = (
     "the receipt handle is invalid: the message is visible again, or belongs to another group."

@@ -7,13 +7,13 @@ from typing import Any
 
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.sends import SendOutcome, Sent
+from pyrocket.loop_threads import PendingReply
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status, stored_status
 from pyrocket.rpc.messaging.interface import new
 from pyrocket.rpc.messaging.routes import Routes
 from pyrocket.rpc.messaging.sent import Sender, sent_of
 from pyrocket.rpc.messaging.sessions import Sessions
-from pyrocket.rpc.threads import PendingReply
 
 _HANDLE_FIELDS = 5
 
