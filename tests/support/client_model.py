@@ -18,7 +18,6 @@ from pyrocket.client.results import ConsumeResult
 from pyrocket.client.transport import Member
 from pyrocket.consuming import Subscription
 from pyrocket.errors import PyrocketError
-from pyrocket.message import MessageQueue
 
 from support.simulated_brokers import Brokers, Network
 from support.simulated_loop import run_simulated
@@ -40,7 +39,8 @@ class Running:
 class Schedule:
     """One schedule. `run` raises AssertionError if a promise does not hold."""
 
-    def __init__(self, seed, *, orderly):
+    def __init__(self, seed, *, orderly, brokers=Brokers):
+        """`brokers` creates the cluster from names and the number of queues of each topic."""
         self.random = Random(f"{seed} {orderly}")
         self.orderly = orderly
         random = self.random
@@ -51,7 +51,7 @@ class Schedule:
         slow = [0, 1, 25] if orderly else [1, 25, 90]
         self.listener_s = random.choice([[0, 0.01, 0.5, 5], slow])
         names = ["a", "b"][: random.choice([1, 2])]
-        self.cluster = Brokers(names, {TOPIC: random.randint(1, 4)})
+        self.cluster = brokers(names, {TOPIC: random.randint(1, 4)})
         self.cluster.commit_checks.append(self._check_commit)
         self.members, self.count, self.sent = {}, 0, 0
         self.processed = Counter()
@@ -208,10 +208,7 @@ class Schedule:
         one.network.is_cut_off = not one.network.is_alive
 
     async def _add_queue(self):
-        queues = self.cluster.queues[TOPIC]
-        name = self.random.choice(sorted(self.cluster.brokers))
-        number = sum(queue.broker == name for queue in queues)
-        self.cluster.queues[TOPIC] = sorted([*queues, MessageQueue(TOPIC, name, number)])
+        self.cluster.add_queue(TOPIC, self.random.choice(sorted(self.cluster.brokers)))
 
     async def _become_quiet(self):
         """Wait until all messages are consumed, for five hours at most."""
@@ -227,10 +224,7 @@ class Schedule:
 
     def _check_commit(self, group, queue, offset):
         first = self.cluster.range(queue).minimum
-        returned = {
-            (MessageQueue(one.topic, queue.broker, one.queue_id), one.queue_offset)
-            for one in self.cluster.sent_back
-        }
+        returned = {*self.cluster.sent_back}
         passed = [
             number
             for number in range(first, offset)
@@ -258,10 +252,11 @@ class Schedule:
         """Whether a message, or its last copy in the retry topic, is consumed or a dead letter."""
         if self.processed[queue, number]:
             return True
-        body = self.cluster.messages[queue][number].body
+        stored = self.cluster.messages
+        body = stored[queue][number].body
         retries = [
             (other, one.queue_offset)
-            for other, messages in self.cluster.messages.items()
+            for other, messages in stored.items()
             for one in messages
             if one.body == body and other.topic.startswith("%RETRY%")
         ]

@@ -8,6 +8,7 @@ import asyncio
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from pyrocket.client.consume_from import corrected_offset
 from pyrocket.client.transport import Changed, TopicRoute
@@ -86,6 +87,91 @@ class Brokers:
                     member.delay(), lambda call=notify: call(Changed(broker, group))
                 )
 
+    def route(self, topic):
+        if topic not in self.queues:
+            raise TopicNotFoundError(topic, remedy="")
+        found = tuple(self.queues[topic])
+        return TopicRoute(found, found)
+
+    def add_queue(self, topic, broker):
+        number = sum(queue.broker == broker for queue in self.queues[topic])
+        self.queues[topic] = sorted([*self.queues[topic], MessageQueue(topic, broker, number)])
+
+    def heartbeat(self, broker, heartbeat):
+        now = asyncio.get_running_loop().time()
+        for data in heartbeat.consumers:
+            retry = f"%RETRY%{data.group}"
+            if retry not in self.queues:
+                self.queues[retry] = [MessageQueue(retry, name, 0) for name in sorted(self.brokers)]
+            members = self.members[broker][data.group]
+            is_new = heartbeat.client_id not in members
+            members[heartbeat.client_id] = now
+            if is_new:
+                self.notify(broker, data.group)
+
+    def unregister(self, broker, client_id, group):
+        if self.members[broker][group].pop(client_id, None) is not None:
+            self.notify(broker, group)
+
+    def member_ids(self, broker, group):
+        oldest = asyncio.get_running_loop().time() - EXPIRY_S
+        return [name for name, seen in self.members[broker][group].items() if seen > oldest]
+
+    def lock(self, broker, group, client_id, queues):
+        now, granted = asyncio.get_running_loop().time(), []
+        locks = self.locks[broker]
+        for queue in queues:
+            owner, since = locks.get((group, queue), (client_id, now))
+            if owner == client_id or now - since >= LOCK_S:
+                locks[group, queue] = client_id, now
+                granted.append(queue)
+        return granted
+
+    def unlock(self, broker, group, client_id, queues):
+        locks = self.locks[broker]
+        for queue in queues:
+            if locks.get((group, queue), ("",))[0] == client_id:
+                del locks[group, queue]
+
+    def pull(self, request):
+        queue, offset = request.queue, request.offset
+        available = self.range(queue)
+        if (valid := corrected_offset(offset, available)) != offset:
+            return Pulled(PullStatus.OFFSET_ILLEGAL, valid, available)
+        start = offset - available.minimum
+        found = self.messages[queue][start : start + request.max_messages]
+        status = PullStatus.FOUND if found else PullStatus.NO_NEW_MSG
+        return Pulled(status, offset + len(found), available, found)
+
+    def committed_of(self, group, queue):
+        return self.committed.get((group, queue))
+
+    def commit(self, broker, group, client_id, incarnation, offsets):
+        if client_id not in self.members[broker][group]:
+            raise InvalidInputError("not a member", remedy="", code="COMMIT_FENCED")
+        replies = {}
+        for queue, offset in offsets.items():
+            available = self.range(queue)
+            known = self.committed.get((group, queue), 0)
+            after = offset if known > available.maximum else max(known, offset)
+            self.committed[group, queue] = after
+            replies[queue] = Committed(available.minimum, available.maximum, after)
+        return replies
+
+    def send_back(self, group, queue, queue_offset, delay_level, max_reconsume_times):
+        message = self.messages[queue][queue_offset - self.range(queue).minimum]
+        times = message.reconsume_times
+        most = 16 if max_reconsume_times < 0 else max_reconsume_times
+        self.sent_back.append((queue, queue_offset))
+        if delay_level < 0 or times >= most:
+            self.dead_letters.append(message)
+            return
+        to = MessageQueue(f"%RETRY%{group}", queue.broker, 0)
+        origin = {"RETRY_TOPIC": message.properties.get("RETRY_TOPIC", message.topic)}
+        asyncio.get_running_loop().call_later(
+            RETRY_DELAY_S, lambda: self.append(to, message.body, origin, times + 1)
+        )
+
 
 class Network:
     """The transport of one client. `random` decides about delays, losses and repeats.
@@ -126,89 +212,35 @@ class Network:
             work()
 
     async def route(self, topic):
-        def work():
-            if topic not in self.cluster.queues:
-                raise TopicNotFoundError(topic, remedy="")
-            found = tuple(self.cluster.queues[topic])
-            return TopicRoute(found, found)
-
-        return await self._call(None, work)
+        return await self._call(None, lambda: self.cluster.route(topic))
 
     async def brokers(self):
         return sorted(self.cluster.brokers)
 
     async def heartbeat(self, broker, heartbeat):
-        def work():
-            now = asyncio.get_running_loop().time()
-            for data in heartbeat.consumers:
-                retry = f"%RETRY%{data.group}"
-                if retry not in self.cluster.queues:
-                    self.cluster.queues[retry] = [
-                        MessageQueue(retry, name, 0) for name in sorted(self.cluster.brokers)
-                    ]
-                members = self.cluster.members[broker][data.group]
-                is_new = heartbeat.client_id not in members
-                members[heartbeat.client_id] = now
-                if is_new:
-                    self.cluster.notify(broker, data.group)
-
-        await self._call(broker, work)
+        await self._call(broker, lambda: self.cluster.heartbeat(broker, heartbeat))
 
     async def unregister(self, broker, client_id, group):
-        def work():
-            if self.cluster.members[broker][group].pop(client_id, None) is not None:
-                self.cluster.notify(broker, group)
-
-        await self._call(broker, work)
+        await self._call(broker, lambda: self.cluster.unregister(broker, client_id, group))
 
     async def members(self, broker, group):
-        def work():
-            oldest = asyncio.get_running_loop().time() - EXPIRY_S
-            members = self.cluster.members[broker][group]
-            return [name for name, seen in members.items() if seen > oldest]
-
-        return await self._call(broker, work)
+        return await self._call(broker, lambda: self.cluster.member_ids(broker, group))
 
     async def check_filter(self, broker, topic, subscription):
         await self._call(broker, lambda: None)
 
     async def lock(self, broker, group, client_id, queues):
-        def work():
-            now, granted = asyncio.get_running_loop().time(), []
-            locks = self.cluster.locks[broker]
-            for queue in queues:
-                owner, since = locks.get((group, queue), (client_id, now))
-                if owner == client_id or now - since >= LOCK_S:
-                    locks[group, queue] = client_id, now
-                    granted.append(queue)
-            return granted
-
+        work = partial(self.cluster.lock, broker, group, client_id, queues)
         return await self._call(broker, work, repeats=False)
 
     async def unlock(self, broker, group, client_id, queues):
-        def work():
-            locks = self.cluster.locks[broker]
-            for queue in queues:
-                if locks.get((group, queue), ("",))[0] == client_id:
-                    del locks[group, queue]
-
+        work = partial(self.cluster.unlock, broker, group, client_id, queues)
         await self._call(broker, work, repeats=False)
 
     async def pull(self, request):
-        queue, offset = request.queue, request.offset
-
-        def work():
-            available = self.cluster.range(queue)
-            if (valid := corrected_offset(offset, available)) != offset:
-                return Pulled(PullStatus.OFFSET_ILLEGAL, valid, available)
-            start = offset - available.minimum
-            found = self.cluster.messages[queue][start : start + request.max_messages]
-            status = PullStatus.FOUND if found else PullStatus.NO_NEW_MSG
-            return Pulled(status, offset + len(found), available, found)
-
         deadline = asyncio.get_running_loop().time() + request.hold_ms / 1000
         while True:
-            reply = await self._call(queue.broker, work)
+            reply = await self._call(request.queue.broker, lambda: self.cluster.pull(request))
             if reply.status is not PullStatus.NO_NEW_MSG:
                 return reply
             if asyncio.get_running_loop().time() >= deadline:
@@ -222,44 +254,25 @@ class Network:
         return (await self.bounds(queue)).minimum
 
     async def committed(self, group, queue):
-        return await self._call(queue.broker, lambda: self.cluster.committed.get((group, queue)))
+        return await self._call(queue.broker, lambda: self.cluster.committed_of(group, queue))
 
     async def commit(self, group, client_id, incarnation, offsets):
         (broker,) = {queue.broker for queue in offsets}
 
         def work():
-            if client_id not in self.cluster.members[broker][group]:
-                raise InvalidInputError("not a member", remedy="", code="COMMIT_FENCED")
-            replies = {}
-            for queue, offset in offsets.items():
-                available = self.cluster.range(queue)
-                known = self.cluster.committed.get((group, queue), 0)
-                after = offset if known > available.maximum else max(known, offset)
-                self.cluster.committed[group, queue] = after
+            replies = self.cluster.commit(broker, group, client_id, incarnation, offsets)
+            for queue, reply in replies.items():
                 for check in self.cluster.commit_checks:
-                    check(group, queue, after)
-                replies[queue] = Committed(available.minimum, available.maximum, after)
+                    check(group, queue, reply.next_offset)
             return replies
 
         return await self._call(broker, work)
 
     async def send_back(self, group, queue, queue_offset, delay_level, max_reconsume_times):
-        def work():
-            message = self.cluster.messages[queue][queue_offset - self.cluster.range(queue).minimum]
-            times = message.reconsume_times
-            most = 16 if max_reconsume_times < 0 else max_reconsume_times
-            self.cluster.sent_back.append(message)
-            if delay_level < 0 or times >= most:
-                self.cluster.dead_letters.append(message)
-                return
-            to = MessageQueue(f"%RETRY%{group}", queue.broker, 0)
-            origin = {"RETRY_TOPIC": message.properties.get("RETRY_TOPIC", message.topic)}
-            asyncio.get_running_loop().call_later(
-                RETRY_DELAY_S,
-                lambda: self.cluster.append(to, message.body, origin, times + 1),
-            )
-
-        await self._call(queue.broker, work)
+        how = delay_level, max_reconsume_times
+        await self._call(
+            queue.broker, lambda: self.cluster.send_back(group, queue, queue_offset, *how)
+        )
 
     def watch(self, group, notify):
         watcher = group, self, notify

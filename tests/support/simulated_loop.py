@@ -3,6 +3,8 @@
 import asyncio
 import functools
 
+START_S = 1_000_000
+
 
 class _Selector:
     """Takes the place of a selector: instead of waiting, it advances the loop's clock."""
@@ -22,7 +24,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def __init__(self):
         super().__init__()
-        self._now_s = 1_000_000.0
+        self._now_s = float(START_S)
         self._selector = _Selector(self)
 
     def time(self):

@@ -101,12 +101,12 @@ class ConsumerConfig:
                 "strategy", self.strategy, "Use a function of pyrocket.client.allocation."
             )
         consume_timestamp(self.consume_timestamp, now_ms=0)
-        object.__setattr__(self, "subscriptions", _subscriptions(self.subscriptions))
+        object.__setattr__(self, "subscriptions", subscriptions_of(self.subscriptions))
 
     @property
     def by_topic(self) -> dict[str, Subscription]:
         """The subscriptions, none of which is a string."""
-        return _subscriptions(self.subscriptions)
+        return subscriptions_of(self.subscriptions)
 
     def _check_number(self, name: str, low: int, high: int, *, unlimited: bool) -> None:
         value = getattr(self, name)
@@ -134,7 +134,8 @@ def _member(name: str, value: Any, kind: Any) -> Any:
         raise _invalid(name, value, f"Use one of {names}.") from None
 
 
-def _subscriptions(given: Any) -> dict[str, Subscription]:
+def subscriptions_of(given: Any) -> dict[str, Subscription]:
+    """Return checked subscriptions by topic. Raises InvalidInputError, TopicNameError."""
     if not isinstance(given, Mapping):
         raise _invalid("subscriptions", given, 'Use {topic: "tag || tag"}.')
     found = {}

@@ -56,6 +56,7 @@ class Producer(BaseClient):
         group: str = "DEFAULT_PRODUCER",
         *,
         endpoint: str | None = None,
+        endpoint_url: str | None = None,
         path: str | PathLike[str] | None = None,
         credentials: "Credentials | None" = None,
         create: bool = False,
@@ -72,6 +73,7 @@ class Producer(BaseClient):
         """Check the settings; nothing is opened before `start`. See also `ProducerConfig`.
 
         endpoint: The addresses of brokers or name servers, separated by commas.
+        endpoint_url: The URL of a text with such addresses, which is read every 2 minutes.
         credentials: For the endpoint: TLS and the user.
         path: The directory of a store, which is opened in this process.
         create: Whether a missing store is created at `path`.
@@ -91,7 +93,8 @@ class Producer(BaseClient):
             max_message_bytes=max_message_bytes,
             max_pending=max_pending,
         )
-        super().__init__(server_of(endpoint, path, credentials, create=create), instance)
+        server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url, create=create)
+        super().__init__(server, instance)
         check_type((list, tuple), "Use a list of SendHook.", hooks=hooks)
         for hook in hooks:
             check_type(SendHook, "Derive it from SendHook.", hook=hook)

@@ -46,6 +46,7 @@ class PullConsumer(BaseClient):
         group: str,
         *,
         endpoint: str | None = None,
+        endpoint_url: str | None = None,
         path: str | PathLike[str] | None = None,
         credentials: "Credentials | None" = None,
         instance: str = "",
@@ -56,6 +57,7 @@ class PullConsumer(BaseClient):
 
         group: The consumer group.
         endpoint: The addresses of brokers or name servers, separated by commas.
+        endpoint_url: The URL of a text with such addresses, which is read every 2 minutes.
         path: The directory of a store, which is opened in this process.
         credentials: For the endpoint: TLS and the user.
         instance: The name in the client id: distinguishes the consumers of one process.
@@ -66,7 +68,8 @@ class PullConsumer(BaseClient):
         Raises InvalidInputError: CONSUMER_CONFIG, CLIENT_SERVER, CLIENT_NAME; GroupNameError,
         TopicNameError.
         """
-        super().__init__(server_of(endpoint, path, credentials), instance)
+        server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url)
+        super().__init__(server, instance)
         self._config = consumer_config(group=group, subscriptions=subscriptions, **settings)
         self._core: PollingCore
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyrocket.client.advice import Advice, advise
 from pyrocket.client.base import BaseClient
-from pyrocket.client.consumer_config import consumer_config
+from pyrocket.client.consumer_config import consumer_config, subscriptions_of
 from pyrocket.client.core.consumer import ConsumerCore
 from pyrocket.client.core.group_member import QueuesChanged
 from pyrocket.client.core.listening import ListenerExitError, Stats
@@ -68,6 +68,7 @@ class PushConsumer(BaseClient):
         subscriptions: Mapping[str, Subscription | str],
         listener: Listener,
         endpoint: str | None = None,
+        endpoint_url: str | None = None,
         path: str | PathLike[str] | None = None,
         credentials: "Credentials | None" = None,
         instance: str = "",
@@ -82,6 +83,7 @@ class PushConsumer(BaseClient):
         subscriptions: Topic → tags separated by `||`, or `Subscription(sql, "SQL92")`.
         listener: Consumes messages; see `Listener`.
         endpoint: The addresses of brokers or name servers, separated by commas.
+        endpoint_url: The URL of a text with such addresses, which is read every 2 minutes.
         path: The directory of a store, which is opened in this process.
         credentials: For the endpoint: TLS and the user.
         instance: The name in the client id: distinguishes the consumers of one process.
@@ -93,7 +95,8 @@ class PushConsumer(BaseClient):
         Raises InvalidInputError: CONSUMER_CONFIG, CONSUMER_LISTENER, CLIENT_SERVER, CLIENT_NAME;
         GroupNameError, TopicNameError.
         """
-        super().__init__(server_of(endpoint, path, credentials), instance)
+        server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url)
+        super().__init__(server, instance)
         self._config = consumer_config(group=group, subscriptions=subscriptions, **settings)
         _check_callable(listener=listener)
         for name, function in {
@@ -126,6 +129,30 @@ class PushConsumer(BaseClient):
                 continue
         self._ended.result()
         return True
+
+    def subscribe(self, topic: str, subscription: Subscription | str = "*") -> None:
+        """Consume a topic from now on, or change what is consumed of it.
+
+        Raises TopicNotFoundError, and InvalidInputError: CLIENT_NOT_STARTED, CONSUMER_CONFIG,
+        ILLEGAL_FILTER_EXPRESSION.
+        """
+        self._check_started()
+        (checked,) = subscriptions_of({topic: subscription}).values()
+        self._instance.run(self._running.subscribe(topic, checked))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no longer: its queues are lost soon. An unknown topic is ignored."""
+        self._check_started()
+
+        async def unsubscribe() -> None:
+            self._running.unsubscribe(topic)
+
+        self._instance.run(unsubscribe())
+
+    @property
+    def _running(self) -> ConsumerCore:
+        assert self._core is not None
+        return self._core
 
     @property
     def stats(self) -> Stats:
@@ -173,9 +200,8 @@ class PushConsumer(BaseClient):
             raise
 
     def _end(self) -> None:
-        assert self._core is not None
         try:
-            unfinished = self._instance.run(self._core.stop())
+            unfinished = self._instance.run(self._running.stop())
             if unfinished:
                 _log.warning("%d messages were not consumed before the stop", unfinished)
         finally:

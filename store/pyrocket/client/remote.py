@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pyrocket.client.notifications import Notifications
 from pyrocket.client.remote_broker import BROKER, CALL_S, RemoteBroker
@@ -28,7 +28,7 @@ from pyrocket.metadata.topics import TopicConfig, check_topic_name
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.connection import Credentials
 from pyrocket.rpc.messages import values_of
-from pyrocket.rpc.nameserver.lookup import RouteLookup
+from pyrocket.rpc.nameserver.lookup import AddressUrl, RouteLookup
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 
 if TYPE_CHECKING:
@@ -38,13 +38,14 @@ _CONNECT_S = 5
 _PULL_S = 15
 """Time after the hold of a pull until it counts as lost: 30 s in all, as in RocketMQ."""
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
 class RemoteTransport:
     """The `ClientTransport` of one instance. Used by one event loop."""
 
-    def __init__(self, addresses: Sequence[str], credentials: Credentials) -> None:
+    def __init__(self, addresses: Sequence[str] | AddressUrl, credentials: Credentials) -> None:
         """Clients call `open`."""
         self._addresses, self._credentials = addresses, credentials
         self._opened: dict[str, RemoteBroker] = {}
@@ -54,7 +55,9 @@ class RemoteTransport:
         self._notifications = Notifications(self._broker)
 
     @classmethod
-    async def open(cls, addresses: Sequence[str], credentials: Credentials) -> "RemoteTransport":
+    async def open(
+        cls, addresses: Sequence[str] | AddressUrl, credentials: Credentials
+    ) -> "RemoteTransport":
         """Connect to brokers or name servers.
 
         Raises TransportError if none can be reached, UnsupportedError, NotAuthenticatedError.
@@ -266,7 +269,7 @@ class RemoteTransport:
         Raises the error of the last address if no address has answered.
         """
         failure: PyrocketError | None = None
-        for address in self._addresses:
+        for address in await self._current():
             if address in self._hellos:
                 continue
             try:
@@ -283,6 +286,11 @@ class RemoteTransport:
             self._locate(hello.broker, address)
         if failure is not None and not self._hellos:
             raise failure
+
+    async def _current(self) -> Sequence[str]:
+        if isinstance(self._addresses, AddressUrl):
+            return await _blocking(self._addresses.current)
+        return self._addresses
 
     async def _looked_up(self, lookup: RouteLookup, topic: str) -> TopicRoute:
         found = await _blocking(partial(lookup.route, topic, fresh=True))
@@ -369,5 +377,5 @@ def _no_topic(topic: str) -> TopicNotFoundError:
     )
 
 
-async def _blocking(call: Callable[[], Any]) -> Any:
+async def _blocking(call: Callable[[], _T]) -> _T:
     return await asyncio.get_running_loop().run_in_executor(None, call)

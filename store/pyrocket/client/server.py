@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pyrocket.rpc.connection import Credentials
 
 
+_URL_VARIABLE = "PYROCKET_ENDPOINT_URL"
+
+
 @dataclass(frozen=True)
 class Server:
     """A server, and how to connect to it.
@@ -36,26 +39,32 @@ def server_of(
     path: str | PathLike[str] | None,
     credentials: "Credentials | None" = None,
     *,
+    endpoint_url: str | None = None,
     create: bool = False,
 ) -> Server:
     """Return the server that the caller of a client has named.
 
+    endpoint_url: The URL of a text with the addresses; by default, that of the environment variable
+        PYROCKET_ENDPOINT_URL if neither endpoint nor path is given.
     create: Whether a missing store is created.
 
-    Raises InvalidInputError (CLIENT_SERVER) unless exactly one of both is given, NOT_A_TEXT,
+    Raises InvalidInputError (CLIENT_SERVER) unless exactly one of the three is given, NOT_A_TEXT,
     STORE_PATH, ADDRESS_INVALID.
     """
     check_type(bool, "Use True or False.", create=create)
-    if (endpoint is None) == (path is None):
+    if endpoint is None and path is None:
+        endpoint_url = endpoint_url or os.environ.get(_URL_VARIABLE) or None
+    given = [one for one in (endpoint, path, endpoint_url) if one is not None]
+    if len(given) != 1:
         raise InvalidInputError(
-            "endpoint and path are both given." if endpoint else "neither endpoint nor path.",
+            f"{len(given)} of endpoint, endpoint_url and path are given, not one.",
             remedy="Give the address of a broker as `endpoint`, or a directory as `path`.",
             code="CLIENT_SERVER",
         )
-    if endpoint is not None:
-        check_text(endpoint=endpoint)
-        return _brokers(endpoint, credentials)
-    return _store(os.path.realpath(path_of(path, "path", "STORE_PATH")), create=create)
+    if path is not None:
+        return _store(os.path.realpath(path_of(path, "path", "STORE_PATH")), create=create)
+    check_text(endpoint=given[0])
+    return _brokers(str(given[0]), credentials, is_url=endpoint is None)
 
 
 def _store(directory: str, *, create: bool) -> Server:
@@ -68,14 +77,16 @@ def _store(directory: str, *, create: bool) -> Server:
     return Server(("path", directory), connect)
 
 
-def _brokers(endpoint: str, credentials: "Credentials | None") -> Server:
+def _brokers(text: str, credentials: "Credentials | None", *, is_url: bool) -> Server:
     from pyrocket.client.remote import RemoteTransport
     from pyrocket.rpc.connection import Credentials
-    from pyrocket.rpc.nameserver.lookup import parse_addresses
+    from pyrocket.rpc.nameserver.lookup import AddressUrl, parse_addresses
 
-    addresses, given = parse_addresses(endpoint), credentials or Credentials()
+    addresses = AddressUrl(text) if is_url else parse_addresses(text)
+    key = text if is_url else addresses
+    given = credentials or Credentials()
 
     async def connect() -> ClientTransport:
         return await RemoteTransport.open(addresses, given)
 
-    return Server(("endpoint", addresses, given), connect)
+    return Server(("endpoint", key, given), connect)

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from pyrocket import Message, Store
 from pyrocket.client.push_consumer import PushConsumer
 from pyrocket.client.results import ConsumeResult
+from pyrocket.consuming import Subscription
 from pyrocket.errors import (
     GroupNameError,
     InvalidInputError,
@@ -20,7 +23,9 @@ from pyrocket.errors import (
     StoreUnavailableError,
     TopicNotFoundError,
 )
+from support.broker import served
 from support.broker_process import running as running_broker
+from support.name_server import wait_until
 
 
 @pytest.fixture
@@ -31,6 +36,26 @@ def path(tmp_path):
         for number in range(6):
             store.append(Message(topic="orders", body=b"%d" % number, queue_id=number % 2))
     return str(folder)
+
+
+@contextmanager
+def text_at_a_url(text):
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *arguments):
+            """Print nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 class Listener:
@@ -96,6 +121,59 @@ def test_two_consumers_of_one_process_share_the_queues(path, at):
         while len(other.queues()) < 1 and time.monotonic() < deadline:
             time.sleep(0.01)
         assert other.queues()
+
+
+def test_subscriptions_change_while_the_consumer_runs(path, at):
+    with Store.open(path) as store:
+        store.topics.create("bills", read_queues=1, write_queues=1)
+        store.append(Message(topic="bills", body=b"bill", queue_id=0))
+    with consumer(at, listener := Listener()) as running:
+        listener.wait_for(6)
+        running.subscribe("bills", "*")
+        listener.wait_for(7)
+        running.unsubscribe("orders")
+        wait_until(lambda: "orders" not in {queue.topic for queue in running.queues()})
+        with pytest.raises(TopicNotFoundError):
+            running.subscribe("missing")
+        with pytest.raises(InvalidInputError):
+            running.subscribe("bills", Subscription("a >", "SQL92"))
+    assert listener.bodies[-1] == b"bill"
+
+
+def test_a_listener_that_closes_its_consumer_is_an_error(at):
+    errors = []
+
+    def listen(messages):
+        try:
+            running.close()
+        except InvalidInputError as error:
+            errors.append(error.code)
+        return ConsumeResult.SUCCESS
+
+    with consumer(at, listen) as running:
+        wait_until(lambda: len(errors) == 6)
+    assert {*errors} == {"CLIENT_DEADLOCK"}
+
+
+def test_hooks_get_the_messages_and_the_result_of_each_call(at):
+    before, after = [], []
+    listener = Listener(ConsumeResult.SUCCESS, ValueError("no"))
+    hooks = {
+        "before_consume": lambda messages: before.append(messages[0].body),
+        "after_consume": lambda messages, result: after.append(type(result).__name__),
+    }
+    with consumer(at, listener, thread_max=1, **hooks):
+        listener.wait_for(6)
+    assert len(before) >= 6
+    assert {*after} == {"ConsumeResult", "ValueError"}
+
+
+def test_the_addresses_of_brokers_are_read_from_a_url(path, monkeypatch):
+    with served(Store.open(path)) as address, text_at_a_url(address) as url:
+        monkeypatch.setenv("PYROCKET_ENDPOINT_URL", url)
+        for server in ({"endpoint_url": url}, {}):
+            with consumer(server, Listener()) as running:
+                assert running.queues()
 
 
 def test_a_failed_message_is_delivered_again(path, at):

@@ -5,7 +5,8 @@ Source: `DefaultMQPushConsumerImpl`, `MQClientInstance`.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -115,7 +116,7 @@ class ConsumerCore:
         error the consumer is stopped.
         """
         try:
-            brokers = await self._check()
+            brokers = await self._check(self._subscriptions)
             self._stop_watching = self._transport.watch(
                 self._config.group, lambda changed: self._changes.set()
             )
@@ -130,6 +131,23 @@ class ConsumerCore:
             self._every(LOCK_S, self._member.lock_all)
         self._spawn(self._rebalance())
         self._spawn(self._routes.refresh(lambda topic: self._changes.set()))
+
+    async def subscribe(self, topic: str, subscription: Subscription) -> None:
+        """Consume a topic from now on, or change what is consumed of it.
+
+        Messages that were already pulled are not filtered again. Raises TopicNotFoundError and
+        InvalidInputError (ILLEGAL_FILTER_EXPRESSION).
+        """
+        await self._check({topic: subscription})
+        known = self._subscriptions.get(topic)
+        version = 0 if known is None else known.version + 1
+        self._subscriptions[topic] = replace(subscription, version=version)
+        self._changes.set()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no longer: its queues are lost at the next rebalance, which is soon."""
+        self._subscriptions.pop(topic, None)
+        self._changes.set()
 
     async def stop(self, timeout_s: float | None = None) -> int:
         """Stop pulling, wait for running listeners, commit, unlock the queues, leave the group.
@@ -158,10 +176,10 @@ class ConsumerCore:
             task.cancel()
         await self._consumption.stop(0)
 
-    async def _check(self) -> set[str]:
+    async def _check(self, subscriptions: Mapping[str, Subscription]) -> set[str]:
         """Check topics and expressions at all brokers; return the brokers."""
         brokers: set[str] = set()
-        for topic, subscription in self._subscriptions.items():
+        for topic, subscription in subscriptions.items():
             if topic.startswith(RETRY_PREFIX):
                 continue
             try:

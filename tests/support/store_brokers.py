@@ -1,0 +1,162 @@
+"""Brokers of the shipped library, over stores on disk, for `simulated_brokers.Network`."""
+
+import asyncio
+from dataclasses import replace
+
+from pyrocket import Message, Store
+from pyrocket.broker.consumers.consumers import Consumers
+from pyrocket.client.transport import Changed, TopicRoute
+from pyrocket.consuming import Pulled
+from pyrocket.errors import TopicNotFoundError
+from pyrocket.formats.record_decode import messages_of
+from pyrocket.message import MessageQueue
+
+from support.pops import at_once
+from support.simulated_brokers import Broker
+from support.simulated_loop import START_S
+from support.stores import SMALL
+
+_DELIVER_S = 5
+
+
+class _Messages(dict):
+    """Queue → its messages, read when they are asked for."""
+
+    def __init__(self, stores):
+        super().__init__()
+        self._stores = stores
+
+    def items(self):
+        places = [
+            MessageQueue(topic, name, number)
+            for name, store in self._stores.items()
+            for topic, config in store.topics.all().items()
+            for number in range(config.read_queues)
+        ]
+        return [(place, self[place]) for place in places]
+
+    def __missing__(self, queue):
+        self[queue] = [*self._stores[queue.broker].messages(queue.topic, queue.queue_id)]
+        return self[queue]
+
+
+class StoreBrokers:
+    """A cluster of brokers, each with a store in `folder`, for one simulated loop."""
+
+    def __init__(self, folder, names, topics):
+        self.brokers = {name: Broker(name) for name in names}
+        self.watchers, self.commit_checks, self.sent_back = [], [], []
+        self._stores, self._consumers = {}, {}
+        for name in names:
+            config = replace(SMALL, broker_name=name, log_file_bytes=4 << 20)
+            store = Store.open(folder / name, create=True, config=config, clock=self._now)
+            self._stores[name] = store
+            for topic, count in topics.items():
+                store.topics.create(topic, read_queues=count, write_queues=count)
+            self.restart(name)
+        self._delivering = None
+
+    def _now(self):
+        """Return the time of the loop; before it runs, the time at which it will start."""
+        try:
+            return int(1000 * asyncio.get_running_loop().time())
+        except RuntimeError:
+            return 1000 * START_S
+
+    async def _deliver(self):
+        while True:
+            await asyncio.sleep(_DELIVER_S)
+            for store in self._stores.values():
+                store.deliver_due()
+
+    def close(self):
+        for store in self._stores.values():
+            store.close()
+
+    def restart(self, name):
+        consumers = Consumers(self._stores[name], at_once(self._stores[name]))
+        consumers.members.watch(lambda group: self._notify(name, group))
+        self._consumers[name] = consumers
+
+    def _notify(self, broker, group):
+        for watched, member, notify in [*self.watchers]:
+            if watched == group and member.is_alive:
+                asyncio.get_running_loop().call_later(
+                    member.delay(), notify, Changed(broker, group)
+                )
+
+    @property
+    def queues(self):
+        """Topic → its queues at all brokers."""
+        found = {}
+        for name, store in self._stores.items():
+            for topic, config in store.topics.all().items():
+                found.setdefault(topic, []).extend(
+                    MessageQueue(topic, name, number) for number in range(config.read_queues)
+                )
+        return found
+
+    @property
+    def messages(self):
+        return _Messages(self._stores)
+
+    @property
+    def dead_letters(self):
+        return [
+            message
+            for store in self._stores.values()
+            for topic in store.topics.all()
+            if topic.startswith("%DLQ%")
+            for message in store.messages(topic)
+        ]
+
+    def append(self, queue, body):
+        message = Message(topic=queue.topic, body=body, queue_id=queue.queue_id)
+        self._stores[queue.broker].append(message)
+
+    def range(self, queue):
+        return self._stores[queue.broker].queue_range(queue.topic, queue.queue_id)
+
+    def add_queue(self, topic, broker):
+        topics = self._stores[broker].topics
+        count = topics.get(topic).read_queues + 1
+        topics.update(topic, read_queues=count, write_queues=count)
+
+    def route(self, topic):
+        found = tuple(self.queues.get(topic, ()))
+        if not found:
+            raise TopicNotFoundError(topic, remedy="")
+        return TopicRoute(found, found)
+
+    def heartbeat(self, broker, heartbeat):
+        if self._delivering is None:
+            self._delivering = asyncio.ensure_future(self._deliver())
+        self._consumers[broker].heartbeat(heartbeat)
+
+    def unregister(self, broker, client_id, group):
+        self._consumers[broker].members.unregister(client_id, group)
+
+    def member_ids(self, broker, group):
+        return self._consumers[broker].members.ids(group, self._now())
+
+    def lock(self, broker, group, client_id, queues):
+        return self._consumers[broker].lock(group, client_id, queues)
+
+    def unlock(self, broker, group, client_id, queues):
+        self._consumers[broker].unlock(group, client_id, queues)
+
+    def pull(self, request):
+        raw = self._consumers[request.queue.broker].pulls.pull(request)
+        return Pulled(raw.status, raw.next_offset, raw.available, messages_of(raw.records))
+
+    def committed_of(self, group, queue):
+        return self._consumers[queue.broker].committed(group, queue)
+
+    def commit(self, broker, group, client_id, incarnation, offsets):
+        return self._consumers[broker].commit(group, client_id, incarnation, offsets)
+
+    def send_back(self, group, queue, queue_offset, delay_level, max_reconsume_times):
+        self._consumers[queue.broker].send_back(
+            group, queue, queue_offset, delay_level, max_reconsume_times
+        ).result()
+        self.sent_back.append((queue, queue_offset))
