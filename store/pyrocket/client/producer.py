@@ -16,7 +16,7 @@ from pyrocket.client.instance import wait_for
 from pyrocket.client.local_transactions import LocalTransactions, check_listener
 from pyrocket.client.outgoing import check_batch, check_outgoing, outgoing
 from pyrocket.client.pending_sends import PendingSends, chained
-from pyrocket.client.producer_config import ROUND_ROBIN, ProducerConfig
+from pyrocket.client.producer_config import producer_config
 from pyrocket.client.selection import Selector
 from pyrocket.client.send_hooks import SendContext, SendHook, call_after, call_before
 from pyrocket.client.server import server_of
@@ -63,15 +63,11 @@ class Producer(BaseClient):
         instance: str = "",
         listener: TransactionListener | None = None,
         hooks: Sequence[SendHook] = (),
-        timeout_ms: int = 3000,
-        retries: int = 2,
-        queue_choice: str = ROUND_ROBIN,
-        avoid_slow_brokers: bool = False,
-        max_message_bytes: int = 4 * 1024 * 1024,
-        max_pending: int = 10_000,
+        **settings: Any,
     ) -> None:
-        """Check the settings; nothing is opened before `start`. See also `ProducerConfig`.
+        """Check the arguments; nothing is opened before `start`.
 
+        group: The producer group, which is asked about transactions.
         endpoint: The addresses of brokers or name servers, separated by commas.
         endpoint_url: The URL of a text with such addresses, which is read every 2 minutes.
         credentials: For the endpoint: TLS and the user.
@@ -80,19 +76,12 @@ class Producer(BaseClient):
         instance: The name in the client id; clients of one server and name share connections.
         listener: Executes and checks transactions; its `check` is called in a thread of its own.
         hooks: Called before and after each send.
+        settings: See `ProducerConfig`.
 
         Raises InvalidInputError: CLIENT_SERVER unless exactly one of endpoint and path is given,
         PRODUCER_CONFIG, CLIENT_NAME, WRONG_TYPE, GROUP_ILLEGAL.
         """
-        self._config = ProducerConfig(
-            group=group,
-            timeout_ms=timeout_ms,
-            retries=retries,
-            queue_choice=queue_choice,
-            avoid_slow_brokers=avoid_slow_brokers,
-            max_message_bytes=max_message_bytes,
-            max_pending=max_pending,
-        )
+        self._config = producer_config(group=group, **settings)
         server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url, create=create)
         super().__init__(server, instance)
         check_type((list, tuple), "Use a list of SendHook.", hooks=hooks)
@@ -101,7 +90,7 @@ class Producer(BaseClient):
         if listener is not None:
             check_listener(listener)
         self._listener, self._hooks = listener, tuple(hooks)
-        self._ids, self._pending = UniqueIds(system_clock), PendingSends(max_pending)
+        self._ids, self._pending = UniqueIds(system_clock), PendingSends(self._config.max_pending)
         self._sending: Sending
         self._transactions: LocalTransactions | None = None
 

@@ -51,6 +51,16 @@ class ProducerConfig:
             _refuse(name, value, f"a whole number from {least} to {most}")
 
 
+def producer_config(**settings: Any) -> ProducerConfig:
+    """Return the settings of a producer; an unknown name is an error like an invalid value."""
+    try:
+        return ProducerConfig(**settings)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"{error}.", remedy="See `ProducerConfig`.", code="PRODUCER_CONFIG"
+        ) from None
+
+
 def _refuse(name: str, value: Any, wanted: str) -> NoReturn:
     raise InvalidInputError(
         f"{name} is {value!r}.", remedy=f"Use {wanted}.", code="PRODUCER_CONFIG"

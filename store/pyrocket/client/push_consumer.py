@@ -98,14 +98,10 @@ class PushConsumer(BaseClient):
         server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url)
         super().__init__(server, instance)
         self._config = consumer_config(group=group, subscriptions=subscriptions, **settings)
-        _check_callable(listener=listener)
-        for name, function in {
-            "queues_changed": queues_changed,
-            "before_consume": before_consume,
-            "after_consume": after_consume,
-        }.items():
-            if function is not None:
-                _check_callable(**{name: function})
+        hooks = {"before_consume": before_consume, "after_consume": after_consume}
+        optional = {"queues_changed": queues_changed, **hooks}
+        given = {name: one for name, one in optional.items() if one is not None}
+        _check_callable(listener=listener, **given)
         self._listener, self._queues_changed = listener, queues_changed
         self._before, self._after = before_consume, after_consume
         self._core: ConsumerCore | None = None

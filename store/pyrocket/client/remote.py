@@ -4,35 +4,32 @@ The addresses are those of brokers, each of which may have queues of a topic, or
 servers. The first call tells which.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pyrocket.client.notifications import Notifications
-from pyrocket.client.remote_broker import BROKER, CALL_S, RemoteBroker
+from pyrocket.client.remote_broker import BROKER, CALL_S
+from pyrocket.client.remote_brokers import RemoteBrokers
 from pyrocket.client.transport import Changed, TopicRoute
 from pyrocket.consuming import Committed, Heartbeat, Pull, Pulled, PullStatus, Subscription
 from pyrocket.errors import (
-    PyrocketError,
     QueueNotFoundError,
     TopicNotFoundError,
-    TransportError,
-    UnsupportedError,
 )
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.message import MessageQueue, QueueOffsets, SendResult
 from pyrocket.metadata.topics import TopicConfig, check_topic_name
+from pyrocket.nameserver.route_table import TopicData
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.connection import Credentials
 from pyrocket.rpc.messages import values_of
-from pyrocket.rpc.nameserver.lookup import AddressUrl, RouteLookup
+from pyrocket.rpc.nameserver.lookup import AddressUrl
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 
 if TYPE_CHECKING:
-    from pyrocket.rpc.proto.pyrocket_pb2 import HelloReply
+    pass
 
 _CONNECT_S = 5
 _PULL_S = 15
@@ -45,14 +42,11 @@ _log = logging.getLogger(__name__)
 class RemoteTransport:
     """The `ClientTransport` of one instance. Used by one event loop."""
 
-    def __init__(self, addresses: Sequence[str] | AddressUrl, credentials: Credentials) -> None:
+    def __init__(self, brokers: RemoteBrokers) -> None:
         """Clients call `open`."""
-        self._addresses, self._credentials = addresses, credentials
-        self._opened: dict[str, RemoteBroker] = {}
-        self._hellos: dict[str, HelloReply] = {}
-        self._address_of: dict[str, str] = {}
-        self._lookup: RouteLookup | None = None
-        self._notifications = Notifications(self._broker)
+        self._brokers = brokers
+        self._notifications = Notifications(brokers.get)
+        brokers.follow(self._notifications.add)
 
     @classmethod
     async def open(
@@ -62,50 +56,33 @@ class RemoteTransport:
 
         Raises TransportError if none can be reached, UnsupportedError, NotAuthenticatedError.
         """
-        transport = cls(addresses, credentials)
+        brokers = RemoteBrokers(addresses, credentials)
         try:
-            await transport._greet()
+            await brokers.find()
         except BaseException:
-            await transport.close()
+            await brokers.close()
             raise
-        return transport
+        return cls(brokers)
 
     async def close(self) -> None:
         """Disconnect."""
         self._notifications.close()
-        for broker in self._opened.values():
-            await broker.close()
-        if self._lookup is not None:
-            await _blocking(self._lookup.close)
+        await self._brokers.close()
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the queues of a topic at all brokers that can be reached."""
         check_topic_name(topic)
-        if self._lookup is not None:
-            return await self._looked_up(self._lookup, topic)
-        await self._greet()
-        names = sorted(self._address_of)
-        topics = await asyncio.gather(*(self._topic(name, topic) for name in names))
-        found = {name: one for name, one in zip(names, topics, strict=True) if one is not None}
-        if not found:
-            raise _no_topic(topic)
-        return _route(found)
+        return _route(topic, await self._brokers.topics(topic))
 
     async def route_if_created(self, topic: str) -> TopicRoute:
         """Return the queues that a missing topic will have; see `ClientTransport`."""
         check_topic_name(topic)
-        queues = {
-            name: TopicConfig(topic, hello.default_queues, hello.default_queues)
-            for name, address in self._address_of.items()
-            if (hello := self._hellos.get(address)) is not None and hello.auto_create_topics
-        }
-        if not queues:
-            raise _no_topic(topic)
-        return _route(queues)
+        counts = await self._brokers.default_queues()
+        return _route(topic, {name: TopicConfig(topic, n, n) for name, n in counts.items()})
 
     async def brokers(self) -> Sequence[str]:
         """Return the names of all known brokers."""
-        return sorted(self._address_of)
+        return self._brokers.names
 
     async def send(
         self, queue: MessageQueue, messages: Sequence[OutgoingMessage]
@@ -187,7 +164,7 @@ class RemoteTransport:
 
     async def pull(self, request: Pull) -> Pulled:
         """Return messages of a queue."""
-        broker, seconds = self._broker(request.queue.broker), request.hold_ms / 1000 + _PULL_S
+        broker, seconds = self._brokers.get(request.queue.broker), request.hold_ms / 1000 + _PULL_S
         reply = await broker.call_and_wait(
             "PullQueue",
             seconds,
@@ -263,94 +240,23 @@ class RemoteTransport:
 
         return self._notifications.watch(received, group=group, producer_group="")
 
-    async def _greet(self) -> None:
-        """Make the first call to each address that has not answered one.
-
-        Raises the error of the last address if no address has answered.
-        """
-        failure: PyrocketError | None = None
-        for address in await self._current():
-            if address in self._hellos:
-                continue
-            try:
-                hello = await self._at(address).hello(_CONNECT_S)
-            except UnsupportedError as error:
-                if error.code != "PROTOCOL_UNKNOWN":
-                    raise
-                self._lookup = RouteLookup(self._addresses, self._credentials)
-                return
-            except TransportError as error:
-                failure = error
-                continue
-            self._hellos[address] = hello
-            self._locate(hello.broker, address)
-        if failure is not None and not self._hellos:
-            raise failure
-
-    async def _current(self) -> Sequence[str]:
-        if isinstance(self._addresses, AddressUrl):
-            return await _blocking(self._addresses.current)
-        return self._addresses
-
-    async def _looked_up(self, lookup: RouteLookup, topic: str) -> TopicRoute:
-        found = await _blocking(partial(lookup.route, topic, fresh=True))
-        for broker in found.brokers:
-            self._locate(broker.name, broker.addresses[min(broker.addresses)])
-        if not found.queues:
-            raise _no_topic(topic)
-        return _route({one.broker: one.topic for one in found.queues})
-
-    async def _topic(self, broker: str, topic: str) -> TopicConfig | None:
-        """Return a topic of a broker; None if it does not have it, or cannot be reached while
-        others can.
-        """
-        try:
-            reply = await self._ask(broker, "Topic", name=topic)
-        except TopicNotFoundError:
-            return None
-        except TransportError as error:
-            if len(self._address_of) == 1:
-                raise
-            _log.warning("the queues of %s at %s are left out: %s", topic, broker, error)
-            return None
-        found: TopicConfig = _value(reply, TopicConfig)
-        return found
-
-    def _locate(self, broker: str, address: str) -> None:
-        """Note the address of a broker; follow its notifications if it is new."""
-        is_new = self._address_of.get(broker) != address
-        self._address_of[broker] = address
-        if is_new:
-            self._notifications.add(broker)
-
-    def _broker(self, name: str) -> RemoteBroker:
-        """Return a broker by name; "" is the only one. Raises TransportError if it is unknown."""
-        if not name and len(self._address_of) == 1:
-            (name,) = self._address_of
-        address = self._address_of.get(name)
-        if address is None:
-            raise TransportError(
-                f"the address of the broker {name!r} is unknown.",
-                remedy="Check that it runs, and that it is registered with the name servers.",
-                repeat_is_safe=True,
-            )
-        return self._at(address)
-
-    def _at(self, address: str) -> RemoteBroker:
-        if address not in self._opened:
-            self._opened[address] = RemoteBroker(address, self._credentials)
-        return self._opened[address]
-
     async def _call(self, broker: str, call: str, /, **arguments: Any) -> Any:
-        return await self._broker(broker).call(call, **arguments)
+        return await self._brokers.get(broker).call(call, **arguments)
 
     async def _ask(self, broker: str, call: str, /, **arguments: Any) -> Any:
         """Make a call of the bulk service."""
-        return await self._broker(broker).call(call, BROKER, CALL_S, **arguments)
+        return await self._brokers.get(broker).call(call, BROKER, CALL_S, **arguments)
 
 
-def _route(topics: Mapping[str, Any]) -> TopicRoute:
-    """Return the route of a topic, whose settings are given by broker."""
+def _route(name: str, topics: Mapping[str, TopicConfig | TopicData]) -> TopicRoute:
+    """Return the route of a topic, whose settings are given by broker.
+
+    Raises TopicNotFoundError if there are none.
+    """
+    if not topics:
+        raise TopicNotFoundError(
+            f"no broker has the topic {name!r}.", remedy="Create it: pyrocket topic create."
+        )
     readable, writable = [], []
     for broker, topic in sorted(topics.items()):
         if topic.readable:
@@ -369,13 +275,3 @@ def _sendable(outgoing: OutgoingMessage) -> OutgoingMessage:
 
 def _value(reply: Any, kind: Any) -> Any:
     return values_of(reply, {"value": kind})["value"]
-
-
-def _no_topic(topic: str) -> TopicNotFoundError:
-    return TopicNotFoundError(
-        f"no broker has the topic {topic!r}.", remedy="Create it: pyrocket topic create."
-    )
-
-
-async def _blocking(call: Callable[[], _T]) -> _T:
-    return await asyncio.get_running_loop().run_in_executor(None, call)
