@@ -42,9 +42,11 @@ class TransactionCore:
     async def stop(self) -> None:
         """Accept no more checks; brokers ask another producer about those that wait."""
         self._stop_watching()
-        if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.wait([self._serving])
+        serving = self._serving
+        while serving is not None and not serving.done():
+            # Before Python 3.12, `asyncio.wait_for` may ignore a cancellation.
+            serving.cancel()
+            await asyncio.wait([serving], timeout=1)
 
     def executing(self, undecided: Undecided) -> None:
         """Ignore checks of a message until `end`: its local transaction is being executed."""
