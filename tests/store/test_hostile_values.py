@@ -180,6 +180,7 @@ def calls_of_parts(store):
         "Groups.create": (groups.create, {"group": "g"}),
         "Groups.delete": (groups.delete, {"group": "h"}),
         "Groups.get": (groups.get, {"group": "g"}),
+        "Groups.lag": (groups.lag, {"group": "g"}),
         "Groups.reset": (groups.reset, {"group": "g", "topic": "t", "to": AtTime(5)}),
         "Groups.subscribe": (groups.subscribe, {"group": "g", "expressions": {"t": "a = 1"}}),
         "Groups.topics": (groups.topics, {"group": "g"}),

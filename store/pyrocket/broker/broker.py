@@ -1,7 +1,7 @@
 """`Broker`: serves one store."""
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.polls import Polls
 from pyrocket.broker.pop.pop import Pop
-from pyrocket.broker.pop.values import Lags
+from pyrocket.broker.pop.values import QueueLag
 from pyrocket.broker.producer_calls import ProducerCalls
 from pyrocket.broker.running import RunningState, running_state
 from pyrocket.broker.sends import Sends
@@ -20,7 +20,7 @@ from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
 from pyrocket.broker.traces import Traces
 from pyrocket.disk.layout import Layout, listed, parse_file_name
-from pyrocket.formats.system_topics import POP_TOPIC
+from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
 from pyrocket.services.transactions.model import CheckPolicy
 from pyrocket.store import Store
 from pyrocket.versions import PROTOCOL, RELEASE
@@ -61,6 +61,16 @@ class Version:
     structure: int
     epoch: int
     is_recovering: bool
+
+
+@dataclass(frozen=True)
+class TopicLag:
+    """The lag of a group in the queues of a topic, or with `is_retry` in those of retries."""
+
+    group: str
+    topic: str
+    is_retry: bool
+    queues: Sequence[QueueLag]
 
 
 class Broker:
@@ -137,6 +147,7 @@ class Broker:
     def delete_group(self, group: str) -> None:
         """Delete a group, its offsets and its messages in flight; a missing group is ignored."""
         self.admin.delete_group(group)
+        self.consumers.pulls.forget(group)
         if self._polls is not None:
             self._polls.pop.drop(group)
 
@@ -181,10 +192,22 @@ class Broker:
         """The number of records of the message trace that were not stored."""
         return 0 if self.traces is None else self.traces.dropped
 
-    def lags(self) -> Iterator[tuple[str, str, Lags]]:
-        """Yield group, topic and lag of each topic that a group has consumed; see `Pop.lags`."""
-        if self._polls is not None:
-            yield from self._polls.pop.lags()
+    def lags(self) -> Iterator[TopicLag]:
+        """Yield the lags of groups in topics that they consume by pops, and in all other topics in
+        which they have committed offsets. Groups with live members consume by pulls.
+        """
+        popped: set[tuple[str, str]] = set()
+        pulling = {*self.consumers.members.groups(self._store.now())}
+        for group, topic, lags in () if self._polls is None else self._polls.pop.lags():
+            if group in pulling:
+                continue
+            popped |= {(group, name) for name, _ in lags}
+            for is_retry in (False, True):
+                found = [lag for (name, _), lag in lags.items() if is_retry == (name != topic)]
+                yield TopicLag(group, topic, is_retry, found)
+        for group, topic, found in self.consumers.lags():
+            if (group, topic) not in popped:
+                yield TopicLag(group, topic, topic.startswith(RETRY_PREFIX), found)
 
     def log_bytes(self) -> int:
         """Return the size of the log in bytes."""

@@ -13,6 +13,7 @@ from typing import Literal
 from pyrocket.arguments import check_numbers, check_text, check_texts, check_type
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
+from pyrocket.engine.group_lag import GroupLag, delay_ms, positions
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
 from pyrocket.filters.sql_parser import parse_sql
 from pyrocket.metadata.consumer_filters import ConsumerFilter, ConsumerFilters
@@ -82,6 +83,18 @@ class Groups:
     def offsets(self) -> dict[tuple[str, str], Offsets]:
         """Return all committed offsets, by (topic, group), as one consistent snapshot."""
         return self._offsets.all()
+
+    def lag(self, group: str = "") -> list[GroupLag]:
+        """Return the lag of a group, or of all groups, in each queue of its topics.
+
+        The topics are those in which a group has committed offsets. Raises GroupNotFoundError.
+        """
+        check_text(group=group)
+        name, now_ms = self.get(group).name if group else "", self._engine.clock()
+        return [
+            replace(one, delay_ms=delay_ms(self._reader, one, now_ms))
+            for one in positions(self._reader, self._offsets.all(), name)
+        ]
 
     def create(self, group: str) -> GroupConfig:
         """Create a group with RocketMQ's defaults; an existing group is returned unchanged."""

@@ -23,9 +23,9 @@ _NODE = ("cluster", "node_type", "node_id")
 _TOPIC = (*_NODE, "topic", "is_system")
 _GROUP = (*_NODE, "consumer_group", "topic", "is_retry")
 _LAGS = {
-    "lag_messages": "Messages of a topic that a consumer group has not acked.",
-    "lag_latency": "Age in milliseconds of the oldest message that is not acked.",
-    "inflight_messages": "Messages that were delivered and are not acked.",
+    "lag_messages": "Messages of a topic that a consumer group has not acked or committed.",
+    "lag_latency": "Age in milliseconds of the oldest of these messages.",
+    "inflight_messages": "Messages that were delivered and are not acked or committed.",
     "ready_messages": "Messages that were never delivered.",
 }
 _TYPE = "broker"
@@ -106,18 +106,16 @@ class Metrics:
             name: GaugeMetricFamily(f"rocketmq_consumer_{name}", about, labels=_GROUP)
             for name, about in _LAGS.items()
         }
-        for group, topic, lags in self._broker.lags():
-            for is_retry in (False, True):
-                found = [lag for (name, _), lag in lags.items() if (name != topic) == is_retry]
-                labels = (*self._node, group, topic, str(is_retry).lower())
-                values = {
-                    "lag_messages": sum(one.lag for one in found),
-                    "lag_latency": max((one.delay_ms for one in found), default=0),
-                    "inflight_messages": sum(one.in_flight for one in found),
-                    "ready_messages": sum(one.ready for one in found),
-                }
-                for name, value in values.items():
-                    metrics[name].add_metric(labels, value)
+        for lag in self._broker.lags():
+            labels = (*self._node, lag.group, lag.topic, str(lag.is_retry).lower())
+            values = {
+                "lag_messages": sum(one.lag for one in lag.queues),
+                "lag_latency": max((one.delay_ms for one in lag.queues), default=0),
+                "inflight_messages": sum(one.in_flight for one in lag.queues),
+                "ready_messages": sum(one.ready for one in lag.queues),
+            }
+            for name, value in values.items():
+                metrics[name].add_metric(labels, value)
         yield from metrics.values()
 
     def _gauge(self, name: str, about: str, value: float) -> Metric:

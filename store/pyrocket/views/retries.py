@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.engine.group_admin import Groups
+from pyrocket.engine.group_lag import all_queues
 from pyrocket.engine.reader import Reader
 from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.formats.record_slice import decode_slices
@@ -29,7 +30,6 @@ from pyrocket.views.parts import (
     RetryPart,
 )
 from pyrocket.views.pending import DUE, PendingMessages
-from pyrocket.views.tables import all_queues
 
 _PREFIXES = {"retry": RETRY_PREFIX, "dlq": DLQ_PREFIX}
 _MAX_MESSAGES = 65_536

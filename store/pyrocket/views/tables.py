@@ -1,24 +1,17 @@
 """The views `topics`, with one row per topic, and `groups`, with one row per group and queue."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 
 from pyrocket.engine.group_admin import Groups
+from pyrocket.engine.group_lag import GroupLag, all_queues, positions
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import OffsetOutOfRangeError
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
 from pyrocket.views.parts import VIEW_COLUMNS
 
 Row = dict[str, object]
-
-
-def all_queues(reader: Reader) -> dict[str, list[int]]:
-    """Return the queue ids of each topic: queues in the topic table, and queues that have files."""
-    queues = {name: set(range(topic.read_queues)) for name, topic in reader.topics.all().items()}
-    for name, queue_id in reader.queues_on_disk():
-        queues.setdefault(name, set()).add(queue_id)
-    return {name: sorted(ids) for name, ids in sorted(queues.items())}
 
 
 def topics_table(reader: Reader, names: Collection[str] = ()) -> pa.Table:
@@ -87,46 +80,32 @@ def groups_table(reader: Reader, groups: Groups, group: str = "") -> pa.Table:
     A group without offsets has one row. Raises GroupNotFoundError.
     """
     names = [groups.get(group).name] if group else list(groups.all())
-    queues, offsets = all_queues(reader), groups.offsets()
-    rows = (row for name in names for row in _of_group(reader, name, offsets, queues))
-    return _table("groups", rows)
+    rows: dict[str, list[Row]] = {name: [] for name in names}
+    for one in positions(reader, groups.offsets(), names[0] if group else ""):
+        rows.setdefault(one.group, []).append(_lag(reader, one))
+    without: dict[str, list[Row]] = {name: [{"consumerGroup": name}] for name in names}
+    return _table("groups", (row for name in rows for row in rows[name] or without[name]))
 
 
-def _of_group(
-    reader: Reader,
-    group: str,
-    offsets: Mapping[tuple[str, str], Mapping[int, int]],
-    queues: Mapping[str, list[int]],
-) -> Iterator[Row]:
-    known = {topic: committed for (topic, owner), committed in offsets.items() if owner == group}
-    if not known:
-        yield {"consumerGroup": group}
-    for topic, committed in sorted(known.items()):
-        for queue_id in sorted({*queues.get(topic, ()), *committed}):
-            row: Row = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
-            yield {**row, **_lag(reader, topic, queue_id, committed.get(queue_id))}
-
-
-def _lag(reader: Reader, topic: str, queue_id: int, committed: int | None) -> Row:
-    """Return a group's lag in a queue; without a committed offset, from the minimum offset.
+def _lag(reader: Reader, one: GroupLag) -> Row:
+    """Return a group's lag in a queue.
 
     A committed offset is beyond the end of the queue if a recovery truncated the log, or if the
     store was restored from a copy that is older than its offset table.
     """
-    known = reader.system_offsets(topic, queue_id)
-    at = known.minimum if committed is None else committed
-    start = min(max(at, known.minimum), known.maximum)
+    queue = one.topic, one.queue_id
     return {
-        "committedOffset": committed,
-        "minOffset": known.minimum,
-        "maxOffset": known.maximum,
-        "lag": known.maximum - start,
-        "lagBytes": reader.log_span(topic, queue_id, start, known.maximum).bytes,
-        "lost": max(known.minimum - at, 0),
-        "beyondEnd": max(at - known.maximum, 0),
-        "nextStoreTimestamp": _stored(reader, topic, queue_id, start)
-        if start < known.maximum
-        else None,
+        "consumerGroup": one.group,
+        "topic": one.topic,
+        "queueId": one.queue_id,
+        "committedOffset": one.committed,
+        "minOffset": one.minimum,
+        "maxOffset": one.maximum,
+        "lag": one.lag,
+        "lagBytes": reader.log_span(*queue, one.start, one.maximum).bytes,
+        "lost": one.lost,
+        "beyondEnd": one.beyond_end,
+        "nextStoreTimestamp": _stored(reader, *queue, one.start) if one.lag else None,
     }
 
 

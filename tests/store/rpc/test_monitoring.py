@@ -1,8 +1,13 @@
 """The metrics of consumer groups."""
 
-from pyrocket import Store
+import threading
+import time
+
+from pyrocket import Message, Store
+from pyrocket.client import ConsumeResult, PushConsumer
 from support import broker_process
 from support.rocketmq_stub import Stub, queue, resource
+from support.stores import append_as_broker
 
 GROUP, TOPIC = resource("g"), resource("t")
 
@@ -25,6 +30,13 @@ def values(found, name, label):
     return dict(broker_process.metric(found, f"rocketmq_consumer_{name}", label))
 
 
+def until(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_the_metrics_report_the_lag_of_each_group_and_topic(tmp_path):
     with Store.open(tmp_path / "s", create=True) as store:
         store.topics.create("t")
@@ -42,3 +54,49 @@ def test_the_metrics_report_the_lag_of_each_group_and_topic(tmp_path):
         receive_and_ack(stub, 32, acks=True)
         assert values(found, "lag_messages", "topic") == {"t": 1}
         stub.close()
+
+
+def test_the_metrics_report_the_lag_of_groups_that_commit_offsets(tmp_path):
+    with Store.open(tmp_path / "s", create=True) as store:
+        store.topics.create("t", read_queues=2, write_queues=2)
+        store.topics.create("%RETRY%g", read_queues=1, write_queues=1)
+        for number in range(5):
+            store.append(Message(topic="t", body=b"1", queue_id=number % 2))
+        append_as_broker(store, "%RETRY%g", {}, 0, body=b"again")
+        store.groups.commit("g", "t", {0: 1})
+        store.groups.commit("g", "%RETRY%g", {0: 0})
+        store.groups.commit("done", "t", {0: 3, 1: 2})
+        store.groups.create("idle")
+    with broker_process.running(tmp_path / "s", "--metrics", "127.0.0.1:0") as (_, found):
+        assert values(found, "lag_messages", "consumer_group") == {"g": 5, "done": 0}
+        assert values(found, "lag_messages", "is_retry") == {"false": 4, "true": 1}
+        assert values(found, "ready_messages", "topic") == {"t": 4, "%RETRY%g": 1}
+        assert values(found, "inflight_messages", "consumer_group") == {"g": 0, "done": 0}
+        latency = values(found, "lag_latency", "consumer_group")
+        assert latency["g"] > 0
+        assert latency["done"] == 0
+
+
+def test_messages_between_the_commit_and_the_last_pull_are_in_flight(tmp_path):
+    with Store.open(tmp_path / "s", create=True) as store:
+        store.topics.create("t", read_queues=1, write_queues=1)
+        for _ in range(5):
+            store.append(Message(topic="t", body=b"1"))
+    wait, started = threading.Event(), threading.Event()
+
+    def listener(messages):
+        started.set()
+        wait.wait(30)
+        return ConsumeResult.SUCCESS
+
+    with broker_process.running(tmp_path / "s", "--metrics", "127.0.0.1:0") as (_, found):
+        settings = {"subscriptions": {"t": "*"}, "consume_from": "first", "listener": listener}
+        with PushConsumer("g", endpoint=found.listen[0], **settings) as consumer:
+            assert started.wait(30)
+            until(lambda: values(found, "inflight_messages", "topic").get("t") == 5)
+            assert values(found, "lag_messages", "topic")["t"] == 5
+            assert values(found, "ready_messages", "topic")["t"] == 0
+            wait.set()
+            until(lambda: consumer.stats.consumed == 5)
+        assert values(found, "lag_messages", "topic")["t"] == 0
+        assert values(found, "inflight_messages", "topic")["t"] == 0

@@ -1,9 +1,11 @@
 """`Consumers`: the broker's part of consumer groups that rebalance."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
 
 from pyrocket.broker.consumers.members import Members
 from pyrocket.broker.consumers.pulls import Pulls, filter_of
@@ -14,8 +16,10 @@ from pyrocket.broker.pop.retries import (
     retry_copy,
     retry_topic,
 )
+from pyrocket.broker.pop.values import QueueLag
 from pyrocket.consuming import Committed, Heartbeat, Subscription
 from pyrocket.disk.layout import Layout
+from pyrocket.engine.group_lag import GroupLag
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
     GroupNotFoundError,
@@ -25,6 +29,7 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
+from pyrocket.formats.system_topics import SYSTEM_PREFIX
 from pyrocket.message import AppendResult, MessageQueue
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.store import Store, consumption_of
@@ -122,6 +127,23 @@ class Consumers:
             if queue_id < config.read_queues
         }
         self._store.groups.commit(group, topic, within)
+
+    def lags(self) -> Iterator[tuple[str, str, list[QueueLag]]]:
+        """Yield group, topic and the lag of its queues, of all topics in which groups have offsets.
+
+        Messages are in flight from the committed offset to that of the last pull, as in RocketMQ.
+        The groups of RocketMQ's own services are omitted.
+        """
+        for (group, topic), parts in groupby(
+            self._store.groups.lag(), attrgetter("group", "topic")
+        ):
+            if not topic.lower().startswith(SYSTEM_PREFIX):
+                yield group, topic, [self._lag(one) for one in parts]
+
+    def _lag(self, one: GroupLag) -> QueueLag:
+        pulled = self.pulls.last(one.group, one.topic, one.queue_id)
+        flying = min(max(pulled - one.start, 0), one.lag)
+        return QueueLag(one.maximum, one.start, flying, one.lag - flying, one.delay_ms)
 
     def _state(self, group: str, queue: MessageQueue) -> Committed:
         available = self._storage.bounds(queue.topic, queue.queue_id)

@@ -21,6 +21,7 @@ class Pulls:
 
     def __init__(self, store: Store) -> None:
         self._storage = consumption_of(store)
+        self._last: dict[tuple[str, str, int], int] = {}
 
     def pull(self, request: Pull) -> RawPulled:
         """Return the messages of a queue from an offset on; do not wait for new ones.
@@ -32,6 +33,7 @@ class Pulls:
         topic, queue_id = request.queue.topic, request.queue.queue_id
         available = self._storage.bounds(topic, queue_id)
         start = request.offset
+        self._last[request.group, topic, queue_id] = start
         if not available.minimum <= start <= available.maximum:
             nearest = min(max(start, available.minimum), available.maximum)
             return RawPulled(PullStatus.OFFSET_ILLEGAL, nearest, available)
@@ -47,6 +49,18 @@ class Pulls:
         )
         status = _status(found.raw, start, found.reached)
         return RawPulled(status, found.reached, available, found.raw)
+
+    def last(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset of a group's last pull: earlier messages were delivered; 0 if there was
+        none since the start.
+        """
+        return self._last.get((group, topic, queue_id), 0)
+
+    def forget(self, group: str) -> None:
+        """Forget the last pulls of a deleted group."""
+        for key in [*self._last]:
+            if key[0] == group:
+                self._last.pop(key, None)
 
     def _check(self, request: Pull) -> None:
         group = self._storage.group(request.group)
