@@ -92,7 +92,7 @@ def test_the_snippets_of_the_connectors_page_print_the_shown_output(spark, tmp_p
     assert_snippets_print_what_is_shown(page, names, {"/data/store": tmp_path / "store"})
 
 
-@pytest.mark.parametrize("name", ["store/README.md", "store/OPERATIONS.md"])
+@pytest.mark.parametrize("name", ["store/README.md", "store/OPERATIONS.md", "store/CLIENTS.md"])
 def test_the_snippets_of_the_stores_pages_print_the_shown_output(tmp_path, name):
     page = ROOT / name
     assert [*snippets(page)]
@@ -101,7 +101,7 @@ def test_the_snippets_of_the_stores_pages_print_the_shown_output(tmp_path, name)
 
 def test_every_page_with_snippets_is_executed():
     # The broker's snippet is executed by tests/store/rpc/messaging/test_official_python.py.
-    executed = {"README.md", "OPERATIONS.md", "BROKER.md", FACE.name}
+    executed = {"README.md", "OPERATIONS.md", "CLIENTS.md", "BROKER.md", FACE.name}
     assert {page.name for page in PAGES if any(snippets(page))} <= executed
 
 
