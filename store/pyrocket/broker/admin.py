@@ -7,6 +7,7 @@ from contextlib import suppress
 from pyrocket.broker.consumers.members import LiveMember
 from pyrocket.config import Retention
 from pyrocket.engine.group_admin import Place
+from pyrocket.engine.group_lag import GroupLag
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.errors import GroupNotFoundError, TopicNotFoundError
 from pyrocket.metadata.groups import Backoff, GroupConfig
@@ -73,6 +74,10 @@ class StoreAdmin:
     def group(self, group: str) -> GroupConfig:
         """Return one group. Raises GroupNotFoundError, which suggests the nearest name."""
         return self._store.groups.get(group)
+
+    def lag(self, group: str) -> list[GroupLag]:
+        """Return the lag of one group; see `Groups.lag`. Raises GroupNotFoundError."""
+        return self._store.groups.lag(self.group(group).name)
 
     def members(self, group: str) -> list[LiveMember] | None:
         """Return None: only the broker that serves the store knows the members of its groups."""

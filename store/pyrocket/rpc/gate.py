@@ -85,6 +85,7 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "DeleteTopic": ((ADMIN, TOPIC, "name"),),
     "Groups": (),
     "Group": (("any", GROUP, "group"),),
+    "Lag": (("any", GROUP, "group"),),
     "Members": (("any", GROUP, "group"),),
     "CreateGroup": ((ADMIN, GROUP, "group"),),
     "UpdateGroup": ((ADMIN, GROUP, "group"),),

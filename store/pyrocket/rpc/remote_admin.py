@@ -6,6 +6,7 @@ from typing import Any
 from pyrocket.broker.consumers.members import LiveMember
 from pyrocket.config import DEFAULT_QUEUES, Retention
 from pyrocket.engine.group_admin import AtTime, Place
+from pyrocket.engine.group_lag import GroupLag
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import Backoff, GroupConfig
@@ -96,6 +97,10 @@ class RemoteAdmin:
     def group(self, group: str) -> GroupConfig:
         """Return one group. Raises GroupNotFoundError, which suggests the nearest name."""
         return self._value("Group", GroupConfig, group=group)
+
+    def lag(self, group: str) -> list[GroupLag]:
+        """Return the lag of one group; see `Groups.lag`. Raises GroupNotFoundError."""
+        return self._value("Lag", list[GroupLag], group=group)
 
     def members(self, group: str) -> list[LiveMember] | None:
         """Return a group's live members, sorted by their ids; empty for a missing group."""

@@ -1,10 +1,12 @@
 """Remote administration has the same results as `Store.topics`, `Store.groups` and `Store`."""
 
 import os
+import time
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from pyrocket import AtTime, Retention, Store, StoreConfig
+from pyrocket import AtTime, Message, Retention, Store, StoreConfig
 from pyrocket.errors import (
     GroupNameError,
     GroupNotFoundError,
@@ -83,6 +85,24 @@ def test_groups_are_created_changed_reset_and_deleted(place):
     with pytest.raises(GroupNotFoundError):
         admin.delete_group("readers")
     admin._client.call("DeleteGroup", group="readers")
+
+
+def test_the_lag_of_a_group_is_that_of_the_store(place):
+    store, admin = place
+    store.topics.create("t", read_queues=2, write_queues=2)
+    for number in range(3):
+        store.append(Message(topic="t", body=b"1", queue_id=number % 2))
+    store.groups.commit("etl", "t", {0: 1})
+    time.sleep(0.005)
+    found = admin.lag("etl")
+    assert [(one.committed, one.start, one.lag) for one in found] == [(1, 1, 1), (None, 0, 1)]
+    assert all(one.delay_ms > 0 for one in found)
+    assert [replace(one, delay_ms=0) for one in found] == [
+        replace(one, delay_ms=0) for one in store.groups.lag("etl")
+    ]
+    for missing in ("elt", ""):
+        with pytest.raises(GroupNotFoundError):
+            admin.lag(missing)
 
 
 def test_retention_is_changed_and_old_log_files_are_deleted(place):

@@ -119,6 +119,7 @@ ARGUMENTS = {
     "DeleteTopic": {"name": "orders"},
     "Groups": {},
     "Group": {"group": "etl"},
+    "Lag": {"group": "etl"},
     "Members": {"group": "etl"},
     "CreateGroup": {"group": "etl"},
     "UpdateGroup": {"group": "etl"},

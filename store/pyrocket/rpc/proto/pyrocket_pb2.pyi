@@ -894,6 +894,30 @@ class GroupReply(_message.Message):
     value: GroupConfig
     def __init__(self, value: _Optional[_Union[GroupConfig, _Mapping]] = ...) -> None: ...
 
+class GroupLag(_message.Message):
+    __slots__ = ("group", "topic", "queue_id", "committed", "minimum", "maximum", "delay_ms")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    MINIMUM_FIELD_NUMBER: _ClassVar[int]
+    MAXIMUM_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    queue_id: int
+    committed: int
+    minimum: int
+    maximum: int
+    delay_ms: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., committed: _Optional[int] = ..., minimum: _Optional[int] = ..., maximum: _Optional[int] = ..., delay_ms: _Optional[int] = ...) -> None: ...
+
+class LagReply(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: _containers.RepeatedCompositeFieldContainer[GroupLag]
+    def __init__(self, value: _Optional[_Iterable[_Union[GroupLag, _Mapping]]] = ...) -> None: ...
+
 class LiveMember(_message.Message):
     __slots__ = ("client_id", "differs")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
