@@ -163,6 +163,8 @@ class PushConsumer(BaseClient):
         """Return the threads, processes and nodes for `peak` messages per second, from the measured
         times of the listener; `cores` are those of a node, by default of this machine.
 
+        Measure at low load: the time for which a listener waits for the GIL counts as a wait.
+
         Raises InvalidInputError (ADVICE_INPUT), also before the first message was consumed.
         """
         stats = self.stats
