@@ -5,7 +5,7 @@ The packages, from the bottom up; each imports only from packages above it in th
 formats    bytes to values and Arrow columns, and back: one module for each format on disk
 disk       files, names, locks, and the state that processes share; knows no format
 filters    tag expressions and SQL conditions
-log        the CommitLog, the only truth: append, flush, find its end
+log        the CommitLog, the source of truth: append, flush, find its end
 index      what can be rebuilt from the log: `queues` (ConsumeQueue) and `keys` (IndexFile)
 metadata   topics, groups, identity, epochs, cursors: RocketMQ's and pyrocket's files
 engine     readers and writers: append, scan, look up, recover, clean up

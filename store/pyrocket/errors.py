@@ -1,10 +1,10 @@
-"""The exceptions that pyrocket raises.
+"""The exceptions that pyrocket raises, with their main codes.
 
 PyrocketError                      code, what happened, remedy
 ├── InvalidInputError              the caller's arguments are invalid
 │   ├── OptionError                OPTION_*: an unknown, missing or malformed option;
 │   │                              RETENTION_DIFFERS
-│   ├── SchemaError                SCHEMA_*: columns or types that do not fit
+│   ├── SchemaError                SCHEMA_INVALID, COLUMN_*: columns or types that do not fit
 │   ├── TopicNameError             TOPIC_ILLEGAL
 │   ├── TopicNotFoundError         TOPIC_NOT_FOUND
 │   ├── QueueNotFoundError         QUEUE_NOT_FOUND
@@ -26,7 +26,7 @@ PyrocketError                      code, what happened, remedy
 │                                  TRANSACTION_NOT_FOUND, _ENDED, _GROUP_WRONG, _OFFSET_WRONG,
 │                                  _TOO_LATE, _TOPIC_GONE; PRODUCER_CLOSED
 ├── StoreDamagedError              STORE_DAMAGED: bytes on disk that break the format;
-│   │                              LOG_DAMAGED: durable messages follow a damaged place of the log
+│   │                              LOG_DAMAGED: a damaged record before durable messages
 │   └── RecordDamagedError         one damaged record; those after it can be read
 └── StoreUnavailableError          the store cannot serve this now
     ├── StoreLockedError           STORE_IN_USE, LOCK_TIMEOUT
@@ -36,6 +36,7 @@ PyrocketError                      code, what happened, remedy
     │   └── NotAuthenticatedError  UNAUTHENTICATED: a broker does not know the user
     ├── StoreFailedError           STORE_FAILED: a write or fsync failed; open it again
     ├── TransportError             TRANSPORT_FAILED: a broker is unreachable or too slow
+    ├── BrokerBusyError            TOO_MANY_REQUESTS: repeat the call later
     └── UnsupportedError           UNSUPPORTED_*: an unsupported version or platform;
                                    STORE_NEWER: a file was written by a later release
 """
@@ -68,7 +69,7 @@ class PyrocketError(Exception):
 
     @property
     def put_status(self) -> str:
-        """The PutMessageStatus of a RocketMQ broker in this case."""
+        """The PutMessageStatus that a RocketMQ broker returns in this case."""
         return _PUT_STATUS.get(self.code, self.default_put_status)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -168,7 +169,7 @@ class OffsetOutOfRangeError(DataLossError):
 
 
 class LogTruncatedError(DataLossError):
-    """Recovery truncated the log below offsets that had already been read."""
+    """A recovery truncated messages that had already been read."""
 
     default_code = "LOG_TRUNCATED"
 

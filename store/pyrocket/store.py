@@ -285,12 +285,12 @@ class Store:
         return self._reader.system_offsets(topic, queue_id)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the first offset that still exists."""
+        """Return the minimum offset: that of the oldest message that is still in the queue."""
         check_numbers(queue_id=queue_id)
         return self._reader.queue_offsets(self._topics.get(topic), queue_id).minimum
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return one past the last offset."""
+        """Return the maximum offset: that of the next message."""
         check_numbers(queue_id=queue_id)
         return self._reader.queue_offsets(self._topics.get(topic), queue_id).maximum
 
@@ -361,7 +361,7 @@ def consumption_of(store: Store) -> Consumption:
 def call_on_change(store: Store, callback: Callable[[], None]) -> None:
     """Call `callback` after each change by this object, when `Store.position` may differ.
 
-    It is called by the thread that made the change, and must neither block nor raise. Changes by
-    other objects and processes are not announced.
+    It is called by the thread that made the change, and must neither block nor raise. It is not
+    called for changes by other objects and processes.
     """
     store._services.hooks.after_release.append(callback)

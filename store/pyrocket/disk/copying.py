@@ -98,7 +98,7 @@ class SourceChangedError(Exception):
 
 
 @contextmanager
-def telling_apart(source: Path, target: Path) -> Iterator[None]:
+def translating_copy_errors(source: Path, target: Path) -> Iterator[None]:
     """Translate errors of the operating system: those of the source and those of the target.
 
     Raises StoreUnavailableError, StorePermissionError, and SourceChangedError if a file of the

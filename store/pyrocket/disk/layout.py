@@ -10,8 +10,12 @@
     pyrocket/epochs.json                          offsets at which recoveries truncated the log
     pyrocket/checkpoint                           our copy of the checkpoint
     pyrocket/cursors.json                         the services' cursors
+    pyrocket/ends.json                            ends of the queues at the last checkpoint
     pyrocket/retention.json                       retention of messages
     pyrocket/broker.json                          the process that serves the store, while it runs
+    pyrocket/pop.json                             messages that groups have received and acked
+    pyrocket/members/                             locks of consumers without a broker
+    pyrocket/locks.json                           queues that orderly consumers have locked
     pyrocket/sink.json                            batches published by sinks
     pyrocket/sink/<32 hex digits>                 batches of a query without rows
     pyrocket/sink/unclean.json                    when the machine last stopped during use
@@ -213,7 +217,7 @@ class Layout:
 
     @cached_property
     def queue_ends(self) -> Path:
-        """The ends of the queues at the last clean shutdown."""
+        """The ends of the queues at the last checkpoint or clean shutdown."""
         return self.own / "ends.json"
 
     @cached_property

@@ -40,8 +40,9 @@
     511   written_by    format and release of the validating process: 4 numbers of 16 bits
 
 Each field has 8 bytes in native byte order. The state stays valid after a reboot only if the store
-was shut down cleanly. It is a cache: the log is the truth. Each field is read and written by one
-aligned 8-byte access (`memoryview.cast`), so that other processes never see a half-written field.
+was shut down cleanly. It is only a cache, which a recovery rebuilds from the other files. Each
+field is read and written by one aligned 8-byte access (`memoryview.cast`), so that other processes
+never see a half-written field.
 """
 
 import mmap

@@ -2,8 +2,8 @@
 
 A checkpoint may contain a store time T only when every record older than T, and its queue entry, is
 durable: recovery starts at the newest log file whose first record is older than T by three seconds,
-and does not check earlier files. The flusher reads T before it reads the end to flush to, so the
-records of an append in progress are not older than T.
+and does not check earlier files. The flusher reads T first, and then the log offset up to which it
+flushes, so the records of an append in progress are not older than T.
 
 The checkpoint's third time covers the durable files of the key index: the full files, which never
 change again. The last file, which still grows, is rebuilt after a crash.
@@ -27,7 +27,7 @@ from pyrocket.metadata.service_cursors import save_levels
 _log = logging.getLogger(__name__)
 
 INTERVAL_MS = 60_000
-"""RocketMQ's flushConsumeQueueThoroughInterval, after which the checkpoint is flushed, too."""
+"""A flush advances the checkpoint this often at least: flushConsumeQueueThoroughInterval."""
 
 LEVELS_INTERVAL_MS = 10_000
 """RocketMQ's flushDelayOffsetInterval."""

@@ -58,8 +58,8 @@ class Destination:
 class RoutedRows:
     """The rows of a batch that are stored in one topic.
 
-    `rows` contains their numbers, or is None for all rows.
-    `columns` includes the properties of `Destination`; `delays` and `dues` contain its times.
+    `rows` contains their numbers, or is None for all rows. `columns` includes the system properties
+    of each row's `Destination`; `delays` and `dues` are its `delay_ms` and `due_ms`.
     """
 
     topic: str

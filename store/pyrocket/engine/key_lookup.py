@@ -368,7 +368,7 @@ def _hashes(wanted: LookupRequest) -> Ints:
 
 
 def _matching(fields: RecordFields, wanted: LookupRequest, named: Ints) -> _Rows | None:
-    """Return the matching records; at the offsets `named`, keys and ids are not compared."""
+    """Return the records that match; those at the offsets `named` need no matching key or id."""
     topics = to_text(fields.topics())
     stored = fields.store_timestamp
     good = is_among(topics, wanted.topics)

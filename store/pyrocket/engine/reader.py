@@ -159,7 +159,7 @@ class Reader:
         return self._scanner.slices(queue, start, end, where=where, tally=tally)
 
     def runs(self, topic: str, ranges: Sequence[tuple[int, int, int]]) -> list[Run] | None:
-        """Return ranges (queue id, start, end) of a topic as runs; None if any is not available."""
+        """Return each (queue id, start, end) with its queue; None if one is not available."""
         check_ranges(ranges)
         bound, log_start = self.bound(), self._log.first_offset()
         for queue_id, start, end in ranges:
@@ -188,7 +188,7 @@ class Reader:
         return store_time(self._log, self._queues.get(topic, queue_id), offset)
 
     def queues_on_disk(self) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of all queues that have files, including missing topics."""
+        """Return (topic, queue id) of all queues that have files, also those of missing topics."""
         return self._queues.on_disk()
 
     def queues_of(self, topic: str) -> list[int]:

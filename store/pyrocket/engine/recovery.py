@@ -54,7 +54,7 @@ which records are durable: after a clean shutdown all records, otherwise those b
                                                                start an epoch
         test_torn_tail_is_truncated_at_every_byte_of_the_last_record
         test_damage_after_the_durable_end_is_truncated_and_the_tail_is_saved
-    the log ends below its durable end                         log an error, start an epoch
+    the log ends before its durable end                        log an error, start an epoch
         test_missing_durable_bytes_are_logged_and_start_an_epoch
     queues missing, short, torn or ahead of the log            truncate, and dispatch the log again
         test_all_queues_deleted

@@ -34,8 +34,8 @@ TEND_SECONDS = 1.0
 """The interval at which a thread indexes and cleans; deliveries do neither."""
 
 ALONE_POLL_MS = 200
-"""The same if other processes cannot append: appends of this process wake the thread. The interval
-only bounds the delay after the clock was set.
+"""The interval at which a thread checks `next_due` if other processes cannot append. Appends of
+this process wake the thread, so the interval only bounds the delay after the clock was set.
 """
 
 _BUSY_MS = 2
@@ -89,7 +89,7 @@ class ServiceRunner:
                 return self._run(writer, now)
             finally:
                 self._running.release()
-        except Exception as error:  # The append before has succeeded, and must not fail.
+        except Exception as error:  # The append has already succeeded, and must not fail.
             self._failed(error, now)
             return 0
 
@@ -208,9 +208,7 @@ class ServiceThread:
             self._thread.join()
 
     def wake_before(self, due_ms: int) -> None:
-        """Wake the thread if it would sleep longer than until this time; may be called by any
-        thread.
-        """
+        """Wake the thread if it would sleep past this time (epoch ms). Any thread may call this."""
         if due_ms < self._wakes_at:
             self._woken.set()
 

@@ -1,10 +1,10 @@
 """Makes a consistent copy of a store in use; only the files that still grow are copied.
 
-Full files never change again and are hard-linked. Only a recovery may have to change such a file,
-and first replaces the file by a copy (`FileQueue.write`). Files that grow are copied up to one log
-offset, the bound. The bound, the small files and the links are taken in one short exclusive
-section. The data that is copied later cannot change unless topics or files are created or deleted;
-then the snapshot is retried.
+Full files are hard-linked: only a recovery may change such a file, and it first replaces the file
+by a copy (`FileQueue.write`). Files that grow are copied up to one log offset, the bound. The
+bound, the small files and the links are taken in one short exclusive section. The data that is
+copied later cannot change unless topics or files are created or deleted; then the snapshot is
+retried.
 
 The copy is in the state of a clean shutdown: no `abort`, zeros after the log, complete queues. It
 has the same store id, so that a query's checkpoint can be used with it, and starts a new epoch, so
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.disk.copying import Copies, SourceChangedError, telling_apart
+from pyrocket.disk.copying import Copies, SourceChangedError, translating_copy_errors
 from pyrocket.disk.file_checks import check_files
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.io import replace_file
@@ -85,7 +85,7 @@ def take_snapshot(
     Raises InvalidInputError, StoreUnavailableError, and StoreDamagedError if a file is missing or
     has a wrong length. On an error, nothing is left at `target`.
     """
-    with telling_apart(layout.root, target):
+    with translating_copy_errors(layout.root, target):
         _check_target(layout, target)
         io.make_directory(target.parent)
     hold = section or section_beside_broker(layout) or nullcontext
@@ -93,7 +93,7 @@ def take_snapshot(
     for _ in range(_ATTEMPTS):
         draft = target.parent / f".{target.name}.{uuid.uuid4().hex}"
         try:
-            with telling_apart(layout.root, target):
+            with translating_copy_errors(layout.root, target):
                 copy = _Snapshot(layout, reader, Layout(draft), target, progress)
                 report = copy.take(hold)
                 io.rename(draft, target)
@@ -156,11 +156,11 @@ class _Snapshot:
         try:
             for folder in (draft.commit_log, draft.consume_queues, draft.own):
                 io.make_directory(folder)
-            # Without `telling_apart`, the exclusive section would report an error as a failed write
-            # to the source.
-            with section(), telling_apart(self._layout.root, self._target):
-                # Cursors before the bound: the snapshot must have the copies of all messages before
-                # the cursors.
+            # Without `translating_copy_errors`, the exclusive section would report an error as a
+            # failed write to the source.
+            with section(), translating_copy_errors(self._layout.root, self._target):
+                # The cursors are read before the bound, so that the snapshot contains all
+                # deliveries up to the cursors.
                 self._cursors = self._reader.cursors()
                 bound = self._reader.bound()
                 structure = self._reader.position().structure

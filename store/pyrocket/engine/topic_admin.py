@@ -95,7 +95,10 @@ class TopicAdmin:
         write_queues: int | None = None,
         perm: int | None = None,
     ) -> TopicConfig:
-        """Change the given attributes. New write queues change the queues of sharding keys."""
+        """Change the given attributes.
+
+        Another number of write queues changes the queue to which a sharding key is sent.
+        """
         check_not_system(name)
         if perm is not None:
             _check_perm(name, perm)

@@ -176,7 +176,7 @@ class Writer:
     @contextmanager
     def _locked(self, timeout_ms: int) -> Iterator[None]:
         with self._hooks().announcing(), self._write_lock.hold(timeout_ms):
-            self._session.check_place()
+            self._session.check_directory()
             self._session.sign()
             if self.page[STRUCTURE] != self._structure:
                 self._structure = self.page[STRUCTURE]
@@ -303,7 +303,7 @@ class Writer:
     def close(self, *, clean: bool) -> None:
         """Close the writer; with `clean`, the last open writer shuts the store down cleanly."""
         try:
-            if clean and self._session.is_here and not self.page[FAILED]:
+            if clean and self._session.is_in_place and not self.page[FAILED]:
                 with (
                     translating_os_errors(self._layout.root, "open it again"),
                     self._write_lock.hold(self._timeout_ms),
@@ -311,7 +311,7 @@ class Writer:
                     self._session.sign()
                     if self._session.claim():
                         self._shut_down()
-                    # Before the write lock is released, so that the next writer can claim.
+                    # Before the write lock is released: the next writer may claim the store.
                     self._session.leave()
         finally:
             self._release()

@@ -47,7 +47,7 @@ class WriterSession:
                 remedy="Close it there, or wait until it is closed.",
             )
 
-    def check_place(self) -> None:
+    def check_directory(self) -> None:
         """Raise StoreFailedError (STORE_REPLACED) if the directory is no longer this store."""
         if not self.page.is_file_at(self._layout.state):
             raise StoreFailedError(
@@ -57,7 +57,7 @@ class WriterSession:
             )
 
     @property
-    def is_here(self) -> bool:
+    def is_in_place(self) -> bool:
         """Whether this process opened the session and the directory has not been replaced."""
         return os.getpid() == self._process and self.page.is_file_at(self._layout.state)
 

@@ -66,7 +66,7 @@ def java_hash_column(
     units, offsets = _to_utf16(data, offsets) if data.max() >= 0x80 else (data, offsets)
     hashes = _hash_runs(units, offsets, before, chunk)
     if strings.null_count:
-        # A null may hide bytes.
+        # The slot of a null may contain bytes.
         hashes[strings.is_null().to_numpy(zero_copy_only=False)] = before
     return hashes
 
@@ -89,8 +89,8 @@ def _hash_runs(
     hashes = np.empty(len(offsets) - 1, np.uint32)
     first = 0
     while first < len(hashes):
-        behind = int(np.searchsorted(offsets, offsets[first] + chunk, side="right"))
-        last = max(first + 1, behind - 1)
+        after = int(np.searchsorted(offsets, offsets[first] + chunk, side="right"))
+        last = max(first + 1, after - 1)
         part = offsets[first : last + 1]
         hashes[first:last] = _hash_chunk(units[part[0] : part[-1]], part - part[0], before)
         first = last
@@ -159,7 +159,7 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def fnv1a_column(texts: pa.StringArray) -> Hashes:
-    """Return the hash of each text (shape: the array's); a null is hashed as its hidden bytes."""
+    """Return the hash of each text (shape: the array's); of a null, that of its slot's bytes."""
     hashes = np.full(len(texts), _START)
     if not len(texts):
         return hashes

@@ -60,7 +60,7 @@ def _words(keys: pa.StringArray) -> tuple[pa.StringArray, Ints]:
     """Return all non-empty words, and the row of each."""
     if not (text_bytes(keys) == _SPACE).any():
         filled = np.diff(run_offsets(keys)) > 0
-        if keys.null_count:  # A null may hide bytes.
+        if keys.null_count:  # The slot of a null may contain bytes.
             filled &= keys.is_valid().to_numpy(zero_copy_only=False)
         if filled.all():
             return keys, np.arange(len(keys))

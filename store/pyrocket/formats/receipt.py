@@ -15,7 +15,7 @@ _VERSION = 1
 _FIELDS = struct.Struct(">BBIqII")
 _SIGNATURE_BYTES = 16
 _ID_CHARACTERS = 24
-"""The 18 bytes before the pop, in Base64."""
+"""The length of a `delivery_id`: the 18 bytes before the pop, in Base64."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,16 @@
 """A store's metadata: its identity, its topics and its consumer groups.
 
-json_table       RocketMQ's `config/*.json`: a table and its backup
-topics           topics and their queue counts, ids and permissions
-groups           consumer groups: settings and committed offsets
-service_cursors  the cursors of the delay and transaction services
-delay_levels     derives the delay levels of a store that only a broker has written
-retention        how long messages are kept
-identity         the store's id, its broker name and the sizes of its files
-store_sizes      derives the sizes of files that the identity lacks
-epochs           the queue ends after each recovery that may have truncated the log
-queue_ends       the queue ends at the last checkpoint
+json_table        RocketMQ's `config/*.json`: a table and its backup
+topics            topics and their queue counts, ids and permissions
+topic_types       the types of the messages of topics
+groups            consumer groups: settings and committed offsets
+consumer_filters  the SQL subscriptions of consumer groups
+service_cursors   the cursors of the delay and transaction services
+delay_levels      derives the delay levels of a store that only a broker has written
+retention         how long messages are kept
+identity          the store's id, its broker name and the sizes of its files
+store_sizes       derives the sizes of files that the identity lacks
+epochs            the queue ends after each recovery that may have truncated the log
+queue_ends        the queue ends at the last checkpoint
+broker_file       the process that serves the store, and its addresses
 """

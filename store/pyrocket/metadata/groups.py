@@ -86,7 +86,7 @@ class GroupOffsets:
         self._change(edit_table)
 
     def drop(self, *, group: str | None = None, topic: str | None = None) -> None:
-        """Delete the offsets of a group, or in a topic, durably. Requires the write lock."""
+        """Delete all offsets of a group, or of a topic, durably. Requires the write lock."""
 
         def edit(table: _Table) -> bool:
             keys = {text: key for text in table if (key := _split(text))}

@@ -77,7 +77,10 @@ def _slices(reader: Reader, part: LogPart) -> Iterator[RecordSlice]:
 def _report(
     reader: Reader, part: LogPart, check: LogCheck, reported: int, *, at_end: bool = False
 ) -> int:
-    """Raise an error for a new corrupt range, or log all; return the number of corrupt ranges."""
+    """Raise an error for the next corrupt range, or log all new ones.
+
+    The first `reported` ranges are skipped. Returns the number of corrupt ranges.
+    """
     for place in check.bad[reported:]:
         if part.start < reader.log.first_offset():
             raise OffsetOutOfRangeError(

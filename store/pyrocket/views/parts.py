@@ -31,7 +31,7 @@ _QUEUE = pa.struct(
         "lastStoreTimestamp": _TIMESTAMP,
     }
 )
-"""A queue of a topic; queues that never had a message are omitted."""
+"""The columns of a queue of a topic; queues that never had a message are omitted."""
 
 VIEW_COLUMNS: dict[str, dict[str, pa.DataType]] = {
     "commitlog": {**SCAN_COLUMNS, IN_QUEUE: pa.bool_()},

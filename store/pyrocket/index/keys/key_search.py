@@ -182,12 +182,12 @@ class UnindexedTail:
             known = known.since(start)
         else:
             known = _nothing(mark, start)
-        reached, behind = known.end, list[Ints]()
+        reached, later = known.end, list[Ints]()
         for items, until in self._parts(known.end, end):
             if known.end == reached and len(known.hashes) + len(items) <= self._kept_items:
                 known = known.until(until, items)
             else:
-                behind.append(items.offsets[among(items.hashes, wanted)])
+                later.append(items.offsets[among(items.hashes, wanted)])
             reached = until
         if end not in (reached, WHOLE_LOG):
             first = self._log.first_offset()
@@ -195,7 +195,7 @@ class UnindexedTail:
                 raise record_missing(reached, end)
             return self.search(wanted, first, end, None)  # The file with `start` was deleted.
         self._known = known
-        return np.concatenate((known.offsets[among(known.hashes, wanted)], *behind))
+        return np.concatenate((known.offsets[among(known.hashes, wanted)], *later))
 
     def _parts(self, start: int, end: int) -> Iterator[tuple[KeyItems, int]]:
         """Yield the items of [start, end) of the log in parts, with the end of each part."""

@@ -64,8 +64,9 @@ class ConsumeQueue:
             return False
         if len(data) < 2 * ENTRY_BYTES:
             return False
-        (last, last_size, _), (behind, behind_size, _) = iter_entries(data)
-        return last_size > 0 and last < log_end and not (behind_size > 0 and behind < log_end)
+        (last, last_size, _), (following, following_size, _) = iter_entries(data)
+        has_next = following_size > 0 and following < log_end
+        return last_size > 0 and last < log_end and not has_next
 
     def _bracket(self, log_end: int) -> tuple[int, int]:
         """Return a lower and an upper bound for the end of the queue."""
@@ -144,9 +145,9 @@ class ConsumeQueue:
         """
         end, found = self.max_offset(_WHOLE_LOG) + grows, []
         for start in self.run.starts():
-            behind = (start + self.run.file_bytes) // ENTRY_BYTES
-            last = self.entries(behind - 1, behind)
-            if behind >= end or not last.size or last["physical_offset"][0] >= log_start:
+            next_first = (start + self.run.file_bytes) // ENTRY_BYTES
+            last = self.entries(next_first - 1, next_first)
+            if next_first >= end or not last.size or last["physical_offset"][0] >= log_start:
                 break
             found.append(start)
         return found
@@ -264,19 +265,19 @@ class ConsumeQueue:
     def _sound_end(self, log_end: int, *, at_gap: bool = True) -> int:
         """Return the end of the valid entries: ascending, with records that end by `log_end`."""
         starts = self._files_in_doubt(log_end, at_gap)
-        end, behind = (starts[0] // ENTRY_BYTES if starts else 0), -1
+        end, record_end = (starts[0] // ENTRY_BYTES if starts else 0), -1
         for start in starts:
             first = start // ENTRY_BYTES
             entries = self.entries(first, first + self.run.file_bytes // ENTRY_BYTES)
             blank = entries["size"] == PRE_BLANK_SIZE
             offsets = entries["physical_offset"].astype(np.int64)
             ends = np.where(blank, 0, offsets + entries["size"])
-            before = np.concatenate(([behind], ends[:-1]))
+            before = np.concatenate(([record_end], ends[:-1]))
             sound = (entries["size"] > 0) & (offsets >= before) & (ends <= log_end)
             sound &= blank | (ends > offsets)  # The sum did not overflow.
             count = len(sound) if sound.all() else int(np.argmin(sound))
             if count and not blank[count - 1]:
-                end, behind = first + count, int(ends[count - 1])
+                end, record_end = first + count, int(ends[count - 1])
             if count < len(sound):
                 break
         return end

@@ -208,7 +208,7 @@ class QueuePart:
 
 
 KeepDueTimes = Callable[[RecordFields, QueuePart], QueuePart]
-"""Returns a part of a run with its existing due times."""
+"""Returns the part of a queue with the due times of its existing entries."""
 
 
 def queue_parts(run: RecordFields, delay_levels_ms: Sequence[int]) -> Iterator[QueuePart]:

@@ -64,7 +64,7 @@ class Recovered:
 
 
 _STRUCTURES = 2**48
-"""The field may have any value after a boot; it only has to change afterwards."""
+"""`structure` counts modulo this number: it may start with any value, and only has to change."""
 
 
 Cut = Callable[[int, int], None]

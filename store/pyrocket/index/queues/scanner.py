@@ -40,7 +40,7 @@ _SELECTIVE_FACTOR = 8
 
 @dataclass(frozen=True)
 class _Positions:
-    """Log positions of the messages at `queue_offsets`, selected from the next `entries`."""
+    """Log positions of the messages at `queue_offsets`, selected from `entries` entries."""
 
     entries: int
     queue_offsets: Ints
