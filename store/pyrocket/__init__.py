@@ -12,6 +12,7 @@ engine     readers and writers: append, scan, look up, recover, clean up
 services   what RocketMQ offers on top: `delay`, `transactions`, and the exactly-once `sink`
 views      the log, retries, groups, topics and pending messages as Arrow
 broker     a store that serves other machines, independent of the protocol
+nameserver the routes of topics to brokers, without network or disk
 rpc        the broker over gRPC, and its clients
 client     producers, and consumers that share the queues of a topic
 tools      verify, repair, notebook, command line and pytest plugin, built on `Store`

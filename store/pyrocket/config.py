@@ -17,7 +17,7 @@ _MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _DURATION = re.compile("".join(rf"(?:([0-9]{{1,10}}){unit})?" for unit in _MS))
 _LEVEL = re.compile("([0-9]{1,10})([smhd])")
 MAX_DELAY_LEVELS = 64
-"""Also the maximum number of level queues and of their cursors."""
+"""The maximum number of delay levels, and so of level queues and of their cursors."""
 
 
 def parse_duration(text: str) -> int | None:

@@ -234,7 +234,9 @@ def _share_with_group(made: int, folder: int | str | Path) -> None:
 
 SMALL_FILE_BYTES = 64 * 1024
 MAX_FILE_BYTES = 512 * 1024 * 1024
-"""For files read at once. A table of 10,000 topics has 2 MB; one of 10^6 group offsets, 60 MB."""
+"""Maximum size of a file that is read at once. A table of 10,000 topics has 2 MB, and one of 10^6
+group offsets 60 MB.
+"""
 
 
 def replace_file(path: Path, data: bytes, scratch: Path, *, backup: bool = False) -> None:

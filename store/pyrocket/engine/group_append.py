@@ -16,7 +16,7 @@ from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.record_batch import Appended, EncodedBatch
 
 _MAX_BYTES = 4 * 1024 * 1024
-"""Maximum size of a group; the leader's own batch may be larger."""
+"""Maximum size of the appends of a group after the first one, which may have any size."""
 
 Check = Callable[[Writer, Sequence[EncodedBatch]], None]
 """Raises an error if batches must not be appended; called with the write lock."""
@@ -86,7 +86,7 @@ class GroupAppend:
         except Exception as error:
             _fail(group, error)
         except BaseException:
-            # An interrupt affects only this thread.
+            # Only this thread is interrupted; the others get an error.
             _fail(group, _interrupted())
             raise
 

@@ -2,8 +2,8 @@
 
 A slice is a run of log bytes and the ConsumeQueue entries of one queue that point into it. Only the
 requested columns are built, without a loop over records, except for checksums and compressed
-bodies. Bodies may inflate to a thousand times their size. So one call inflates a limited part, and
-uses at most twice this limit and the body that exceeds it.
+bodies. Bodies may inflate to a thousand times their size. So one call inflates bodies only up to a
+limit; it uses at most twice the limit, plus the body that exceeds it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

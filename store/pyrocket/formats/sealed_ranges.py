@@ -16,7 +16,7 @@ OPEN_END = 2**63 - 1
 class SealedRanges:
     """Half-open ranges of log offsets, ascending; `file_bytes` is the size of the log files.
 
-    A record in a range that has room for a checksum but lacks it is corrupt.
+    A record in one of the ranges is corrupt if it has room for a checksum, but no checksum.
     """
 
     ranges: tuple[tuple[int, int], ...] = ()

@@ -19,7 +19,7 @@ SQL = "SQL92"
 
 @dataclass(frozen=True)
 class ConsumerFilter:
-    """One subscription. born_ms: when the group subscribed; dead_ms: when it ended, or 0."""
+    """One subscription. born_ms: when it began; dead_ms: when it ended, or 0."""
 
     group: str
     topic: str

@@ -64,9 +64,9 @@ class KeySearch:
     def parts(self, count: int) -> Iterator[Ints]:
         """Yield log offsets of messages that may have one of the keys, possibly repeated.
 
-        Offsets of a single hash are yielded newest first. Each part is larger than the previous
-        one, so that a caller that stops early has read few unnecessary items. `count` is the number
-        of the next item when the file was inspected; later items may be left out.
+        Offsets of a single hash are yielded newest first. The parts double in length, so that a
+        caller that stops early has read few unnecessary items. `count` is the number of the next
+        item when the file was inspected; later items may be left out.
         """
         found, length = list[int](), 1
         for read, (key_hash, offset, stored_ms) in enumerate(self._followed()):

@@ -1,8 +1,9 @@
 """The pending keys: keys of appended messages that are not in the key index yet.
 
-Adding a batch to an index file, however small the batch, takes a pass over the file's slots: 20 MB
-in RocketMQ's default size. So each append only adds its keys to a file that all writers share, and
-`IndexBuilder` adds the keys of many appends to the index together.
+The slots of keys are scattered over an index file: adding a few thousand keys reads and writes most
+pages of its slots, 20 MB in RocketMQ's default size, and adding many more costs little more. So
+each append only adds its keys to a file that all writers share, and `IndexBuilder` adds the keys of
+many appends to the index together.
 
 The file is crash-safe: keys become valid when the header with their number is written, and the
 header is cleared before keys are overwritten. If a writer is killed or fails, the last messages of
