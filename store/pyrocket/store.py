@@ -344,9 +344,9 @@ class Store:
     ) -> Iterator[pa.RecordBatch]:
         """Yield exactly the messages [start, end) that match `where`, in batches of a few MiB.
 
-        Columns: `pyrocket.SCAN_COLUMNS`; only the requested columns are built. A `tally` counts the
-        examined messages. Raises OffsetOutOfRangeError, StoreDamagedError, and SchemaError for a
-        `bodyText` that is not UTF-8.
+        Columns: `pyrocket.SCAN_COLUMNS`; only the requested columns are built. `verify_crc` checks
+        the checksums. A `tally` counts the examined messages. Raises OffsetOutOfRangeError,
+        StoreDamagedError, and SchemaError for a `bodyText` that is not UTF-8.
         """
         slices = self.raw.slices(topic, queue_id, start, end, where=where, tally=tally)
         join = where is not None and not where.wants_all

@@ -65,7 +65,7 @@ def sync(descriptor: int) -> None:
 
 
 def sync_or_fail(descriptor: int) -> None:
-    """Flush the file's data. Raises SyncError, after which the store is marked as failed."""
+    """Flush the file's data. Raises SyncError; the caller then marks the store as failed."""
     try:
         sync(descriptor)
     except OSError as error:
@@ -264,8 +264,8 @@ def install_file(
     """Create or replace a file, which is complete and durable before it appears at `path`.
 
     `parts` are pairs of position and bytes. The file has at least `length` bytes; unwritten parts
-    are holes. Its modification time is `time_ms` (epoch ms) unless that is 0. If an error is
-    raised, no file remains in `scratch`. With `fails_store`, a failed fsync raises SyncError.
+    are holes. Its modification time is `time_ms` (epoch ms) unless that is 0. After an OSError, no
+    file remains in `scratch`. With `fails_store`, a failed fsync raises SyncError.
     """
     draft = scratch / f"{path.name}.{uuid.uuid4().hex}"
     descriptor = open_file(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR)

@@ -123,7 +123,7 @@ def _check_flags(fields: RecordFields) -> None:
 
 
 _CONSTANTS = 1 << 14
-"""Minimum number of rows of cached constant columns: slices of a scan have fewer rows."""
+"""Minimum number of rows of cached constant columns; a slice of a scan never has more rows."""
 
 PLAIN_BYTES = 4 * 1024 * 1024
 """A batch ends with the body at which decompressed bodies reach this size; slices are limited by

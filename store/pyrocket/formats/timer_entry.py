@@ -92,7 +92,7 @@ def due_times(columns: PropertyColumns) -> Ints:
 
 
 def slots(dues: Ints) -> Ints:
-    """Return the slot of each due time, the second in which RocketMQ delivers or cancels."""
+    """Return the slot of each due time; RocketMQ delivers and cancels slot by slot."""
     return (dues - 1) // SLOT_MS
 
 

@@ -120,7 +120,7 @@ def decode_records(data: bytes) -> tuple[pa.Buffer, Ints]:
 
 
 def decode_block(data: bytes, queues: list[MessageQueue], log_file_bytes: int) -> Block:
-    """Decode a block, whose records share the memory of `data`; `queues` has those of the ranges.
+    """Decode a block, whose records share the memory of `data`; `queues` are those of the ranges.
 
     Raises RecordDamagedError, and UnsupportedError if the bytes are not a block.
     """

@@ -168,7 +168,7 @@ class Backoff:
 
     @classmethod
     def of_delays(cls, delays_ms: Sequence[int]) -> "Backoff":
-        """Return a list of delays, starting with the delay after the first delivery."""
+        """Return a backoff with these delays, starting with the delay after the first delivery."""
         return cls((*_DELAYS_MS[:_FIRST_DELAY], *delays_ms))
 
     @property

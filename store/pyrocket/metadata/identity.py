@@ -1,10 +1,11 @@
 """The identity of a store: `pyrocket/store.json`.
 
-The file is written once, when the directory is created or first opened for writing. A file of an
-older version gets the sizes and delay levels that it lacks. In a directory that a broker created,
-the sizes are those of most of its files; they are saved only when all files have them. The delay
-levels of such a directory are, in this order: levels given by the first process that opens it for
-writing, levels derived from its queue entries (`delay_levels`), or RocketMQ's defaults.
+The file is written when the directory is created or first opened for writing, and again when
+`property_crc` or the log ranges with checksums change. A file of an older version gets the sizes
+and delay levels that it lacks. In a directory that a broker created, the sizes are those of most of
+its files; they are saved only when all files have them. The delay levels of such a directory are,
+in this order: levels given by the first process that opens it for writing, levels derived from its
+queue entries (`delay_levels`), or RocketMQ's defaults.
 """
 
 import json
@@ -223,7 +224,9 @@ def _property_crc(known: dict[str, Any], config: StoreConfig) -> bool | None:
 
 
 class SealedLog:
-    """The log ranges whose records have checksums. Reloaded when `store.json` changes."""
+    """The log ranges whose records have checksums of the whole record. Reloaded when `store.json`
+    changes.
+    """
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout

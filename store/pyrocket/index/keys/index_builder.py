@@ -4,7 +4,7 @@ Each append saves its keys as pending keys (`PendingKeys`). While holding the wr
 adds the pending keys to the index when the index is `catch_up_bytes` behind the log or `put_items`
 keys are pending, and always before a clean shutdown. Other keys are read from the log in slices of
 about `slice_bytes`, one exclusive section each. One append indexes at most `at_once_bytes`, which
-takes about 100 ms (`IndexLimits`).
+takes about 100 ms, or all its own messages if they have too many keys to save (`IndexLimits`).
 
 INDEXED is the log offset up to which the index is complete. If INDEXED and the index files
 disagree, the files win, because files can be deleted: the files are checked before each slice, and
