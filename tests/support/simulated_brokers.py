@@ -274,7 +274,7 @@ class Network:
             queue.broker, lambda: self.cluster.send_back(group, queue, queue_offset, *how)
         )
 
-    def watch(self, group, notify):
+    def watch(self, group, client_id, notify):
         watcher = group, self, notify
         self.cluster.watchers.append(watcher)
         return lambda: self.cluster.watchers.remove(watcher)

@@ -294,7 +294,7 @@ class EmbeddedTransport:
 
         await asyncio.wrap_future(await self._threads.run(send_back))
 
-    def watch(self, group: str, notify: Notify) -> Callable[[], None]:
+    def watch(self, group: str, client_id: str, notify: Notify) -> Callable[[], None]:
         """Call `notify` in the event loop at each change of a group; return a function to stop."""
         loop = asyncio.get_running_loop()
 

@@ -126,7 +126,7 @@ class RemoteTransport:
                 hints = get_type_hints(Undecided)
                 ask(Undecided(**values_of(notification.check, hints)))
 
-        return self._notifications.watch(received, group="", producer_group=group)
+        return self._notifications.watch(received, producer_group=group)
 
     async def heartbeat(self, broker: str, heartbeat: Heartbeat) -> None:
         """Join or stay in the groups of a heartbeat."""
@@ -232,13 +232,15 @@ class RemoteTransport:
             max_reconsume_times=max_reconsume_times,
         )
 
-    def watch(self, group: str, notify: Callable[[Changed], None]) -> Callable[[], None]:
+    def watch(
+        self, group: str, client_id: str, notify: Callable[[Changed], None]
+    ) -> Callable[[], None]:
         """Call `notify` at each change of a group; return a function to stop."""
 
         def received(broker: str, notification: Any) -> None:
             notify(Changed(broker, group))
 
-        return self._notifications.watch(received, group=group, producer_group="")
+        return self._notifications.watch(received, group=group, client_id=client_id)
 
     async def _call(self, broker: str, call: str, /, **arguments: Any) -> Any:
         return await self._brokers.get(broker).call(call, **arguments)

@@ -158,8 +158,13 @@ class ClientTransport(Protocol):
         """
         ...
 
-    def watch(self, group: str, notify: Callable[[Changed], None]) -> Callable[[], None]:
-        """Call `notify` in the event loop at each change of a group; return a function to stop."""
+    def watch(
+        self, group: str, client_id: str, notify: Callable[[Changed], None]
+    ) -> Callable[[], None]:
+        """Call `notify` in the event loop at each change of a group; return a function to stop.
+
+        A broker to which the connection of the watch is lost removes the client from the group.
+        """
         ...
 
     async def close(self) -> None:

@@ -222,9 +222,14 @@ class ClientsService:
         finally:
             self._streams.discard(stream)
             stop()
+            if asked["client_id"] and not self._server.is_stopping:
+                leave = self._broker.consumers.members.unregister
+                await asyncio.shield(
+                    self._server.run(partial(leave, asked["client_id"], asked["group"]))
+                )
 
     def _subscribe(
-        self, group: str, producer_group: str, stream: Stream, user: str
+        self, group: str, producer_group: str, client_id: str, stream: Stream, user: str
     ) -> Callable[[], None]:
         """Pass on the changes of a group, or the checks of a producer group; return how to stop."""
         if producer_group:

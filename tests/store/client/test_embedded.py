@@ -144,7 +144,7 @@ def test_a_group_joins_pulls_commits_and_leaves(path):
         (name,), queue = await transport.brokers(), (await queues(transport))[0]
         await transport.send(queue, [message(), message(b"2")])
         changes = asyncio.Queue()
-        stop = transport.watch("billing", changes.put_nowait)
+        stop = transport.watch("billing", "c1", changes.put_nowait)
         await transport.heartbeat(name, beat())
         assert (await asyncio.wait_for(changes.get(), 10)).group == "billing"
         assert await transport.members(name, "billing") == ["c1"]

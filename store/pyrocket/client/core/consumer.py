@@ -60,6 +60,7 @@ class ConsumerCore:
     ) -> None:
         """`now_ms` is the time in epoch milliseconds, for `ConsumeFrom.TIMESTAMP`."""
         self._config, self._transport = config, transport
+        self._client_id = member.client_id
         self.stats, self._stopping = Stats(), False
         self._subscriptions = _subscriptions_of(config)
         self._routes = Routes(transport)
@@ -118,7 +119,7 @@ class ConsumerCore:
         try:
             brokers = await self._check(self._subscriptions)
             self._stop_watching = self._transport.watch(
-                self._config.group, lambda changed: self._changes.set()
+                self._config.group, self._client_id, lambda changed: self._changes.set()
             )
             for broker in sorted(brokers):
                 await self._member.join(broker)
@@ -158,13 +159,14 @@ class ConsumerCore:
         if self._stopping:
             return 0
         self._stopping = True
-        self._stop_watching()
         for task in self._tasks:
             task.cancel()
         if timeout_s is None:
             timeout_s = self._config.stop_timeout_ms / 1000
         unfinished = await self._consumption.stop(timeout_s)
+        await self._member.heartbeat()  # Only a member may commit: the broker may have restarted.
         await self._member.lose_all()
+        self._stop_watching()  # Not earlier: a broker may remove a member that does not watch.
         await self._member.leave()
         return unfinished
 
