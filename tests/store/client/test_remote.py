@@ -59,11 +59,12 @@ def body(number):
     return Message(topic="orders", body=b"%d" % number)
 
 
-def poll_all(consumer):
-    found = []
-    while messages := consumer.poll(0.3, 100):
-        found += [message.body for message in messages]
-    return sorted(found, key=int)
+def poll_all(consumer, count):
+    """Return the bodies of the next messages, of which there are exactly `count`."""
+    found, end = [], time.monotonic() + 30
+    while len(found) < count and time.monotonic() < end:
+        found += [message.body for message in consumer.poll(1, 100)]
+    return sorted(found + [message.body for message in consumer.poll(0.1)], key=int)
 
 
 class TestSeveralBrokers:
@@ -84,7 +85,7 @@ class TestSeveralBrokers:
             assert {queue.broker for queue in queues} == {"broker-a", "broker-b"}
             assert len(queues) == 4
             consumer.assign(queues)
-            assert poll_all(consumer) == [b"%d" % number for number in range(8)]
+            assert poll_all(consumer, 8) == [b"%d" % number for number in range(8)]
             replies = consumer.commit()
         assert {reply.next_offset for reply in replies.values()} == {2}
 
@@ -97,7 +98,7 @@ class TestSeveralBrokers:
             assert len({producer.send(body(number)).msg_id for number in range(4)}) == 4
             with PullConsumer("g", endpoint=address, consume_from="first") as consumer:
                 consumer.assign(consumer.queues("orders"))
-                assert poll_all(consumer) == [b"0", b"1", b"2", b"3"]
+                assert poll_all(consumer, 4) == [b"0", b"1", b"2", b"3"]
 
     def test_members_of_a_group_share_all_queues_soon_after_each_change(self, endpoints):
         def member(name):
@@ -147,7 +148,7 @@ def test_clients_survive_a_restart_of_the_broker(tmp_path):
         consumer.start()
         consumer.assign(consumer.queues("orders"))
         producer.send(body(0))
-        assert poll_all(consumer) == [b"0"]
+        assert poll_all(consumer, 1) == [b"0"]
     with pytest.raises(TransportError, match=address):
         producer.send(body(1))
     with broker(tmp_path / "s", topics=(), port=port):
@@ -219,6 +220,6 @@ def test_hundreds_of_queues_are_pulled_while_other_calls_are_answered(tmp_path):
             began = time.monotonic()
             for number in range(150):
                 producer.send(body(number))
-            assert poll_all(consumer) == [b"%d" % number for number in range(150)]
+            assert poll_all(consumer, 150) == [b"%d" % number for number in range(150)]
             consumer.commit()
             assert time.monotonic() - began < 20
