@@ -137,7 +137,8 @@ def make_folders(layout: Layout, mode: int | None) -> None:
     """Create the missing directories of a store.
 
     A directory that is not a store yet gets the permissions `mode`. Raises UnsupportedError on a
-    network file system, and StoreDamagedError if a link or a device has the name of a store file.
+    network file system, and StoreDamagedError if a link, a device or a huge file has the name of a
+    store file.
     """
     io.make_directory(layout.root)
     check_fixed_names(layout)

@@ -33,7 +33,7 @@ RECORD_VERSION = 2
 
 @dataclass(frozen=True, kw_only=True)
 class SinkRecord:
-    """A batch, or the start of a run.
+    """A published batch (BEGIN), or a run that found it published (FENCE).
 
     key: the key of the query; identity, target: the same in plain text.
     batch, run: see `SinkBatch`. rows, bytes: number and size of the batch's records.
