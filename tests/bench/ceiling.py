@@ -1,5 +1,5 @@
-"""Writes the batches of a read to files. A source that only yields them shows the upper bound of
-throughput.
+"""Writes the batches of a read to files. The throughput of a source that only reads these files is
+an upper bound.
 """
 
 import pyarrow as pa

@@ -84,7 +84,7 @@ def test_building_the_index_beside_appending(fast_disk, large, report, monkeypat
             spent[on] += time.process_time() - start
     stores[True].close(clean=False)
     appended = rows * rounds
-    # Both stores look for keys; one of them saves and indexes the keys.
+    # Both stores hash the keys; only one of them saves and indexes them.
     hashing, saving, putting = (sum(cost) / appended * 1e6 for cost in costs)
     hashing /= 2
     longest = max(costs[2], default=0)

@@ -22,7 +22,7 @@ _MEMBERS = [
 
 @dataclass
 class Case:
-    """One input. `queues` have the form "topic broker id"; `argument` is that of the strategy."""
+    """One input of a strategy. `queues` have the form "topic broker id"."""
 
     strategy: str
     argument: str

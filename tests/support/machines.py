@@ -24,11 +24,10 @@ def fake_java(home, version):
 
 
 def path_without_java(folder):
-    """Fill a folder with links to all programs on PATH except java; return it as a value of
-    PATH."""
+    """Fill a folder with links to all programs on PATH except java; return it for use as PATH."""
     folder.mkdir(parents=True)
     for place in map(Path, os.environ["PATH"].split(os.pathsep)):
-        # pyenv's shims would find java by themselves.
+        # pyenv's shims would find java in other folders.
         for program in place.iterdir() if place.is_dir() and place.name != "shims" else ():
             link = folder / program.name
             if not program.name.startswith("java") and not os.path.lexists(link):
@@ -39,9 +38,7 @@ def path_without_java(folder):
 
 
 def bare_environment(**changes):
-    """Return the environment without this test run's variables; a change to None removes a
-    variable.
-    """
+    """Return the environment without the test run's variables; a change to None removes one."""
     ours = ("PYTHONPATH", "PYSPARK_PYTHON", "PYROCKET_STORE", "VIRTUAL_ENV")
     kept = {key: value for key, value in os.environ.items() if key not in ours}
     changed = {key: value for key, value in {**kept, **changes}.items() if value is not None}

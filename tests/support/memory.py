@@ -53,10 +53,10 @@ from support.offsets import BROKER, at
 from support.stores import FakeClock
 
 SLICE_ROWS = 3
-"""Messages per slice; so few that a test's read has several slices."""
+"""Messages per slice, so few that the reads of tests return several slices."""
 
 JOINED_ROWS = 16
-"""Messages per slice of several ranges."""
+"""The maximum number of messages in a slice of several ranges."""
 
 DEADLINE = 30.0
 """Seconds per call, unless `within` sets another deadline."""
@@ -80,9 +80,7 @@ class Record:
 
 @dataclass
 class Fault:
-    """A fault of the next call with a name: an error before or after the call's effect, or a
-    delay.
-    """
+    """A fault of the next call named `call`: an error before or after its effect, or a delay."""
 
     call: str
     after: bool = False
@@ -168,7 +166,7 @@ class MemoryBroker:
         self.changes += 1
 
     def truncate(self, queue, end):
-        """Truncate a queue, as a recovery after a power loss does."""
+        """Truncate a queue, as recovery after a power loss does."""
         del self.queues[queue][end - self.bounds(queue).minimum :]
         self.epoch += 1
         self.cuts.append((self.epoch, queue, end))
@@ -521,7 +519,7 @@ class MemorySink:
 
 @dataclass
 class MemoryStager:
-    """Keeps the rows of one task until they are published."""
+    """Collects the rows of one task until they are published."""
 
     _broker: MemoryBroker
     name: str

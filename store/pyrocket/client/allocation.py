@@ -2,8 +2,8 @@
 
 Each member computes its own queues from the list of all queues and the list of all members. The
 results agree if all members have the same lists, in RocketMQ's order (`sort_queues`,
-`sort_members`), and use the same strategy. Therefore RocketMQ's own clients can be members of the
-group, too. Source: the classes of `org.apache.rocketmq.client.consumer.rebalance`, whose results
+`sort_members`), and use the same strategy. RocketMQ's own clients can therefore be members of the
+same group. Source: the classes of `org.apache.rocketmq.client.consumer.rebalance`, whose results
 these functions reproduce.
 """
 
@@ -48,7 +48,7 @@ def sort_members(client_ids: Iterable[str]) -> list[str]:
 def averagely(
     group: str, client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
 ) -> list[MessageQueue]:
-    """Allocate consecutive queues; if the division has a remainder, the first members get one more.
+    """Allocate consecutive queues; if queues remain, the first members receive one more each.
 
     This is RocketMQ's default, `AllocateMessageQueueAveragely`. See `Strategy` for the arguments.
 
@@ -122,8 +122,8 @@ def by_machine_room(rooms: Collection[str]) -> Strategy:
     """Return a strategy that allocates only the queues of brokers in the given machine rooms.
 
     A broker in the room `east` is called `east@name`. Each member receives the same number of
-    consecutive queues; if queues remain, the first members receive one of them each. Other queues
-    have no owner. Source: `AllocateMessageQueueByMachineRoom`.
+    consecutive queues; if queues remain, the first members receive one of them each. Queues of
+    brokers in other rooms are not allocated. Source: `AllocateMessageQueueByMachineRoom`.
 
     >>> queues = [MessageQueue("orders", room, 0) for room in ["east@a", "east@b", "west@c"]]
     >>> by_machine_room({"east"})("billing", "c2", queues, ["c1", "c2"])
@@ -145,7 +145,7 @@ def by_machine_room(rooms: Collection[str]) -> Strategy:
 
 
 def in_machine_rooms(queues: Iterable[MessageQueue], rooms: Collection[str]) -> list[MessageQueue]:
-    """Return the queues whose broker has a name like `room@name` with one of these rooms.
+    """Return the queues of brokers that are named `room@name`, with one of the given rooms.
 
     As in Java's `String.split`, separators at the end of the name are ignored.
     """
@@ -162,7 +162,7 @@ def machine_room_nearby(
     room_of_queue: Callable[[MessageQueue], str | None],
     room_of_member: Callable[[str], str | None],
 ) -> Strategy:
-    """Return a strategy by which queues are consumed in their own machine room if possible.
+    """Return a strategy that allocates queues to members in the same machine room if there are any.
 
     The members of a room share its queues by the strategy `inner`. All members share the queues of
     a room without members, also by `inner`. The result contains the queues of the member's own
@@ -195,7 +195,7 @@ def _index(client_id: str, queues: Sequence[MessageQueue], members: Sequence[str
     for name, given in (("client_id", client_id), ("queues", queues), ("members", members)):
         if not given:
             raise _illegal(
-                f"{name} is empty.", "Allocate queues when there are queues and members."
+                f"{name} is empty.", "Pass a client id, at least one queue and at least one member."
             )
     return members.index(client_id) if client_id in members else None
 
@@ -206,7 +206,8 @@ def _by_room(items: Iterable[_T], room_of: Callable[[_T], str | None]) -> dict[s
         room = room_of(item)
         if not room:
             raise _illegal(
-                f"The machine room of {item!r} is {room!r}.", "Return the name of a room."
+                f"The machine room of {item!r} is {room!r}.",
+                "Return a non-empty string for every queue and member.",
             )
         rooms.setdefault(room, []).append(item)
     return rooms

@@ -15,7 +15,8 @@ class HashRing:
     """A ring with `virtual_nodes` points for each name.
 
     The points are the hashes of `name-0`, `name-1`, and so on. If two points have the same hash,
-    the later one replaces the earlier one. A name that occurs again receives further points.
+    the later one replaces the earlier one. A name that is given twice receives twice as many
+    points.
     """
 
     def __init__(self, names: Iterable[str], virtual_nodes: int) -> None:

@@ -1,7 +1,7 @@
 """At which offset a consumer starts to read a queue, and how it continues after an invalid offset.
 
 A queue is consumed from the offset that its group committed. If there is none, `ConsumeFrom`
-decides. Source: `RebalancePushImpl.computePullFromWhere`, and the broker's
+determines the offset. Source: `RebalancePushImpl.computePullFromWhere`, and the broker's
 `ConsumerManageProcessor` and `DefaultMessageStore.getMessage`.
 """
 
@@ -31,7 +31,7 @@ class ConsumeFrom(str, Enum):
 
 
 class OffsetQuery(Enum):
-    """An offset that only the broker knows."""
+    """An offset that the consumer must request from the broker."""
 
     MAXIMUM = "maximum"
     """The end of the queue."""
@@ -40,12 +40,12 @@ class OffsetQuery(Enum):
 
 
 def start_offset(topic: str, committed: int | None, consume_from: ConsumeFrom) -> int | OffsetQuery:
-    """Return the offset at which a queue's consumption starts, or the query that returns it.
+    """Return the offset at which the consumption of a queue starts, or the query for it.
 
     `committed` is the offset that the group committed for the queue, as the broker returned it;
-    None for none. In a retry topic, LAST starts at the first message and TIMESTAMP at the end, as
-    in RocketMQ. FIRST starts at 0; the first pull corrects this offset if messages have been
-    deleted (see `corrected_offset`).
+    None if there is none. In a retry topic, LAST starts at the first message and TIMESTAMP at the
+    end, as in RocketMQ. FIRST starts at 0; the first pull corrects this offset if messages have
+    been deleted (see `corrected_offset`).
 
     >>> start_offset("orders", 7, ConsumeFrom.LAST)
     7
@@ -65,16 +65,16 @@ def start_offset(topic: str, committed: int | None, consume_from: ConsumeFrom) -
 
 
 def offset_of_new_group(minimum: int, log_bytes: int, memory_bytes: int) -> int | None:
-    """Return what a RocketMQ 4 broker answers for a group that committed no offset for a queue.
+    """Return the offset that a RocketMQ 4 broker returns if a group has not committed one.
 
-    The answer is 0, as if the group had committed it, if the queue's first message has not been
-    deleted and is recent. Therefore a new group with `ConsumeFrom.LAST` reads a young queue from
-    its first message. Otherwise the answer is None.
+    The result is 0, as if the group had committed it, if the queue's first message has not been
+    deleted and is recent. A new group with `ConsumeFrom.LAST` therefore reads a young queue from
+    its first message. Otherwise the result is None.
 
     `minimum` is the queue's minimum offset. `log_bytes` is the distance in bytes from the queue's
-    first message to the end of the log, 0 if the queue is empty. The message is recent if this
-    distance is at most 40 % of the machine's memory, `memory_bytes`. RocketMQ 5 checks instead
-    whether the message is in memory, and answers None for an empty queue.
+    first message to the end of the log, 0 if the queue is empty. The first message is recent if
+    this distance is at most 40 % of the machine's memory, `memory_bytes`. RocketMQ 5 checks instead
+    whether the first message is in memory, and returns None for an empty queue.
 
     >>> offset_of_new_group(0, 1 << 20, 8 << 30), offset_of_new_group(3, 1 << 20, 8 << 30)
     (0, None)
@@ -84,7 +84,7 @@ def offset_of_new_group(minimum: int, log_bytes: int, memory_bytes: int) -> int 
 
 
 def corrected_offset(requested: int, available: QueueOffsets) -> int:
-    """Return the offset from which to pull instead of `requested`; `requested` if it is valid.
+    """Return `requested` if it is a valid offset to pull from, otherwise the nearest valid offset.
 
     An offset before the queue's minimum is corrected to the minimum, an offset after the maximum to
     the maximum. A RocketMQ broker reports the correction with PULL_OFFSET_MOVED, which its clients
@@ -104,9 +104,9 @@ def consume_timestamp(given: str | datetime | None, now_ms: int) -> int:
     """Return the timestamp of `ConsumeFrom.TIMESTAMP` in epoch milliseconds.
 
     `given` is a string like "20210701080000" (yyyyMMddHHmmss) in the local time zone, or a
-    datetime. None is half an hour before `now_ms`, the current time in epoch milliseconds, in full
-    seconds. A local time that occurs twice is the second one, as in RocketMQ. Raises
-    InvalidInputError (CONSUMER_CONFIG).
+    datetime. None stands for half an hour before `now_ms`, the current time in epoch milliseconds,
+    rounded down to seconds. If a local time occurs twice, the later one is returned, as in
+    RocketMQ. Raises InvalidInputError (CONSUMER_CONFIG).
 
     >>> consume_timestamp(None, now_ms=1_801_999)
     1000
@@ -131,5 +131,5 @@ def _parse(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) == len("yyyyMMddHHmmss")):
         raise ValueError
     local = datetime.strptime(text, _TIMESTAMP_FORMAT)  # noqa: DTZ007 (local, as in RocketMQ)
-    # When clocks change, a time occurs twice or never: Java takes the later of the two instants.
+    # When the clocks change, a local time occurs twice or not at all. Java uses the later instant.
     return round(max(local.replace(fold=fold).timestamp() for fold in (0, 1)) * 1000)

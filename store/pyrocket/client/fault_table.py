@@ -10,7 +10,7 @@ from bisect import bisect_right
 _LATENCIES = (50, 100, 550, 1800, 3000, 5000, 15000)
 _UNAVAILABLE = (0, 0, 2000, 5000, 6000, 10000, 30000)
 _FAILED_SEND = 10000
-"""Latency in milliseconds that a failed send counts as."""
+"""The latency in milliseconds that is recorded for a failed send."""
 
 
 def unavailable_ms(latency_ms: int) -> int:
@@ -24,9 +24,9 @@ def unavailable_ms(latency_ms: int) -> int:
 
 
 class FaultTable:
-    """Remembers for each broker until when it is unavailable, and whether it is reachable.
+    """Keeps for each broker the time until which it is unavailable, and whether it is reachable.
 
-    A broker without entry is available and reachable. All times are milliseconds of one clock,
+    A broker without an entry is available and reachable. All times are milliseconds of one clock,
     which should be monotonic.
     """
 
@@ -59,7 +59,7 @@ class FaultTable:
             self._unreachable.add(broker)
 
     def is_available(self, broker: str, now_ms: int) -> bool:
-        """Whether the broker need not be avoided at this time."""
+        """Whether the broker is available at this time."""
         return now_ms >= self._available_from.get(broker, now_ms)
 
     def is_reachable(self, broker: str) -> bool:

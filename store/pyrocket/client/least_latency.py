@@ -1,4 +1,4 @@
-"""Chooses the queue with the least latency of sends. RocketMQ has no such choice.
+"""Chooses the queue with the lowest latency of sends. RocketMQ has no equivalent.
 
 Messages are distributed unevenly: the fastest queue receives nearly all of them, and its consumers
 must be able to process them.
@@ -11,10 +11,10 @@ from pyrocket.client.selection import RoundRobin
 from pyrocket.message import MessageQueue
 
 WINDOW = 32
-"""Number of last sends to a queue whose mean latency is compared."""
+"""The mean latency of a queue is that of this many last sends to it."""
 
 EXPLORE_EVERY = 16
-"""One of this many sends is sent to the next queue in turn, to measure its latency."""
+"""One in this many sends goes to the next queue in turn, to measure its latency."""
 
 
 class LeastLatency:
@@ -40,7 +40,7 @@ class LeastLatency:
         self._means: dict[MessageQueue, float] = {}
 
     def record(self, queue: MessageQueue, latency_ms: float) -> None:
-        """Record the latency of a send in milliseconds; that of a failed send is its time-out."""
+        """Record the latency of a send in milliseconds; for a failed send, pass its time-out."""
         last = self._last[queue]
         last.append(latency_ms)
         self._means[queue] = sum(last) / len(last)
@@ -48,7 +48,7 @@ class LeastLatency:
     def choose(
         self, queues: Sequence[MessageQueue], *, last_broker: str | None = None
     ) -> MessageQueue:
-        """Return the queue with the least mean latency, or every sixteenth time the next in turn.
+        """Return the queue with the lowest mean latency; every sixteenth call, the next in turn.
 
         Queues of `last_broker`, the broker of a failed last attempt, are chosen only if there are
         no others. Raises InvalidInputError (NO_QUEUES).

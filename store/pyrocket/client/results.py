@@ -9,7 +9,7 @@ from pyrocket.errors import InvalidInputError
 
 
 class ConsumeStatus(str, Enum):
-    """RocketMQ's statuses of `ConsumeConcurrentlyStatus` and `ConsumeOrderlyStatus`."""
+    """The statuses of RocketMQ's `ConsumeConcurrentlyStatus` and `ConsumeOrderlyStatus`."""
 
     SUCCESS = "SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
@@ -22,7 +22,8 @@ class ConsumeResult:
 
     SUCCESS: the messages are consumed. RECONSUME_LATER: none of them is consumed, and all of them
     are sent back. SUSPEND_CURRENT_QUEUE_A_MOMENT: none of them is consumed, and an orderly consumer
-    delivers them again after a pause. Orderly consumers treat RECONSUME_LATER the same way.
+    delivers them again after a pause. Orderly consumers treat RECONSUME_LATER like
+    SUSPEND_CURRENT_QUEUE_A_MOMENT.
 
     >>> ConsumeResult.success_up_to(1).consumed(5)
     2
@@ -57,7 +58,7 @@ class ConsumeResult:
         return cls(ConsumeStatus.SUCCESS, ack_index)
 
     def consumed(self, size: int) -> int:
-        """Return how many of the first messages of a batch of this size are consumed."""
+        """Return how many messages of a batch of this size are consumed, counted from the first."""
         if self.status is not ConsumeStatus.SUCCESS:
             return 0
         return size if self.ack_index is None else min(self.ack_index + 1, size)

@@ -19,9 +19,9 @@ from pyrocket.message import Message, MessageQueue
 Selector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 """Returns one of the queues of a topic: `selector(queues, message, argument)`.
 
-`queues` are those that the topic's brokers accept messages for, sorted. `argument` is what the
-caller of the send passed for the selector. The selectors of this module raise InvalidInputError
-(NO_QUEUES) if `queues` is empty. Source: `MessageQueueSelector`.
+`queues` are the writable queues of the topic, sorted. `argument` is the value that the caller of
+the send passed for the selector. The selectors of this module raise InvalidInputError (NO_QUEUES)
+if `queues` is empty. Source: `MessageQueueSelector`.
 """
 
 _MASK = 0x7FFFFFFF
@@ -42,8 +42,8 @@ class RoundRobin:
         self.restart(start)
 
     def restart(self, start: int) -> None:
-        """Continue after the position `start`. RocketMQ does so before the retry of a send, at a
-        random position, if it uses a fault table.
+        """Continue after the position `start`. RocketMQ with a fault table continues at a random
+        position before each retry of a send.
         """
         self._position = start & _MASK
 
@@ -100,8 +100,8 @@ def by_hash(queues: Sequence[MessageQueue], message: Message, argument: Any) -> 
     """Select the same queue for equal arguments. Source: `SelectMessageQueueByHash`.
 
     `argument` is a string, or an integer of at most 64 bits. A Java producer selects the same queue
-    for an equal String, for an equal Integer, and for an equal Long that does not fit into an
-    Integer or is not negative. Raises InvalidInputError (WRONG_TYPE, KEY_OUT_OF_RANGE).
+    for an equal String or Integer, and for an equal Long unless it is negative and fits into an
+    Integer. Raises InvalidInputError (WRONG_TYPE, KEY_OUT_OF_RANGE).
 
     >>> queues = [MessageQueue("orders", "broker-a", number) for number in range(4)]
     >>> by_hash(queues, Message(topic="orders", body=b""), "customer 7").queue_id
@@ -125,8 +125,8 @@ def in_rooms(rooms: Collection[str], inner: Selector) -> Selector:
     """Return a selector that prefers brokers in the given machine rooms.
 
     The selector `inner` selects one of the queues in these rooms (see
-    `allocation.in_machine_rooms`), or one of all queues if none is there. RocketMQ's
-    `SelectMessageQueueByMachineRoom` is not implemented: it always returns null.
+    `allocation.in_machine_rooms`), or one of all queues if these rooms have none. RocketMQ does not
+    implement its `SelectMessageQueueByMachineRoom`: it always returns null.
     """
 
     def select(queues: Sequence[MessageQueue], message: Message, argument: Any) -> MessageQueue:

@@ -1,7 +1,7 @@
 """What producers and consumers need from brokers: `ClientTransport`.
 
-The core of the clients knows no protocol. There is an adapter for a broker library in the same
-process and one for `pyrocket.v1`; a test's simulated network is a third.
+The core of the clients does not depend on a protocol. There is an adapter for a broker library in
+the same process and one for `pyrocket.v1`; a test's simulated network is a third.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,8 +38,8 @@ class Changed:
 class ClientTransport(Protocol):
     """The calls of producers and consumers, made in one event loop.
 
-    Every call raises TransportError if it is not answered; the broker may have executed it. Calls
-    that name no broker go to the broker of their queue.
+    Every call raises TransportError if it is not answered; the broker may nevertheless have
+    executed it. Calls for queues go to the broker of these queues.
     """
 
     async def route(self, topic: str) -> TopicRoute:
@@ -104,13 +104,13 @@ class ClientTransport(Protocol):
         ...
 
     async def check_filter(self, broker: str, topic: str, subscription: Subscription) -> None:
-        """Compile an expression at a broker. Raises InvalidInputError with the parser's text."""
+        """Compile an expression at a broker. Raises InvalidInputError with the parser's message."""
         ...
 
     async def lock(
         self, broker: str, group: str, client_id: str, queues: Collection[MessageQueue]
     ) -> Collection[MessageQueue]:
-        """Lock queues of one broker for 60 s, and return those that were granted."""
+        """Lock queues of one broker for 60 s, and return the queues that were locked."""
         ...
 
     async def unlock(

@@ -1,4 +1,4 @@
-"""The routes of a name server: which brokers have which topics. Uses no network and no disk.
+"""The routes of topics that a name server keeps in memory. Uses no network and no disk.
 
 addresses     the addresses of brokers, as host and port
 route_table   the registrations of brokers, and the routes of topics

@@ -1,7 +1,7 @@
 """The brokers that are registered with a name server, and the routes of their topics.
 
-Source: RocketMQ's `RouteInfoManager`. Nothing is stored on disk, and name servers do not know each
-other: every broker registers with all of them.
+Source: RocketMQ's `RouteInfoManager`. Nothing is stored on disk. Name servers do not communicate
+with each other; every broker registers with all of them.
 """
 
 import threading
@@ -17,7 +17,7 @@ PRIMARY = 0
 """The id of a primary broker; replicas have larger ids."""
 
 EXPIRY_S = 120
-"""Time without a registration after which a broker is removed."""
+"""A broker is removed this many seconds after its last registration."""
 
 _MAX_NAME_CHARACTERS = 127
 _MAX_QUEUES = 1 << 16
@@ -54,7 +54,7 @@ class Registration:
 
     Attributes:
         address: The address at which clients reach the broker.
-        data_version: Increases with every change of the topics, also over a restart of the broker.
+        data_version: Increases with every change of the topics, also across restarts of the broker.
     """
 
     cluster: str
@@ -67,7 +67,7 @@ class Registration:
 
 @dataclass(frozen=True)
 class QueueData:
-    """The queues of a topic at one broker name."""
+    """The queues of a topic at the brokers with one name."""
 
     broker: str
     topic: TopicData
@@ -75,7 +75,7 @@ class QueueData:
 
 @dataclass(frozen=True)
 class BrokerData:
-    """The live brokers of one name.
+    """The live brokers with one name: a primary and its replicas.
 
     Attributes:
         addresses: The address of each broker, by its id.
@@ -90,7 +90,7 @@ class BrokerData:
 
 @dataclass(frozen=True)
 class Route:
-    """The route of a topic; both lists are ordered by broker, and empty for an unknown topic."""
+    """The route of a topic. Both lists are sorted by broker; an unknown topic has empty lists."""
 
     topic: str
     queues: list[QueueData] = field(default_factory=list)
@@ -111,14 +111,14 @@ class RouteTable:
     """The registrations of all brokers. Safe to share between threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` returns seconds; expiry counts from the arrival of a registration."""
+        """`clock` returns seconds."""
         self._clock, self._lock = clock, threading.Lock()
         self._brokers: dict[str, dict[int, _Live]] = {}
 
     def register(self, registration: Registration, connection: Hashable) -> None:
-        """Add or refresh a broker until `disconnect` is called with this connection.
+        """Register a broker, or renew its registration, until `disconnect` of this connection.
 
-        A registration older than the current one of the same address is ignored.
+        A registration with a lower data version than the current one is ignored.
 
         Raises OptionError, InvalidInputError (REGISTRATION_INVALID), and StoreUnavailableError
         (BROKER_NAME_TAKEN) if a live broker at another address has the same name and id.
@@ -170,7 +170,7 @@ class RouteTable:
         return Route(topic, queues, [_broker_data(self._brokers[name]) for name in names])
 
     def _leaders(self) -> Iterable[_Live]:
-        """Yield the broker with the lowest id of each name: its topics are valid for the name."""
+        """Yield the broker with the lowest id for each name; the route table uses its topics."""
         return (self._brokers[name][min(self._brokers[name])] for name in sorted(self._brokers))
 
     def _expire(self) -> None:

@@ -62,7 +62,7 @@ def test_a_member_that_leaves_moves_only_its_own_queues_on_the_hash_ring():
         assert set(before) <= set(after)
 
 
-def test_a_queue_without_members_in_its_room_is_shared_by_all():
+def test_queues_in_a_room_without_members_are_shared_by_all_members():
     owned = NEARBY("g", "a1", QUEUES, ["a1", "c1"])
     assert owned == [*QUEUES[:4], *QUEUES[4:6]]
 

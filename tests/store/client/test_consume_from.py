@@ -82,7 +82,7 @@ def berlin(monkeypatch):
         ("20210328023000", "2021-03-28T01:30:00+00:00"),  # is skipped
     ],
 )
-def test_a_timestamp_in_text_is_local(berlin, text, utc):
+def test_a_timestamp_string_is_in_local_time(berlin, text, utc):
     assert consume_timestamp(text, 0) == datetime.fromisoformat(utc).timestamp() * 1000
 
 

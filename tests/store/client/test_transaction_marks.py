@@ -15,7 +15,7 @@ LEASE_MS, KEEP_MS = 1000, 60_000
 
 
 class Shop:
-    """A database with payments, and a listener that pays and returns or raises `answer`."""
+    """A database, and a listener that inserts payments and returns or raises `answer`."""
 
     def __init__(self, path):
         self._path, self._here = path, threading.local()

@@ -111,7 +111,7 @@ def test_clients_spread_over_the_name_servers_and_each_asks_one(clock):
         assert seen == {"a", "b"}
 
 
-def test_the_last_route_remains_while_no_name_server_answers(clock):
+def test_the_last_route_remains_in_use_while_no_name_server_answers(clock):
     with ExitStack() as stack:
         address = stack.enter_context(name_server.serving(table_with("a")))
         lookup = RouteLookup([address], clock=clock)

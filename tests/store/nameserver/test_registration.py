@@ -55,7 +55,7 @@ def client_of(found):
     client.close()
 
 
-def test_two_brokers_and_two_name_servers_of_each_one_is_killed(make):
+def test_routes_remain_correct_if_one_of_two_brokers_and_of_two_name_servers_is_killed(make):
     with ExitStack() as stack:
         first, one = stack.enter_context(name_server.running())
         _, two = stack.enter_context(name_server.running())
@@ -92,7 +92,7 @@ def test_a_change_of_topics_is_registered_at_once_and_a_clean_stop_unregisters(m
         assert brokers(address) == {}
 
 
-def test_a_second_primary_of_the_same_name_does_not_start(make, tmp_path):
+def test_a_second_primary_with_the_same_name_does_not_start(make, tmp_path):
     with name_server.running() as (_, address):
         flags = ("--nameserver", address, "--listen", "127.0.0.1:0")
         with broker_process.running(make("a"), *flags) as (_, found):

@@ -60,7 +60,7 @@ def test_a_route_has_one_entry_per_broker_and_topic_and_the_addresses_by_id(tabl
     assert clicks.brokers == [a]
 
 
-def test_a_topic_that_no_live_broker_has_has_an_empty_route(table):
+def test_the_route_of_a_topic_without_a_live_broker_is_empty(table):
     (route,) = table.routes(["orders"])
     assert (route.topic, route.queues, route.brokers) == ("orders", [], [])
     table.register(registration(), "1")
@@ -108,7 +108,7 @@ def test_an_older_data_version_of_the_same_broker_is_ignored(table):
     assert brokers_of(table, "clicks") == ["a"]
 
 
-def test_a_second_primary_of_the_same_name_is_refused_until_the_first_is_removed(table, clock):
+def test_a_second_primary_with_the_same_name_is_refused_until_the_first_is_removed(table, clock):
     other = registration(address="other.example:8081")
     table.register(registration(), "1")
     assert code(table.register, other, "2") == "BROKER_NAME_TAKEN"

@@ -108,7 +108,7 @@ def test_a_broker_whose_connection_closes_is_removed_at_once(address, channel):
     wait_until(lambda: brokers(channel) == [])
 
 
-def test_a_second_primary_of_the_same_name_is_refused(channel):
+def test_a_second_primary_with_the_same_name_is_refused(channel):
     first = BrokerStream(channel)
     first.register(registration())
     with pytest.raises(grpc.RpcError, match="BROKER_NAME_TAKEN"):

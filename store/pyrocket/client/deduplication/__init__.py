@@ -10,7 +10,7 @@ What a store guarantees if all consumers of a group share it, and every message 
 least once:
 
 - `TransactionMarks`: the changes that a listener makes through the connection are committed exactly
-  once for each key. This does not include effects outside the database, such as a mail.
+  once for each key. This does not include effects outside the database, such as an email.
 - `SqliteMarks`: the work of each key is done at least once, and only once unless a consumer dies,
   the machine loses power, the file cannot be written, or a listener runs longer than its lease. If
   a consumer dies between the work and the mark, the work is repeated after the lease.

@@ -23,7 +23,7 @@ KEEP_MS = 7 * 24 * 3_600_000
 """How long keys are marked as done by default. RocketMQ keeps messages for three days."""
 
 EXPIRE_EVERY = 1000
-"""The number of keys after which expired marks are deleted, at most twice as many."""
+"""After this many keys, expired marks are deleted: at most two for each of these keys."""
 
 
 def message_key(message: StoredMessage) -> str:
@@ -49,10 +49,11 @@ class Deduplicated:
 
     - The inner listener receives the messages with new keys, one message for each key. If there are
       none, it is not called, and the duplicates are acknowledged.
-    - A key that another consumer is working on, according to its lease, is sent back with all
-      messages after it. Retries must therefore outlast the lease, or the message becomes a dead
-      letter after the death of a consumer.
-    - If the listener raises an exception, or its result is not a SUCCESS, its marks are released.
+    - A message whose key another consumer has begun is sent back with all messages after it until
+      the lease of that consumer ends. Retries must therefore continue for longer than the lease;
+      otherwise a message becomes a dead letter if a consumer dies.
+    - If the listener raises an exception, or its result is not a SUCCESS, the marks of the batch
+      are released.
       After a partial SUCCESS, the marks after `ack_index` are released; `TransactionMarks` rolls
       back the whole batch. Exceptions and results of other types are passed on.
 

@@ -49,10 +49,10 @@ class SqliteMarks:
     groups; a forked process must open it again. The file must be on a local disk, because the
     write-ahead log does not work over a network.
 
-    The work and its mark are not one transaction. A consumer that dies after the work and before
-    the mark leaves a begun mark: the work is repeated when the lease has ended. A power loss can
-    undo the last marks, because commits are not flushed one by one. Then the work of messages that
-    are delivered again is repeated. A commit that has returned survives the death of the process.
+    The work and its mark are not one transaction. If a consumer dies after the work and before the
+    key is marked as done, the work is repeated after the lease has ended. A power loss can undo the
+    last marks, because commits are not flushed one by one. The work of these messages is repeated
+    if they are delivered again. A commit that has returned survives the death of the process.
 
     All methods raise StoreUnavailableError (DEDUPLICATION_FAILED) if SQLite fails, for example
     because the disk is full or another process holds the write lock for 30 seconds.

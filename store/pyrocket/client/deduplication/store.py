@@ -14,11 +14,11 @@ class Mark(Enum):
 
 
 class DeduplicationStore(Protocol):
-    """Keeps marks of keys. A mark is begun until a lease ends, and then done until it expires.
+    """Marks keys as begun, until a lease ends, or as done, until the mark expires.
 
     Consumers of one group share the marks, in threads and in processes. Several groups can use the
     same file or table, because every mark belongs to a group. Times are epoch milliseconds.
-    An `owner` identifies one call of `begin`; each call has another one.
+    An `owner` identifies one call of `begin`.
     """
 
     @property
@@ -29,8 +29,8 @@ class DeduplicationStore(Protocol):
         """Mark keys as begun until `now + lease_ms`; return one mark for each key, in order.
 
         `keys` contains no key twice. Marks that have expired, and marks whose lease has ended, are
-        replaced. The call may wait for other owners. If it does not wait, it stops at the first
-        key that is BUSY, which is then the last mark in the result.
+        replaced. The call may wait until other owners have finished. If it does not wait, it stops
+        at the first key that is BUSY, whose mark is then the last in the result.
         """
 
     def done(self, keys: Sequence[str], owner: str, now: int, keep_ms: int) -> None:

@@ -12,7 +12,7 @@ from pyrocket.client.deduplication.store import Mark
 from pyrocket.errors import InvalidInputError, PyrocketError
 
 PLACEHOLDERS = {"qmark": "?", "format": "%s", "pyformat": "%s", "numeric": ":{}", "named": ":{}"}
-"""Paramstyle of a DB-API driver → the placeholder of a parameter, with its number."""
+"""The placeholder of a parameter for each paramstyle of DB-API; `{}` is the parameter's number."""
 
 _TABLE = """
 CREATE TABLE pyrocket_marks (
@@ -43,19 +43,19 @@ class TransactionMarks:
     result is a SUCCESS for all messages. Otherwise it rolls back, so that no message of the batch
     is consumed; a smaller batch limits how much is repeated. Changes that the listener makes
     through the same connection are therefore committed exactly once for each key. Other effects of
-    the listener, such as mails or files, are not undone and may be repeated.
+    the listener, such as emails or files, are not undone and may be repeated.
 
         connection = sqlite3.connect("shop.db")
         store = TransactionMarks(lambda: connection, group="billing")
         store.create_table()
 
     If two consumers receive the same key, the second waits in the database until the first commits
-    or rolls back; if the database ends the wait with an error, the message is sent back.
+    or rolls back; if the database ends the wait with an error, the batch is delivered again.
 
     The listener must not commit or roll back. The connection must not be in autocommit mode, and
     the table must support transactions. The isolation level does not matter, because `mark` is a
-    primary key. It is the SHA-256 of group and key, so that the database's collation and its limits
-    of length do not matter either.
+    primary key. A mark is the SHA-256 of group and key, so that the collation of the database and
+    its limits on the length of strings do not matter either.
 
     Exceptions of the driver are passed on. Misuse raises InvalidInputError
     (DEDUPLICATION_CONNECTION): a connection in autocommit mode, with an open transaction, or used
@@ -102,7 +102,7 @@ class TransactionMarks:
         """Begin a transaction with marks of the keys; see `DeduplicationStore`.
 
         The marks are DONE or BEGUN: the call waits for other transactions. If a listener commits
-        against the rules, its marks end with the lease, until `done` extends them.
+        although it must not, its marks expire at the end of the lease unless `done` extends them.
         """
         marks = {key: self._mark(key) for key in keys}
         connection = self._take(owner)
@@ -121,11 +121,13 @@ class TransactionMarks:
         """Insert the marks that do not exist or have expired; return them.
 
         If another transaction commits one of them after it was looked up, the insertion fails, and
-        is repeated without that mark. All transactions insert in the same order: no deadlock.
+        is repeated without that mark. All transactions insert marks in sorted order, which prevents
+        deadlocks.
         """
         for attempt in range(len(marks) + 1):
             found = self._look_up(connection, marks)
-            # A lookup can begin a read transaction, which SQLite cannot always upgrade.
+            # A lookup can begin a read transaction; SQLite cannot always upgrade it to a write
+            # transaction.
             connection.rollback()
             new = [mark for mark in marks if found.get(mark, now) <= now]
             try:
@@ -139,7 +141,7 @@ class TransactionMarks:
         return []
 
     def _look_up(self, connection: Connection, marks: Sequence[str]) -> dict[str, int]:
-        """Return mark → its expiry, for the marks that exist."""
+        """Return the expiry of each mark that exists."""
         found = {}
         with closing(connection.cursor()) as cursor:
             for mark in marks:
