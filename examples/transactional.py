@@ -1,36 +1,40 @@
-"""A payment and its message: consumers see the message if and only if the payment was made."""
+"""A payment in SQLite and its message: consumers see the message only if the payment was made."""
 # ruff: noqa: T201
 
-import tempfile
+import sqlite3
+from contextlib import closing
+from tempfile import TemporaryDirectory
 
-from pyrocket import LocalTransactionState as State
-from pyrocket import Message, Store, StoredMessage, TransactionProducer
+from client_arguments import given_server
+from pyrocket import LocalTransactionState, Message, StoredMessage
+from pyrocket.client import Producer, PullConsumer
+
+
+def run(statement: str, *values: object) -> list[object]:
+    with closing(sqlite3.connect(f"{folder}/shop.db")) as database, database:
+        return database.execute(statement, values).fetchall()
 
 
 class Payments:
-    """The local transactions, with a dictionary instead of a database."""
+    def execute(self, message: StoredMessage, amount: int) -> LocalTransactionState | None:
+        if amount > 50:
+            return LocalTransactionState.ROLLBACK
+        run("INSERT INTO payments VALUES (?, ?)", message.msg_id, amount)
+        return None if "eve" in message.keys else LocalTransactionState.COMMIT  # None: unknown
 
-    def __init__(self) -> None:
-        self.balance, self.paid = {"ann": 50, "eve": 10}, dict[str, bool]()
-
-    def execute(self, message: StoredMessage, amount: int) -> State:
-        """Move the money, and record the result under the transaction's id."""
-        payer = message.keys[0]
-        done = self.balance[payer] >= amount
-        self.balance[payer] -= amount if done else 0
-        self.paid[message.msg_id] = done
-        return State.COMMIT if done else State.ROLLBACK
-
-    def check(self, message: StoredMessage) -> State:
-        """Return the state of an undecided transaction, for example after a crash."""
-        return State.COMMIT if self.paid.get(message.msg_id) else State.ROLLBACK
+    def check(self, message: StoredMessage) -> LocalTransactionState | None:  # in another thread
+        found = run("SELECT 1 FROM payments WHERE id = ?", message.msg_id)
+        return LocalTransactionState.COMMIT if found else None  # None: not found yet, ask again
 
 
-with tempfile.TemporaryDirectory() as folder, Store.open(folder, create=True) as store:
-    store.topics.create("paid", read_queues=1, write_queues=1)
-    with TransactionProducer(store, "payments", Payments()) as producer:
-        for payer, amount in (("ann", 30), ("eve", 30)):
-            message = Message(topic="paid", body=f"{payer} paid {amount}".encode(), keys=[payer])
-            print(f"{payer}: {producer.send(message, amount).state.name}")
-    for seen in store.messages("paid"):
-        print(f"topic paid: {seen.body.decode()}")
+server = given_server()
+producer = Producer("till", **server, create=True, listener=Payments())
+consumer = PullConsumer("receipts", **server, consume_from="first")
+with TemporaryDirectory() as folder, producer, consumer:
+    run("CREATE TABLE payments (id TEXT, amount INTEGER)")
+    for payer, amount in (("ann", 30), ("bob", 70), ("eve", 20)):
+        message = Message(topic="paid", body=f"{payer} paid {amount}".encode(), keys=[payer])
+        print(payer, producer.send_in_transaction(message, amount, immunity_s=0).state.name)
+    consumer.assign(consumer.queues("paid"))
+    for _ in range(2):
+        print(consumer.poll(90, 1)[0].body.decode())
