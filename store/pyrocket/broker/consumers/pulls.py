@@ -72,7 +72,7 @@ class Pulls:
         if not group.consume_enabled:
             raise StorePermissionError(
                 f"the group {request.group!r} may not consume.",
-                remedy="Allow it: pyrocket group alter --consume-enabled.",
+                remedy="Allow it: pyrocket group alter --consume.",
             )
         topic = self._storage.topic(request.queue.topic)
         if topic is None or not 0 <= request.queue.queue_id < topic.read_queues:
