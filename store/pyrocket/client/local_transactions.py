@@ -52,9 +52,13 @@ class LocalTransactions:
         return self._instance.run(self._send_half(message, immunity_s))
 
     async def _send_half(self, message: OutgoingMessage, immunity_s: int | None) -> Undecided:
-        undecided = await self._sending.send_half(message, immunity_s=immunity_s)
-        self._core.executing(undecided)
-        return undecided
+        # Before the message is stored: a check may arrive before the reply.
+        self._core.executing(message.unique_id)
+        try:
+            return await self._sending.send_half(message, immunity_s=immunity_s)
+        except BaseException:
+            self._core.unsent(message.unique_id)
+            raise
 
     def decide(self, undecided: Undecided, argument: Any) -> TransactionSendResult:
         """Execute the local transaction in this thread, and commit or roll back."""

@@ -1,5 +1,6 @@
 """Producers: every way to send to a store in the same process or to a broker, and misuse."""
 
+import asyncio
 import os
 import threading
 import time
@@ -187,6 +188,24 @@ def test_an_unknown_outcome_is_checked_in_the_thread_of_the_checks(path, result,
             assert time.monotonic() < end
             time.sleep(0.05)
     assert listener.thread.startswith("transaction checks of shop")
+
+
+def test_a_check_before_the_reply_to_the_send_decides_nothing(path, monkeypatch):
+    listener = Listener(COMMIT, answer=ROLLBACK)
+    with Producer("shop", path=path, listener=listener) as producer:
+        transport = producer._instance.transport
+        send_half = transport.send_half
+
+        async def slow(*arguments):
+            undecided = await send_half(*arguments)
+            producer._transactions._core.ask(undecided)
+            await asyncio.sleep(0.2)
+            return undecided
+
+        monkeypatch.setattr(transport, "send_half", slow)
+        sent = producer.send_in_transaction(message(b"a"))
+    assert (sent.state, sent.error, listener.checked.is_set()) == (COMMIT, None, False)
+    assert sum(map(len, stored(path))) == 1
 
 
 @pytest.mark.parametrize("status", [each for each in SendStatus if each is not SendStatus.SEND_OK])

@@ -48,9 +48,16 @@ class TransactionCore:
             serving.cancel()
             await asyncio.wait([serving], timeout=1)
 
-    def executing(self, undecided: Undecided) -> None:
-        """Ignore checks of a message until `end`: its local transaction is being executed."""
-        self._busy.add(undecided.half.transaction_id)
+    def executing(self, transaction_id: str) -> None:
+        """Ignore checks of a message until `end`: its local transaction is being executed.
+
+        transaction_id: The unique id of the message, which is sent after this call.
+        """
+        self._busy.add(transaction_id)
+
+    def unsent(self, transaction_id: str) -> None:
+        """Answer checks of a message whose send has failed, although it may be stored."""
+        self._busy.discard(transaction_id)
 
     def ask(self, undecided: Undecided) -> None:
         """Add a check. Without room it is ignored: the broker asks again."""

@@ -99,7 +99,7 @@ def test_a_message_is_not_checked_twice_at_once_or_while_it_is_executed():
     async def run():
         transactions = core(brokers, listener)
         await transactions.start()
-        transactions.executing(undecided("0"))
+        transactions.executing("0")
         for name in "0110":
             brokers.ask(undecided(name))
         await asyncio.sleep(5)
