@@ -201,7 +201,7 @@ class CallServer:
 
     @contextmanager
     def park(self) -> Iterator[None]:
-        """Count a client that is waiting for changes. Raises BrokerBusyError."""
+        """Count a waiting client during a `with` block. Raises BrokerBusyError if too many wait."""
         if self.parked >= self._settings.parked_polls:
             raise BrokerBusyError(
                 "too many clients are waiting for changes.",

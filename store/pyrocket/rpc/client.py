@@ -199,8 +199,8 @@ def _may_repeat(error: Any) -> bool:
 
 
 def _was_cancelled(error: Any) -> bool:
-    """Whether the broker has cancelled the call during its shutdown.
+    """Whether the broker has cancelled the call because it is shutting down.
 
-    Calls on a channel that this process has closed have the same code.
+    Calls on a channel that this process has closed have the same code, but other details.
     """
     return error.code() == grpc.StatusCode.CANCELLED and error.details() != "Channel closed!"

@@ -40,7 +40,7 @@ _WRITING = ("SendHalf", "EndHalf", "JoinGroups", "CommitOffsets", "SendBack", "L
 
 @dataclass(frozen=True)
 class Notification:
-    """A group that has changed, or a half message to be decided."""
+    """A group whose members or subscriptions have changed, or a half message to be decided."""
 
     group: str = ""
     check: Undecided | None = None
@@ -48,7 +48,10 @@ class Notification:
 
 @dataclass(frozen=True)
 class _Looked:
-    """A pull, for `LongPolls.wait`, which repeats it unless `messages` has something to reply."""
+    """The result of a pull.
+
+    `messages` is empty only if there are no new messages; `LongPolls.wait` then repeats the pull.
+    """
 
     reply: RawPulled
     has_more: bool = False
@@ -59,7 +62,7 @@ class _Looked:
 
 
 class ClientCalls:
-    """Implements the calls that need no waiting."""
+    """Implements the calls that do not wait for messages or notifications."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._consumers = broker, broker.consumers
@@ -231,7 +234,10 @@ class ClientsService:
     def _subscribe(
         self, group: str, producer_group: str, client_id: str, stream: Stream, user: str
     ) -> Callable[[], None]:
-        """Pass on the changes of a group, or the checks of a producer group; return how to stop."""
+        """Send the changes of a group, or the checks of a producer group, to the stream.
+
+        Returns a function that ends the subscription.
+        """
         if producer_group:
 
             def check(undecided: Undecided) -> None:
@@ -248,7 +254,7 @@ class ClientsService:
         return self._broker.consumers.members.watch(changed)
 
     def _may_decide(self, user: str, undecided: Undecided) -> bool:
-        """Whether a user may send to the topic of a half message, and so see it."""
+        """Whether a user may send to the topic of a half message, and thus see the message."""
         message = undecided.message
         queue = MessageQueue(message.topic, undecided.broker, message.queue_id)
         try:

@@ -206,7 +206,8 @@ class Connection:
         behind = (system_clock() - hello.now_ms) / 1000
         if abs(behind) > _CLOCK_DIFFERENCE_S:
             _log.warning(
-                "the clock of the broker at %s differs by %.0f s; the broker's clock is used",
+                "the clocks of this machine and of the broker at %s differ by %.0f s; the broker's"
+                " clock is used",
                 self.address,
                 behind,
             )
@@ -216,7 +217,7 @@ class Connection:
         if self._store not in (None, hello.store):
             raise StoreNotSharedError(
                 f"The broker at {self.address} serves the store {hello.store or 'without an id'},"
-                f" but the earlier broker served {self._store}.",
+                f" but the previous broker served {self._store}.",
                 remedy="Name only addresses of one broker.",
             )
         self._store = hello.store

@@ -24,7 +24,7 @@ _TOPIC = (*_NODE, "topic", "is_system")
 _GROUP = (*_NODE, "consumer_group", "topic", "is_retry")
 _LAGS = {
     "lag_messages": "Messages of a topic that a consumer group has not acked or committed.",
-    "lag_latency": "Age in milliseconds of the oldest of these messages.",
+    "lag_latency": "Age in milliseconds of the oldest message not acked or committed.",
     "inflight_messages": "Messages that were delivered and are not acked or committed.",
     "ready_messages": "Messages that were never delivered.",
 }

@@ -55,7 +55,10 @@ def _open(directory: str, settings: Settings) -> Store:
 
 
 def serve(directory: str, settings: Settings) -> None:
-    """Serve the store until SIGTERM or SIGINT. Invalid settings raise before anything is served."""
+    """Serve the store until SIGTERM or SIGINT.
+
+    Raises OptionError for invalid settings, before anything is served.
+    """
     check_exposure(settings)
     credentials = check_name_servers(settings)
     if settings.ignored:

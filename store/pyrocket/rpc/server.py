@@ -27,11 +27,11 @@ from pyrocket.rpc.version_feed import VersionFeed
 from pyrocket.store import call_on_change
 
 _RELEASE_S = 1
-"""Interval at which the server returns free memory to the system, also under load. Otherwise, free
-memory between the blocks of slow clients increases the size of the process by a third."""
+"""Interval at which the server returns free memory to the system. Without it, free memory between
+the blocks of slow clients makes the process larger by a third."""
 
 _RELEASE_BYTES = 8 << 20
-"""Bytes of requests and replies after which memory is released, which takes about 20 ms."""
+"""Memory is released only after this many bytes of requests and replies, in about 20 ms."""
 
 _Context = Any
 _Requests = AsyncIterator[bytes]

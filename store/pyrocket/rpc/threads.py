@@ -19,8 +19,8 @@ class Work(Enum):
     """The kind of work of a call.
 
     READ: Reads.
-    SEND: Encodes the messages of a request. Its only thread, for which requests wait in a queue, is
-        faster than several: switching between threads takes longer than encoding a message.
+    SEND: Encodes the messages of a request. One thread is faster than several, because switching
+        between threads takes longer than encoding a message.
     WRITE: May wait for the write lock or the disk.
     RECEIVE: Delivers messages to a group.
     CHANGE: Changes the state of a group or a client; may wait for a receive of the group.

@@ -60,7 +60,7 @@ class Upload:
         self._size = self._blocks = 0
 
     def add(self, batch: EncodedBatch) -> None:
-        """Upload a batch. Raises the error if an earlier block was rejected."""
+        """Upload a batch. If the broker rejected an earlier block, raises the broker's error."""
         for block in blocks_of(batch, self._block_bytes):
             if self._size and self._size + len(block) > self._block_bytes:
                 self._send()

@@ -18,7 +18,7 @@ _SYSTEM_GROUPS = "CID_RMQ_SYS_"
 _MAX_PORT = 65_535
 
 Host = tuple[bytes, int]
-"""A packed address and a port, as in records."""
+"""A packed IP address and a port, as in records."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Caller:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Identifies the client. Contains the user, who cannot act for other users' clients."""
+        """Identifies the client. Clients of different users are distinct."""
         return self.user, self.client_id
 
     def topic(self, resource: Any) -> str:

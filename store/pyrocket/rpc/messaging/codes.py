@@ -67,7 +67,7 @@ def status(code: str, text: str = "") -> Any:
 
 @cache
 def _plain(code: str) -> Any:
-    """Return a status without a text of its own. It is shared: replies copy it."""
+    """Return a status whose text is the code. It can be shared, because replies copy it."""
     return new("Status", code=number("Code", code), message=code)
 
 

@@ -69,7 +69,7 @@ def _place(request: Any, caller: Caller, call: str) -> tuple[str, str, int]:
 def out_of_range(
     topic: str, queue_id: int, offset: int, minimum: int, maximum: int
 ) -> OffsetOutOfRangeError:
-    """Return the error for an offset that a queue does not have."""
+    """Return the error for an offset out of a queue's range."""
     return OffsetOutOfRangeError(
         f"queue {queue_id} of {topic} has the offsets {minimum} to {maximum} (the next one),"
         f" not {offset}."

@@ -76,7 +76,7 @@ class Receipts:
         )
 
     def _delay(self, group: str, handle: str, ms: int, caller: Caller) -> int:
-        """Return the delay; if a Node.js client sent seconds as ms, return the group's delay."""
+        """Return `ms`, or the group's delay if a Node.js client has sent seconds instead of ms."""
         attempt = self._broker.polls.renewals.attempt(handle)
         session = self._sessions.find(caller.key)
         if ms >= _SECOND_MS or not attempt or session is None or session.language != NODE:
@@ -94,7 +94,7 @@ class Receipts:
         *,
         success: bool,
     ) -> None:
-        """Trace the ends of deliveries; `ended` have a message id and a valid handle."""
+        """Trace the ends of deliveries. Each of `ended` has a message id and a valid handle."""
         if self._broker.traces is not None:
             receipts = [(one.message_id, one.receipt_handle) for one in ended]
             self._broker.traces.ended(caller.host, group, topic, receipts, stored, success=success)

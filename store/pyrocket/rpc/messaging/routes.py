@@ -59,7 +59,7 @@ class Routes:
         return new("QueryAssignmentResponse", status=status("OK"), assignments=found)
 
     def _reachable(self, endpoints: Any) -> Any:
-        """Return the endpoints in a request, or the advertised ones if those are not this broker's.
+        """Return the endpoints in a request if they are this broker's, else the advertised ones.
 
         Some clients send the address of their name server.
         """

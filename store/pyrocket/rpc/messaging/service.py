@@ -153,7 +153,7 @@ class MessagingService:
             check_stored((await asyncio.wrap_future(received.stored)).status)
             replies = await run(lambda: self._receiving.replies(asked, received))
             await self._serving.send(context, *replies)
-        except BaseException:  # Includes the cancellation of the call.
+        except BaseException:  # BaseException includes the cancellation of the call.
             self._release(asked, received)
             raise
 

@@ -34,7 +34,7 @@ class Telemetry:
         self._broker, self._creates_groups = broker, creates_groups
 
     def heartbeat(self, request: Any, caller: Caller) -> Any:
-        """Record that a client is alive. The client may be unknown, as after a restart.
+        """Record that a client is alive. After a restart of the broker, the client may be unknown.
 
         Send Node.js clients their settings again, because they miss settings that arrive too early.
         """

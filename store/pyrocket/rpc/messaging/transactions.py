@@ -62,7 +62,10 @@ class AskedProducers:
         return sum(max(stream.room, 0) for stream in self._sessions.producers(topic))
 
     def ask(self, topic: str, request: CheckRequest) -> None:
-        """Send a check request to a producer of the topic. Without one, a later round retries."""
+        """Send a check request to a producer of the topic.
+
+        If no producer can receive it, a later round of checks retries.
+        """
         command = new(
             "RecoverOrphanedTransactionCommand",
             message=message_of(request.message, new("Resource", name=topic)),

@@ -53,7 +53,7 @@ class Serving(Protocol):
         ...
 
     def park(self) -> AbstractContextManager[None]:
-        """Count a client that is waiting. Raises BrokerBusyError."""
+        """Count a waiting client during a `with` block. Raises BrokerBusyError if too many wait."""
         ...
 
 

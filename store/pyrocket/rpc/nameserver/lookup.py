@@ -93,7 +93,7 @@ class RouteLookup:
         self._routes: dict[str, tuple[float, Route]] = {}
 
     def route(self, topic: str, *, fresh: bool = False) -> Route:
-        """Return the route of a topic, asked for again after 30 s, or now if `fresh`.
+        """Return the route of a topic. A route with brokers is reused for 30 s unless `fresh`.
 
         The route has no brokers if no live broker has the topic. While no name server answers, the
         last route remains in use; without a last route, TransportError is raised. Also raises the
@@ -113,9 +113,10 @@ class RouteLookup:
             return found
 
     def brokers(self) -> dict[str, str]:
-        """Return the address of each live broker by name: of the lowest id, if several share it.
+        """Return the addresses of the live brokers by name.
 
-        Asks on each call. Raises TransportError, and the errors that a name server reports.
+        If several brokers share a name, the address is that of the lowest id. Asks on each call.
+        Raises TransportError, and the errors that a name server reports.
         """
         with self._lock:
             found = self._ask("Brokers", list[BrokerData])

@@ -56,7 +56,7 @@ class NameServer(CallServer):
         await self.guarded("Register", context, b"", lambda: self._follow(requests, context))
 
     async def _follow(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        """Register a broker until its stream ends, as when its connection closes."""
+        """Keep a broker registered until its stream ends or its connection is lost."""
         connection = object()
         register = partial(self._table.register, connection=connection)
         call = replace(self._register_call, answer=register)
