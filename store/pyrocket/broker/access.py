@@ -11,8 +11,8 @@
 
 A rule allows or denies rights on the topics and groups that it names; `*` matches any string.
 Access is denied unless a rule allows it, and a rule that denies takes precedence. The right `admin`
-includes the other two. Calls on the whole store need a rule that allows `admin` on the topics "*";
-no rule may deny the user anything.
+includes the other two. A call on the whole store needs a rule that allows `admin` on the topics
+"*", and is denied if any rule denies the user a right.
 """
 
 import hmac

@@ -65,7 +65,7 @@ class Version:
 
 @dataclass(frozen=True)
 class TopicLag:
-    """The lag of a group in the queues of a topic, or with `is_retry` in those of retries."""
+    """The lag of a group in a topic's queues, or with `is_retry` in the queues of its retries."""
 
     group: str
     topic: str
@@ -193,8 +193,10 @@ class Broker:
         return 0 if self.traces is None else self.traces.dropped
 
     def lags(self) -> Iterator[TopicLag]:
-        """Yield the lags of groups in topics that they consume by pops, and in all other topics in
-        which they have committed offsets. Groups with live members consume by pulls.
+        """Yield the lags of all groups.
+
+        In a topic that a group consumes by pops, the lag is that of the pops, unless the group has
+        live members, which consume by pulls. All other lags are computed from committed offsets.
         """
         popped: set[tuple[str, str]] = set()
         pulling = {*self.consumers.members.groups(self._store.now())}

@@ -135,7 +135,7 @@ class BrokerTransactions:
         self._transactions.run_checks()
 
     def _register(self, targets: dict[str, _Target], producers: Producers) -> None:
-        """Register topics that have connected producers at the check service; remove all others."""
+        """Add topics with connected producers to the check service; remove all other topics."""
         topics = {*producers.topics()}
         for topic in topics - targets.keys():
             targets[topic] = _Target(topic, producers)

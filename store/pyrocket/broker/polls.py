@@ -16,10 +16,10 @@ from pyrocket.broker.renewals import Renewals
 from pyrocket.broker.rounds import Rounds
 
 Wake = Callable[[], None]
-"""Called once, by any thread; must not block."""
+"""Wakes a parked poll. Called once, by any thread; must not block."""
 
 _LOOK_S = 0.01
-"""While polls are parked: interval of the checks for messages that the delay service delivers."""
+"""Interval of checks for messages from the delay service, while polls are parked."""
 
 _SWEEP_S = 1.0
 _LEAST_S = 0.02

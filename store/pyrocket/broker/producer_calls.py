@@ -1,4 +1,4 @@
-"""`ProducerCalls`: what producers of `pyrocket.client` ask of a broker."""
+"""`ProducerCalls`: the calls of `pyrocket.client`'s producers."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -56,11 +56,11 @@ class ProducerCalls:
     def watch_checks(
         self, group: str, ask: Ask, room: Callable[[], int] = lambda: MAX_QUESTIONS
     ) -> Callable[[], None]:
-        """Call `ask` for each half message that a producer of the group shall decide.
+        """Call `ask` for each half message that a producer of the group has to decide.
 
         room: Returns the number of further requests that the producer accepts.
 
-        Returns a function to stop.
+        Returns a function that ends the calls.
         """
         broker = self._store.broker_name
 

@@ -86,7 +86,7 @@ class Traces:
     def sent(
         self, messages: Sequence[Sent], stored: "Future[list[SendOutcome]]", began_ms: int
     ) -> None:
-        """Trace messages when they are stored. As in RocketMQ's proxy, the group is the topic."""
+        """Trace messages when they are stored. The group is the topic, as in RocketMQ's proxy."""
 
         def trace(done: "Future[list[SendOutcome]]") -> None:
             if done.exception() is None:
@@ -118,7 +118,7 @@ class Traces:
         success: True for an ack, False if the message is delivered again or is a dead letter.
         """
         now, code = self._store.now(), CONSUMED if success else CONSUMPTION_FAILED
-        # The time that the consumer took is not known: its start is the timestamp of the SubBefore.
+        # The consumption time is unknown, and 0 here; the SubBefore has the time of the delivery.
         records = [
             SubAfter(_request(group, topic, handle), one, 0, success, None, code, now, group)
             for one, handle in receipts

@@ -93,11 +93,11 @@ class Consumers:
     def commit(
         self, group: str, client_id: str, incarnation: str, offsets: Mapping[MessageQueue, int]
     ) -> dict[MessageQueue, Committed]:
-        """Commit offsets of a live member; return the state of each queue after that.
+        """Commit offsets of a live member; return the new state of the committed queues.
 
-        A commit moves an offset back only if the queue was truncated before it. Queues that other
-        clients have locked are not committed. Raises InvalidInputError (COMMIT_FENCED) if the
-        client is not a live member of the group.
+        A lower offset is committed only if the committed one is after the end of the queue. Queues
+        that other clients have locked are not committed. Raises InvalidInputError (COMMIT_FENCED)
+        if the client is not a live member of the group.
         """
         now = self._store.now()
         if not self.members.is_member(client_id, incarnation, group, now):
@@ -129,7 +129,7 @@ class Consumers:
         self._store.groups.commit(group, topic, within)
 
     def lags(self) -> Iterator[tuple[str, str, list[QueueLag]]]:
-        """Yield group, topic and the lag of its queues, of all topics in which groups have offsets.
+        """Yield each group, each topic in which it has offsets, and the lags of the topic's queues.
 
         Messages are in flight from the committed offset to that of the last pull, as in RocketMQ.
         The groups of RocketMQ's own services are omitted.

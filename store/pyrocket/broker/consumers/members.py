@@ -15,8 +15,8 @@ EXPIRY_MS = 120_000
 class LiveMember:
     """A live member of a group.
 
-    differs: Whether its subscriptions are not those of the group, which are those of the last
-    heartbeat.
+    differs: Whether its subscriptions differ from those in the group's latest heartbeat, which are
+        the subscriptions of the group.
     """
 
     client_id: str
@@ -40,7 +40,7 @@ class Members:
 
     def watch(self, changed: Callable[[str], None]) -> Callable[[], None]:
         """Call `changed`, which must not block, with each group whose members or subscriptions have
-        changed; return a function to stop.
+        changed; return a function that ends this.
         """
 
         def watcher(group: str) -> None:
@@ -143,7 +143,7 @@ def _expressions(subscriptions: Mapping[str, Subscription]) -> dict[str, tuple[s
 def _duplicate(client_id: str, group: str) -> InvalidInputError:
     return InvalidInputError(
         f"another client with the id {client_id!r} is a member of the group {group!r}.",
-        remedy="Give each client an `instance` of its own, or none; an id that was used before a"
-        f" crash is free after {EXPIRY_MS // 1000} s.",
+        remedy="Set a different `instance` for each client, or none; after a crash, an id can be"
+        f" used again after {EXPIRY_MS // 1000} s.",
         code="DUPLICATE_CLIENT",
     )

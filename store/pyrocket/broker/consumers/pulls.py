@@ -51,8 +51,9 @@ class Pulls:
         return RawPulled(status, found.reached, available, found.raw)
 
     def last(self, group: str, topic: str, queue_id: int) -> int:
-        """Return the offset of a group's last pull: earlier messages were delivered; 0 if there was
-        none since the start.
+        """Return the offset from which a group last pulled; earlier messages were delivered.
+
+        Returns 0 if the group has not pulled since the broker started.
         """
         return self._last.get((group, topic, queue_id), 0)
 

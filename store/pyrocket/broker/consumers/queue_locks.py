@@ -32,7 +32,7 @@ class QueueLocks:
     """The locks of one store's queues. Safe to share between threads."""
 
     def __init__(self, layout: Layout, now_ms: int) -> None:
-        """Load the owners of an earlier broker; a file that cannot be read counts as empty."""
+        """Load the owners that were saved before a restart; none if the file is invalid."""
         self._layout, self._lock = layout, threading.Lock()
         self._locks: dict[_Key, _Lock] = {
             key: _Lock(owner, now_ms) for key, owner in _load(layout).items()

@@ -118,7 +118,7 @@ class GroupState:
                 self._remove(one, one.stored.result().status)
 
     def _remove(self, one: _Leaving, status: SendStatus) -> None:
-        if self.queues.get(one.place) is one.queue:  # The queue's state was not removed.
+        if self.queues.get(one.place) is one.queue:  # The state was not replaced.
             one.queue.remove(one.pops)
         for offset in one.offsets:
             moved = self._unsure.pop((one.place, offset), one.moved if offset in one.held else None)
@@ -138,7 +138,7 @@ class GroupState:
         return next(found, None)
 
     def may_end_again(self, place: Place, offset: int, *, moved: bool) -> bool:
-        """Whether a message's ack or move may be repeated, because it is perhaps not durable."""
+        """Whether a message's ack or move may be repeated, because it may not be durable."""
         waiting = any(
             one.place == place and offset in one.held and one.moved == moved
             for one in self._leaving

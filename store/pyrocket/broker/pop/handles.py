@@ -125,8 +125,10 @@ class Handles:
     ) -> tuple[Place, Receipt] | None:
         """Return the queue and receipt of a valid handle; None if it is invalid.
 
-        ends, moved: Whether the handle is used for an ack, or for a dead letter; both may be
-        repeated. In a FIFO group, a message that is not in flight was acked, because retries stay
+        ends: Whether the handle is used for an ack or a dead letter, both of which may be repeated.
+        moved: Whether it is used for a dead letter.
+
+        In a FIFO group, a message that is not in flight was acked, because retries stay
         in their queue.
         """
         receipt = self._receipts.parse(state.name, topic, handle)

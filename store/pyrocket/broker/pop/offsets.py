@@ -2,8 +2,9 @@
 
 The file contains the lowest offset that is not acked, so a RocketMQ broker or a pull consumer that
 opens the directory delivers messages again, but never skips one. Before an offset is saved, the log
-records its old and its new value; afterwards, the log records the new value twice. Any other value
-in the file was committed or reset by another program. If that value is higher, the messages before
+records the old and the new value, because a crash may leave either of them in the file; afterwards,
+it records only the new value. A value in the file that is not in the last record was committed or
+reset by another program. If that value is higher, the messages before
 it are acked; if it is lower, the group restarts there.
 """
 
@@ -101,7 +102,7 @@ class OffsetKeeper:
         return bool(written)
 
     def _settle(self, groups: Sequence[GroupState], written: Sequence[_Move]) -> None:
-        """Record in the log that offsets were saved. Their old values are external from now on."""
+        """Record in the log that offsets were saved; old values now count as external changes."""
         stored: list[Stored] = []
         for state in groups:
             with state.lock:

@@ -138,7 +138,7 @@ class Mover:
         self, message: "_Overdue", record: Record, config: GroupConfig, now: int
     ) -> EncodedBatch | None:
         """Return the copy for the retry topic; None if it would be too long."""
-        # The delay includes the invisible time, which a failing consumer sets to the delay.
+        # The invisible time counts towards the delay: consumers that fail set it to the delay.
         delay = message.since + config.backoff.delay_ms(message.attempts - 1) - now
         try:
             copy = retry_copy(

@@ -22,8 +22,7 @@ class PopSettings:
     first_attempts: Deliveries of a message from its own queue; each later attempt delivers a copy
         from the group's retry topic. FIFO groups do not use the retry topic.
     max_in_flight: Maximum messages in flight of a group, and separately of its retry topic. At this
-    limit,
-        `receive` returns only messages that were delivered before.
+        limit, `receive` returns only messages that were delivered before.
     max_batch: Maximum messages of one `receive`.
     max_bytes: Maximum total size of the inflated bodies of one `receive`; the first message may be
         larger.
