@@ -28,7 +28,7 @@ class TopicData:
     """A topic of one broker.
 
     Attributes:
-        message_type: The type of its messages, such as FIFO; empty if it has none.
+        message_type: The type of messages that it accepts, such as FIFO; empty for all types.
     """
 
     name: str
@@ -148,7 +148,7 @@ class RouteTable:
             return [self._route(topic) for topic in topics]
 
     def cluster_topics(self, cluster: str = "") -> list[str]:
-        """Return the sorted names of the topics of a cluster, or of all clusters if it is empty."""
+        """Return the sorted names of the topics of a cluster; an empty name means all clusters."""
         with self._lock:
             self._expire()
             found = self._leaders()

@@ -23,8 +23,8 @@ TopicKind = Literal["user", "retry", "dead-letter", "system"]
 class QueueInfo:
     """A queue of a topic, with the offsets [minimum, maximum) of its messages.
 
-    bytes: their approximate size in the log. first, last: the store times of the oldest and the
-    newest message, UTC.
+    bytes: their approximate size in the log.
+    first, last: the store times of the oldest and the newest message, UTC.
     """
 
     queue_id: int
@@ -73,8 +73,10 @@ class QueueLag(TopicLag):
     """The lag of a group in a queue, with the offsets [minimum, maximum) of its messages.
 
     committed: the next offset to consume; None before the first commit, and the lag is then the
-    entire queue. lost: messages that were deleted before they were consumed. beyond_end: how far
-    `committed` is beyond the queue's end; above 0 only after a crash or a restore.
+        entire queue.
+    lost: the number of messages that were deleted before they were consumed.
+    beyond_end: how far `committed` is beyond the queue's end; above 0 only after a crash or a
+        restore.
     """
 
     queue_id: int

@@ -21,7 +21,11 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     "--peak", type=_POSITIVE, required=True, help="Messages per second to be consumed at peak."
 )
 @click.option("--cpu-ms", type=_POSITIVE, help="T1: CPU time of the listener per message, in ms.")
-@click.option("--wait-ms", type=click.FloatRange(min=0), help="T2: the rest of its wall time.")
+@click.option(
+    "--wait-ms",
+    type=click.FloatRange(min=0),
+    help="T2: the rest of its wall time, in ms.",
+)
 @click.option(
     "--cores",
     type=click.IntRange(1),
@@ -46,8 +50,8 @@ def advise(
 
     threads = cores * (T1 + T2) / T1, and nodes = peak / throughput of one node. T1 and T2 are the
     times of the listener for one message: `PushConsumer.stats` measures them, and
-    `PushConsumer.advise` uses them. Without --rate, the throughput of a node is the one that T1
-    and T2 allow.
+    `PushConsumer.advise` uses them. Without --rate, the throughput of a node is computed
+    from T1 and T2.
     """
     from pyrocket.client.advice import advise
 
@@ -93,9 +97,9 @@ def _notes(one: "Advice", queues: dict[str, int]) -> list[str]:
     notes = []
     if one.process_rate is not None:
         notes.append(
-            f"The CPU time of the listener counts once a process (Python's GIL): a process consumes"
-            f" at most {one.process_rate:.10g} messages per second. On each node, run"
-            f" {one.processes} processes, each with a PushConsumer of thread_max={one.thread_max}."
+            f"Because of Python's GIL, a process consumes at most {one.process_rate:.10g} messages"
+            f" per second. On each node, run {one.processes} processes, each with a"
+            f" PushConsumer of thread_max={one.thread_max}."
         )
     if not queues:
         return [*notes, "The group has no offsets, so its topics and queues are not known."]
@@ -103,7 +107,7 @@ def _notes(one: "Advice", queues: dict[str, int]) -> list[str]:
     if one.idle:
         consumers = one.nodes * one.processes
         notes.append(
-            f"{one.idle} of {consumers} consumers have no queue: the largest topic has only"
+            f"{one.idle} of {consumers} consumers have no queue: no topic has more than"
             f" {max(queues.values())}. Use `pyrocket topic alter TOPIC --queues {consumers}`."
         )
     return notes

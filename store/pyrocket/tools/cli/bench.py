@@ -28,8 +28,8 @@ _MAX_SENT_BYTES = 1 << 30
 def bench(place: GivenPlace, seconds: float, body_bytes: int, as_json: bool) -> int:
     """Send messages one by one to a temporary topic, read them back, and show the rates.
 
-    The reference is a rate without messages: the rate of calls without effect at a broker, or the
-    rate of writes of the same size to a file in a directory. The topic is deleted at the end; its
+    The reference is a rate without messages: that of calls to the broker that do nothing, or that
+    of writes of the same size to a file in the directory. The topic is deleted at the end; its
     messages stay in the log until their files are deleted.
     """
     target, topic = place.target(), f"pyrocket-bench-{uuid.uuid4().hex}"
@@ -66,7 +66,7 @@ def _rate(once: Callable[[], object], seconds: float, most: int = _MAX_CALLS) ->
 
 
 def _reference(store: Session, body: bytes, seconds: float) -> float:
-    """Return the number of calls of a broker, or of writes to a file, per second."""
+    """Return the number of calls to a broker, or of writes to a file, per second."""
     if not Path(store.name).is_dir():
         return _rate(store.source.identities, seconds)
     with tempfile.TemporaryFile(dir=store.name) as file:

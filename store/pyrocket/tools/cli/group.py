@@ -89,8 +89,9 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
     """Show the settings of GROUP, its lag in each topic, and its live members.
 
     Members are the consumers that share the queues of GROUP, such as PushConsumer; only a broker
-    knows them. The subscriptions of GROUP are those of the last heartbeat of a member. If others
-    differ, messages are skipped: each member filters the queues that it holds by its own.
+    knows them. The subscriptions of GROUP are those in the latest heartbeat of a member. If other
+    members have different subscriptions, messages are skipped, because each member filters its
+    queues by its own subscriptions.
     """
     from pyrocket.tools.notebook.tables import group_table
 

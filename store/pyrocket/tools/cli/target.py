@@ -30,10 +30,12 @@ READ_WRITE = 6
 class StoreInfo:
     """A store's identity, sizes and contents.
 
-    store_id: empty if only a RocketMQ broker has written to the directory. epoch: the number of
-    recoveries that may have truncated the log. topics, messages: without system topics. log_start,
-    log_end: log offsets in bytes. delay_levels: RocketMQ's messageDelayLevel. retention: None if
-    all messages are kept.
+    store_id: empty if only a RocketMQ broker has written to the directory.
+    epoch: the number of recoveries that may have truncated the log.
+    topics, messages: without system topics.
+    log_start, log_end: log offsets in bytes.
+    delay_levels: RocketMQ's messageDelayLevel.
+    retention: None if all messages are kept.
     """
 
     path: str

@@ -43,9 +43,9 @@ _MAX_PEEK = 1000
 def topics(store: StoreOrPath = None, *, system: bool = False) -> Table:
     """Return the topics of the topic table; RocketMQ's own topics only with `system`.
 
-    bytes: approximate size of the messages in the log. first, last: store times of the oldest and
-    the newest message, UTC. trend: number of messages in each of 16 equal intervals from first to
-    last.
+    bytes: approximate size of the messages in the log.
+    first, last: store times of the oldest and the newest message, UTC.
+    trend: number of messages in each of 16 equal intervals from first to last.
     """
     with _opened(store) as opened:
         rows = [
@@ -104,9 +104,13 @@ def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
     """Return the lag of a group, or of all groups, in each queue of its topics.
 
     committed: the next offset to consume; None before the first commit, and the lag is then the
-    entire queue. bytes: approximate size of the lag in the log. behind: age of its oldest message.
-    lost: messages deleted before they were consumed. beyond: how far committed is beyond the
-    queue's end. Raises GroupNotFoundError.
+        entire queue.
+    bytes: approximate size of the lag in the log.
+    behind: age of the oldest message of the lag.
+    lost: number of messages that were deleted before they were consumed.
+    beyond: how far committed is beyond the queue's end.
+
+    Raises GroupNotFoundError.
     """
     with _opened(store) as opened:
         title = "Lag of all groups" if group is None else f"Lag of {group}"

@@ -242,7 +242,7 @@ class Steps:
 
 
 def _with_due_times(kept: dict[int, Entries], run: RecordFields, part: QueuePart) -> QueuePart:
-    """Return the part with the due times of the entries that a broker had written."""
+    """Return the part; due times that cannot be derived are taken from the old entries."""
     old = kept.get(part.queue_id) if part.topic == SCHEDULE_TOPIC else None
     if old is None or not len(old):
         return part

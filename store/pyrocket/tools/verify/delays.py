@@ -32,8 +32,9 @@ Progress = Callable[[], tuple[int, int]]
 class DelayCheck:
     """Accepts entries that cannot be derived from the log, and collects their delays.
 
-    levels_given: the caller gave the levels, so every entry can be derived. levels_known: the
-    store has levels of its own, so the entries of messages that pyrocket wrote can be derived.
+    levels_given: the caller gave the levels, so every entry can be derived.
+    levels_known: the store has levels of its own, so the entries of messages that pyrocket wrote
+        can be derived.
     """
 
     def __init__(self, *, levels_given: bool, levels_known: bool) -> None:

@@ -74,9 +74,12 @@ def report_geometry(findings: Findings, config: StoreConfig, *, given: bool) -> 
 class KeyCheck:
     """Compares the key index with the log, run by run.
 
-    live: the last file may still grow. complete: the store was closed cleanly, so all keys are
-    indexed; otherwise keys at the end of the log may be missing. lag: see `index_lag_severity`. If
-    the store has no index and needs none, messages are only counted.
+    live: the last file may still grow.
+    complete: the store was closed cleanly, so all keys are indexed; otherwise keys at the end of
+        the log may be missing.
+    lag: see `index_lag_severity`.
+
+    If the store has no index and needs none, messages are only counted.
     """
 
     def __init__(
@@ -133,7 +136,7 @@ class KeyCheck:
     def _header_error(self, file: IndexFileInfo, *, is_last: bool) -> str:
         """Describe the error in a header; empty if the header is valid.
 
-        A killed broker leaves a last file that readers and the next writer ignore.
+        A killed broker may leave an invalid last file, which readers and the next writer ignore.
         """
         if file.header.end_offset < self._end:
             return "it ends before the previous file does."
@@ -322,8 +325,8 @@ class _KeyTimes:
             (offset, number, word, time)
             for number, file in enumerate(files)
             for word, offset, time in (
-                ("begins", file.header.begin_offset, file.header.begin_timestamp),
-                ("ends", file.header.end_offset, file.header.end_timestamp),
+                ("begin", file.header.begin_offset, file.header.begin_timestamp),
+                ("end", file.header.end_offset, file.header.end_timestamp),
             )
         )
         self._wrong: dict[int, str] = {}
@@ -342,7 +345,7 @@ class _KeyTimes:
                 continue
             stored = int(run.store_timestamp[row])
             if stored != time:
-                what = f"its header says that it {word} at {time} ms, but the log says at {stored}."
+                what = f"its header has the {word} time {time} ms; the log has {stored} ms."
                 self._wrong.setdefault(number, what)
         self._pending[first:last] = unseen
 

@@ -27,8 +27,9 @@ def report_log(
 ) -> None:
     """Report damaged ranges and bytes after the last record.
 
-    tail_checked: the bytes after the last record were also read. clean: the store was closed
-    cleanly. files_missing: the log continues in files that are missing.
+    tail_checked: the bytes after the last record were also read.
+    clean: the store was closed cleanly.
+    files_missing: the log continues in files that are missing.
     """
     inside = [damaged for damaged in check.bad if files_missing or damaged.start < check.end]
     for damaged in inside:

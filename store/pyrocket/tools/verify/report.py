@@ -13,10 +13,12 @@ SIZES = "STORE_SIZES"
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a check. `counts` maps each code to its number of findings.
+    """The result of a check.
 
-    `findings`: at most a fixed number of findings of each code. `queues_in_log`: topic and queue
-    id of the queues with messages in the log. `missing_topics`: topics missing in the topic table.
+    findings: At most a fixed number of findings of each code.
+    counts: The number of all findings by code.
+    queues_in_log: Topic and queue id of the queues with messages in the log.
+    missing_topics: The topics that are missing in the topic table.
     """
 
     path: Path

@@ -101,8 +101,9 @@ def index_lag_severity(layout: Layout, identity: Identity) -> Severity | None:
     """Return the severity of a key index that ends before the log in a cleanly closed store.
 
     WARNING: the index should be complete, because a broker or a writer with an index used the store
-    last. The shared state records this, also in a copy of the store. NOTE: the last writer had no
-    index, or appended nothing. None: the store is a snapshot, whose index is incomplete by design.
+        last. The shared state records this, also in a copy of the store.
+    NOTE: the last writer had no index, or appended nothing.
+    None: the store is a snapshot, whose index is incomplete by design.
     """
     if not identity.store_id:
         return Severity.WARNING if any(layout.index.glob("*")) else None
