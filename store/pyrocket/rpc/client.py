@@ -20,7 +20,7 @@ from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
 
 _ONCE = ("Append", "Send")
-"""Calls that append their rows again when they are repeated, as after a lost reply."""
+"""Calls that append their rows again if they are repeated, for example after a lost reply."""
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 5.0
 

@@ -203,13 +203,13 @@ class Connection:
             raise unreachable(self.place, "Hello", error, repeat_is_safe=True) from None
         hello: HelloReply = reply.FromString(data)
         self._check(hello)
-        behind = (system_clock() - hello.now_ms) / 1000
-        if abs(behind) > _CLOCK_DIFFERENCE_S:
+        difference_s = (system_clock() - hello.now_ms) / 1000
+        if abs(difference_s) > _CLOCK_DIFFERENCE_S:
             _log.warning(
                 "the clocks of this machine and of the broker at %s differ by %.0f s; the broker's"
                 " clock is used",
                 self.address,
-                behind,
+                difference_s,
             )
 
     def _check(self, hello: "HelloReply") -> None:
