@@ -83,13 +83,19 @@ def test_a_killed_member_an_added_one_and_a_restarted_broker_lose_no_message(
         with broker_process.running(path, "--listen", address):
             assert producer.wait(240) == 0
             wait_for_all(sent, files)
+            wait_until(lambda: everything_is_committed(path), 120)
             for member in members[1:]:
                 stop(member)
     if orderly:
         check_order(files)
+    assert everything_is_committed(path)
+
+
+def everything_is_committed(path):
+    """Whether the committed offsets of the group are the ends of the queues."""
     with Store.open(path, read_only=True) as store:
-        committed = store.groups.committed(GROUP, TOPIC)
-        assert committed == {number: store.max_offset(TOPIC, number) for number in range(8)}
+        ends = {number: store.max_offset(TOPIC, number) for number in range(8)}
+        return store.groups.committed(GROUP, TOPIC) == ends
 
 
 def check_order(files):

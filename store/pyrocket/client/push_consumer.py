@@ -265,8 +265,8 @@ class PushConsumer(BaseClient):
                 self.stats.listener_wall_s += wall
 
 
-_LONGEST_WAIT_S = 3600.0
-"""A wait with a timeout is interrupted by signals on every platform."""
+_LONGEST_WAIT_S = 1.0
+"""Python handles a signal that arrives just before a wait only after the wait."""
 
 
 def _check_callable(**functions: object) -> None:

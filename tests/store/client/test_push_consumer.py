@@ -268,6 +268,7 @@ def test_an_interrupt_stops_a_consumer_gracefully(path):
         assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
     finally:
         process.kill()
+        process.communicate()
     assert committed(path) == {0: 3, 1: 3}
 
 
