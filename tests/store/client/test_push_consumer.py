@@ -247,9 +247,11 @@ def test_a_wait_returns_false_after_its_timeout(path, at):
 
 def test_an_interrupt_stops_a_consumer_gracefully(path):
     program = (
-        "import os, sys\n"
+        "import os, signal, sys\n"
         "from pyrocket.client.push_consumer import PushConsumer\n"
         "from pyrocket.client.results import ConsumeResult\n"
+        # Programs that a shell starts in the background ignore the signal.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def listen(messages):\n"
         "    os.write(1, b'got %s\\n' % messages[0].body)\n"
         "    return ConsumeResult.SUCCESS\n"
