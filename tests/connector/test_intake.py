@@ -113,7 +113,10 @@ def test_a_batch_with_min_rows_reads_up_to_max_rows(store):
 def test_limited_batches_of_available_now_read_every_queue_to_its_end(
     queues, max_rows, max_bytes, min_rows
 ):
-    """With all limits, everything is read, no queue starves, and the row limit is not exceeded."""
+    """Whatever the limits, each batch reads from every queue that has messages left.
+
+    A batch exceeds `max_rows` only by reading one message of each of these queues.
+    """
     admission = Admission(max_rows=max_rows, max_bytes=max_bytes, min_rows=min_rows)
     store, intake, begin, end = Lengths(queues), Intake(admission), starts(queues), ends(queues)
     waiting = sum(bool(lengths) for lengths in queues.values())

@@ -34,7 +34,7 @@ def at_once(store):
 
 
 def popped(store, group="g", **settings):
-    """Return a `Pop`, after creating the group and the topic `t`."""
+    """Create the group, and return a `Pop`."""
     store.groups.create(group)
     return Pop(store, at_once(store), PopSettings(**settings))
 
@@ -71,7 +71,7 @@ def bodies(received):
 
 
 def attempts(received):
-    """Return the attempts of a receive by body."""
+    """Return the delivery attempt of each received message, by body."""
     received.stored.result(10)
     return {one.message.body: one.attempt for one in received.messages}
 
@@ -93,7 +93,10 @@ def acked(pop, received, group="g", topic="t"):
 
 
 def consume_for_ever(path, diary, seed):
-    """Send, receive, ack and fail messages until the process is killed; report each step."""
+    """Send, receive and ack messages until the process is killed; report each step.
+
+    About one message in five is not acked, so that it is delivered again.
+    """
     out = os.open(diary, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     rng, clock = random.Random(seed), FakeClock(1_700_000_000_000 + seed * 3_600_000)
     store = Store.open(path, clock=clock, config=SMALL)

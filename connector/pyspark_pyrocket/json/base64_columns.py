@@ -1,7 +1,8 @@
 """Encodes and decodes whole columns as base64 with one call of the C library. Pure.
 
-Values whose lengths are multiples of 3 have the same base64 alone and concatenated. Other values
-are padded to such a length first, and the padding character (`=`) is inserted afterwards.
+If the length of every value is a multiple of 3, the base64 of the concatenated values is the
+concatenation of their base64. Other values are first filled with zero bytes to such a length, and
+the padding character (`=`) is inserted afterwards.
 """
 
 import binascii
@@ -51,7 +52,7 @@ def decode_column(column: pa.StringArray) -> pa.BinaryArray:
     fillers = np.zeros(len(texts), np.int64)
     some = np.flatnonzero(lengths)
     for count in (1, 2):
-        # A second `=` is padding only directly before the first one.
+        # The last character but one is padding only if the last one is padding, too.
         some = some[(fillers[some] == count - 1) & (data[ends[some] - count] == _SIGN)]
         fillers[some] = count
         data[ends[some] - count] = _ZERO

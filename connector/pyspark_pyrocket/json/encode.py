@@ -141,7 +141,7 @@ def _list(column: pa.ListArray) -> pa.StringArray:
 
 def _map(column: pa.MapArray) -> pa.StringArray:
     pairs = pa.StructArray.from_arrays([column.keys, column.items], names=["key", "value"])
-    # `from_arrays` accepts a mask only with offsets that are not a slice: concatenating copies.
+    # `from_arrays` rejects a mask if the offsets are a slice: concatenation makes a copy.
     offsets = pa.concat_arrays([column.offsets, column.offsets[:0]])
     lists = pa.ListArray.from_arrays(offsets, pairs, mask=column.is_null())
     keys, values = lists.flatten().flatten()

@@ -96,7 +96,7 @@ def _quoted(name: str) -> str:
 def _from_json(option: str, text: str) -> StructType:
     try:
         schema = StructType.fromJson(json.loads(text))
-    except Exception as error:  # Spark passes on any exception of its dictionary lookups.
+    except Exception as error:  # `fromJson` lets any exception of its lookups through.
         raise SchemaError(
             f"Option {option!r} starts like JSON, but is not a Spark schema: {error!r}.",
             remedy="Write DDL, as in id BIGINT, name STRING, or what schema.json() returns.",

@@ -104,12 +104,12 @@ class DeliveryOptions:
         (SINK,),
         TEXT,
         "With an `endpoint`: the name of the broker to which all rows are written. With name "
-        "servers, the default is the broker that a local checkpoint names, or else the first one "
-        "by name.",
+        "servers, the default is the broker that the stream's checkpoint names, if it is a local "
+        "directory, and otherwise the broker whose name sorts first.",
     ).field()
 
     def check(self, given: OptionReader) -> None:
-        """Raise OptionError (OPTION_CONFLICT) if an option of the other delivery is given."""
+        """Raise OptionError (OPTION_CONFLICT) if an option has no effect here."""
         if self.broker_name and "endpoint" not in given:
             raise conflict(
                 "Option 'brokerName' is given without 'endpoint'.",
@@ -137,8 +137,8 @@ def transaction_of(given: OptionReader, delivery: str, *, streaming: bool) -> Tr
     if streaming:
         raise conflict(
             f"Option {named[0]!r} is for batch writes.",
-            "Remove it: a stream is identified by its checkpoint. In foreachBatch, it belongs to "
-            "the write of the DataFrame.",
+            "Remove it: a stream is identified by its checkpoint. In foreachBatch, set the option "
+            "on the batch's df.write.",
         )
     if len(named) == 1:
         raise OptionError(

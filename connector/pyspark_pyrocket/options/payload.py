@@ -56,7 +56,8 @@ _VALUE_FORMAT = Option(
     ALL,
     choice("", BINARY, STRING, JSON),
     "Reads: `string` decodes bodies as UTF-8; `json` turns their fields into columns, in place of "
-    "the body. Writes: `json` encodes all columns that are not columns of a message as the body.",
+    "the body. Writes: `json` encodes all columns except those of a write (`topic`, `tags`, "
+    "`keys`, ...) as the body.",
     default="`binary`",
 )
 _VALUE_SCHEMA = Option(
@@ -65,9 +66,9 @@ _VALUE_SCHEMA = Option(
     TEXT,
     "With `valueFormat=json`: the fields to read, as DDL (`id BIGINT, at TIMESTAMP`) or as "
     "`schema.json()` returns them. Without it, a batch infers the fields and logs their DDL. It "
-    "examines the first 1000 messages that it reads, over all queues; if none of their bodies is "
-    "a JSON object, the oldest messages of the topics. With `tags` or `sql`, at most 64 MiB of "
-    "the log are searched; `keys` and `msgId` are ignored.",
+    "examines the first 1000 messages that it reads, over all queues. If none of their bodies "
+    "is a JSON object, it examines the oldest messages of the topics instead. With `tags` or "
+    "`sql`, at most 64 MiB of the log are searched; `keys` and `msgId` are ignored.",
     default="none (stream), inferred (batch)",
 )
 _VALUE_COLUMN = Option(
@@ -140,7 +141,7 @@ class Payload:
         mode = given.read(_MODE, _MODES_OF_JSON if value_format == JSON else None)
         for option in ("columnNameOfCorruptRecord", "badRecordsTopic"):
             if option in given and mode == FAILFAST:
-                raise _needs(option, "a mode other than FAILFAST, which returns no bad rows")
+                raise _needs(option, "a mode other than FAILFAST, which fails at a bad row")
         values = given.read_fields(cls)
         if values["include_headers"] and not values["kafka_columns"]:
             raise conflict(
@@ -155,7 +156,8 @@ class Payload:
 class EncodingOptions:
     """How a write encodes the bodies and keys of messages.
 
-    encodes_json: whether the columns that are not columns of a message are encoded as the body.
+    encodes_json: whether all columns except those of a write (`topic`, `tags`, `keys`, ...) are
+    encoded as the body.
     value_column: the struct column that is encoded instead of those columns, or an empty string.
     null_body: what happens to rows without a body, FAIL, EMPTY or DROP.
     key_encoding: how the column `key` is stored, TEXT_KEY or BASE64.
@@ -178,8 +180,8 @@ class EncodingOptions:
         choice(TEXT_KEY, BASE64),
         "How the column `key` is stored. `text`: unchanged, so the key has to be UTF-8 without "
         "spaces, and an empty key means no key. `base64`: any bytes, encoded and marked by the "
-        "property `pyrocketKey=base64`. `schemaMode=kafka` decodes marked keys; other reads and "
-        "`keys` see the base64.",
+        "property `pyrocketKey=base64`. `schemaMode=kafka` decodes marked keys; other reads return "
+        "the base64, and the option `keys` has to be given in base64.",
     ).field()
 
 

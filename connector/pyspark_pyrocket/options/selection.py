@@ -106,7 +106,7 @@ def _refuse_other_views(option: str, given: OptionReader) -> None:
     view = given.text("view", "messages")
     if view.lower() != "messages":
         raise conflict(
-            f"Option {option!r} is given with view={view}, which shows all messages.",
+            f"Option {option!r} is given with view={view}, which has no filter.",
             f"Filter the DataFrame, and remove {option!r}.",
         )
 
@@ -241,7 +241,7 @@ def _not_for(view: str) -> Iterator[tuple[Iterable[str], str]]:
     if view != MESSAGES:
         yield [row.name for row in rows_of(Span)], "shows everything that exists now"
     if view not in (MESSAGES, *WAITING):
-        yield _NAMES[2:] if view == COMMITLOG else _NAMES, "does not show messages of these topics"
+        yield _NAMES[2:] if view == COMMITLOG else _NAMES, "does not support this option"
     if view in TABLES:
         yield [row.name for row in rows_of(Payload)], "has no messages"
     if view != COMMITLOG:

@@ -9,8 +9,8 @@ service_cursors   the cursors of the delay and transaction services
 delay_levels      derives the delay levels of a store that only a broker has written
 retention         how long messages are kept
 identity          the store's id, its broker name and the sizes of its files
-store_sizes       derives the sizes of files that the identity lacks
+store_sizes       derives the file sizes that are missing in the identity
 epochs            the queue ends after each recovery that may have truncated the log
-queue_ends        the queue ends at the last checkpoint
+queue_ends        the end offset of each queue at the last checkpoint
 broker_file       the process that serves the store, and its addresses
 """

@@ -190,6 +190,7 @@ def test_text_that_is_not_utf_8_is_null_and_in_the_corrupt_column():
 
 
 def test_bodies_decoded_one_by_one_are_python_objects_a_few_at_a_time(monkeypatch):
+    """Bodies that are decoded one by one give the same rows in small chunks as all at once."""
     schema = parse_ddl("valueSchema", "i INT, m MAP<STRING,STRING>")
     bodies = [b'{"i":%d,"m":{"k":"v"}}' % at if at % 3 else b"no json" for at in range(40)]
     decoder, seen = Decoder("PERMISSIVE", fields=schema), []

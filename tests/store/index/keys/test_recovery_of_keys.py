@@ -31,7 +31,8 @@ def test_after_a_crash_full_files_before_the_checkpoint_are_kept_and_the_rest_is
         index_of(path).path(name).write_bytes(data[:40] + bytes(len(data) - 40))
     store = open_store(config=OFF)
     survivors = index_of(path).names()
-    # All files except the last have the same end time; only the first is known to have existed.
+    # The kept files may be fewer than `kept`: of full files with the same end time, the
+    # checkpoint proves only that the first one is durable.
     assert survivors == kept[: len(survivors)]
     assert survivors
     assert checkpointed(path) == index_of(path).full_until()
@@ -46,7 +47,7 @@ def test_after_a_crash_full_files_before_the_checkpoint_are_kept_and_the_rest_is
 def test_files_that_replace_lost_files_are_not_considered_durable_by_their_times(
     eager, open_store, path
 ):
-    """The new files have the end times of the lost files, which were durable at the checkpoint."""
+    """Their end times are not later than the checkpoint, but they were written after it."""
     store = open_store()
     fill(store)
     store.close()
@@ -65,7 +66,7 @@ def test_files_that_replace_lost_files_are_not_considered_durable_by_their_times
 def test_a_brokers_checkpoint_of_files_that_are_not_durable_is_not_trusted(
     eager, open_store, path, clock
 ):
-    """A broker rewrites the checkpoint before it tries our lock; our own copy has earlier times."""
+    """A broker writes later times to `checkpoint` before our lock stops it; our copy is intact."""
     store = open_store()
     fill(store)
     clock.now += 5000
