@@ -83,6 +83,8 @@ class SendResult:
     same `msg_id`.
 
     With `flush="sync"` a status other than SEND_OK means that the message may not be durable.
+    `broker` is the name of the broker for `pyrocket.client`, whose queues can be at several
+    brokers; otherwise empty.
     """
 
     topic: str
@@ -92,6 +94,7 @@ class SendResult:
     msg_id: str
     offset_msg_id: str
     status: SendStatus = SendStatus.SEND_OK
+    broker: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ class StoreAdmin:
         read_queues: int,
         write_queues: int,
         perm: int,
+        ordered: bool = False,
         exist_ok: bool = True,
     ) -> TopicConfig:
         """Create a topic, or return an existing one unchanged.
@@ -34,7 +35,12 @@ class StoreAdmin:
         Raises TopicNameError; without `exist_ok` InvalidInputError (TOPIC_EXISTS).
         """
         return self._store.topics.create(
-            name, read_queues=read_queues, write_queues=write_queues, perm=perm, exist_ok=exist_ok
+            name,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            perm=perm,
+            ordered=ordered,
+            exist_ok=exist_ok,
         )
 
     def update_topic(
@@ -44,6 +50,7 @@ class StoreAdmin:
         write_queues: int | None,
         perm: int | None,
         message_type: str | None = None,
+        ordered: bool | None = None,
     ) -> TopicConfig:
         """Change the given attributes of a topic; see `TopicAdmin.set_message_type`.
 
@@ -52,7 +59,7 @@ class StoreAdmin:
         if message_type is not None:
             self._store.topics.set_message_type(name, message_type)
         return self._store.topics.update(
-            name, read_queues=read_queues, write_queues=write_queues, perm=perm
+            name, read_queues=read_queues, write_queues=write_queues, perm=perm, ordered=ordered
         )
 
     def message_type(self, name: str) -> str:

@@ -37,7 +37,7 @@ class ProducerCalls:
         stored, results = self._sends.send(sent), Future[list[SendResult]]()
         # The messages are stored even if the client gives up.
         results.set_running_or_notify_cancel()
-        stored.add_done_callback(partial(_resolve, results, queue.topic, messages))
+        stored.add_done_callback(partial(_resolve, results, queue, messages))
         return results
 
     def send_half(
@@ -102,7 +102,7 @@ def _origin(outgoing: OutgoingMessage) -> Origin:
 
 def _resolve(
     results: "Future[list[SendResult]]",
-    topic: str,
+    queue: MessageQueue,
     messages: Sequence[OutgoingMessage],
     stored: "Future[list[SendOutcome]]",
 ) -> None:
@@ -112,13 +112,14 @@ def _resolve(
     results.set_result(
         [
             SendResult(
-                topic=topic,
+                topic=queue.topic,
                 queue_id=found.queue_id,
                 queue_offset=found.queue_offset,
                 physical_offset=found.physical_offset,
                 msg_id=one.unique_id,
                 offset_msg_id=offset_message_id(*STORE_HOST, found.physical_offset),
                 status=found.status,
+                broker=queue.broker,
             )
             for one, found in zip(messages, stored.result(), strict=True)
         ]

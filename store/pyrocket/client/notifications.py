@@ -56,6 +56,13 @@ class Notifications:
                 watch.tasks[broker].cancel()
             self._follow(watch, broker)
 
+    def remove(self, broker: str) -> None:
+        """Follow a broker no longer."""
+        self._names.discard(broker)
+        for watch in self._watches:
+            if (task := watch.tasks.pop(broker, None)) is not None:
+                task.cancel()
+
     def close(self) -> None:
         """Follow no broker any longer."""
         for watch in self._watches:

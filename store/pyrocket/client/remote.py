@@ -7,11 +7,11 @@ servers. The first call tells which.
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from pyrocket.client.notifications import Notifications
 from pyrocket.client.remote_broker import BROKER, CALL_S
-from pyrocket.client.remote_brokers import RemoteBrokers
+from pyrocket.client.remote_brokers import RemoteBrokers, TopicSettings
 from pyrocket.client.transport import Changed, TopicRoute
 from pyrocket.consuming import Committed, Heartbeat, Pull, Pulled, PullStatus, Subscription
 from pyrocket.errors import (
@@ -21,15 +21,11 @@ from pyrocket.errors import (
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.message import MessageQueue, QueueOffsets, SendResult
 from pyrocket.metadata.topics import TopicConfig, check_topic_name
-from pyrocket.nameserver.route_table import TopicData
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.connection import Credentials
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.nameserver.lookup import AddressUrl
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
-
-if TYPE_CHECKING:
-    pass
 
 _CONNECT_S = 5
 _PULL_S = 15
@@ -46,7 +42,7 @@ class RemoteTransport:
         """Clients call `open`."""
         self._brokers = brokers
         self._notifications = Notifications(brokers.get)
-        brokers.follow(self._notifications.add)
+        brokers.follow(self._notifications.add, self._notifications.remove)
 
     @classmethod
     async def open(
@@ -78,7 +74,8 @@ class RemoteTransport:
         """Return the queues that a missing topic will have; see `ClientTransport`."""
         check_topic_name(topic)
         counts = await self._brokers.default_queues()
-        return _route(topic, {name: TopicConfig(topic, n, n) for name, n in counts.items()})
+        live = {name: TopicConfig(topic, n, n) for name, n in counts.items()}
+        return _route(topic, TopicSettings(live, {}))
 
     async def brokers(self) -> Sequence[str]:
         """Return the names of all known brokers."""
@@ -250,18 +247,19 @@ class RemoteTransport:
         return await self._brokers.get(broker).call(call, BROKER, CALL_S, **arguments)
 
 
-def _route(name: str, topics: Mapping[str, TopicConfig | TopicData]) -> TopicRoute:
-    """Return the route of a topic, whose settings are given by broker.
+def _route(name: str, settings: TopicSettings) -> TopicRoute:
+    """Return the route of a topic. Raises TopicNotFoundError if no live broker has it.
 
-    Raises TopicNotFoundError if there are none.
+    The queues to send to include those of ordered topics at brokers that are gone: a sharding key
+    then selects the same queue as before, and a send to a queue of such a broker fails.
     """
-    if not topics:
+    if not settings.live:
         raise TopicNotFoundError(
             f"no broker has the topic {name!r}.", remedy="Create it: pyrocket topic create."
         )
     readable, writable = [], []
-    for broker, topic in sorted(topics.items()):
-        if topic.readable:
+    for broker, topic in sorted({**settings.gone, **settings.live}.items()):
+        if topic.readable and broker in settings.live:
             readable += [MessageQueue(topic.name, broker, one) for one in range(topic.read_queues)]
         if topic.writable:
             writable += [MessageQueue(topic.name, broker, one) for one in range(topic.write_queues)]

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyrocket.client.remote_broker import BROKER, CALL_S, RemoteBroker
 from pyrocket.errors import (
@@ -28,6 +28,19 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
+class TopicSettings(NamedTuple):
+    """The settings of a topic by broker.
+
+    Attributes:
+        live: At the live brokers.
+        gone: For an ordered topic, at brokers that are gone. Without a name server, only brokers
+            that this client has reached are known.
+    """
+
+    live: Mapping[str, TopicConfig | TopicData]
+    gone: Mapping[str, TopicConfig | TopicData]
+
+
 class RemoteBrokers:
     """Finds brokers, and the topics that they have. Used by one event loop."""
 
@@ -37,12 +50,19 @@ class RemoteBrokers:
         self._opened: dict[str, RemoteBroker] = {}
         self._hellos: dict[str, HelloReply] = {}
         self._address_of: dict[str, str] = {}
+        self._ordered: dict[tuple[str, str], TopicConfig] = {}
         self._lookup: RouteLookup | None = None
+        self._routed: dict[str, set[str]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self._added: Callable[[str], None] = lambda name: None
+        self._removed: Callable[[str], None] = lambda name: None
 
-    def follow(self, added: Callable[[str], None]) -> None:
-        """Call `added` with each known broker, and with each that is new or has a new address."""
-        self._added = added
+    def follow(self, added: Callable[[str], None], removed: Callable[[str], None]) -> None:
+        """Call `added` with each known broker, and with each that is new or has a new address.
+
+        `removed` is called with each broker that no route contains any longer.
+        """
+        self._added, self._removed = added, removed
         for name in self.names:
             added(name)
 
@@ -75,8 +95,8 @@ class RemoteBrokers:
             )
         return self._at(address)
 
-    async def topics(self, topic: str) -> Mapping[str, TopicConfig | TopicData]:
-        """Return the settings of a topic by broker, for all live brokers that have it.
+    async def topics(self, topic: str) -> TopicSettings:
+        """Return the settings of a topic at all brokers that have it.
 
         Raises TransportError if none of them can be reached.
         """
@@ -84,11 +104,15 @@ class RemoteBrokers:
             found = await _blocking(partial(self._lookup.route, topic, fresh=True))
             for broker in found.brokers:
                 self._locate(broker.name, broker.addresses[min(broker.addresses)])
-            return {one.broker: one.topic for one in found.queues}
+            self._forget_gone(topic, {broker.name for broker in found.brokers})
+            return TopicSettings(
+                *({q.broker: q.topic for q in s} for s in (found.queues, found.gone))
+            )
         await self.find()
         topics = await asyncio.gather(*(self._topic(name, topic) for name in self.names))
-        both = zip(self.names, topics, strict=True)
-        return {name: one for name, one in both if one is not None}
+        live = {n: one for n, one in zip(self.names, topics, strict=True) if one is not None}
+        known = {n: one for (name, n), one in self._ordered.items() if name == topic}
+        return TopicSettings(live, {n: one for n, one in known.items() if n not in live})
 
     async def default_queues(self) -> Mapping[str, int]:
         """Return the brokers that create missing topics, with the number of queues of a new one."""
@@ -144,6 +168,7 @@ class RemoteBrokers:
         try:
             reply = await self.get(broker).call("Topic", BROKER, CALL_S, name=topic)
         except TopicNotFoundError:
+            self._ordered.pop((topic, broker), None)
             return None
         except TransportError as error:
             if len(self._address_of) == 1:
@@ -151,12 +176,34 @@ class RemoteBrokers:
             _log.warning("the queues of %s at %s are left out: %s", topic, broker, error)
             return None
         found: TopicConfig = values_of(reply, {"value": TopicConfig})["value"]
+        self._ordered.pop((topic, broker), None)
+        if found.ordered:
+            self._ordered[topic, broker] = found
         return found
 
     def _locate(self, broker: str, address: str) -> None:
-        if self._address_of.get(broker) != address:
+        before = self._address_of.get(broker)
+        if before != address:
             self._address_of[broker] = address
+            self._disconnect(before)
             self._added(broker)
+
+    def _forget_gone(self, topic: str, brokers: set[str]) -> None:
+        """Forget the brokers that were in the route of a topic and are now in no route."""
+        gone = self._routed.get(topic, set()) - brokers
+        self._routed[topic] = brokers
+        for name in gone.difference(*self._routed.values()) & self._address_of.keys():
+            self._disconnect(self._address_of.pop(name))
+            self._removed(name)
+
+    def _disconnect(self, address: str | None) -> None:
+        """Close the connections to an address that no broker has any longer."""
+        if address is None or address in self._address_of.values():
+            return
+        if (opened := self._opened.pop(address, None)) is not None:
+            closing = asyncio.ensure_future(opened.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     def _at(self, address: str) -> RemoteBroker:
         if address not in self._opened:

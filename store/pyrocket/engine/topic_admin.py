@@ -48,10 +48,11 @@ class TopicAdmin:
         read_queues: int = DEFAULT_QUEUES,
         write_queues: int = DEFAULT_QUEUES,
         perm: int = PERM_READ | PERM_WRITE,
+        ordered: bool = False,
         exist_ok: bool = True,
     ) -> TopicConfig:
         """Create a topic. An existing topic is returned, or rejected without `exist_ok`."""
-        topic = TopicConfig(name, read_queues, write_queues, perm)
+        topic = TopicConfig(name, read_queues, write_queues, perm, ordered)
         return self.create_many([topic], exist_ok=exist_ok)[0]
 
     def create_many(
@@ -94,8 +95,9 @@ class TopicAdmin:
         read_queues: int | None = None,
         write_queues: int | None = None,
         perm: int | None = None,
+        ordered: bool | None = None,
     ) -> TopicConfig:
-        """Change the given attributes.
+        """Change the given attributes; see `TopicConfig`.
 
         Another number of write queues changes the queue to which a sharding key is sent.
         """
@@ -109,6 +111,7 @@ class TopicAdmin:
                 read_queues=known.read_queues if read_queues is None else read_queues,
                 write_queues=known.write_queues if write_queues is None else write_queues,
                 perm=known.perm if perm is None else perm,
+                ordered=known.ordered if ordered is None else ordered,
             )
             return self._save(changed)
 

@@ -4,7 +4,7 @@ The second file has an id for each topic, which distinguishes a topic from a del
 same name. It also has the queue ends of deleted topics: a new topic of the same name continues at
 these ends, because otherwise its queues could not be rebuilt from the log. Both files are reloaded
 when they change; a process that changes them holds the write lock. Other settings of RocketMQ
-(order flag, filter type, attributes) are preserved.
+(filter type, attributes) are preserved.
 
 A RocketMQ 5 broker cannot start on a store in use. But before the broker fails, it overwrites the
 table with the table that it loaded, without the topics created in the meantime. Therefore
@@ -16,11 +16,11 @@ store changes `lock`; after that, a missing topic is a deleted topic.
 import re
 import uuid
 from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from pyrocket.arguments import check_text, is_whole
+from pyrocket.arguments import check_text, check_type, is_whole
 from pyrocket.clock import Clock
 from pyrocket.config import MAX_QUEUES
 from pyrocket.disk.io import read_or_none, replace_file
@@ -50,19 +50,21 @@ _MAX_PERM = 2**31 - 1
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 _TABLE = "topicConfigTable"
-_DEFAULTS = {"order": False, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
+_DEFAULTS = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
 _MAX_NAMED = 10
 _MAX_QUEUES = 1 << 16
 """A larger queue count is treated as damage, because checking all queues would take too long."""
 
-Entry = tuple[int, int, int]
-"""A topic's entry in the table: read queues, write queues, permission."""
+Entry = tuple[int, int, int, bool]
+"""A topic's entry in the table: read queues, write queues, permission, order flag."""
 
 
 @dataclass(frozen=True)
 class TopicConfig:
     """One topic. Readers use `read_queues`, senders `write_queues`.
 
+    ordered: whether producers choose the queue of a sharding key from the queues of all brokers,
+        also of brokers that are gone: then a key never moves to another queue.
     topic_id: unique for each topic that is created; empty for a topic created by a broker.
     """
 
@@ -70,6 +72,7 @@ class TopicConfig:
     read_queues: int
     write_queues: int
     perm: int = PERM_READ | PERM_WRITE
+    ordered: bool = False
     topic_id: str = ""
 
     @property
@@ -352,6 +355,7 @@ def _check_settings(topic: TopicConfig) -> None:
             remedy=f"Use {PERM_READ} for reading, {PERM_WRITE} for writing, their sum, or 0.",
             code="TOPIC_PERMISSION",
         )
+    check_type(bool, "Use True or False.", ordered=topic.ordered)
 
 
 def _some(names: Collection[str]) -> str:
@@ -366,7 +370,7 @@ def lacking_topics(
 ) -> list[TopicConfig]:
     """Return new settings for the topics that are missing, or have fewer queues than `queues`."""
     return [
-        TopicConfig(name, count, count)
+        replace(known.get(name, TopicConfig(name, 0, 0)), read_queues=count, write_queues=count)
         for name, count in queues.items()
         if name not in known or known[name].write_queues < count
     ]
@@ -390,14 +394,20 @@ def _entry_of(name: str, entry: Content) -> Entry:
     # Brokers may name topics after their hosts, with dots; but the name must be valid for a folder.
     if "/" in name or "\0" in name or name in (".", "..") or max(read, write) > _MAX_QUEUES:
         raise ValueError(f"no topic can be {name!r} with {max(read, write)} queues")
-    return read, write, int(entry["perm"])
+    return read, write, int(entry["perm"]), bool(entry.get("order", False))
 
 
 def entry_of(topic: TopicConfig) -> Entry:
     """Return the entry of a topic in the table."""
-    return topic.read_queues, topic.write_queues, topic.perm
+    return topic.read_queues, topic.write_queues, topic.perm, topic.ordered
 
 
 def _to_json(name: str, entry: Entry) -> Content:
-    read, write, perm = entry
-    return {"perm": perm, "readQueueNums": read, "topicName": name, "writeQueueNums": write}
+    read, write, perm, ordered = entry
+    return {
+        "order": ordered,
+        "perm": perm,
+        "readQueueNums": read,
+        "topicName": name,
+        "writeQueueNums": write,
+    }

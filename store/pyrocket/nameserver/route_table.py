@@ -29,6 +29,7 @@ class TopicData:
 
     Attributes:
         message_type: The type of messages that it accepts, such as FIFO; empty for all types.
+        ordered: Whether its queues at brokers that are gone remain in its route.
     """
 
     name: str
@@ -36,6 +37,7 @@ class TopicData:
     write_queues: int
     perm: int
     message_type: str = ""
+    ordered: bool = False
 
     @property
     def readable(self) -> bool:
@@ -90,11 +92,17 @@ class BrokerData:
 
 @dataclass(frozen=True)
 class Route:
-    """The route of a topic. Both lists are sorted by broker; an unknown topic has empty lists."""
+    """The route of a topic. Lists are sorted by broker; an unknown topic has empty lists.
+
+    Attributes:
+        queues: The queues at the live `brokers`, in the same order.
+        gone: For an ordered topic, its queues at brokers that are gone.
+    """
 
     topic: str
     queues: list[QueueData] = field(default_factory=list)
     brokers: list[BrokerData] = field(default_factory=list)
+    gone: list[QueueData] = field(default_factory=list)
 
 
 @dataclass
@@ -114,6 +122,7 @@ class RouteTable:
         """`clock` returns seconds."""
         self._clock, self._lock = clock, threading.Lock()
         self._brokers: dict[str, dict[int, _Live]] = {}
+        self._ordered: dict[str, dict[str, TopicData]] = {}
 
     def register(self, registration: Registration, connection: Hashable) -> None:
         """Register a broker, or renew its registration, until `disconnect` of this connection.
@@ -135,6 +144,7 @@ class RouteTable:
                     return
             live = _Live(registration, connection, self._clock(), topics)
             self._brokers.setdefault(registration.broker, {})[registration.broker_id] = live
+            self._remember(registration.broker, topics.values())
 
     def disconnect(self, connection: Hashable) -> None:
         """Remove the brokers whose last registration came over this connection."""
@@ -167,7 +177,23 @@ class RouteTable:
         queues = [
             QueueData(name, live.topics[topic]) for name, live in zip(names, having, strict=True)
         ]
-        return Route(topic, queues, [_broker_data(self._brokers[name]) for name in names])
+        brokers = [_broker_data(self._brokers[name]) for name in names]
+        return Route(topic, queues, brokers, self._gone(topic) if names else [])
+
+    def _remember(self, broker: str, topics: Iterable[TopicData]) -> None:
+        """Keep the ordered topics of a broker, until it registers without them."""
+        ordered = {one.name: one for one in topics if one.ordered}
+        self._ordered.pop(broker, None)
+        if ordered:
+            self._ordered[broker] = ordered
+
+    def _gone(self, topic: str) -> list[QueueData]:
+        """Return the queues of an ordered topic at brokers that are gone."""
+        return [
+            QueueData(broker, topics[topic])
+            for broker, topics in sorted(self._ordered.items())
+            if topic in topics and broker not in self._brokers
+        ]
 
     def _leaders(self) -> Iterable[_Live]:
         """Yield the broker with the lowest id for each name; the route table uses its topics."""

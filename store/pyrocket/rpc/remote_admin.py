@@ -39,6 +39,7 @@ class RemoteAdmin:
         read_queues: int = DEFAULT_QUEUES,
         write_queues: int = DEFAULT_QUEUES,
         perm: int = PERM_READ | PERM_WRITE,
+        ordered: bool = False,
         exist_ok: bool = True,
     ) -> TopicConfig:
         """Create a topic. With `exist_ok` an existing topic is returned unchanged."""
@@ -53,6 +54,7 @@ class RemoteAdmin:
             read_queues=read_queues,
             write_queues=write_queues,
             perm=perm,
+            ordered=ordered,
         )
 
     def update_topic(
@@ -63,6 +65,7 @@ class RemoteAdmin:
         write_queues: int | None = None,
         perm: int | None = None,
         message_type: str | None = None,
+        ordered: bool | None = None,
     ) -> TopicConfig:
         """Change the given attributes; see `TopicAdmin.set_message_type`.
 
@@ -76,6 +79,7 @@ class RemoteAdmin:
             write_queues=write_queues,
             perm=perm,
             message_type=message_type,
+            ordered=ordered,
         )
 
     def message_type(self, name: str) -> str:

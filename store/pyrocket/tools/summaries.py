@@ -45,6 +45,7 @@ class TopicInfo:
     name: str
     kind: TopicKind
     perm: int
+    ordered: bool
     read_queues: int
     write_queues: int
     messages: int
@@ -111,6 +112,7 @@ def topics_of(session: "Session", name: str = "") -> Iterator[TopicInfo]:
             name=row["topic"],
             kind=kind,
             perm=row["perm"] or 0,
+            ordered=row["topic"] in names and names[row["topic"]].ordered,
             read_queues=read_queues,
             write_queues=write_queues,
             messages=row["messages"],
@@ -129,8 +131,8 @@ def topic_of(session: "Session", name: str) -> TopicInfo:
     # Succeeds if the topic was created in the meantime, otherwise raises.
     new = session.source.topic(name)
     queues = _with_empty([], max(new.read_queues, new.write_queues))
-    sizes = new.perm, new.read_queues, new.write_queues, 0, 0
-    return TopicInfo(name, "user", *sizes, first=None, last=None, queues=queues)
+    settings = new.perm, new.ordered, new.read_queues, new.write_queues, 0, 0
+    return TopicInfo(name, "user", *settings, first=None, last=None, queues=queues)
 
 
 def lags_of(session: "Session", group: str = "") -> list[QueueLag]:

@@ -46,11 +46,11 @@ allow = ["subscribe"]
 
 
 @contextmanager
-def broker(path, name="broker-a", topics=("orders",), **settings):
+def broker(path, name="broker-a", topics=("orders",), ordered=False, **settings):
     """Serve a new or existing store; yield the address."""
     store = Store.open(path, create=True, config=StoreConfig(broker_name=name))
     for topic in topics:
-        store.topics.create(topic, read_queues=2, write_queues=2)
+        store.topics.create(topic, read_queues=2, write_queues=2, ordered=ordered)
     with served(store, **settings) as address:
         yield address
 
@@ -100,6 +100,57 @@ class TestSeveralBrokers:
                 consumer.assign(consumer.queues("orders"))
                 assert poll_all(consumer, 4) == [b"0", b"1", b"2", b"3"]
 
+    def test_a_key_keeps_its_queue_while_a_broker_is_gone_if_the_topic_is_ordered(self, endpoints):
+        table = RouteTable()
+        for name, address in zip(("broker-a", "broker-b"), endpoints, strict=True):
+            topics = TopicData("orders", 2, 2, 6, ordered=True), TopicData("others", 2, 2, 6)
+            table.register(Registration("c", name, 0, address, 1, topics), name)
+        with name_server.serving(table) as address, Producer(endpoint=address) as producer:
+            before = [queue_of_key(producer, key) for key in range(16)]
+            table.disconnect("broker-b")
+            asked = producer._instance.run(producer._instance.routes.get("orders", fresh=True))
+            assert {queue.broker for queue in asked.readable} == {"broker-a"}
+            assert {queue.broker for queue in asked.writable} == {"broker-a", "broker-b"}
+            for key, broker_name in enumerate(before):
+                if broker_name == "broker-a":
+                    assert queue_of_key(producer, key) == "broker-a"
+                else:
+                    with pytest.raises(TransportError, match="broker-b"):
+                        queue_of_key(producer, key)
+            assert {*before} == {"broker-a", "broker-b"}
+            assert {producer.send(body(n)).broker for n in range(4)} == {"broker-a"}
+
+    def test_without_a_name_server_a_client_remembers_the_queues_of_ordered_topics(self, tmp_path):
+        ordered = {"ordered": True}
+        with broker(tmp_path / "a", "broker-a", topics=("orders",), **ordered) as first:
+            with broker(tmp_path / "b", "broker-b", topics=("orders",), **ordered) as second:
+                producer = Producer(endpoint=f"{first},{second}")
+                producer.start()
+                before = [queue_of_key(producer, key) for key in range(8)]
+            instance = producer._instance
+            asked = instance.run(instance.routes.get("orders", fresh=True))
+            assert (
+                {queue.broker for queue in asked.writable} == {"broker-a", "broker-b"} == {*before}
+            )
+            producer.close()
+
+    def test_a_broker_that_is_in_no_route_is_not_followed_any_longer(self, endpoints):
+        table = RouteTable()
+        for name, address in zip(("broker-a", "broker-b"), endpoints, strict=True):
+            topics = (TopicData("orders", 2, 2, 6),)
+            table.register(Registration("c", name, 0, address, 1, topics), name)
+        with name_server.serving(table) as address, Producer(endpoint=address) as producer:
+            instance = producer._instance
+            followed = []
+            producer._instance.transport._brokers.follow(followed.append, followed.remove)
+            for topic in ("orders", "orders"):
+                instance.run(instance.routes.get(topic, fresh=True))
+            assert followed == ["broker-a", "broker-b"]
+            table.disconnect("broker-a")
+            instance.run(instance.routes.get("orders", fresh=True))
+            assert followed == ["broker-b"] == instance.run(instance.transport.brokers())
+            assert producer.send(body(1)).broker == "broker-b"
+
     def test_members_of_a_group_share_all_queues_soon_after_each_change(self, endpoints):
         def member(name):
             return PushConsumer(
@@ -131,6 +182,12 @@ class TestSeveralBrokers:
         for number in range(12):
             assert producer.send(body(number)).status is SendStatus.SEND_OK
         producer.close()
+
+
+def queue_of_key(producer, key):
+    """Send a message with a sharding key; return the name of the broker that stored it."""
+    message = Message(topic="orders", body=b"", sharding_key=f"key-{key}")
+    return producer.send(message).broker
 
 
 def wait_for_route(producer):

@@ -8,6 +8,7 @@ from pyrocket.nameserver.route_table import (
     BrokerData,
     QueueData,
     Registration,
+    Route,
     RouteTable,
     TopicData,
 )
@@ -66,6 +67,23 @@ def test_the_route_of_a_topic_without_a_live_broker_is_empty(table):
     table.register(registration(), "1")
     table.register(registration("a", CLICKS, version=2), "1")
     assert brokers_of(table) == []
+
+
+def test_the_queues_of_an_ordered_topic_remain_while_their_broker_is_gone(table, clock):
+    ordered = TopicData("orders", 2, 2, 6, ordered=True)
+    table.register(registration("a", ordered), "1")
+    table.register(registration("b", ordered), "2")
+    table.disconnect("1")
+    (route,) = table.routes(["orders"])
+    assert route.queues == [QueueData("b", ordered)]
+    assert route.gone == [QueueData("a", ordered)]
+    table.register(registration("a", ordered), "3")
+    assert table.routes(["orders"])[0].gone == []
+    table.register(registration("a", CLICKS, version=2), "3")
+    table.disconnect("3")
+    assert table.routes(["orders"])[0].gone == []
+    clock.seconds += EXPIRY_S
+    assert table.routes(["orders"])[0] == Route("orders")
 
 
 def test_a_broker_expires_120_s_after_its_last_registration(table, clock):

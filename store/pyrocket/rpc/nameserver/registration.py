@@ -44,7 +44,12 @@ class RegisteredTopics:
         topics = self._store.topics
         return tuple(
             TopicData(
-                one.name, one.read_queues, one.write_queues, one.perm, topics.message_type(one.name)
+                one.name,
+                one.read_queues,
+                one.write_queues,
+                one.perm,
+                topics.message_type(one.name),
+                one.ordered,
             )
             for one in topics.all().values()
         )

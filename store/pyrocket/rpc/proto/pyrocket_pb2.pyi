@@ -181,18 +181,20 @@ class TopicReply(_message.Message):
     def __init__(self, value: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "read_queues", "write_queues", "perm", "topic_id")
+    __slots__ = ("name", "read_queues", "write_queues", "perm", "topic_id", "ordered")
     NAME_FIELD_NUMBER: _ClassVar[int]
     READ_QUEUES_FIELD_NUMBER: _ClassVar[int]
     WRITE_QUEUES_FIELD_NUMBER: _ClassVar[int]
     PERM_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
     name: str
     read_queues: int
     write_queues: int
     perm: int
     topic_id: str
-    def __init__(self, name: _Optional[str] = ..., read_queues: _Optional[int] = ..., write_queues: _Optional[int] = ..., perm: _Optional[int] = ..., topic_id: _Optional[str] = ...) -> None: ...
+    ordered: bool
+    def __init__(self, name: _Optional[str] = ..., read_queues: _Optional[int] = ..., write_queues: _Optional[int] = ..., perm: _Optional[int] = ..., topic_id: _Optional[str] = ..., ordered: _Optional[bool] = ...) -> None: ...
 
 class BoundsRequest(_message.Message):
     __slots__ = ("topics",)
@@ -609,7 +611,7 @@ class SendRequest(_message.Message):
     def __init__(self, message: _Optional[_Union[Message, _Mapping]] = ..., create: _Optional[bool] = ...) -> None: ...
 
 class SendResult(_message.Message):
-    __slots__ = ("topic", "queue_id", "queue_offset", "physical_offset", "msg_id", "offset_msg_id", "status")
+    __slots__ = ("topic", "queue_id", "queue_offset", "physical_offset", "msg_id", "offset_msg_id", "status", "broker")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -617,6 +619,7 @@ class SendResult(_message.Message):
     MSG_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_MSG_ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     queue_offset: int
@@ -624,7 +627,8 @@ class SendResult(_message.Message):
     msg_id: str
     offset_msg_id: str
     status: str
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., physical_offset: _Optional[int] = ..., msg_id: _Optional[str] = ..., offset_msg_id: _Optional[str] = ..., status: _Optional[str] = ...) -> None: ...
+    broker: str
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., physical_offset: _Optional[int] = ..., msg_id: _Optional[str] = ..., offset_msg_id: _Optional[str] = ..., status: _Optional[str] = ..., broker: _Optional[str] = ...) -> None: ...
 
 class FlushRequest(_message.Message):
     __slots__ = ()
@@ -803,30 +807,34 @@ class RetentionReply(_message.Message):
     def __init__(self, value: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("name", "read_queues", "write_queues", "perm")
+    __slots__ = ("name", "read_queues", "write_queues", "perm", "ordered")
     NAME_FIELD_NUMBER: _ClassVar[int]
     READ_QUEUES_FIELD_NUMBER: _ClassVar[int]
     WRITE_QUEUES_FIELD_NUMBER: _ClassVar[int]
     PERM_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
     name: str
     read_queues: int
     write_queues: int
     perm: int
-    def __init__(self, name: _Optional[str] = ..., read_queues: _Optional[int] = ..., write_queues: _Optional[int] = ..., perm: _Optional[int] = ...) -> None: ...
+    ordered: bool
+    def __init__(self, name: _Optional[str] = ..., read_queues: _Optional[int] = ..., write_queues: _Optional[int] = ..., perm: _Optional[int] = ..., ordered: _Optional[bool] = ...) -> None: ...
 
 class UpdateTopicRequest(_message.Message):
-    __slots__ = ("name", "read_queues", "write_queues", "perm", "message_type")
+    __slots__ = ("name", "read_queues", "write_queues", "perm", "message_type", "ordered")
     NAME_FIELD_NUMBER: _ClassVar[int]
     READ_QUEUES_FIELD_NUMBER: _ClassVar[int]
     WRITE_QUEUES_FIELD_NUMBER: _ClassVar[int]
     PERM_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
     name: str
     read_queues: int
     write_queues: int
     perm: int
     message_type: str
-    def __init__(self, name: _Optional[str] = ..., read_queues: _Optional[int] = ..., write_queues: _Optional[int] = ..., perm: _Optional[int] = ..., message_type: _Optional[str] = ...) -> None: ...
+    ordered: bool
+    def __init__(self, name: _Optional[str] = ..., read_queues: _Optional[int] = ..., write_queues: _Optional[int] = ..., perm: _Optional[int] = ..., message_type: _Optional[str] = ..., ordered: _Optional[bool] = ...) -> None: ...
 
 class MessageTypeReply(_message.Message):
     __slots__ = ("value",)
@@ -1081,18 +1089,20 @@ class Registration(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., broker: _Optional[str] = ..., broker_id: _Optional[int] = ..., address: _Optional[str] = ..., data_version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicData, _Mapping]]] = ...) -> None: ...
 
 class TopicData(_message.Message):
-    __slots__ = ("name", "read_queues", "write_queues", "perm", "message_type")
+    __slots__ = ("name", "read_queues", "write_queues", "perm", "message_type", "ordered")
     NAME_FIELD_NUMBER: _ClassVar[int]
     READ_QUEUES_FIELD_NUMBER: _ClassVar[int]
     WRITE_QUEUES_FIELD_NUMBER: _ClassVar[int]
     PERM_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
     name: str
     read_queues: int
     write_queues: int
     perm: int
     message_type: str
-    def __init__(self, name: _Optional[str] = ..., read_queues: _Optional[int] = ..., write_queues: _Optional[int] = ..., perm: _Optional[int] = ..., message_type: _Optional[str] = ...) -> None: ...
+    ordered: bool
+    def __init__(self, name: _Optional[str] = ..., read_queues: _Optional[int] = ..., write_queues: _Optional[int] = ..., perm: _Optional[int] = ..., message_type: _Optional[str] = ..., ordered: _Optional[bool] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ()
@@ -1111,14 +1121,16 @@ class RoutesReply(_message.Message):
     def __init__(self, value: _Optional[_Iterable[_Union[Route, _Mapping]]] = ...) -> None: ...
 
 class Route(_message.Message):
-    __slots__ = ("topic", "queues", "brokers")
+    __slots__ = ("topic", "queues", "brokers", "gone")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queues: _containers.RepeatedCompositeFieldContainer[QueueData]
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerData]
-    def __init__(self, topic: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[QueueData, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[BrokerData, _Mapping]]] = ...) -> None: ...
+    gone: _containers.RepeatedCompositeFieldContainer[QueueData]
+    def __init__(self, topic: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[QueueData, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[BrokerData, _Mapping]]] = ..., gone: _Optional[_Iterable[_Union[QueueData, _Mapping]]] = ...) -> None: ...
 
 class QueueData(_message.Message):
     __slots__ = ("broker", "topic")

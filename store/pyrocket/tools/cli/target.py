@@ -114,6 +114,7 @@ class Target:
         create_store: bool = False,
         perm: int = READ_WRITE,
         message_type: str | None = None,
+        ordered: bool = False,
     ) -> None:
         """Create a topic, and with `create_store` also a missing store.
 
@@ -121,7 +122,12 @@ class Target:
         """
         with self._open(write=True, create=create_store) as store:
             store.admin.create_topic(
-                name, read_queues=queues, write_queues=queues, perm=perm, exist_ok=False
+                name,
+                read_queues=queues,
+                write_queues=queues,
+                perm=perm,
+                ordered=ordered,
+                exist_ok=False,
             )
             if message_type is not None:
                 store.admin.update_topic(
@@ -136,6 +142,7 @@ class Target:
         write_queues: int | None,
         perm: int | None,
         message_type: str | None = None,
+        ordered: bool | None = None,
     ) -> None:
         """Change the given attributes of a topic. Raises TopicNotFoundError."""
         with self._open(write=True) as store:
@@ -146,6 +153,7 @@ class Target:
                 write_queues=write_queues,
                 perm=perm,
                 message_type=message_type,
+                ordered=ordered,
             )
 
     def message_type(self, name: str) -> str:

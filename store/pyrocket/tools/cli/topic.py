@@ -32,6 +32,14 @@ _type = click.option(
 )
 
 
+_ordered = click.option(
+    "--ordered/--not-ordered",
+    default=None,
+    help="Whether sharding keys keep their queues while brokers are gone; sends to these queues"
+    " then fail.",
+)
+
+
 @click.group(cls=CommandGroup)
 def topic() -> None:
     """List, show, create, alter and delete topics, and show their newest messages."""
@@ -71,6 +79,8 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
     _show_topics([found], with_kind=True)
     if message_type:
         click.echo(f"\nThe topic accepts messages of the type {message_type}.")
+    if found.ordered:
+        click.echo("\nThe topic is ordered: sharding keys keep their queues.")
     if found.queues:
         click.echo()
         show_table(queue_table("", found))
@@ -88,6 +98,7 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
     help="The number of queues.",
 )
 @_type
+@_ordered
 @click.option("--create-store", is_flag=True, help="Also create the store if it is missing.")
 @click.option("--if-missing", is_flag=True, help="Do nothing if the topic exists.")
 @as_json
@@ -97,6 +108,7 @@ def create(
     place: GivenPlace,
     queues: int,
     message_type: str | None,
+    ordered: bool | None,
     create_store: bool,
     if_missing: bool,
     as_json: bool,
@@ -109,7 +121,11 @@ def create(
     try:
         with advising(remedies):
             place.target().create_topic(
-                name, queues, create_store=create_store, message_type=message_type
+                name,
+                queues,
+                create_store=create_store,
+                message_type=message_type,
+                ordered=bool(ordered),
             )
     except InvalidInputError as error:
         if error.code != "TOPIC_EXISTS" or not if_missing:
@@ -137,6 +153,7 @@ _queue_count = click.IntRange(0, MAX_QUEUES)
     "--perm", type=click.Choice([*_PERMISSIONS]), help="RocketMQ's permission: read, write or both."
 )
 @_type
+@_ordered
 @click.option("--create-missing", is_flag=True, help="Create the topic if it is missing.")
 @as_json
 @exits
@@ -147,10 +164,11 @@ def alter(
     write_queues: int | None,
     perm: str | None,
     message_type: str | None,
+    ordered: bool | None,
     create_missing: bool,
     as_json: bool,
 ) -> int:
-    """Change the queues, the permission or the type of the topic NAME.
+    """Change the queues, the permission, the type or the order flag of the topic NAME.
 
     Messages in queues that are no longer read queues stay in the log, but consumers do not receive
     them.
@@ -161,10 +179,11 @@ def alter(
         "write_queues": write_queues,
         "perm": None if perm is None else _PERMISSIONS[perm],
         "message_type": message_type,
+        "ordered": ordered,
     }
     is_changed = any(value is not None for value in changes.values())
     if not is_changed and not create_missing:
-        raise click.UsageError("Use --read-queues, --write-queues, --perm or --type.")
+        raise click.UsageError("Use --read-queues, --write-queues, --perm, --type or --ordered.")
     created = create_missing and all(one.name != name for one in target.topics())
     if created:
         target.create_topic(name, write_queues or read_queues or DEFAULT_QUEUES)
@@ -228,6 +247,7 @@ def _document(one: TopicInfo) -> dict[str, Any]:
         "topic": one.name,
         "kind": one.kind,
         "perm": one.perm,
+        "ordered": one.ordered,
         "readQueues": one.read_queues,
         "writeQueues": one.write_queues,
         "messages": one.messages,

@@ -216,4 +216,6 @@ def check_offsets(
 
 def _larger(one: TopicConfig, other: TopicConfig) -> TopicConfig:
     reads = max(one.read_queues, other.read_queues)
-    return TopicConfig(one.name, reads, max(one.write_queues, other.write_queues), one.perm)
+    return TopicConfig(
+        one.name, reads, max(one.write_queues, other.write_queues), one.perm, one.ordered
+    )
