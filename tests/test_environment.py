@@ -244,7 +244,7 @@ def test_setup_only_prints_the_interpreter_and_nothing_else(tmp_path):
     assert done.stdout == f"{sys.executable}\n"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_bare_python_without_java_installs_everything_from_the_package_index(tmp_path):
     checkout = copy_checkout(tmp_path / "my checkout")
     bare = tmp_path / "bare"

@@ -44,7 +44,7 @@ def test_short_examples_are_short(name):
     assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= 40
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_flights_in_all_results_agree_with_their_source(spark, tmp_path, capsys):
     import flights
 

@@ -120,6 +120,7 @@ def assert_pytest_has_the_fixtures(python, folder):
         assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.heavy
 def test_spark_finds_the_source_after_an_editable_install(checkout, python, tmp_path):
     pip_install(python, "--editable", checkout)
     assert_spark_finds_it(python, tmp_path, checkout)

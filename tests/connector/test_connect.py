@@ -10,7 +10,7 @@ import pytest
 JOB = Path(__file__).with_name("connect_job.py")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.spark
 def test_batches_sql_and_streams_work_through_spark_connect(tmp_path, checkout_in_children):
     """In a new process: one that has connected to a server cannot create a classic session."""

@@ -59,7 +59,7 @@ def rows_of(path, topic):
         return sum(has.maximum - has.minimum for has in store.offsets(topic).values())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.spark
 def test_spark_submit_runs_a_job_with_py_files_on_two_workers(archive, tmp_path):
     """The zip is shipped to both workers; processes that the driver starts find it, too."""

@@ -65,7 +65,7 @@ def test_lost_replies_neither_duplicate_exactly_once_rows_nor_lose_others(box, b
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_spark_over_a_connection_that_is_lost_repeatedly(box, broker, stream):
     with cutting(broker[1], every=7) as proxy:
         cut = replace(box, address=proxy.address)

@@ -60,7 +60,7 @@ def served(box, broker):
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.skipif(not can_hide(), reason="needs its own mounts")
 def test_executors_need_no_access_to_the_files(box, broker, tmp_path):
     arguments = [box.path, broker.address, tmp_path / "checkpoint"]
@@ -297,7 +297,7 @@ def test_tasks_use_tls_and_credentials(box, spark, tmp_path):
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_documented_move_between_path_and_endpoint(box, tmp_path):
     """Run the program of store/BROKER.md with `path`, with `endpoint`, and with `path` again."""
     page = JOB.parents[2] / "store" / "BROKER.md"

@@ -58,7 +58,7 @@ def fill_source(path):
         store.append_batch(batch, topic="source")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_failed_attempts_in_a_stream_leave_no_rows_and_keep_the_order_of_keys(
     box, master, tmp_path
 ):

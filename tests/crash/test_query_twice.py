@@ -37,7 +37,7 @@ def test_the_earlier_of_two_concurrent_runs_of_a_query_is_fenced(tmp_path, windo
         pipe.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_earlier_run_that_has_not_published_does_not_stop_a_later_run(tmp_path):
     """The earlier run is paused in its first micro-batch, which the later run publishes."""
     pipe, pauses = Pipe(tmp_path), Pauses(tmp_path / "pauses")

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 @pytest.mark.parametrize(
     "half",
-    [pytest.param(False, id="between", marks=pytest.mark.slow), pytest.param(True, id="torn")],
+    [pytest.param(False, id="between", marks=pytest.mark.heavy), pytest.param(True, id="torn")],
 )
 def test_a_batch_is_published_once_if_the_publisher_dies_at_any_step(nursery, path, tmp_path, half):
     """Batches of nine rows of 700 bytes create new log files and queue files."""

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from itertools import groupby
 from queue import Empty, Full, Queue
 from typing import NamedTuple
 
@@ -37,8 +38,8 @@ from pyrocket.formats.trace import (
     SubAfter,
     SubBefore,
     Trace,
-    encode,
-    trace_keys,
+    TraceRecord,
+    packed,
 )
 from pyrocket.message import Message, SendStatus
 from pyrocket.services.transactions.model import LocalTransactionState
@@ -46,9 +47,6 @@ from pyrocket.store import Store, consumption_of
 
 MAX_PENDING = 10_000
 """Maximum records in the queue."""
-
-MAX_BYTES = 30_000
-"""Maximum size of a trace message's body, which has all keys: properties have at most 32,767."""
 
 _INTERVAL_S = 0.1
 _STORE_HOST = f"{'.'.join(map(str, STORE_HOST[0]))}:{STORE_HOST[1]}"
@@ -63,8 +61,7 @@ class _Pending(NamedTuple):
     """An encoded record; RocketMQ's tools show `host` as the client of the trace message."""
 
     host: Host
-    body: bytes
-    keys: Sequence[str]
+    record: TraceRecord
 
 
 class Traces:
@@ -167,12 +164,12 @@ class Traces:
         if topic == self._topic:
             return
         for record in records:
-            body = encode(record).encode()
-            if len(body) > MAX_BYTES:
+            encoded = TraceRecord.of(record)
+            if encoded is None:
                 self._drop(1)
                 continue
             try:
-                self._pending.put_nowait(_Pending(host, body, trace_keys(record)))
+                self._pending.put_nowait(_Pending(host, encoded))
             except Full:
                 self._drop(1)
 
@@ -193,7 +190,7 @@ class Traces:
         if not pending:
             return
         try:
-            self._sends.send([self._message(part) for part in _parts(pending)]).result()
+            self._sends.send([*self._messages(pending)]).result()
         except Exception:
             self._drop(len(pending))
             raise
@@ -203,28 +200,15 @@ class Traces:
             for _ in range(self._pending.maxsize):
                 yield self._pending.get_nowait()
 
-    def _message(self, part: Sequence[_Pending]) -> Sent:
-        keys = dict.fromkeys(key for one in part for key in one.keys)
-        body = b"".join(one.body for one in part)
-        origin = Origin(
-            unique_id=self._ids.one(),
-            born_timestamp=self._store.now(),
-            born_host=part[0].host,
-        )
-        return Sent(Message(topic=self._topic, body=body, keys=[*keys]), origin)
-
-
-def _parts(pending: Sequence[_Pending]) -> Iterator[list[_Pending]]:
-    """Yield the records of each trace message: of one client, and of at most `MAX_BYTES`."""
-    part: list[_Pending] = []
-    size = 0
-    for one in sorted(pending, key=lambda one: one.host):
-        if part and (one.host != part[0].host or size + len(one.body) > MAX_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(one)
-        size += len(one.body)
-    yield part
+    def _messages(self, pending: Sequence[_Pending]) -> Iterator[Sent]:
+        """Yield trace messages with these records, each of one client."""
+        by_host = sorted(pending, key=lambda one: one.host)
+        for host, group in groupby(by_host, key=lambda one: one.host):
+            for body, keys in packed(one.record for one in group):
+                origin = Origin(
+                    unique_id=self._ids.one(), born_timestamp=self._store.now(), born_host=host
+                )
+                yield Sent(Message(topic=self._topic, body=body, keys=keys), origin)
 
 
 def _pub(sent: Sent, outcome: SendOutcome, began_ms: int, cost_ms: int) -> Pub:

@@ -59,6 +59,7 @@ class ConsumerConfig:
         suspend_ms: The pause of an orderly queue before its failed messages are delivered again.
         consume_timeout_min: Minutes after which a message that a listener still has is sent back.
         stop_timeout_ms: How long a stop waits for running listeners.
+        trace_topic: The topic for the message trace, such as RMQ_SYS_TRACE_TOPIC; "" for no trace.
         missing_topic: "error", or "wait" for topics that do not exist yet.
     """
 
@@ -82,6 +83,7 @@ class ConsumerConfig:
     suspend_ms: int = _number(1000, 10, 30_000)
     consume_timeout_min: int = _number(15, 1, 2**31 - 1)
     stop_timeout_ms: int = _number(30_000, 0, 2**31 - 1)
+    trace_topic: str = ""
     missing_topic: str = "error"
 
     def __post_init__(self) -> None:
@@ -94,6 +96,8 @@ class ConsumerConfig:
                 self._check_number(one.name, low, high, unlimited=one.metadata["unlimited"])
         for name, kind in (("message_model", MessageModel), ("consume_from", ConsumeFrom)):
             object.__setattr__(self, name, _member(name, getattr(self, name), kind))
+        if self.trace_topic:
+            check_topic_name(self.trace_topic)
         if self.missing_topic not in ("error", "wait"):
             raise _invalid("missing_topic", self.missing_topic, "Use 'error' or 'wait'.")
         if not callable(self.strategy):

@@ -9,6 +9,7 @@ from pyrocket.client.core.sending import Sending
 from pyrocket.client.core.transactions import TransactionCore, decision
 from pyrocket.client.instance import Instance
 from pyrocket.client.producer_config import ProducerConfig
+from pyrocket.client.tracing import Tracer
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
 from pyrocket.message import SendStatus, StoredMessage
 from pyrocket.producing import OutgoingMessage
@@ -31,11 +32,13 @@ class LocalTransactions:
         listener: TransactionListener,
         instance: Instance,
         sending: Sending,
+        tracer: Tracer | None,
     ) -> None:
         self._listener, self._instance, self._sending = listener, instance, sending
         self._thread = ThreadPoolExecutor(1, f"transaction checks of {config.group}")
+        traced = {} if tracer is None else {"ended": tracer.ended}
         self._core = TransactionCore(
-            config.group, instance.transport, self._check, timeout_ms=config.timeout_ms
+            config.group, instance.transport, self._check, timeout_ms=config.timeout_ms, **traced
         )
 
     async def start(self) -> None:

@@ -20,6 +20,7 @@ from pyrocket.client.producer_config import producer_config
 from pyrocket.client.selection import Selector
 from pyrocket.client.send_hooks import SendContext, SendHook, call_after, call_before
 from pyrocket.client.server import server_of
+from pyrocket.client.tracing import Tracer
 from pyrocket.clock import system_clock
 from pyrocket.engine.message_encoder import UniqueIds
 from pyrocket.errors import InvalidInputError
@@ -92,6 +93,7 @@ class Producer(BaseClient):
         self._listener, self._hooks = listener, tuple(hooks)
         self._ids, self._pending = UniqueIds(system_clock), PendingSends(self._config.max_pending)
         self._sending: Sending
+        self._tracer: Tracer | None = None
         self._transactions: LocalTransactions | None = None
 
     def _begin(self) -> None:
@@ -101,18 +103,24 @@ class Producer(BaseClient):
         instance, config = self._instance, self._config
         random = Random(secrets.randbits(64))
         self._sending = Sending(config, instance.transport, instance.routes, random)
+        if config.trace_topic:
+            self._tracer = Tracer(config.trace_topic, config.group, instance)
+            await self._tracer.start()
         if self._listener is not None:
-            self._transactions = LocalTransactions(config, self._listener, instance, self._sending)
+            self._transactions = LocalTransactions(
+                config, self._listener, instance, self._sending, self._tracer
+            )
             await self._transactions.start()
 
     def _end(self) -> None:
         """Wait for sends that were started, at most for the time-out."""
         if not self._instance.is_in_loop:
             self._pending.wait(self._config.timeout_ms / 1000)
-        if self._transactions is not None:
-            stopping = self._instance.submit(self._transactions.stop())
-            if not self._instance.is_in_loop:
-                stopping.result()
+        for part in (self._transactions, self._tracer):
+            if part is not None:
+                stopping = self._instance.submit(part.stop())
+                if not self._instance.is_in_loop:
+                    stopping.result()
 
     def send(
         self,
@@ -204,6 +212,7 @@ class Producer(BaseClient):
         sent = self._outgoing([message])[0]
         context = SendContext(self._config.group, [message], "TRANSACTION")
         call_before(self._hooks, context)
+        undecided, began_ms = None, system_clock()
         with self._pending.counted():
             try:
                 undecided = self._transactions.send_half(sent, immunity_s)
@@ -211,6 +220,8 @@ class Producer(BaseClient):
                 context.error = error
                 raise
             finally:
+                if self._tracer is not None:
+                    self._tracer.half_sent(sent, began_ms, undecided)
                 call_after(self._hooks, context)
             return self._transactions.decide(undecided, argument)
 
@@ -242,14 +253,17 @@ class Producer(BaseClient):
             call_after(self._hooks, context)
             raise
         future.add_done_callback(lambda done: self._pending.remove())
-        return chained(future, lambda results: results, partial(self._after, context))
+        return chained(future, lambda results: results, partial(self._after, context, sent))
 
     def _after(
         self,
         context: SendContext,
+        sent: Sequence[OutgoingMessage],
         results: Sequence[SendResult],
         error: BaseException | None,
     ) -> None:
+        if self._tracer is not None:
+            self._tracer.sent(sent, sent[0].born_timestamp, results)
         context.results, context.error = results, error
         call_after(self._hooks, context)
 

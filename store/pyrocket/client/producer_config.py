@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 from pyrocket.arguments import check_type, is_whole
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import check_group_name
+from pyrocket.metadata.topics import check_topic_name
 
 ROUND_ROBIN, LEAST_LATENCY = "round-robin", "least-latency"
 
@@ -25,6 +26,7 @@ class ProducerConfig:
             seconds; see `fault_table`.
         max_message_bytes: Maximum size of a body, and of all messages of a batch.
         max_pending: Maximum number of sends that have been started and not finished.
+        trace_topic: The topic for the message trace, such as RMQ_SYS_TRACE_TOPIC; "" for no trace.
     """
 
     group: str = "DEFAULT_PRODUCER"
@@ -34,6 +36,7 @@ class ProducerConfig:
     avoid_slow_brokers: bool = False
     max_message_bytes: int = 4 * 1024 * 1024
     max_pending: int = 10_000
+    trace_topic: str = ""
 
     def __post_init__(self) -> None:
         check_group_name(self.group)
@@ -41,6 +44,8 @@ class ProducerConfig:
         self._check("retries", 0, 100)
         self._check("max_message_bytes", 1, 1 << 30)
         self._check("max_pending", 1, 1_000_000)
+        if self.trace_topic:
+            check_topic_name(self.trace_topic)
         check_type(bool, "Use True or False.", avoid_slow_brokers=self.avoid_slow_brokers)
         if self.queue_choice not in (ROUND_ROBIN, LEAST_LATENCY):
             _refuse("queue_choice", self.queue_choice, f"{ROUND_ROBIN!r} or {LEAST_LATENCY!r}")

@@ -22,6 +22,7 @@ from pyrocket.client.instance import Instance
 from pyrocket.client.local_offsets import offsets_of
 from pyrocket.client.results import ConsumeResult
 from pyrocket.client.server import server_of
+from pyrocket.client.tracing import Tracer
 from pyrocket.clock import system_clock
 from pyrocket.consuming import Subscription
 from pyrocket.errors import InvalidInputError
@@ -105,6 +106,7 @@ class PushConsumer(BaseClient):
         self._listener, self._queues_changed = listener, queues_changed
         self._before, self._after = before_consume, after_consume
         self._core: ConsumerCore | None = None
+        self._tracer: Tracer | None = None
         self._threads: LoopThreads
         self._ended: Future[None] = Future()
         self._listening, self._timing = threading.local(), threading.Lock()
@@ -202,12 +204,17 @@ class PushConsumer(BaseClient):
             unfinished = self._instance.run(self._running.stop())
             if unfinished:
                 _log.warning("%d messages were not consumed before the stop", unfinished)
+            if self._tracer is not None:
+                self._instance.run(self._tracer.stop())
         finally:
             self._threads.shutdown(wait=False)
             if not self._ended.done():
                 self._ended.set_result(None)
 
     async def _start_core(self, instance: Instance) -> None:
+        if self._config.trace_topic:
+            self._tracer = Tracer(self._config.trace_topic, self._config.group, instance)
+            await self._tracer.start()
         # Set before the start: a listener may run, and count, before the start has ended.
         self._core = core = ConsumerCore(
             self._config,
@@ -219,7 +226,12 @@ class PushConsumer(BaseClient):
             random=random.Random(),
             queues_changed=self._queues_changed,
         )
-        await core.start()
+        try:
+            await core.start()
+        except BaseException:
+            if self._tracer is not None:
+                await self._tracer.stop()
+            raise
         self._following = asyncio.ensure_future(self._follow(core))
 
     async def _follow(self, core: ConsumerCore) -> None:
@@ -236,7 +248,8 @@ class PushConsumer(BaseClient):
     def _call(self, messages: list[StoredMessage]) -> object:
         """Call the listener in a thread; wrap what ends the program."""
         result: object = None
-        self._listening.now = True
+        self._listening.now, began_ms = True, system_clock()
+        request = self._tracer.consuming(messages) if self._tracer is not None else ""
         try:
             if self._before is not None:
                 self._before(messages)
@@ -249,6 +262,8 @@ class PushConsumer(BaseClient):
             raise ListenerExitError from error
         finally:
             self._listening.now = False
+            if self._tracer is not None:
+                self._tracer.consumed(request, messages, began_ms, result)
             if self._after is not None:
                 self._after(messages, result)
         return result

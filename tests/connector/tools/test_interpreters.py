@@ -126,7 +126,7 @@ def test_the_module_of_configure_is_imported_on_first_use():
         _ = pyspark_pyrocket.confgure
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.spark
 def test_a_program_that_calls_configure_runs_with_a_python_that_is_not_on_path(tmp_path):
     """For example a program started by an IDE, cron, systemd or a notebook kernel."""

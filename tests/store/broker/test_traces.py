@@ -5,10 +5,10 @@ from concurrent.futures import Future
 
 import pytest
 from pyrocket import Store
-from pyrocket.broker.traces import MAX_BYTES, Traces
+from pyrocket.broker.traces import Traces
 from pyrocket.errors import BrokerBusyError
 from pyrocket.formats.system_topics import TRACE_TOPIC
-from pyrocket.formats.trace import decode
+from pyrocket.formats.trace import MAX_BYTES, decode
 from pyrocket.services.transactions.model import LocalTransactionState
 
 HOST = (bytes((10, 0, 0, 1)), 4711)

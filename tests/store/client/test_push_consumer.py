@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from pyrocket import Message, Store
+from pyrocket import Message, Store, StoreConfig
 from pyrocket.client.push_consumer import PushConsumer
 from pyrocket.client.results import ConsumeResult
 from pyrocket.consuming import Subscription
@@ -31,7 +31,8 @@ from support.name_server import wait_until
 @pytest.fixture
 def path(tmp_path):
     folder = tmp_path / "store"
-    with Store.open(folder, create=True) as store:
+    config = StoreConfig(delay_levels="1s 1s 1s 1s")  # The first retry has the third level.
+    with Store.open(folder, create=True, config=config) as store:
         store.topics.create("orders", read_queues=2, write_queues=2)
         for number in range(6):
             store.append(Message(topic="orders", body=b"%d" % number, queue_id=number % 2))
@@ -141,9 +142,10 @@ def test_subscriptions_change_while_the_consumer_runs(path, at):
 
 
 def test_a_listener_that_closes_its_consumer_is_an_error(at):
-    errors = []
+    errors, started = [], threading.Event()
 
     def listen(messages):
+        started.wait()
         try:
             running.close()
         except InvalidInputError as error:
@@ -151,6 +153,7 @@ def test_a_listener_that_closes_its_consumer_is_an_error(at):
         return ConsumeResult.SUCCESS
 
     with consumer(at, listen) as running:
+        started.set()
         wait_until(lambda: len(errors) == 6)
     assert {*errors} == {"CLIENT_DEADLOCK"}
 

@@ -67,6 +67,7 @@ class GroupMember:
         self._consumption, self._taken = consumption, taken
         self._queues_changed = queues_changed
         self._rebalancing = asyncio.Lock()
+        self._counted_s = asyncio.get_running_loop().time()
         self.held: dict[MessageQueue, ProcessQueue] = {}
         self.leaving: dict[MessageQueue, asyncio.Task[None]] = {}
 
@@ -106,6 +107,7 @@ class GroupMember:
                 await attempt(f"the rebalance of {topic} is repeated", self._rebalance_topic(topic))
             gone = [queue for queue in self.held if queue.topic not in self._subscriptions]
             await self._lose(gone)
+            self._count_time()
 
     async def lock_all(self) -> None:
         """Renew the locks of all queues of an orderly consumer."""
@@ -168,6 +170,7 @@ class GroupMember:
                 self._queues_changed(topic, queues, sorted(mine))
 
     async def _lose(self, queues: Collection[MessageQueue]) -> None:
+        self._count_time()
         for queue in queues:
             held = self.held.pop(queue)
             held.drop()
@@ -190,6 +193,13 @@ class GroupMember:
         finally:
             del self.leaving[queue]
 
+    def _count_time(self) -> None:
+        """Count the time without queues; called before the queues change."""
+        now = asyncio.get_running_loop().time()
+        if not self.held:
+            self._stats.without_queues_s += now - self._counted_s
+        self._counted_s = now
+
     async def _take(self, queues: Collection[MessageQueue]) -> list[MessageQueue]:
         free = [queue for queue in queues if queue not in self.leaving]
         taken = []
@@ -197,6 +207,7 @@ class GroupMember:
             here = [queue for queue in free if queue.broker == broker]
             for queue in await self._lock(broker, here):
                 if (held := await self._start(queue)) is not None:
+                    self._count_time()
                     self.held[queue] = held
                     self._consumption.add(held)
                     self._taken(held)

@@ -30,6 +30,8 @@ class Stats:
         sent_back: Messages copied to the retry topic or the dead-letter topic.
         repeated: Messages whose delivery to a listener was not the first one, as far as known.
         rebalances: Rebalances that changed the queues of this consumer.
+        without_queues_s: Time in which this consumer held no queue, in seconds, up to its last
+            rebalance: the other members held them all, or queues were changing hands.
         listener_errors: Exceptions and invalid results of the listener.
         listener_cpu_s: CPU time of the listener, in seconds; see `PushConsumer.advise`.
         listener_wall_s: Time that its calls took, in seconds: CPU time and waits.
@@ -39,6 +41,7 @@ class Stats:
     sent_back: int = 0
     repeated: int = 0
     rebalances: int = 0
+    without_queues_s: float = 0.0
     listener_errors: int = 0
     listener_cpu_s: float = 0.0
     listener_wall_s: float = 0.0
@@ -79,20 +82,30 @@ async def result_of(
         raise
     except Exception as error:
         stats.listener_errors += 1
+        is_first = _is_first(stats, type(error).__name__)  # Later ones are logged in one line.
         _log.warning(
-            "the listener failed for %d messages of %s", len(messages), queue, exc_info=error
+            "the listener failed for %d messages of %s: %r",
+            len(messages),
+            queue,
+            error,
+            exc_info=error if is_first else None,
         )
         return ConsumeResult.RECONSUME_LATER
     if isinstance(result, ConsumeResult):
         return result
     stats.listener_errors += 1
     kind = type(result).__name__
-    if kind not in stats.warned:
-        stats.warned.add(kind)
+    if _is_first(stats, f"returned {kind}"):
         _log.warning(
             "the listener returned %s, not a ConsumeResult: its messages are consumed later", kind
         )
     return ConsumeResult.RECONSUME_LATER
+
+
+def _is_first(stats: Stats, kind: str) -> bool:
+    is_first = kind not in stats.warned
+    stats.warned.add(kind)
+    return is_first
 
 
 def with_original_topic(message: StoredMessage) -> StoredMessage:

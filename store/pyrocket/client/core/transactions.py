@@ -18,6 +18,9 @@ MAX_CHECKS = 2000
 Check = Callable[[StoredMessage], Awaitable[object]]
 """Calls the listener's `check`, and returns what it returned."""
 
+Ended = Callable[[Undecided, LocalTransactionState, bool], None]
+"""Called with each decision, and whether it answers a check."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -25,10 +28,16 @@ class TransactionCore:
     """The transactions of one producer group. Used by one event loop."""
 
     def __init__(
-        self, group: str, transport: ClientTransport, check: Check, *, timeout_ms: int
+        self,
+        group: str,
+        transport: ClientTransport,
+        check: Check,
+        *,
+        timeout_ms: int,
+        ended: Ended = lambda undecided, state, from_check: None,
     ) -> None:
         self._group, self._transport, self._check = group, transport, check
-        self._timeout_s = timeout_ms / 1000
+        self._timeout_s, self._ended = timeout_ms / 1000, ended
         self._waiting: asyncio.Queue[Undecided] = asyncio.Queue(MAX_CHECKS)
         self._busy: set[str] = set()
         self._stop_watching: Callable[[], None] = lambda: None
@@ -74,6 +83,7 @@ class TransactionCore:
         self, undecided: Undecided, state: LocalTransactionState, *, from_check: bool = False
     ) -> Exception | None:
         """Commit or roll back; log and return an error: the broker will ask about the message."""
+        self._ended(undecided, state, from_check)
         try:
             if state is not LocalTransactionState.UNKNOWN:
                 call = self._transport.end_transaction(undecided, state, from_check=from_check)

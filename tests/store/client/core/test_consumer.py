@@ -126,6 +126,29 @@ async def test_failed_messages_are_sent_back_and_delivered_again_under_their_top
 
 
 @simulated
+async def test_the_traceback_of_an_error_is_logged_once(caplog):
+    orders, listener = cluster(queues=1, messages=3), Listener(*[ValueError("no")] * 3)
+    await consumed(consumer(orders, listener))
+    assert caplog.text.count("of topic 'orders' queue 0: ValueError('no')") == 3
+    assert caplog.text.count("Traceback") == 1
+
+
+@simulated
+async def test_the_time_without_queues_is_measured():
+    orders = cluster(queues=1, messages=3)
+    first, second = consumer(orders, Listener()), consumer(orders, Listener(), "c2")
+    await first.start()
+    await second.start()
+    await asyncio.sleep(61)
+    assert first.stats.without_queues_s < 2
+    assert 59 <= second.stats.without_queues_s <= 61
+    await first.stop()
+    await asyncio.sleep(60)
+    assert second.stats.without_queues_s < 65
+    await second.stop()
+
+
+@simulated
 async def test_only_messages_after_the_ack_index_are_sent_back():
     orders, listener = cluster(queues=1, messages=3), Listener(ConsumeResult.success_up_to(0))
     await consumed(consumer(orders, listener, consume_message_batch_max_size=3))

@@ -1,0 +1,226 @@
+"""`Tracer`: writes RocketMQ's message trace for one client.
+
+Any thread adds records, and never waits. A task in the client's event loop sends them several times
+a second, many records in each message of the trace topic. Records that do not fit in memory or
+cannot be sent are dropped and counted. Messages of the trace topic itself are not traced.
+
+Source: `AsyncTraceDispatcher`, `SendMessageTraceHookImpl`, `ConsumeMessageTraceHookImpl`,
+`EndTransactionTraceHookImpl`.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+
+from pyrocket.client.core.sending import Sending
+from pyrocket.client.instance import Instance
+from pyrocket.client.outgoing import outgoing
+from pyrocket.client.producer_config import ProducerConfig
+from pyrocket.client.results import ConsumeResult
+from pyrocket.clock import system_clock
+from pyrocket.engine.message_encoder import UniqueIds
+from pyrocket.errors import PyrocketError, TopicNotFoundError
+from pyrocket.formats.properties import UNIQ_KEY
+from pyrocket.formats.trace import (
+    COMMIT_OR_ROLLBACK,
+    CONSUMED,
+    CONSUMPTION_FAILED,
+    DEFAULT_REGION,
+    DELAYED,
+    EXCEPTION_RAISED,
+    HALF,
+    NORMAL,
+    NOTHING_RETURNED,
+    EndTransaction,
+    Pub,
+    SubAfter,
+    SubBefore,
+    Trace,
+    TraceRecord,
+    packed,
+)
+from pyrocket.message import Message, SendResult, SendStatus, StoredMessage
+from pyrocket.producing import OutgoingMessage
+from pyrocket.services.transactions.model import LocalTransactionState, Undecided
+
+MAX_PENDING = 10_000
+"""Maximum records in memory."""
+
+_GROUP = "_INNER_TRACE_PRODUCER"
+_INTERVAL_S = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+class Tracer:
+    """The message trace of one client. Safe to share between threads.
+
+    Attributes:
+        dropped: The number of records that were not stored.
+    """
+
+    def __init__(self, topic: str, group: str, instance: Instance) -> None:
+        self._topic, self._group, self._instance = topic, group, instance
+        self._ids, self.dropped = UniqueIds(system_clock), 0
+        self._pending: deque[TraceRecord] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Check the topic, and begin to send. Raises TopicNotFoundError, TransportError."""
+        instance, config = self._instance, ProducerConfig(group=_GROUP)
+        try:
+            await instance.routes.get(self._topic)
+        except TopicNotFoundError:
+            await instance.transport.route_if_created(self._topic)
+        random = Random(secrets.randbits(64))
+        self._sending = Sending(config, instance.transport, instance.routes, random)
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Send the records that were added."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            await self._send_all()
+
+    def sent(
+        self,
+        messages: Sequence[OutgoingMessage],
+        began_ms: int,
+        results: Sequence[SendResult] = (),
+    ) -> None:
+        """Trace a send; without results it has failed."""
+        cost_ms = system_clock() - began_ms
+        for index, one in enumerate(messages):
+            result = results[index] if results else None
+            is_delayed = one.message.deliver_at_ms is not None or one.message.delay_level
+            kind = DELAYED if is_delayed else NORMAL
+            offset_id = result.offset_msg_id if result else ""
+            is_stored = result is not None and result.status is SendStatus.SEND_OK
+            self._add(self._pub(one, began_ms, cost_ms, kind, offset_id, is_stored))
+
+    def half_sent(self, one: OutgoingMessage, began_ms: int, undecided: Undecided | None) -> None:
+        """Trace the send of a half message; without `undecided` it has failed."""
+        is_stored = undecided is not None and undecided.status is SendStatus.SEND_OK
+        cost_ms = system_clock() - began_ms
+        self._add(self._pub(one, began_ms, cost_ms, HALF, "", is_stored))
+
+    def ended(self, undecided: Undecided, state: LocalTransactionState, from_check: bool) -> None:
+        """Trace the end of a transaction."""
+        message, number = undecided.message, undecided.half.transaction_id
+        self._add(
+            EndTransaction(
+                timestamp=system_clock(),
+                region=DEFAULT_REGION,
+                group=self._group,
+                topic=message.topic,
+                message_id=number,
+                tags=message.tags,
+                keys=" ".join(message.keys) or None,
+                store_host=undecided.broker,
+                message_type=COMMIT_OR_ROLLBACK,
+                transaction_id=number,
+                state=state.value,
+                from_check=from_check,
+            )
+        )
+
+    def consuming(self, messages: Sequence[StoredMessage]) -> str:
+        """Trace a call of the listener; return its request id, for `consumed`."""
+        now, request = system_clock(), self._ids.one()
+        for one in self._traced(messages):
+            keys = " ".join(one.keys) or None
+            times = one.reconsume_times
+            self._add(
+                SubBefore(now, DEFAULT_REGION, self._group, request, _id_of(one), times, keys)
+            )
+        return request
+
+    def consumed(
+        self, request: str, messages: Sequence[StoredMessage], began_ms: int, result: object
+    ) -> None:
+        """Trace the result of the listener, which may be an exception."""
+        now = system_clock()
+        done = result.consumed(len(messages)) if isinstance(result, ConsumeResult) else 0
+        cost_ms = (now - began_ms) // max(len(messages), 1)
+        code = _code_of(result)
+        for index, one in enumerate(self._traced(messages)):
+            is_done = index < done
+            returned, keys = CONSUMED if is_done else code, " ".join(one.keys) or None
+            self._add(
+                SubAfter(request, _id_of(one), cost_ms, is_done, keys, returned, now, self._group)
+            )
+
+    def _traced(self, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        return [one for one in messages if one.topic != self._topic]
+
+    def _pub(
+        self,
+        one: OutgoingMessage,
+        began_ms: int,
+        cost_ms: int,
+        kind: int,
+        offset_id: str,
+        is_stored: bool,
+    ) -> Pub:
+        message = one.message
+        keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
+        return Pub(
+            timestamp=began_ms,
+            region=DEFAULT_REGION,
+            group=self._group,
+            topic=message.topic,
+            message_id=one.unique_id,
+            tags=message.tags,
+            keys=keys or None,
+            store_host="",
+            body_length=len(message.body),
+            cost_ms=cost_ms,
+            message_type=kind,
+            offset_message_id=offset_id,
+            success=is_stored,
+        )
+
+    def _add(self, record: Trace) -> None:
+        if isinstance(record, Pub) and record.topic == self._topic:
+            return
+        encoded = TraceRecord.of(record)
+        if encoded is None or len(self._pending) >= MAX_PENDING:
+            self._drop(1)
+        else:
+            self._pending.append(encoded)
+
+    def _drop(self, count: int) -> None:
+        if not self.dropped:
+            _log.warning("message traces of %s were dropped", self._group)
+        self.dropped += count
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(_INTERVAL_S)
+            await self._send_all()
+
+    async def _send_all(self) -> None:
+        """Send the records that were added so far."""
+        records = [self._pending.popleft() for _ in range(len(self._pending))]
+        for body, keys in packed(records):
+            message = Message(topic=self._topic, body=body, keys=keys)
+            try:
+                await self._sending.send([outgoing(message, self._ids.one(), system_clock())])
+            except PyrocketError as error:
+                _log.info("message traces were not sent: %s", error)
+                self._drop(len(keys))
+
+
+def _id_of(message: StoredMessage) -> str:
+    return message.properties.get(UNIQ_KEY) or message.msg_id
+
+
+def _code_of(result: object) -> int:
+    """Return the number of RocketMQ's `ConsumeReturnType` for messages that were not consumed."""
+    if isinstance(result, BaseException):
+        return EXCEPTION_RAISED
+    return NOTHING_RETURNED if result is None else CONSUMPTION_FAILED
