@@ -118,3 +118,10 @@ def spark(checkout_in_children, tmp_path_factory):
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spark_before_grpc(request, checkout_in_children):
+    """Start the JVM before other tests: pyspark forks, which may fail while gRPC makes calls."""
+    if any(item.get_closest_marker("spark") for item in request.session.items):
+        request.getfixturevalue("spark")

@@ -65,6 +65,15 @@ def wait_for(file):
     return file
 
 
+def wait_for_lines(file, count):
+    """Wait until a child has written this many lines."""
+    wait_for(file)
+    deadline = time.monotonic() + 30
+    while file.read_bytes().count(b"\n") < count:
+        assert time.monotonic() < deadline, f"{file} has fewer than {count} lines"
+        time.sleep(0.01)
+
+
 def _plain(value):
     return value if isinstance(value, int | float | str | list | None) else str(value)
 

@@ -7,14 +7,13 @@ import os
 import random
 import shutil
 import tempfile
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from crash.children import consume_for_ever
 from crash.disk_model import DATA_MODES, NAME_MODES, Disk, materialise
-from crash.nursery import wait_for
+from crash.nursery import wait_for_lines
 from crash.power_loss import NoPower, _lose_what_goes_by_itself
 from crash.recorder import Recorder
 from pyrocket import Store
@@ -164,8 +163,7 @@ def kill_consumers(nursery, folder, count):
     for seed in range(1, count + 1):
         diary = folder / f"diary{seed}"
         process = nursery.start(consume_for_ever, path=path, diary=diary, seed=seed)
-        wait_for(diary)
-        time.sleep(rng.uniform(0, 0.3))
+        wait_for_lines(diary, rng.randrange(4, 60))
         nursery.kill(process)
         follow(diary, promised)
     check(path, promised)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from crash.children import send_for_ever
-from crash.nursery import wait_for
+from crash.nursery import wait_for_lines
 from crash.seeds import SEED
 from pyrocket import Store
 from pyrocket.services.transactions.producer import TransactionProducer
@@ -42,14 +42,6 @@ def run_and_kill(nursery, path, diaries, rng, round_):
     for child in rng.sample(children, len(children)):
         time.sleep(rng.uniform(0, 0.4))
         nursery.kill(child)
-
-
-def wait_for_lines(file, count):
-    wait_for(file)
-    deadline = time.monotonic() + 30
-    while file.read_bytes().count(b"\n") < count:
-        assert time.monotonic() < deadline, f"{file} has fewer than {count} lines"
-        time.sleep(0.01)
 
 
 def name_of(body):

@@ -174,7 +174,7 @@ def test_deleting_a_group_deletes_its_forbidden_topics(layout, clock):
 
 def test_topic_fields_that_only_rocketmq_uses_are_kept(layout, clock):
     layout.config("topics").write_text(TOPICS_5)
-    Topics(layout, clock).put(TopicConfig("fifo", 4, 3))
+    Topics(layout, clock).put(TopicConfig("fifo", 4, 3, ordered=True))
     text = TOPICS_5.replace('"readQueueNums":2', '"readQueueNums":4')
     text = text.replace('"writeQueueNums":2', '"writeQueueNums":3')
     text = text.replace('"counter":7', '"counter":8').replace(

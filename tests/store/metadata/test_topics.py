@@ -36,6 +36,17 @@ def test_topics_are_saved_in_rocketmqs_file(store, path):
     }
 
 
+def test_the_order_flag_of_a_topic_is_rocketmqs(store, path, open_store):
+    assert store.topics.create("t", ordered=True).ordered
+    saved = fastjson.loads((path / "config" / "topics.json").read_text())["topicConfigTable"]
+    assert saved["t"]["order"] is True
+    store.topics.update("t", perm=4)
+    assert open_store().topics.get("t").ordered
+    assert not store.topics.update("t", ordered=False).ordered
+    with pytest.raises(InvalidInputError):
+        store.topics.update("t", ordered="yes")
+
+
 def test_existing_topic_is_returned_unchanged_or_rejected(store):
     made = store.topics.create("t", read_queues=2, write_queues=2)
     assert store.topics.create("t", read_queues=9, write_queues=9) == made
