@@ -32,12 +32,13 @@ hypothesis.settings.load_profile("explore" if os.environ.get("PYROCKET_EXPLORE")
 
 def pytest_collection_modifyitems(items):
     """Mark tests that use Spark, so that `-m "not spark"` is quick, and run the longest tests
-    first. These are crash tests; no worker should still run one when all other workers are done.
+    first. These are crash tests and slow ones; no worker should still run one when all other
+    workers are done.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-    items.sort(key=lambda item: item.get_closest_marker("crash") is None)
+    items.sort(key=lambda item: not any(map(item.get_closest_marker, ("crash", "slow"))))
 
 
 def pytest_collection_finish():

@@ -6,7 +6,7 @@ import sys
 import pytest
 from crash.children import deliver_until_step
 from crash.mail import MINUTE, Mail, MailRecording, Postman
-from crash.power_loss import SHARES, NoPower
+from crash.power_loss import HALVES, SHARES, NoPower
 from crash.seeds import SEED
 from pyrocket import Store
 from support.delivering import bodies_of, delay, deliver_all, level_batch
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.crash
 
 
 @pytest.mark.usefixtures("quick_disk")
-@pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
+@pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("survivor", [False, True], ids=["reopened", "survivor"])
 def test_a_process_death_at_any_step_of_a_delivery_loses_and_repeats_no_message(
     nursery, path, tmp_path, half, survivor

@@ -2,6 +2,7 @@
 
 import pytest
 from crash.children import append_until_step
+from crash.power_loss import HALVES
 from pyrocket import Store
 from pyrocket.disk.shared_state import PUBLISHED
 from support.stores import SMALL, bodies, log_files, message, scan, words
@@ -9,7 +10,7 @@ from support.stores import SMALL, bodies, log_files, message, scan, words
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 
-@pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
+@pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("survivor", [False, True], ids=["reopened", "survivor"])
 def test_a_writer_that_dies_at_any_step_of_an_append_leaves_a_consistent_log(
     nursery, path, tmp_path, half, survivor

@@ -127,7 +127,7 @@ HEAVY = [pytest.param(5, part, id=f"part{part}", marks=pytest.mark.heavy) for pa
 
 
 @pytest.mark.parametrize(
-    ("kills", "part"), [pytest.param(1, 0, id="once", marks=pytest.mark.slow), *HEAVY]
+    ("kills", "part"), [pytest.param(1, 0, id="once", marks=pytest.mark.heavy), *HEAVY]
 )
 def test_a_killed_query_writes_every_message_exactly_once(spark, tmp_path, kills, part):
     sys.stdout.write(f"PYROCKET_SEED={SEED}\n")

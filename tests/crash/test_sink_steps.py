@@ -5,6 +5,7 @@ and after a retry once.
 import pyarrow as pa
 import pytest
 from crash.children import publish_all, publish_until_step
+from crash.power_loss import HALVES
 from pyrocket import Store
 from pyrocket.disk.shared_state import PUBLISHED
 from support.sinks import QUERY, numbered, publish, stage, staged_files
@@ -13,10 +14,7 @@ from support.stores import SMALL, bodies, scan, words
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 
-@pytest.mark.parametrize(
-    "half",
-    [pytest.param(False, id="between", marks=pytest.mark.heavy), pytest.param(True, id="torn")],
-)
+@pytest.mark.parametrize("half", HALVES)
 def test_a_batch_is_published_once_if_the_publisher_dies_at_any_step(nursery, path, tmp_path, half):
     """Batches of nine rows of 700 bytes create new log files and queue files."""
     known, page, fates = 0, words(path), set()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from crash.children import deliver_until_step
 from crash.disk_model import materialise
-from crash.power_loss import CONFIG, SHARES, NoPower, Recording
+from crash.power_loss import CONFIG, HALVES, SHARES, NoPower, Recording
 from crash.seeds import SEED
 from crash.test_power_loss import folder
 from pyrocket import Store
@@ -244,7 +244,7 @@ def test_a_power_loss_at_any_point_loses_and_repeats_no_timer(scenario, folder):
 
 
 @pytest.mark.usefixtures("quick_disk")
-@pytest.mark.parametrize("half", [False, True], ids=["between", "torn"])
+@pytest.mark.parametrize("half", HALVES)
 def test_a_process_death_at_any_step_of_a_delivery_loses_and_repeats_no_timer(
     nursery, path, tmp_path, half
 ):
