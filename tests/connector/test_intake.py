@@ -139,7 +139,7 @@ def test_default_limit_is_logged_when_it_starts_and_stops_limiting(store, caplog
     assert caplog.messages == [
         "9 messages are pending; a micro-batch reads at most 256 MiB at a time "
         "(maxBytesPerTrigger=none removes the limit): the next one reads 4",
-        "the backlog has been read: micro-batches read all messages again",
+        "the limit no longer applies: micro-batches read all pending messages",
     ]
 
 

@@ -77,7 +77,7 @@ class Intake:
                 taken,
             )
         elif self._limits and not limits:
-            LOG.info("the backlog has been read: micro-batches read all messages again")
+            LOG.info("the limit no longer applies: micro-batches read all pending messages")
         self._limits = limits
 
 

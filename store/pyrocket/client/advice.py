@@ -2,8 +2,8 @@
 
 A listener computes for T1 ms per message (CPU time) and waits for T2 ms, for example for a
 database. C cores are kept busy by C * (T1 + T2) / T1 threads. In Python, the threads of one process
-compute one at a time (the GIL): T1 counts once a process, so one process consumes at most 1000 / T1
-messages per second, and a node needs a process for each core.
+compute one at a time (the GIL). Therefore one process consumes at most 1000 / T1 messages per
+second, and a node needs a process for each core.
 """
 
 import math

@@ -250,8 +250,8 @@ class Groups:
             first = has.minimum if from_minimum else 0
             if not first <= offset <= has.maximum:
                 raise OffsetOutOfRangeError(
-                    f"queue {queue_id} of {topic.name!r} has the offsets {first} to {has.maximum}"
-                    f" (the next one), not {offset}.",
+                    f"offset {offset} is out of range: queue {queue_id} of {topic.name!r} accepts"
+                    f" {first} to {has.maximum}, the end of the queue.",
                     remedy="Nothing has been committed.",
                 )
             checked[operator.index(queue_id)] = operator.index(offset)

@@ -71,6 +71,6 @@ def out_of_range(
 ) -> OffsetOutOfRangeError:
     """Return the error for an offset out of a queue's range."""
     return OffsetOutOfRangeError(
-        f"queue {queue_id} of {topic} has the offsets {minimum} to {maximum} (the next one),"
-        f" not {offset}."
+        f"offset {offset} is out of range: queue {queue_id} of {topic} accepts {minimum} to"
+        f" {maximum}, the end of the queue."
     )
