@@ -76,6 +76,7 @@ def checkout_in_children(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([*SOURCE_ROOTS, *kept]))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.delenv("PYTEST_ADDOPTS", raising=False)
         # Spark resolves the host's name when it starts; the tests use no network.
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         if not any(item.get_closest_marker("bench") for item in request.session.items):

@@ -128,6 +128,6 @@ def test_the_backlog_is_zero_after_all_messages_were_consumed(run, server):
 
 
 @pytest.mark.slow
-def test_a_stream_drops_repeated_orders(run, spark, tmp_path):
-    lines = run("deduplicated_stream", ["--path", str(tmp_path / "s")])
+def test_a_stream_drops_repeated_orders(run, spark, server):
+    lines = run("deduplicated_stream", server)
     assert lines == ["o-1: 3 apples", "o-2: 1 pear"]

@@ -11,7 +11,10 @@ from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import SIZES
 from interop.workload import name_transaction_topics, steady
 from pyrocket import Message, Store
+from pyrocket.client.push_consumer import PushConsumer
+from pyrocket.client.results import ConsumeResult
 from pyrocket.metadata.groups import Backoff
+from support.name_server import wait_until
 from support.pops import acked, attempts, bodies, handles, popped
 
 GROUP = "workers"
@@ -60,6 +63,33 @@ def consume_here(path):
             # The delay level of the first retry is 10 s.
             assert pop.sweep()
     return [6, 7, *range(12, COUNT)]
+
+
+def test_a_rocketmq_broker_continues_a_group_of_push_consumers(java, store_path):
+    """The offset, and a message that is to be consumed again, of a consumer without a server."""
+    name_transaction_topics(store_path)
+    with Store.open(store_path, create=True, config=SIZES) as store:
+        store.topics.create("work", read_queues=1, write_queues=1)
+        for number in range(COUNT):
+            store.append(Message(topic="work", body=b"%02d" % number, queue_id=0))
+
+    def listen(messages):
+        is_bad = messages[0].body == b"07"
+        return ConsumeResult.RECONSUME_LATER if is_bad else ConsumeResult.SUCCESS
+
+    given = {"subscriptions": {"work": "*"}, "listener": listen, "consume_from": "first"}
+    with PushConsumer(GROUP, path=store_path, **given) as consumer:
+        wait_until(lambda: consumer.stats.consumed + consumer.stats.sent_back == COUNT)
+    assert consumer.stats.sent_back == 1
+    with java.broker(store_path, **SMALL) as broker:
+        assert broker.committed(GROUP, "work", 0) == COUNT
+        java.peer.send("work", [outgoing(b"new", queue=0)])
+        seen = java.peer.consume("work", GROUP, attempts=2, max_reconsume_times=16)
+        broker.stop()
+    found = sorted((body_of(one), one["reconsumeTimes"]) for one in seen)
+    assert found == [(b"07", 1), (b"new", 0)]
+    with Store.open(store_path) as store:
+        assert store.groups.committed(GROUP, "work") == {0: COUNT + 1}
 
 
 def body_of(shown):

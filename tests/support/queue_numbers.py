@@ -45,7 +45,8 @@ class Numbers(MemorySource):
 
     def topics(self):
         return {
-            n: TopicConfig(n, 4, 4, self.perms.get(n, self.perm), self.ids[n]) for n in self.known
+            n: TopicConfig(n, 4, 4, self.perms.get(n, self.perm), topic_id=self.ids[n])
+            for n in self.known
         }
 
     def topic(self, name):

@@ -9,14 +9,14 @@ MANY_QUEUES = """
 import os, resource, sys
 from pyrocket import Message, Store
 
-resource.setrlimit(resource.RLIMIT_NOFILE, (72, 72))
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 with Store.open(sys.argv[1], create=True) as store:
-    store.topics.create("T", read_queues=120, write_queues=120)
-    for queue in range(120):
+    store.topics.create("T", read_queues=160, write_queues=160)
+    for queue in range(160):
         store.append(Message(topic="T", body=b"x", queue_id=queue))
     assert {offsets.maximum for offsets in store.offsets("T").values()} == {1}
 with Store.open(sys.argv[1], read_only=True) as store:
-    assert len(store.read("T", 119, 0)) == 1
+    assert len(store.read("T", 159, 0)) == 1
 open(f"{sys.argv[1]}/abort", "w").close()
 os.remove(f"{sys.argv[1]}/pyrocket/state")
 with Store.open(sys.argv[1]) as store:
