@@ -218,7 +218,7 @@ class Programs:
             producer, number = self.producer(), 0
             while time.monotonic() < end:
                 number += 1
-                kind = "dead" if number % 100 == 50 else "late" if number % 100 == 0 else "plain"
+                kind = {5: "dead", 10: "late"}.get(number % 100, "plain")
                 body = f"{kind}-{name}-{number}"
                 with log.recording_errors():
                     producer.send(self.message(body))

@@ -30,11 +30,13 @@ class VersionFeed:
 
     async def after(self, seen: Version | None) -> Version | None:
         """Return the first version that differs from `seen`; None once the feed is stopped."""
-        if self._stale and not self._waiting:
+        if self._stale and not self._waiting and self._loop.time() >= self._not_before:
             self._update()
         while self._latest == seen and not self._stopped:
             waiter = self._loop.create_future()
             self._waiting.add(waiter)
+            if self._stale:
+                self._schedule()
             try:
                 await waiter
             finally:
