@@ -33,7 +33,8 @@ _directories: dict[tuple[int, Endpoint], "_Directory"] = {}
 
 
 def server_target(endpoint: Endpoint, *, waits: bool = False) -> "EndpointTarget | ClusterTarget":
-    """Return the target for the addresses of a broker or of name servers; the first call tells.
+    """Return the target for the addresses of a broker or of name servers, which the first call
+    distinguishes.
 
     With `waits`, wait for servers that have never been reached for as long as for those that
     restart. Raises TransportError and UnsupportedError.

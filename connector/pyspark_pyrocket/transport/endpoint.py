@@ -34,12 +34,11 @@ class EndpointTarget:
     """The broker of a store.
 
     Attributes:
-        endpoint: The broker's addresses, and the settings of calls.
-        store_id: In a task, the uuid of the driver's store, empty if that has none; None on the
-            driver, which accepts any store.
-        waits: Whether a process that has not yet reached the broker waits as long as for a restart
-            of the broker. Otherwise a wrong address is reported soon.
-        broker: The name of the only broker that this target opens; empty for any broker.
+        endpoint: The broker's addresses, and the settings of calls. store_id: In a task, the uuid
+        of the driver's store, empty if that has none; None on the driver, which accepts any store.
+        waits: Whether a process that has not yet reached the broker waits for it as long as for a
+        broker that restarts. Otherwise a wrong address is reported soon. broker: The name of the
+        only broker that this target opens; empty for any broker.
     """
 
     endpoint: Endpoint

@@ -12,7 +12,7 @@ consumer_config  the settings of a consumer, and their bounds
 producer_config  the settings of a producer
 allocation       how the members of a group share the queues; `consistent_hash` is one way
 consume_from     at which offset a consumer starts, and how it continues after an invalid one
-selection        which queue a message is sent to; `least_latency` and `fault_table` decide, too
+selection        which queue a message is sent to, also by `least_latency` and `fault_table`
 advice           how many threads, processes and nodes a group needs
 deduplication    wraps a listener so that each key is consumed once
 send_hooks       functions that are called before and after each send

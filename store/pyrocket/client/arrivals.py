@@ -40,7 +40,7 @@ class Arrivals:
             self._waiting.discard(one)
 
     async def _look(self) -> None:
-        """Wake pulls while there are any."""
+        """Wake the pulls whose messages have arrived, as long as any pull waits."""
         loop, seen, known = asyncio.get_running_loop(), None, set[_Waiting]()
         while self._waiting:
             now = self._store.position()

@@ -35,11 +35,9 @@ class BaseClient:
         self.close()
 
     def start(self) -> None:
-        """Connect, and begin.
-
-        Raises InvalidInputError (CLIENT_STARTED), StoreUnavailableError (CLIENT_CLOSED), and the
-        errors of opening the store or connecting to the brokers; after these, it can be called
-        again.
+        """Connect, and start. Raises InvalidInputError (CLIENT_STARTED), StoreUnavailableError
+        (CLIENT_CLOSED), and the errors of opening the store or connecting to the brokers; after
+        these, it can be called again.
         """
         with self._lock:
             if self._state == _STARTED:
@@ -58,7 +56,7 @@ class BaseClient:
             self._state = _STARTED
 
     def close(self) -> None:
-        """End, and disconnect. Repeated calls, and calls in a forked child, do nothing."""
+        """Stop, and disconnect. Repeated calls, and calls in a forked child, do nothing."""
         with self._lock:
             before, self._state = self._state, _CLOSED
         if before != _STARTED or self._instance.is_forked:
@@ -75,11 +73,11 @@ class BaseClient:
         return self._instance.member.client_id
 
     def _begin(self) -> None:
-        """Begin, after the instance was acquired."""
+        """Start; called when the instance has been acquired."""
         raise NotImplementedError
 
     def _end(self) -> None:
-        """End, before the instance is released."""
+        """Stop; called before the instance is released."""
         raise NotImplementedError
 
     def _check_started(self) -> None:

@@ -115,7 +115,7 @@ class _Open:
         self.forget()
 
     def forget(self) -> None:
-        """Start without stores. A forked child has none of the threads."""
+        """Remove all stores: a forked child does not have their threads."""
         self.lock, self.brokers = threading.Lock(), dict[str, SharedBroker]()
 
 

@@ -221,7 +221,7 @@ class _Instances:
         self.forget()
 
     def forget(self) -> None:
-        """Start without instances. A forked child has neither their threads nor connections."""
+        """Remove all instances: a forked child has neither their threads nor their connections."""
         self.lock, self.known = threading.Lock(), dict[Hashable, Instance]()
 
 

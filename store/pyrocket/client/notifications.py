@@ -57,14 +57,14 @@ class Notifications:
             self._follow(watch, broker)
 
     def remove(self, broker: str) -> None:
-        """Follow a broker no longer."""
+        """Stop following a broker."""
         self._names.discard(broker)
         for watch in self._watches:
             if (task := watch.tasks.pop(broker, None)) is not None:
                 task.cancel()
 
     def close(self) -> None:
-        """Follow no broker any longer."""
+        """Stop following all brokers."""
         for watch in self._watches:
             for task in watch.tasks.values():
                 task.cancel()

@@ -36,8 +36,8 @@ def outgoing(message: Message, unique_id: str, now_ms: int) -> OutgoingMessage:
 def check_batch(messages: Sequence[Message], max_bytes: int = MAX_BATCH_BYTES) -> None:
     """Raise MessageError unless the messages can be sent as one batch.
 
-    They must have one topic, which is no retry topic, and equal queue ids and sharding keys; none
-    has a delay; together they have at most `max_bytes`.
+    They must have one topic, equal queue ids and equal sharding keys, no delays, and together at
+    most `max_bytes`. The topic must not be a retry topic.
     """
     check_type((list, tuple), "Use a list of pyrocket.Message(topic=…, body=…).", messages=messages)
     if not messages:

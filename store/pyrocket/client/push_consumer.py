@@ -139,7 +139,7 @@ class PushConsumer(BaseClient):
         self._instance.run(self._running.subscribe(topic, checked))
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no longer: its queues are lost soon. An unknown topic is ignored."""
+        """Stop consuming a topic: its queues are released soon. An unknown topic is ignored."""
         self._check_started()
 
         async def unsubscribe() -> None:

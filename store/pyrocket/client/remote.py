@@ -1,7 +1,7 @@
 """`RemoteTransport`: the calls of producers and consumers to brokers, over `pyrocket.v1`.
 
 The addresses are those of brokers, each of which may have queues of a topic, or those of name
-servers. The first call tells which.
+servers. The answer to the first call shows which.
 """
 
 import logging

@@ -45,7 +45,9 @@ class RemoteBrokers:
     """Finds brokers, and the topics that they have. Used by one event loop."""
 
     def __init__(self, addresses: Sequence[str] | AddressUrl, credentials: Credentials) -> None:
-        """The addresses are those of brokers or of name servers: the first call tells which."""
+        """The addresses are those of brokers or of name servers: the answer to the first call shows
+        which.
+        """
         self._addresses, self._credentials = addresses, credentials
         self._opened: dict[str, RemoteBroker] = {}
         self._hellos: dict[str, HelloReply] = {}

@@ -146,7 +146,7 @@ class ConsumerCore:
         self._changes.set()
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no longer: its queues are lost at the next rebalance, which is soon."""
+        """Stop consuming a topic: its queues are released at the next rebalance, which is soon."""
         self._subscriptions.pop(topic, None)
         self._changes.set()
 

@@ -71,7 +71,8 @@ class Consumption(Protocol):
 async def result_of(
     listen: Listen, queue: MessageQueue, messages: Sequence[StoredMessage], stats: Stats
 ) -> ConsumeResult:
-    """Call the listener, and return its result: RECONSUME_LATER after an error or nonsense.
+    """Call the listener, and return its result: RECONSUME_LATER after an error or an invalid
+    result.
 
     Raises ListenerExitError.
     """

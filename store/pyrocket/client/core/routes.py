@@ -20,7 +20,7 @@ class Routes:
         self._known: dict[str, tuple[float, TopicRoute]] = {}
 
     async def get(self, topic: str, *, fresh: bool = False) -> TopicRoute:
-        """Return the route of a topic; with `fresh`, as it is now.
+        """Return the route of a topic; with `fresh`, ask the brokers for it.
 
         If a known route cannot be refreshed, it remains in use. Raises TopicNotFoundError, and
         TransportError for an unknown topic.

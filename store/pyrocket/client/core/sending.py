@@ -127,7 +127,7 @@ class Sending:
     async def _with_current_route(
         self, message: Message, target: Target, attempt: Attempt[_T]
     ) -> _T:
-        """Send by the known route, and after an error that names a stale one, by the current."""
+        """Send by the known route; if an error shows that it is stale, by the current one."""
         try:
             return await self._attempts(message, target, attempt, fresh=False)
         except PyrocketError as error:
