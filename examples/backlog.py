@@ -4,14 +4,14 @@
 from client_arguments import given_server
 from pyrocket import Message
 from pyrocket.client import Producer, PullConsumer
-from pyrocket.tools.session import Place, open_session
-from pyrocket.tools.summaries import lags_of
+from pyrocket.tools.session import Place, open_sessions
+from pyrocket.tools.summaries import lags_of_all
 
 
 def show_backlog(group: str, limit: int) -> None:
     """Print one line for each queue, and a warning if the sum is above a limit."""
-    with open_session(Place(**server)) as session:
-        queues = lags_of(session, group)
+    with open_sessions(Place(**server)) as stores:
+        queues = lags_of_all(stores, group)
     for queue in queues:
         age = f", the oldest {queue.behind_ms / 1000:.1f} s old" if queue.lag else ""
         print(f"{queue.topic} {queue.queue_id}: {queue.lag} messages{age}")

@@ -1,18 +1,19 @@
 """A store as commands and notebooks use it, in its directory or at its broker.
 
 Directory and broker provide a source, a sink and an admin with the same methods, so commands and
-notebooks do not distinguish between them.
+notebooks do not distinguish between them. `open_session` opens one store, and `open_sessions` the
+stores of all brokers that name servers know.
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pyrocket.errors import OptionError, QueueNotFoundError
+from pyrocket.errors import OptionError, QueueNotFoundError, UnsupportedError
 from pyrocket.message import MessageQueue, QueueRange, StoredMessage
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyrocket.broker.sink import StoreSink
     from pyrocket.broker.source import StoreSource
     from pyrocket.formats.record_slice import RecordSlice
+    from pyrocket.rpc.connection import Credentials
     from pyrocket.rpc.remote_admin import RemoteAdmin
     from pyrocket.rpc.remote_sink import RemoteSink
     from pyrocket.rpc.remote_source import RemoteSource
@@ -33,13 +35,16 @@ class Place:
     """The location of a store: its directory, or the addresses of its broker with credentials.
 
     Attributes:
-        endpoint: host:port; several addresses of one broker are separated by commas.
+        endpoint: host:port; several addresses of one broker, or of name servers, are separated by
+            commas.
+        broker: The name of the broker, of those that the name servers know.
         ca: PEM file with the trusted CA certificates.
         secret_key_file: File with the secret.
     """
 
     path: str = ""
     endpoint: str = ""
+    broker: str = ""
     tls: bool = False
     ca: str = ""
     access_key: str = ""
@@ -109,6 +114,7 @@ class Session:
 ENVIRONMENT = {
     "path": "PYROCKET_STORE",
     "endpoint": "PYROCKET_ENDPOINT",
+    "broker": "PYROCKET_BROKER",
     "tls": "PYROCKET_TLS",
     "ca": "PYROCKET_CA",
     "access_key": "PYROCKET_ACCESS_KEY",
@@ -172,8 +178,49 @@ def open_session(place: Place, *, write: bool = False, create: bool = False) -> 
             yield session_of(store)
 
 
+@contextmanager
+def open_sessions(place: Place) -> Iterator[list[Session]]:
+    """Open the store, or the stores of all brokers that name servers know, for a `with` block.
+
+    A directory is opened read-only. Raises the errors of `open_session`.
+    """
+    with ExitStack() as stack:
+        if not place.endpoint:
+            yield [stack.enter_context(open_session(place))]
+            return
+        addresses, credentials = _server_of(place)
+        first = _at_broker(addresses, credentials, place.endpoint)
+        if first is not None:
+            _check_broker(stack.enter_context(first), place)
+            yield [first]
+            return
+        known = _known_brokers(addresses, credentials, place)
+        yield [stack.enter_context(_at_known(one, known, credentials)) for one in sorted(known)]
+
+
 def connect(place: Place) -> Session:
-    """Return a session at a broker. Raises TransportError within seconds, OptionError."""
+    """Return a session at a broker. Raises TransportError within seconds, OptionError.
+
+    With name servers, the broker is the one that `place` names, or the only one.
+    """
+    addresses, credentials = _server_of(place)
+    session = _at_broker(addresses, credentials, place.endpoint)
+    if session is not None:
+        _check_broker(session, place)
+        return session
+    known = _known_brokers(addresses, credentials, place)
+    if len(known) > 1:
+        raise OptionError(
+            f"{place.endpoint} is a name server, and this needs one of its brokers.",
+            remedy=f"Name it by `broker` (--broker): {', '.join(sorted(known))}.",
+            code="BROKER_REQUIRED",
+        )
+    (name,) = known
+    return _at_known(name, known, credentials)
+
+
+def _server_of(place: Place) -> "tuple[list[str], Credentials]":
+    """Return the addresses and the credentials. Raises OptionError."""
     addresses = [part.strip() for part in place.endpoint.split(",")]
     for address in addresses:
         host, _, port = address.rpartition(":")
@@ -184,11 +231,7 @@ def connect(place: Place) -> Session:
                 " addresses by commas.",
             )
     try:
-        from pyrocket.rpc.client import Client, Timeouts
-        from pyrocket.rpc.connection import Connection, Credentials
-        from pyrocket.rpc.remote_admin import RemoteAdmin
-        from pyrocket.rpc.remote_sink import RemoteSink
-        from pyrocket.rpc.remote_source import RemoteSource
+        from pyrocket.rpc.connection import Credentials
     except ModuleNotFoundError as error:
         raise OptionError(
             f"connecting to a broker needs {error.name}, which is not installed.",
@@ -204,14 +247,81 @@ def connect(place: Place) -> Session:
         access_key=place.access_key,
         secret_key=secret,
     )
+    return addresses, credentials
+
+
+def _at_broker(addresses: list[str], credentials: "Credentials", name: str) -> Session | None:
+    """Return a session at the broker with these addresses; None if they are not a broker's."""
+    from pyrocket.rpc.client import Client, Timeouts
+    from pyrocket.rpc.connection import Connection
+    from pyrocket.rpc.remote_admin import RemoteAdmin
+    from pyrocket.rpc.remote_sink import RemoteSink
+    from pyrocket.rpc.remote_source import RemoteSource
+
     client = Client(Connection(addresses, credentials), Timeouts(first=_FIRST_ANSWER_S))
     source = RemoteSource(client)
     try:
-        hello = source.hello
-        return Session(place.endpoint, hello, source, RemoteSink(client), RemoteAdmin(client))
+        return Session(name, source.hello, source, RemoteSink(client), RemoteAdmin(client))
+    except UnsupportedError as error:
+        source.close()
+        if error.code != "PROTOCOL_UNKNOWN":
+            raise
+        return None
     except BaseException:
         source.close()
         raise
+
+
+def _known_brokers(
+    addresses: list[str], credentials: "Credentials", place: Place
+) -> dict[str, str]:
+    """Return the addresses of the brokers that name servers know, or of the broker of `place`.
+
+    Raises UnsupportedError (PROTOCOL_UNKNOWN) if the addresses are not those of name servers,
+    OptionError (BROKER_UNKNOWN), TransportError.
+    """
+    from pyrocket.rpc.nameserver.lookup import RouteLookup
+
+    lookup = RouteLookup(addresses, credentials)
+    try:
+        known = lookup.brokers()
+    except UnsupportedError:
+        raise UnsupportedError(
+            f"The gRPC server at {place.endpoint} is neither a pyrocket broker nor a name server.",
+            remedy="Use the address of a `pyrocket broker` or a `pyrocket nameserver`.",
+            code="PROTOCOL_UNKNOWN",
+        ) from None
+    finally:
+        lookup.close()
+    if not known or place.broker not in ("", *known):
+        wanted = f"broker {place.broker!r}" if place.broker else "live broker"
+        raise OptionError(
+            f"the name server at {place.endpoint} knows no {wanted}.",
+            remedy=f"Its live brokers are: {', '.join(sorted(known)) or 'none'}.",
+            code="BROKER_UNKNOWN",
+        )
+    return {place.broker: known[place.broker]} if place.broker else known
+
+
+def _at_known(name: str, known: Mapping[str, str], credentials: "Credentials") -> Session:
+    session = _at_broker([known[name]], credentials, f"{name} at {known[name]}")
+    if session is None:
+        raise UnsupportedError(
+            f"The server of {name} at {known[name]} is not a pyrocket broker.",
+            remedy="Check the broker's setting `advertise`.",
+            code="PROTOCOL_UNKNOWN",
+        )
+    return session
+
+
+def _check_broker(session: Session, place: Place) -> None:
+    if place.broker not in ("", session.hello.broker):
+        session.close()
+        raise OptionError(
+            f"the broker at {place.endpoint} is {session.hello.broker}, not {place.broker}.",
+            remedy="Use the address of that broker, or of a name server that knows it.",
+            code="BROKER_UNKNOWN",
+        )
 
 
 def _content(name: str, path: str) -> bytes:

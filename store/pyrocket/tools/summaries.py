@@ -4,17 +4,20 @@ Both the commands and the notebook tables show these. pyarrow is imported only w
 so that `pyrocket --help` is fast.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pyrocket.errors import StorePermissionError
+from pyrocket.errors import GroupNotFoundError, StorePermissionError
 
 if TYPE_CHECKING:
+    from pyrocket.broker.consumers.members import LiveMember
     from pyrocket.tools.session import Session
+
+_T = TypeVar("_T")
 
 TopicKind = Literal["user", "retry", "dead-letter", "system"]
 
@@ -73,6 +76,7 @@ class TopicLag:
 class QueueLag(TopicLag):
     """The lag of a group in a queue, with the offsets [minimum, maximum) of its messages.
 
+    broker: the name of the queue's broker.
     committed: the next offset to consume; None before the first commit, and the lag is then the
         entire queue.
     lost: the number of messages that were deleted before they were consumed.
@@ -80,6 +84,7 @@ class QueueLag(TopicLag):
         restore.
     """
 
+    broker: str
     queue_id: int
     committed: int | None
     minimum: int
@@ -149,7 +154,49 @@ def lags_of(session: "Session", group: str = "") -> list[QueueLag]:
             raise
         groups = session.admin.groups()
         rows = [row for one in groups for row in _rows(session, "groups", group=one)]
-    return [_lag(row, now_ms) for row in rows if row["topic"] is not None]
+    broker = session.hello.broker
+    return [_lag(row, broker, now_ms) for row in rows if row["topic"] is not None]
+
+
+def lags_of_all(sessions: "Iterable[Session]", group: str = "") -> list[QueueLag]:
+    """Return the lags at some brokers, ordered by group, topic, broker and queue.
+
+    Raises GroupNotFoundError if no broker has the group.
+    """
+    found = chain.from_iterable(at_any(sessions, lambda one: lags_of(one, group)))
+    return sorted(found, key=attrgetter("group", "topic", "broker", "queue_id"))
+
+
+def at_any(sessions: "Iterable[Session]", ask: "Callable[[Session], _T]") -> list[_T]:
+    """Return the answers of the brokers that have a group.
+
+    Raises GroupNotFoundError if no broker has it.
+    """
+    answers, missing = [], []
+    for session in sessions:
+        try:
+            answers.append(ask(session))
+        except GroupNotFoundError as error:  # noqa: PERF203 - a call to a broker takes longer
+            missing.append(error)
+    if missing and not answers:
+        raise missing[0]
+    return answers
+
+
+def members_of(sessions: "Iterable[Session]", group: str) -> "list[LiveMember] | None":
+    """Return the live members of a group at some brokers; None if a session is a directory.
+
+    A member differs if its subscriptions differ from the group's at any broker.
+    """
+    found: dict[str, LiveMember] = {}
+    for session in sessions:
+        members = session.admin.members(group)
+        if members is None:
+            return None
+        for one in members:
+            known = found.get(one.client_id, one)
+            found[one.client_id] = replace(one, differs=one.differs or known.differs)
+    return [found[client_id] for client_id in sorted(found)]
 
 
 def sum_by_topic(lags: Iterable[QueueLag]) -> list[TopicLag]:
@@ -183,11 +230,12 @@ def _queue(row: dict[str, Any]) -> QueueInfo:
     )
 
 
-def _lag(row: dict[str, Any], now_ms: int) -> QueueLag:
+def _lag(row: dict[str, Any], broker: str, now_ms: int) -> QueueLag:
     oldest = row["nextStoreTimestamp"]
     return QueueLag(
         group=row["consumerGroup"],
         topic=row["topic"],
+        broker=broker,
         queue_id=row["queueId"],
         committed=row["committedOffset"],
         minimum=row["minOffset"],

@@ -23,6 +23,7 @@ from pyrocket import (
     RemoteSink,
     RemoteSource,
     SinkBatch,
+    Timeouts,
 )
 from pyrocket.errors import OffsetOutOfRangeError
 from pyrocket.formats.wire_block import BLOCK_BYTES
@@ -59,7 +60,8 @@ class Load:
         assert not self.errors
 
     def _run(self, work):
-        client = Client(Connection(self._address))
+        # On a busy machine, dozens of slow fsyncs may precede a call.
+        client = Client(Connection(self._address), Timeouts(call=120, total=120, first=60))
         try:
             while not self._stopped.is_set():
                 work(client)

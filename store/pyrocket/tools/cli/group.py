@@ -345,8 +345,11 @@ def show_offsets(name: str, topic: str, place: GivenPlace, as_json: bool) -> int
     if as_json:
         show_json({"offsets": [_offset_document(one) for one in found]})
     else:
-        columns = ("topic", "queue", "minimum", "committed", "maximum")
-        rows = [(one.topic, one.queue_id, one.minimum, one.committed, one.maximum) for one in found]
+        columns = ("topic", "broker", "queue", "minimum", "committed", "maximum")
+        rows = [
+            (one.topic, one.broker, one.queue_id, one.minimum, one.committed, one.maximum)
+            for one in found
+        ]
         show_rows(columns, rows)
     return OK if found else FOUND
 
@@ -410,6 +413,7 @@ def _member_document(one: "LiveMember") -> dict[str, Any]:
 def _offset_document(one: QueueLag) -> dict[str, Any]:
     return {
         "topic": one.topic,
+        "brokerName": one.broker,
         "queueId": one.queue_id,
         "minOffset": one.minimum,
         "committedOffset": one.committed,
@@ -430,6 +434,7 @@ def _document(one: QueueLag) -> dict[str, Any]:
     return {
         "group": one.group,
         "topic": one.topic,
+        "brokerName": one.broker,
         "queueId": one.queue_id,
         "committedOffset": one.committed,
         "minOffset": one.minimum,

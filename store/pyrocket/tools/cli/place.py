@@ -89,7 +89,12 @@ def _settings(file: str | None) -> Mapping[str, Any]:
 
 _FLAGS = (
     click.option("--path", metavar="DIRECTORY", help="The store's directory, or a file: URI."),
-    click.option("--endpoint", metavar="HOST:PORT", help="The store's broker, instead of --path."),
+    click.option(
+        "--endpoint",
+        metavar="HOST:PORT",
+        help="The store's broker, or name servers, instead of --path.",
+    ),
+    click.option("--broker", metavar="NAME", help="One of the brokers that name servers know."),
     click.option("--tls", is_flag=True, help="Connect to the broker with TLS."),
     click.option(
         "--ca", metavar="FILE", help="PEM file with trusted CA certificates; implies TLS."

@@ -1,5 +1,6 @@
 """The typed interface between commands and a store, in its directory or at its broker."""
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,8 +10,16 @@ from typing import TYPE_CHECKING
 from pyrocket.config import Retention
 from pyrocket.errors import OffsetOutOfRangeError
 from pyrocket.message import Message, MessageQueue, QueueRange, SendResult, StoredMessage
-from pyrocket.tools.session import Place, Session, messages_of, open_session
-from pyrocket.tools.summaries import QueueLag, TopicInfo, lags_of, topic_of, topics_of
+from pyrocket.tools.session import Place, Session, messages_of, open_session, open_sessions
+from pyrocket.tools.summaries import (
+    QueueLag,
+    TopicInfo,
+    at_any,
+    lags_of_all,
+    members_of,
+    topic_of,
+    topics_of,
+)
 
 if TYPE_CHECKING:
     from pyrocket.broker.consumers.members import LiveMember
@@ -53,7 +62,11 @@ class StoreInfo:
 
 
 class Target:
-    """The store of a command. Each method opens the store; all of them may raise PyrocketError."""
+    """The store of a command. Each method opens the store; all of them may raise PyrocketError.
+
+    With name servers, methods that only read groups open the stores of all brokers; the others
+    raise OptionError (BROKER_REQUIRED) if several brokers are known and none is named.
+    """
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -241,18 +254,21 @@ class Target:
 
     def groups(self) -> list[str]:
         """Return the names of the consumer groups."""
-        with self._open() as store:
-            return list(store.admin.groups())
+        with open_sessions(self.place) as stores:
+            return list(dict.fromkeys(name for store in stores for name in store.admin.groups()))
 
     def group(self, name: str) -> "GroupConfig":
-        """Return the settings of a group. Raises GroupNotFoundError with the most similar name."""
-        with self._open() as store:
-            return store.admin.group(name)
+        """Return the settings of a group, at the first broker that has it.
+
+        Raises GroupNotFoundError with the most similar name.
+        """
+        with open_sessions(self.place) as stores:
+            return at_any(stores, lambda store: store.admin.group(name))[0]
 
     def members(self, group: str) -> "list[LiveMember] | None":
         """Return the live members of a group, which only a broker knows; None for a directory."""
-        with self._open() as store:
-            return store.admin.members(group)
+        with open_sessions(self.place) as stores:
+            return members_of(stores, group)
 
     def create_group(self, name: str) -> bool:
         """Create a group; return whether it was missing. Raises GroupNameError."""
@@ -293,8 +309,8 @@ class Target:
 
         A group without committed offsets has no lag. Raises GroupNotFoundError.
         """
-        with self._open() as store:
-            return lags_of(store, group)
+        with open_sessions(self.place) as stores:
+            return lags_of_all(stores, group)
 
     def queues_of_group(self, group: str) -> dict[str, int]:
         """Return the topics in which a group has offsets, without its retry topics, and the number
@@ -302,13 +318,14 @@ class Target:
         """
         from pyrocket.formats.system_topics import RETRY_PREFIX
 
-        with self._open() as store:
-            consumed, topics = {one.topic for one in lags_of(store, group)}, store.source.topics()
-            return {
-                name: topics[name].read_queues
-                for name in sorted(consumed & {*topics})
-                if not name.startswith(RETRY_PREFIX)
-            }
+        with open_sessions(self.place) as stores:
+            consumed = {one.topic for one in lags_of_all(stores, group)}
+            found = Counter[str]()
+            for store in stores:
+                for name, topic in store.source.topics().items():
+                    if name in consumed and not name.startswith(RETRY_PREFIX):
+                        found[name] += topic.read_queues
+            return dict(sorted(found.items()))
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return the committed offsets of a group in a topic: queue id → next offset to consume."""

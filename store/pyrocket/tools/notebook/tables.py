@@ -21,12 +21,14 @@ from pyrocket.tools.session import (
     broker_place,
     connect,
     open_session,
+    open_sessions,
     session_of,
 )
 from pyrocket.tools.summaries import (
     QueueLag,
     TopicInfo,
-    lags_of,
+    at_any,
+    lags_of_all,
     sum_by_topic,
     topic_of,
     topics_of,
@@ -82,10 +84,14 @@ def queue_table(title: str, topic: TopicInfo) -> Table:
 def groups(store: StoreOrPath = None) -> Table:
     """Return the consumer groups, one row for each topic with committed offsets.
 
+    With name servers in PYROCKET_ENDPOINT, the groups of all brokers.
+
     lag, bytes, behind: as in `lag`, but for all queues together.
     """
-    with _opened(store) as opened:
-        return group_table(f"Groups of {opened.name}", opened.admin.groups(), lags_of(opened))
+    with _opened_all(store) as opened:
+        names = dict.fromkeys(name for one in opened for name in one.admin.groups())
+        title = f"Groups of {', '.join(one.name for one in opened)}"
+        return group_table(title, names, lags_of_all(opened))
 
 
 def group_table(title: str, names: Iterable[str], lags: Iterable[QueueLag]) -> Table:
@@ -103,6 +109,8 @@ def group_table(title: str, names: Iterable[str], lags: Iterable[QueueLag]) -> T
 def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
     """Return the lag of a group, or of all groups, in each queue of its topics.
 
+    With name servers in PYROCKET_ENDPOINT, the queues of all brokers.
+
     committed: the next offset to consume; None before the first commit, and the lag is then the
         entire queue.
     bytes: approximate size of the lag in the log.
@@ -112,21 +120,21 @@ def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
 
     Raises GroupNotFoundError.
     """
-    with _opened(store) as opened:
-        title = "Lag of all groups" if group is None else f"Lag of {group}"
-        if group is not None:
-            group = opened.admin.group(group).name
-        return lag_table(title, lags_of(opened, group or ""))
+    with _opened_all(store) as opened:
+        if group is None:
+            return lag_table("Lag of all groups", lags_of_all(opened))
+        at_any(opened, lambda one: one.admin.group(group))
+        return lag_table(f"Lag of {group}", lags_of_all(opened, group))
 
 
 def lag_table(title: str, lags: Iterable[QueueLag]) -> Table:
     """Return lags as a table, one row for each queue."""
-    places = ("group", "topic", "queue", "committed", "maximum")
+    places = ("group", "topic", "broker", "queue", "committed", "maximum")
     columns = (*places, "lag", "bytes", "behind", "lost", "beyond")
     rows = [
         (
-            *(one.group, one.topic, one.queue_id, one.committed, one.maximum, one.lag, one.bytes),
-            *(timedelta(milliseconds=one.behind_ms), one.lost, one.beyond_end),
+            *(one.group, one.topic, one.broker, one.queue_id, one.committed, one.maximum),
+            *(one.lag, one.bytes, timedelta(milliseconds=one.behind_ms), one.lost, one.beyond_end),
         )
         for one in lags
     ]
@@ -162,6 +170,22 @@ def _opened(store: StoreOrPath) -> Iterator[Session]:
     if isinstance(store, Store | Session):
         yield session_of(store) if isinstance(store, Store) else store
         return
+    with open_session(_place(store)) as opened:
+        yield opened
+
+
+@contextmanager
+def _opened_all(store: StoreOrPath) -> Iterator[list[Session]]:
+    """Yield the store, or the stores of all brokers that name servers know."""
+    if isinstance(store, Store | Session):
+        with _opened(store) as opened:
+            yield [opened]
+    else:
+        with open_sessions(_place(store)) as all_opened:
+            yield all_opened
+
+
+def _place(store: str | PathLike[str] | None) -> Place:
     path = os.fspath(store) if store else local_path(os.environ.get("PYROCKET_STORE", ""))
     place = Place(path=path) if path else broker_place()
     if not place.name:
@@ -171,13 +195,13 @@ def _opened(store: StoreOrPath) -> Iterator[Session]:
             " PYROCKET_STORE or PYROCKET_ENDPOINT.",
             code="STORE_PATH",
         )
-    with open_session(place) as opened:
-        yield opened
+    return place
 
 
 def at(
     endpoint: str = "",
     *,
+    broker: str = "",
     tls: bool = False,
     ca: str = "",
     access_key: str = "",
@@ -185,14 +209,15 @@ def at(
 ) -> Session:
     """Return a connection to a broker, to be passed instead of a store; close it at the end.
 
-    Omitted arguments are read from the environment: PYROCKET_ENDPOINT, PYROCKET_TLS, PYROCKET_CA,
-    PYROCKET_ACCESS_KEY, PYROCKET_SECRET_KEY, PYROCKET_SECRET_KEY_FILE. Raises TransportError.
+    With name servers, `broker` names one of their brokers. Omitted arguments are read from the
+    environment: PYROCKET_ENDPOINT, PYROCKET_BROKER, PYROCKET_TLS, PYROCKET_CA, PYROCKET_ACCESS_KEY,
+    PYROCKET_SECRET_KEY, PYROCKET_SECRET_KEY_FILE. Raises TransportError, OptionError.
 
         with notebook.at("broker:8081", tls=True, access_key="ana") as broker:
             notebook.topics(broker)
     """
-    given: dict[str, Any] = {"endpoint": endpoint, "tls": tls, "ca": ca, "access_key": access_key}
-    given["secret_key_file"] = secret_key_file
+    given: dict[str, Any] = {"endpoint": endpoint, "broker": broker, "tls": tls, "ca": ca}
+    given |= {"access_key": access_key, "secret_key_file": secret_key_file}
     known = {name: value for name, value in given.items() if value}
     return connect(replace(broker_place(), **known))
 

@@ -136,7 +136,8 @@ def test_groups_are_shown_with_their_lag(cli, document):
     lag = document("group", "lag", "billing")["lag"]
     assert [(one["committedOffset"], one["lag"]) for one in lag] == [(1, 2), (None, 2)]
     assert "billing" in cli("group", "list").stdout
-    assert cli("group", "lag").stdout.splitlines()[0].split()[:3] == ["group", "topic", "queue"]
+    heading = cli("group", "lag").stdout.splitlines()[0].split()
+    assert heading[:4] == ["group", "topic", "broker", "queue"]
     error = document("group", "lag", "bilin", status=2)["error"]
     assert (error["code"], "'billing'" in error["remedy"]) == ("GROUP_NOT_FOUND", True)
 
@@ -252,7 +253,8 @@ def test_a_group_is_created_shown_reset_and_deleted(cli, document):
     }
     shown = document("offset", "show", "etl", "t")["offsets"]
     assert [one["committedOffset"] for one in shown] == [1, 2]
-    assert cli("offset", "show", "etl").stdout.splitlines()[1].split() == ["t", "0", "0", "1", "3"]
+    row = cli("offset", "show", "etl").stdout.splitlines()[1].split()
+    assert row == ["t", "broker-a", "0", "0", "1", "3"]
     assert "would be" in cli("group", "reset", "etl", "t", "--to", 0, "--dry-run").stdout
     for command in ("group", "offset"):
         shown = cli(command, "reset", "etl", "t", "--offset", "0=1").stdout

@@ -1,0 +1,128 @@
+"""Commands and notebook tables with the address of a name server."""
+
+from contextlib import ExitStack
+
+import pytest
+from pyrocket import Message, Store, StoreConfig
+from pyrocket.nameserver.route_table import RouteTable
+from pyrocket.tools import notebook
+from support import name_server
+from support.broker import join_group, served
+from support.commands import document, run
+from support.transports import register
+
+NAMES = ["broker-a", "broker-b"]
+
+
+@pytest.fixture
+def table():
+    return RouteTable()
+
+
+@pytest.fixture
+def brokers(tmp_path, table):
+    """Serve two brokers with a topic `t` of one queue; yield their addresses by name.
+
+    Group `both` has committed an offset at each of them, group `one` only at the second.
+    """
+    with ExitStack() as stack:
+        addresses = {}
+        for number, name in enumerate(NAMES):
+            config = StoreConfig(broker_name=name)
+            store = Store.open(tmp_path / name, create=True, config=config)
+            store.topics.create("t", read_queues=1, write_queues=1)
+            for _ in range(number + 2):
+                store.append(Message(topic="t", body=b"m"))
+            for group in ["both", "one"][: number + 1]:
+                store.groups.commit(group, "t", {0: 1})
+            addresses[name] = stack.enter_context(served(store))
+            register(table, name, addresses[name])
+        yield addresses
+
+
+@pytest.fixture
+def address(brokers, table):
+    with name_server.serving(table) as address:
+        yield address
+
+
+def refusal(code, *arguments):
+    """Return the error of a command, which must have this code."""
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert f"[{code}]" in done.stderr
+    return done.stderr
+
+
+def lags(address, *arguments):
+    found = document("group", "lag", *arguments, "--endpoint", address)["lag"]
+    return [(one["group"], one["brokerName"], one["queueId"], one["lag"]) for one in found]
+
+
+def test_the_lag_of_groups_covers_all_brokers(address):
+    assert lags(address) == [
+        ("both", "broker-a", 0, 1),
+        ("both", "broker-b", 0, 2),
+        ("one", "broker-b", 0, 2),
+    ]
+    assert lags(address, "one") == [("one", "broker-b", 0, 2)]
+    arguments = "group", "lag", "missing", "--endpoint", address
+    assert "'missing'" in refusal("GROUP_NOT_FOUND", *arguments)
+
+
+def test_a_group_is_listed_once_with_the_sums_of_all_brokers(address):
+    found = document("group", "list", "--endpoint", address)["groups"]
+    assert [(one["group"], one["topics"][0]["lag"]) for one in found] == [("both", 3), ("one", 2)]
+    offsets = document("offset", "show", "both", "--endpoint", address)["offsets"]
+    assert [one["brokerName"] for one in offsets] == NAMES
+    advice = ("group", "advise", "both", "--peak", 1, "--rate", 1, "--endpoint", address)
+    assert document(*advice)["queues"] == 2
+
+
+def test_the_members_of_a_group_are_those_at_all_brokers(address, brokers):
+    join_group(brokers["broker-a"], "both", "c1", t="a")
+    for broker in brokers.values():
+        join_group(broker, "both", "c2", t="b")
+    found = document("group", "show", "both", "--endpoint", address)["members"]
+    assert found == [
+        {"clientId": "c1", "differs": True},
+        {"clientId": "c2", "differs": False},
+    ]
+
+
+def test_other_commands_need_the_name_of_a_broker(address):
+    create = "topic", "create", "new", "--endpoint", address
+    assert "broker-a, broker-b" in refusal("BROKER_REQUIRED", *create)
+    document(*create, "--broker", "broker-b")
+    topics = ("topic", "list", "--endpoint", address)
+    for name, expected in zip(NAMES, [["t"], ["new", "t"]], strict=True):
+        found = document(*topics, PYROCKET_BROKER=name)["topics"]
+        assert [one["topic"] for one in found] == expected
+
+
+def test_an_unknown_broker_is_reported_with_the_known_ones(address, brokers):
+    list_at = "topic", "list", "--endpoint"
+    shown = refusal("BROKER_UNKNOWN", *list_at, address, "--broker", "broker-c")
+    assert "broker-a, broker-b" in shown
+    shown = refusal("BROKER_UNKNOWN", *list_at, brokers["broker-a"], "--broker", "broker-b")
+    assert "is broker-a, not broker-b" in shown
+
+
+def test_the_only_broker_needs_no_name(address, table):
+    table.disconnect("broker-a")
+    found = document("topic", "list", "--endpoint", address)["topics"]
+    assert [one["messages"] for one in found] == [3]
+    table.disconnect("broker-b")
+    assert "no live broker" in refusal("BROKER_UNKNOWN", "topic", "list", "--endpoint", address)
+
+
+def test_notebook_tables_of_groups_cover_all_brokers(address, monkeypatch):
+    monkeypatch.setenv("PYROCKET_ENDPOINT", address)
+    monkeypatch.delenv("PYROCKET_STORE", raising=False)
+    assert [row[:3] for row in notebook.lag(group="both").rows] == [
+        ("both", "t", "broker-a"),
+        ("both", "t", "broker-b"),
+    ]
+    assert [row[:3] for row in notebook.groups().rows] == [("both", "t", 3), ("one", "t", 2)]
+    with notebook.at(address, broker="broker-b") as broker:
+        assert [row[:3] for row in notebook.lag(broker, "both").rows] == [("both", "t", "broker-b")]
