@@ -113,9 +113,9 @@ def test_the_committed_tour_equals_a_new_run_with_tables_and_a_live_view(
     assert [row[:2] for row in peeked] == [("1", "3"), ("0", "4"), ("1", "4")]
     assert peeked[-1][-1].replace("&quot;", '"') == bodies[1]
     lag = table(outputs(cells, '"billing"'))
-    assert [row[:6] for row in lag] == [
-        ("billing", "orders", "0", "5", "5", "0"),
-        ("billing", "orders", "1", "2", "5", "3"),
+    assert [row[2:7] for row in lag] == [
+        ("broker-a", "0", "5", "5", "0"),
+        ("broker-a", "1", "2", "5", "3"),
     ]
     assert table(outputs(cells, "notebook.groups"))[0][:3] == ("billing", "orders", "3")
     assert "\nqueue  offset  stored" in outputs(cells, 'peek(path, "orders", 3)', "text/plain")
