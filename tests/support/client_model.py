@@ -1,8 +1,9 @@
 """Random schedules of a consumer group on a simulated clock, and what must hold in all of them.
 
-Members join, leave, die and lose their connections; brokers restart and stop; queues are added;
-calls are delayed, lost and repeated; listeners are slow and fail. The schedule depends only on its
-seed.
+Members join, leave, die and lose their connections; brokers restart and stop; the name server is
+cut off; queues are added and removed; calls are delayed, lost and repeated, and commits are slow;
+listeners are slow, some longer than the consume time-out, and fail. Members have no clock but that
+of the loop. The schedule depends only on its seed.
 """
 
 import asyncio
@@ -87,11 +88,12 @@ class Schedule:
         return [
             *(self._join, self._join, self._leave, self._die, self._send_more, self._send_more),
             *(self._restart_broker, self._cut_off, self._stop_broker, self._add_queue),
+            *(self._remove_queue, self._cut_off_name_server),
         ]
 
     def _send(self, count):
         for _ in range(count):
-            queue = self.random.choice(self.cluster.queues[TOPIC])
+            queue = self.random.choice(self.cluster.writable(TOPIC))
             self.cluster.append(queue, b"%d" % self.sent)
             self.sent += 1
 
@@ -102,7 +104,11 @@ class Schedule:
         self.count += 1
         name = f"c{self.count}"
         network = Network(
-            self.cluster, Random(self.random.random()), max_delay_s=self.max_delay_s, loss=self.loss
+            self.cluster,
+            Random(self.random.random()),
+            max_delay_s=self.max_delay_s,
+            loss=self.loss,
+            commit_s=self.random.choice([0, 0, 10]),
         )
         settings = ConsumerConfig(
             group=GROUP,
@@ -210,6 +216,27 @@ class Schedule:
     async def _add_queue(self):
         self.cluster.add_queue(TOPIC, self.random.choice(sorted(self.cluster.brokers)))
 
+    async def _remove_queue(self):
+        """Remove a queue in RocketMQ's order: nothing is sent to it, and it is read to its end."""
+        queue = self.cluster.close_queue(TOPIC, self.random.choice(sorted(self.cluster.brokers)))
+        if queue is not None:
+            self._remove_when_read(queue)
+
+    def _remove_when_read(self, queue):
+        if queue in self.cluster.writable(TOPIC):  # A queue was added instead.
+            return
+        last = max(one for one in self.cluster.queues[TOPIC] if one.broker == queue.broker)
+        end = self.cluster.range(queue).maximum
+        if queue == last and all(self._is_done(queue, number) for number in range(end)):
+            self.cluster.remove_queue(queue)
+        else:
+            asyncio.get_running_loop().call_later(20, self._remove_when_read, queue)
+
+    async def _cut_off_name_server(self):
+        self.cluster.has_routes = False
+        later = self.random.choice([1, 20, 100])
+        asyncio.get_running_loop().call_later(later, setattr, self.cluster, "has_routes", True)
+
     async def _become_quiet(self):
         """Wait until all messages are consumed, for five hours at most."""
         for one in self.members.values():
@@ -219,8 +246,9 @@ class Schedule:
             if not self.members:
                 await self._join()
             await asyncio.sleep(QUIET_S)
-            if not self._left():
+            if not self._left() and self.cluster.queues[TOPIC] == self.cluster.writable(TOPIC):
                 break
+        await asyncio.sleep(QUIET_S)
 
     def _check_commit(self, group, queue, offset):
         first = self.cluster.range(queue).minimum
@@ -245,7 +273,8 @@ class Schedule:
         assert not self._left(), f"not consumed: {self._left()}, after {self.events}"
         owners = Counter(queue for one in self.members.values() for queue in one.core.held)
         wanted = {*self.cluster.queues[TOPIC]}
-        assert wanted <= owners.keys(), f"nobody holds {wanted - owners.keys()}"
+        owned = {queue for queue in owners if queue.topic == TOPIC}
+        assert owned == wanted, f"{wanted - owned} have no owner, {owned - wanted} do not exist"
         assert max(owners.values()) == 1, f"held twice: {owners}"
 
     def _is_done(self, queue, number):

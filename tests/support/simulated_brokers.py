@@ -37,6 +37,8 @@ class Brokers:
             topic: [MessageQueue(topic, name, number) for name in names for number in range(count)]
             for topic, count in topics.items()
         }
+        self.closed = set()
+        self.has_routes = True
         self.messages = defaultdict(list)
         self.first_offsets = defaultdict(int)
         self.committed = {}
@@ -90,10 +92,28 @@ class Brokers:
     def route(self, topic):
         if topic not in self.queues:
             raise TopicNotFoundError(topic, remedy="")
-        found = tuple(self.queues[topic])
-        return TopicRoute(found, found)
+        return TopicRoute((*self.queues[topic],), (*self.writable(topic),))
+
+    def writable(self, topic):
+        return [queue for queue in self.queues[topic] if queue not in self.closed]
+
+    def close_queue(self, topic, broker):
+        """Make a broker's last queue read-only and return it; None if it has no other queue."""
+        *others, last = [queue for queue in self.writable(topic) if queue.broker == broker]
+        if not others:
+            return None
+        self.closed.add(last)
+        return last
+
+    def remove_queue(self, queue):
+        self.queues[queue.topic].remove(queue)
+        self.closed.discard(queue)
 
     def add_queue(self, topic, broker):
+        """Add a queue, or make the queues that are being removed writable again."""
+        if closed := {queue for queue in self.closed if queue.broker == broker}:
+            self.closed -= closed
+            return
         number = sum(queue.broker == broker for queue in self.queues[topic])
         self.queues[topic] = sorted([*self.queues[topic], MessageQueue(topic, broker, number)])
 
@@ -177,11 +197,12 @@ class Network:
     """The transport of one client. `random` decides about delays, losses and repeats.
 
     loss: The share of requests, and of replies, that are lost.
+    commit_s: The time that a commit takes longer than other calls.
     """
 
-    def __init__(self, cluster, random, *, max_delay_s=0.0, loss=0.0):
+    def __init__(self, cluster, random, *, max_delay_s=0.0, loss=0.0, commit_s=0.0):
         self.cluster, self.random = cluster, random
-        self.max_delay_s, self.loss = max_delay_s, loss
+        self.max_delay_s, self.loss, self.commit_s = max_delay_s, loss, commit_s
         self.is_alive, self.is_cut_off = True, False
 
     def delay(self):
@@ -212,6 +233,9 @@ class Network:
             work()
 
     async def route(self, topic):
+        if not self.cluster.has_routes:
+            await asyncio.sleep(TIMEOUT_S)
+            raise TransportError("no name server answers", remedy="", repeat_is_safe=True)
         return await self._call(None, lambda: self.cluster.route(topic))
 
     async def brokers(self):
@@ -266,6 +290,7 @@ class Network:
                     check(group, queue, reply.next_offset)
             return replies
 
+        await asyncio.sleep(self.commit_s)
         return await self._call(broker, work)
 
     async def send_back(self, group, queue, queue_offset, delay_level, max_reconsume_times):

@@ -46,6 +46,7 @@ class StoreBrokers:
     def __init__(self, folder, names, topics):
         self.brokers = {name: Broker(name) for name in names}
         self.watchers, self.commit_checks, self.sent_back = [], [], []
+        self.has_routes = True
         self._stores, self._consumers = {}, {}
         for name in names:
             config = replace(SMALL, broker_name=name, log_file_bytes=4 << 20)
@@ -96,6 +97,13 @@ class StoreBrokers:
                 )
         return found
 
+    def writable(self, topic):
+        return [
+            MessageQueue(topic, name, number)
+            for name, store in self._stores.items()
+            for number in range(store.topics.get(topic).write_queues)
+        ]
+
     @property
     def messages(self):
         return _Messages(self._stores)
@@ -117,16 +125,28 @@ class StoreBrokers:
     def range(self, queue):
         return self._stores[queue.broker].queue_range(queue.topic, queue.queue_id)
 
+    def close_queue(self, topic, broker):
+        topics = self._stores[broker].topics
+        number = topics.get(topic).write_queues - 1
+        if not number:
+            return None
+        topics.update(topic, write_queues=number)
+        return MessageQueue(topic, broker, number)
+
+    def remove_queue(self, queue):
+        self._stores[queue.broker].topics.update(queue.topic, read_queues=queue.queue_id)
+
     def add_queue(self, topic, broker):
         topics = self._stores[broker].topics
-        count = topics.get(topic).read_queues + 1
+        known = topics.get(topic)
+        count = known.read_queues + (known.read_queues == known.write_queues)
         topics.update(topic, read_queues=count, write_queues=count)
 
     def route(self, topic):
         found = tuple(self.queues.get(topic, ()))
         if not found:
             raise TopicNotFoundError(topic, remedy="")
-        return TopicRoute(found, found)
+        return TopicRoute(found, (*self.writable(topic),))
 
     def heartbeat(self, broker, heartbeat):
         if self._delivering is None:
