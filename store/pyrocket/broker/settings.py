@@ -9,6 +9,7 @@ read as a broker.conf.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from ipaddress import ip_address
 from typing import Any
 
 from pyrocket.arguments import parse_size
@@ -20,6 +21,7 @@ from pyrocket.metadata.topics import check_topic_name
 from pyrocket.services.transactions.model import CheckPolicy
 
 CODE = "BROKER_SETTING"
+PLAIN = "plain://"
 ENVIRONMENT = "PYROCKET_BROKER_"
 
 WITHOUT_EFFECT = frozenset(
@@ -113,7 +115,7 @@ def _show_size(value: int) -> str:
 TEXT = Kind("text", str)
 NUMBER = Kind("a whole number of at least 1", _whole)
 HOURS = Kind("a number of hours", float, lambda value: "" if value is None else f"{value:g}")
-FLAG = Kind("true or false", _flag, lambda value: str(value).lower())
+FLAG = Kind("true or false", _flag, lambda value: "" if value is None else str(value).lower())
 DURATION = Kind("a duration such as 30s or 5m", _seconds, _show_seconds)
 SIZE = Kind("a size such as 4m", _size, _show_size)
 MESSAGE_SIZE = Kind("a size up to 4m", _message_size, _show_size)
@@ -238,10 +240,13 @@ class Settings:
     stream_stalled: float = _setting(
         60.0, DURATION, "Time without progress after which a stream is cancelled."
     )
-    auto_create_groups: bool = _setting(
-        True, FLAG, "Whether a receive or heartbeat creates a missing group.",
+    auto_create_groups: bool | None = _setting(
+        None,
+        FLAG,
+        "Whether a receive or heartbeat creates a missing group. The default is true if only this"
+        " machine can reach `listen`.",
         "autoCreateSubscriptionGroup",
-    )  # fmt: skip
+    )
     long_poll: float = _setting(
         30.0, DURATION, "Maximum time that a receive or pull waits for messages."
     )
@@ -276,6 +281,13 @@ class Settings:
     ignored: tuple[str, ...] = ()
     """The keys of a broker.conf that have no effect. Not a setting."""
 
+    @property
+    def creates_groups(self) -> bool:
+        """Whether a receive or heartbeat creates a missing group."""
+        if self.auto_create_groups is None:
+            return all(map(is_loopback, self.listen))
+        return self.auto_create_groups
+
     def check_policy(self) -> CheckPolicy:
         """Return the policy for checking half messages."""
         return CheckPolicy(
@@ -302,6 +314,15 @@ class Settings:
             timer_max_delay_ms=int(1000 * self.timer_max_delay),
             exclusive=True,
         )
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether only this machine can reach an address such as plain://127.0.0.1:8081."""
+    host = address.removeprefix(PLAIN).rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from ipaddress import ip_address
 from typing import Any
 
 from pyrocket.broker.access import watch_access
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.files import read_file, refuse_if_others_can_read
 from pyrocket.broker.settings import CODE as SETTING
-from pyrocket.broker.settings import Settings
+from pyrocket.broker.settings import PLAIN, Settings, is_loopback
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreLockedError
 from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
@@ -33,7 +32,6 @@ from pyrocket.store import Store
 _log = logging.getLogger(__name__)
 
 _POLL_S = 0.2
-PLAIN = "plain://"
 
 
 def open_store(directory: str, settings: Settings) -> Store:
@@ -73,7 +71,7 @@ def serve(directory: str, settings: Settings) -> None:
             max_request_bytes=settings.request_bytes,
             checks=settings.check_policy(),
             trace_topic=settings.trace_topic if settings.trace else "",
-            auto_create_groups=settings.auto_create_groups,
+            auto_create_groups=settings.creates_groups,
         )
     except BaseException:
         store.close()
@@ -198,20 +196,12 @@ def check_exposure(settings: Settings) -> None:
     else:
         reachable = [*settings.listen]
     for address in reachable:
-        host = address.removeprefix(PLAIN).rpartition(":")[0].strip("[]")
-        if not _is_loopback(host):
+        if not is_loopback(address):
             raise OptionError(
                 f"the address {address} can be reached from other machines.",
                 remedy="Use --users, --tls-certificate and --tls-key, or --insecure.",
                 code="BROKER_EXPOSED",
             )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def certificate_of(settings: Settings) -> Certificate | None:

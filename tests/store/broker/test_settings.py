@@ -39,6 +39,21 @@ def test_limits_have_their_documented_defaults():
     assert (found.connection_idle, found.drain) == (1800, 30)
 
 
+@pytest.mark.parametrize(
+    ("listen", "creates"),
+    [
+        (["127.0.0.1:8081", "plain://[::1]:8082", "localhost:8083"], True),
+        (["127.0.0.1:8081", "10.0.0.7:8081"], False),
+        (["0.0.0.0:8081"], False),
+        (["broker.example:8081"], False),
+    ],
+)
+def test_only_a_broker_of_one_machine_creates_groups_by_default(listen, creates):
+    assert Settings(listen=(*listen,)).creates_groups is creates
+    for given in (True, False):
+        assert Settings(listen=(*listen,), auto_create_groups=given).creates_groups is given
+
+
 def test_a_broker_conf_of_rocketmq_is_read(write):
     lines = [
         *("brokerName = east", "# a comment", "flushDiskType=SYNC_FLUSH", "listenPort=9081"),

@@ -48,7 +48,7 @@ class MessagingService:
         self._broker, self._serving = broker, serving
         self._calls = UnaryCalls(gate, serving)
         self._max_wait_s = settings.long_poll
-        creates_groups = settings.auto_create_groups
+        creates_groups = settings.creates_groups
         self._sessions = Sessions()
         self.routes = routes = Routes(broker)
         sending = Sending(broker, routes, self._sessions)
