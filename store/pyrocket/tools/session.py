@@ -250,18 +250,23 @@ def _server_of(place: Place) -> "tuple[list[str], Credentials]":
     return addresses, credentials
 
 
-def _at_broker(addresses: list[str], credentials: "Credentials", name: str) -> Session | None:
-    """Return a session at the broker with these addresses; None if they are not a broker's."""
+def _at_broker(
+    addresses: Sequence[str], credentials: "Credentials", title: str, name: str = ""
+) -> Session | None:
+    """Return a session at the broker with these addresses; None if they are not a broker's.
+
+    name: The name of the broker, if it is known, for errors.
+    """
     from pyrocket.rpc.client import Client, Timeouts
     from pyrocket.rpc.connection import Connection
     from pyrocket.rpc.remote_admin import RemoteAdmin
     from pyrocket.rpc.remote_sink import RemoteSink
     from pyrocket.rpc.remote_source import RemoteSource
 
-    client = Client(Connection(addresses, credentials), Timeouts(first=_FIRST_ANSWER_S))
+    client = Client(Connection(addresses, credentials, name), Timeouts(first=_FIRST_ANSWER_S))
     source = RemoteSource(client)
     try:
-        return Session(name, source.hello, source, RemoteSink(client), RemoteAdmin(client))
+        return Session(title, source.hello, source, RemoteSink(client), RemoteAdmin(client))
     except UnsupportedError as error:
         source.close()
         if error.code != "PROTOCOL_UNKNOWN":
@@ -304,7 +309,7 @@ def _known_brokers(
 
 
 def _at_known(name: str, known: Mapping[str, str], credentials: "Credentials") -> Session:
-    session = _at_broker([known[name]], credentials, f"{name} at {known[name]}")
+    session = _at_broker([known[name]], credentials, f"{name} at {known[name]}", name)
     if session is None:
         raise UnsupportedError(
             f"The server of {name} at {known[name]} is not a pyrocket broker.",

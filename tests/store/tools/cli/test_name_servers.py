@@ -108,6 +108,12 @@ def test_an_unknown_broker_is_reported_with_the_known_ones(address, brokers):
     assert "is broker-a, not broker-b" in shown
 
 
+def test_a_broker_that_does_not_answer_is_named(address, table):
+    register(table, "broker-c", "127.0.0.1:1")
+    shown = refusal("TRANSPORT_FAILED", "group", "lag", "--endpoint", address)
+    assert "broker-c at 127.0.0.1:1" in shown
+
+
 def test_the_only_broker_needs_no_name(address, table):
     table.disconnect("broker-a")
     found = document("topic", "list", "--endpoint", address)["topics"]
