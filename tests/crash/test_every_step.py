@@ -62,7 +62,7 @@ def check_readers(path, expected, checked):
 
 
 def behind(path, end):
-    """Return the bytes of the log from `end` on."""
+    """Return the bytes of the log after `end`."""
     return b"".join(
         file.read_bytes()[max(0, end - int(file.name)) :]
         for file in log_files(path)

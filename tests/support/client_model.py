@@ -77,7 +77,7 @@ class Schedule:
             await one.core.stop()
 
     def _expect(self, holds, fault):
-        """Note a broken promise; consumers would catch an exception."""
+        """Record a broken promise; consumers would catch an exception."""
         if not holds:
             self.faults.append(f"{self._now():.1f} s: {fault}")
 

@@ -236,7 +236,7 @@ def test_a_transaction_with_a_delay_is_refused(at):
 
 
 class Noting(SendHook):
-    """Notes all calls; raises `error`."""
+    """Records all calls; raises `error`."""
 
     def __init__(self, error=None):
         self.calls, self.error = [], error
@@ -336,7 +336,7 @@ def test_a_closed_producer_cannot_be_entered(at):
         pytest.fail("a closed producer was entered")
 
 
-def test_a_missing_store_is_created_only_if_the_caller_says_so(tmp_path):
+def test_a_missing_store_is_created_only_on_request(tmp_path):
     producer = Producer(path=tmp_path / "new")
     with pytest.raises(StoreNotFoundError):
         producer.start()

@@ -60,7 +60,7 @@ def text_at_a_url(text):
 
 
 class Listener:
-    """Notes the bodies that it gets, and returns the given results first."""
+    """Records the bodies that it gets, and returns the given results first."""
 
     def __init__(self, *results):
         self.results, self.bodies = [*results], []

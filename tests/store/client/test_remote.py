@@ -76,7 +76,7 @@ class TestSeveralBrokers:
                 for name in ("broker-a", "broker-b")
             ]
 
-    def test_their_queues_are_one_topic(self, endpoints):
+    def test_the_queues_of_several_brokers_are_one_topic(self, endpoints):
         with Producer(endpoint=",".join(endpoints)) as producer:
             sent = [producer.send(body(number)) for number in range(8)]
         assert {result.status for result in sent} == {SendStatus.SEND_OK}
@@ -89,7 +89,7 @@ class TestSeveralBrokers:
             replies = consumer.commit()
         assert {reply.next_offset for reply in replies.values()} == {2}
 
-    def test_name_servers_know_them(self, endpoints):
+    def test_brokers_are_found_through_name_servers(self, endpoints):
         table = RouteTable()
         for name, address in zip(("broker-a", "broker-b"), endpoints, strict=True):
             topics = (TopicData("orders", 2, 2, 6, ""),)

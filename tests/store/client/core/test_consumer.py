@@ -28,7 +28,7 @@ def config(**changes):
 
 
 class Listener:
-    """Notes the messages that it gets; `results` are returned first, then SUCCESS."""
+    """Records the messages that it gets; `results` are returned first, then SUCCESS."""
 
     def __init__(self, *results, seconds=0.0):
         self.results, self.seconds = [*results], seconds

@@ -1,4 +1,4 @@
-"""The core of a producer, on a simulated clock, against brokers that fail as a test says."""
+"""The core of a producer, on a simulated clock, against brokers whose failures a test determines."""
 
 import asyncio
 from collections import Counter
@@ -33,7 +33,7 @@ def queues(brokers="ab", count=2, topic="orders"):
 
 
 class Brokers:
-    """A transport that appends at once, except for what `fails` and `seconds` say by broker."""
+    """A transport that appends at once, unless `fails` or `seconds` contains the broker."""
 
     def __init__(self, *, writable=None, fails=None, seconds=None, default=None):
         self.writable = queues() if writable is None else writable

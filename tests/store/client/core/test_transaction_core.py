@@ -17,7 +17,7 @@ COMMIT, ROLLBACK, UNKNOWN = (
 
 
 class Brokers:
-    """Notes the decisions; raises `error`, and answers after `seconds`."""
+    """Records the decisions; raises `error`, and answers after `seconds`."""
 
     def __init__(self, error=None, seconds=0):
         self.ended, self.error, self.seconds, self.ask = [], error, seconds, None
@@ -38,7 +38,7 @@ def undecided(name):
 
 
 class Listener:
-    """Returns or raises results in order, then COMMIT; notes the messages."""
+    """Returns or raises results in order, then COMMIT; records the messages."""
 
     def __init__(self, *results, seconds=1):
         self.results, self.asked, self.seconds = [*results], [], seconds
