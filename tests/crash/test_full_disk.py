@@ -104,7 +104,7 @@ def test_no_acknowledged_message_is_lost_when_the_disk_becomes_full(disk, flush)
     assert len(sent) > 100
     for _ in range(3):
         if code == "QUEUES_NOT_WRITTEN":
-            # The message is in the log; the error says that the next append makes it visible.
+            # The message is in the log; the error states that the next append makes it visible.
             sent.append(last)
             break
         assert code == "WRITE_FAILED"

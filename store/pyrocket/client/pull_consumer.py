@@ -81,8 +81,9 @@ class PullConsumer(BaseClient):
     def assign(self, queues: Collection[MessageQueue]) -> None:
         """Read exactly these queues; those that are assigned already keep their positions.
 
-        A new queue starts at the offset that the group has committed, or else as `consume_from`
-        says. Raises QueueNotFoundError, GroupNotFoundError, InvalidInputError (DUPLICATE_CLIENT).
+        A new queue starts at the offset that the group has committed, or else where `consume_from`
+        defines. Raises QueueNotFoundError, GroupNotFoundError, InvalidInputError
+        (DUPLICATE_CLIENT).
         """
         self._check_started()
         self._run(self._core.assign([*queues]))

@@ -34,7 +34,7 @@ class SendContext:
 
 
 class SendHook:
-    """Override one or both methods. An exception that they raise is logged, and the send goes on.
+    """Override one or both methods. An exception that they raise is logged, and the send continues.
 
     `after_send` must not block: for asynchronous sends the event loop calls it.
     """

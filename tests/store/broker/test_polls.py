@@ -83,11 +83,11 @@ def test_the_thread_of_transactions_survives_errors(broker, caplog, monkeypatch)
 
     monkeypatch.setattr(broker.transactions._transactions, "run_checks", fails)
 
-    class Nobody:
+    class NoProducers:
         def topics(self):
             return ()
 
-    broker.transactions.ask_through(Nobody())
+    broker.transactions.ask_through(NoProducers())
     until(lambda: len(rounds) > 2)
     (logged,) = [one for one in caplog.records if "checking transactions" in one.getMessage()]
     assert logged.exc_info

@@ -42,7 +42,7 @@ def test_an_interval_of_zero_is_rejected(name):
 def await_flush(path):
     page, deadline = words(path), time.monotonic() + 60
     while page[FLUSHED] < page[PUBLISHED]:
-        assert time.monotonic() < deadline, "nobody flushed"
+        assert time.monotonic() < deadline, "no flush happened"
         time.sleep(0.002)
     page.close()
 

@@ -67,7 +67,7 @@ class PollingCore:
     async def assign(self, queues: Collection[MessageQueue]) -> None:
         """Assign exactly these queues; those that are assigned already keep their positions.
 
-        A new queue starts at the group's committed offset, or as the configuration says. This
+        A new queue starts at the group's committed offset, or where `consume_from` defines. This
         client joins the group at the brokers of the queues. Raises GroupNotFoundError,
         InvalidInputError (DUPLICATE_CLIENT), TransportError.
         """

@@ -1,4 +1,4 @@
-"""The core of a producer, on a simulated clock, against brokers whose failures a test determines."""
+"""The core of a producer, on a simulated clock, with brokers whose failures the tests determine."""
 
 import asyncio
 from collections import Counter
