@@ -31,11 +31,11 @@ def test_the_example_without_spark_prints_messages_by_queue(capsys):
     ]
 
 
-def test_pipe(spark, capsys):
+def test_the_pipe_example_forwards_urgent_messages(spark, capsys):
     assert run("pipe", capsys) == ["urgent: pump 3 is hot"]
 
 
-def test_kafka_job(spark, capsys):
+def test_the_kafka_example_counts_the_messages_of_each_key(spark, capsys):
     assert run("kafka_job", capsys) == ["ann: 2", "eve: 1"]
 
 

@@ -1,4 +1,4 @@
-"""Reads the file `checkpoint`, which has the times up to which the log and its indexes are durable."""
+"""Reads the file `checkpoint`: the times up to which the log and its indexes are durable."""
 
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout

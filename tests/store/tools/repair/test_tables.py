@@ -31,7 +31,7 @@ def in_table(path):
 
 
 @pytest.mark.parametrize("name", [GROUPS, OFFSETS, LEVELS, TOPICS, *OWN])
-def test_removing_a_broken_file_as_its_remedy_says_makes_the_store_usable(sound, name):
+def test_removing_a_broken_file_as_its_remedy_requires_makes_the_store_usable(sound, name):
     """A repair then restores the topics."""
     for end in ("", ".bak"):
         if end == "" or (sound / f"{name}.bak").exists():
