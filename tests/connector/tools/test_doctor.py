@@ -2,6 +2,7 @@ import json
 import os
 import sys
 from importlib.metadata import PackageNotFoundError
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -193,6 +194,12 @@ def test_the_space_check_uses_the_disk_thresholds_of_file_cleaning(used, verdict
 def test_space_is_measured_where_the_store_will_be(tmp_path):
     assert str(tmp_path) in check_space(f"file:{tmp_path}/not/yet/there").found
     assert check_space(None).verdict is Verdict.OK
+
+
+def test_free_space_and_usage_are_those_that_df_shows(tmp_path, monkeypatch):
+    blocks = SimpleNamespace(f_blocks=100, f_bfree=60, f_bavail=50, f_frsize=1 << 28)
+    monkeypatch.setattr(os, "statvfs", lambda path: blocks)
+    assert check_space(str(tmp_path)).found.endswith("44 % full, 12.5 GiB free")
 
 
 @pytest.mark.parametrize(

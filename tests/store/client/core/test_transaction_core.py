@@ -113,6 +113,23 @@ def test_a_message_is_not_checked_twice_at_once_or_while_it_is_executed():
     assert listener.asked == ["1", "0", "1"]
 
 
+def test_no_check_is_answered_after_the_stop():
+    brokers, listener = Brokers(), Listener(seconds=2)
+
+    async def run():
+        transactions = core(brokers, listener)
+        await transactions.start()
+        for name in "01":
+            brokers.ask(undecided(name))
+        await asyncio.sleep(1)
+        await transactions.stop()
+        await asyncio.sleep(60)
+
+    run_simulated(run())
+    assert listener.asked == ["0"]
+    assert not brokers.ended
+
+
 def test_a_check_without_room_is_dropped_and_logged(caplog):
     brokers, listener = Brokers(), Listener(seconds=0)
     checked(brokers, listener, map(str, range(MAX_CHECKS + 1)))

@@ -1,12 +1,15 @@
 """`pyrocket verify`, `repair`, `clean` and `snapshot`: exit codes, JSON and text output."""
 
+import errno
 import io
+import os
 import shutil
 import subprocess
 import sys
 
 import pytest
 from pyrocket import Store
+from pyrocket.disk import io as disk_io
 from pyrocket.tools.cli import main
 from support.commands import document, run
 from support.stores import (
@@ -164,6 +167,17 @@ def test_the_snapshot_command_copies_a_store_to_a_missing_directory(sound, tmp_p
     other = run("snapshot", sound, tmp_path / "other", "--read-only")
     assert other.exit_code == 0
     assert "files linked" in other.output
+
+
+def test_the_reason_why_files_were_not_linked_is_a_warning(sound, tmp_path, monkeypatch):
+    def refuse(one, other):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(disk_io, "link", refuse)
+    done = run("snapshot", sound, tmp_path / "copy")
+    assert done.exit_code == 0
+    assert "0 files linked" in done.stdout
+    assert os.strerror(errno.EXDEV) in done.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)
