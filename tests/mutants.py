@@ -5,11 +5,12 @@
     python tests/mutants.py run FOLDER [--count 300] [--seed 1] [--workers 2]
 
 cosmic-ray's operators make the changes, one at a time, in a copy of the checkout; each worker has
-its own copy. For each change, the fastest tests that execute the changed lines run, for at most
-SECONDS. Changed lines that run at import, such as constants, are tested by the tests that execute
-their users. Lines that only Spark's processes execute are tested by the connector's tests of the
-same package. An undetected change is printed as a diff: it needs a test, or a reason why it changes
-nothing. FOLDER keeps the map and the results, so that a later run can continue.
+its own copy. For each change, the tests that execute the changed lines run, for at most SECONDS:
+first those in the folder of the changed module's tests, then the fastest of all others. Changed
+lines that run at import, such as constants, are tested by the tests that execute their users. Lines
+that only Spark's processes execute are tested by the connector's tests of the same package. An
+undetected change is printed as a diff: it needs a test, or a reason why it changes nothing.
+FOLDER keeps the map and the results, so that a later run can continue.
 """
 
 import argparse
@@ -42,7 +43,7 @@ OPERATORS = [
     *(f"ReplaceBinaryOperator_{pair}" for pair in ("RShift_LShift", "LShift_RShift")),
     *("ReplaceBinaryOperator_BitAnd_BitOr",),
 ]
-SECONDS, TESTS, TIMEOUT_S = 40, 150, 240
+SECONDS, TESTS, TIMEOUT_S = 60, 600, 240
 """Limits for one change: the seconds that its tests take without the change, the number of tests,
 and the timeout."""
 
@@ -125,8 +126,8 @@ def in_turn(groups: Iterable[Iterable[str]]) -> list[str]:
 
 
 def tests_of(change: tuple, lines: dict, seconds: dict) -> list[str]:
-    """Return the tests of the changed lines, or of their file: the fastest test for each line and
-    test file first.
+    """Return the tests of the changed lines, or of their file: first those in the folder of the
+    file's tests, then the fastest test for each line and test file.
     """
     file, _, _, first, last = change
     known = {path: lines.get(str(ROOT / path), {}) for path in product()}
@@ -136,13 +137,25 @@ def tests_of(change: tuple, lines: dict, seconds: dict) -> list[str]:
     for group, tests in zip(groups, lists, strict=True):
         for test in sorted(tests, key=lambda test: (seconds.get(test, 1), test)):
             group.setdefault(test.split("::")[0], []).append(test)
+    folder = folder_of_tests(file)
+    own = {test for tests in lists for test in tests if test.startswith(f"{folder}/")}
+    nearest = sorted(own, key=lambda test: (seconds.get(test, 1), test))
     chosen, spent = [], 0.0
-    for test in in_turn(in_turn(group.values()) for group in groups):
+    for test in dict.fromkeys([*nearest, *in_turn(in_turn(group.values()) for group in groups)]):
         if not chosen or (spent + seconds.get(test, 1) <= SECONDS and len(chosen) < TESTS):
             chosen.append(test)
             spent += seconds.get(test, 1)
     # Tests run in the order of the suite, because tests of one file share fixtures.
-    return sorted(chosen) or [f"tests/{'connector' if file.startswith('connector') else 'store'}"]
+    return sorted(chosen) or [str(folder)]
+
+
+def folder_of_tests(file: str) -> Path:
+    """Return the folder of a module's tests, or the nearest one above it."""
+    top, _, *rooms = Path(file).parent.parts
+    folder = Path("tests", top, *rooms)
+    while not (ROOT / folder).is_dir():
+        folder = folder.parent
+    return folder
 
 
 def outcome(change: tuple, tests: list[str], copy: Path) -> tuple[str, str]:
