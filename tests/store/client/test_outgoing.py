@@ -69,6 +69,13 @@ def test_a_batch_that_cannot_be_sent_is_refused(batch, code):
     assert code_of(check_batch, batch, 100) == code
 
 
+def test_a_batch_may_have_exactly_the_size():
+    messages = [message(body=bytes(50)) for _ in range(6)]
+    size = batch_bytes(messages[0])
+    assert [len(batch) for batch in split_batch(messages, 2 * size)] == [2, 2, 2]
+    assert [len(batch) for batch in split_batch(messages, 2 * size - 1)] == [1] * 6
+
+
 @given(st.lists(st.integers(0, 150), max_size=30))
 def test_a_split_keeps_all_messages_in_order_in_batches_of_the_size(sizes):
     messages = [message(body=bytes(size)) for size in sizes]

@@ -204,6 +204,7 @@ def test_cpu_time_and_waits_of_the_listener_are_measured_for_advice(path, at):
     assert found.nodes * found.processes > 10
     assert found.process_rate <= 100
     assert found.thread_max >= 2
+    assert found.threads < 400
     assert found.queues == 2
 
 

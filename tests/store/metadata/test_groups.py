@@ -5,6 +5,7 @@ import multiprocessing
 import numpy as np
 import pytest
 from pyrocket import AtTime, GroupConfig, Store
+from pyrocket.config import parse_delay_levels
 from pyrocket.disk import io
 from pyrocket.errors import (
     GroupNameError,
@@ -17,6 +18,7 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 from pyrocket.formats import fastjson
+from pyrocket.metadata.groups import Backoff
 from support.producers import COMMITS, commit_often
 from support.stores import SMALL, batch, numbered, overwrite, reboot
 
@@ -236,3 +238,8 @@ def test_concurrent_commits_of_several_processes_are_all_saved(tmp_path):
         assert store.groups.committed("shared", "t") == dict.fromkeys(range(4), COMMITS)
         for number in range(4):
             assert store.groups.committed(f"own{number}", "t") == {0: COMMITS}
+
+
+def test_the_default_delays_are_those_of_rocketmq():
+    text = "10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    assert Backoff().retry_delays_ms == parse_delay_levels(text)

@@ -134,6 +134,14 @@ async def test_the_traceback_of_an_error_is_logged_once(caplog):
 
 
 @simulated
+async def test_a_result_of_another_type_is_logged_once_for_each_type(caplog):
+    orders, listener = cluster(queues=1, messages=4), Listener(3, None, 3, None)
+    await consumed(consumer(orders, listener))
+    assert caplog.text.count("the listener returned int") == 1
+    assert caplog.text.count("the listener returned NoneType") == 1
+
+
+@simulated
 async def test_the_time_without_queues_is_measured():
     orders = cluster(queues=1, messages=3)
     first, second = consumer(orders, Listener()), consumer(orders, Listener(), "c2")
