@@ -152,6 +152,11 @@ def test_topics_are_listed_by_cluster(table):
     assert table.cluster_topics("north") == []
 
 
+def test_a_topic_may_have_65536_queues(table):
+    table.register(registration("a", TopicData("orders", 65_536, 65_536, 6)), "1")
+    assert table.cluster_topics() == ["orders"]
+
+
 @pytest.mark.parametrize(
     "given",
     [

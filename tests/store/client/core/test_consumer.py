@@ -79,7 +79,10 @@ def committed(orders, topic="orders"):
 @simulated
 async def test_every_message_is_consumed_once_and_the_ends_are_committed():
     orders, listener = cluster(), Listener()
-    assert await consumed(consumer(orders, listener)) == 0
+    core = consumer(orders, listener)
+    assert await consumed(core) == 0
+    stats = core.stats
+    assert (stats.consumed, stats.sent_back, stats.repeated, stats.listener_errors) == (10, 0, 0, 0)
     assert sorted(listener.bodies) == sorted(
         b"%d-%d" % (queue, number) for queue in range(2) for number in range(5)
     )

@@ -145,6 +145,15 @@ def test_a_writer_derives_the_levels_from_entries(root, clock):
     assert not codes(verify(root)) & {"QUEUE_TAGS_WRONG", "DELAY_LEVELS_UNKNOWN"}
 
 
+def test_a_level_without_entries_gets_the_delay_of_the_level_before(path, clock):
+    levels = " ".join(f"{number}s" for number in range(101, 121))
+    write_as_broker(path, levels, counts=(0,) * 19 + (2,))
+    with Store.open(path, clock=clock):
+        pass
+    known = json.loads((path / "pyrocket/store.json").read_text())["messageDelayLevel"].split()
+    assert known[17:] == ["7200s", "7200s", "120s"]
+
+
 def test_due_times_are_checked_against_the_levels_saved_in_the_store(path):
     config = replace(CONFIG, delay_levels=OWN)
     with Store.open(path, create=True, config=config, clock=FakeClock()) as store:
