@@ -114,7 +114,9 @@ def test_a_lost_snapshot_is_rebuilt_from_all_changes_in_the_log(store, path, dam
     assert later.lag("g", "t")["t", 0].in_flight == 2
 
 
-@pytest.mark.parametrize(("field", "value"), [("last", 17), ("key", "no"), ("groups", {"g": 1})])
+@pytest.mark.parametrize(
+    ("field", "value"), [("last", 17), ("next", 99), ("key", "no"), ("groups", {"g": 1})]
+)
 def test_an_unusable_snapshot_is_replaced_at_start(store, path, field, value):
     pop = popped(store)
     sent(store, 3)

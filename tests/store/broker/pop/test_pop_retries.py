@@ -172,6 +172,7 @@ def test_a_message_with_too_many_attempts_becomes_a_dead_letter(store, clock):
     assert fail(pop, clock, 2) == [{b"0": 1}, {b"0": 2}]
     (dead,) = store.read(DLQ, 0, 0)
     (first,) = store.read("t", 0, 0)
+    assert (store.topics.get(DLQ).read_queues, store.topics.get(DLQ).write_queues) == (1, 1)
     assert dead.body == b"0"
     assert dead.reconsume_times == 2
     assert dead.properties["DLQ_ORIGIN_TOPIC"] == "t"

@@ -14,9 +14,10 @@ from pyrocket.services.sink.uploads import Uploads
 NAME = staged_name(SinkBatch(identity="query", target="", batch=0), 0, 0)
 
 
-@pytest.fixture
-def area(tmp_path, monkeypatch):
-    monkeypatch.setattr(staged_file, "SEGMENT_BYTES", 3000)
+@pytest.fixture(params=[3000, 10_000], ids=["a block", "some blocks"])
+def area(request, tmp_path, monkeypatch):
+    """A staging area whose segments have one block or some blocks."""
+    monkeypatch.setattr(staged_file, "SEGMENT_BYTES", request.param)
     with Store.open(tmp_path / "store", create=True) as store:
         yield StagingArea(store._engine.layout)
 
@@ -49,6 +50,7 @@ def test_an_upload_continues_in_another_process_after_each_block(area):
     assert Uploads(area).finish(NAME, 6) == end
     with staged_file.StagedReader(area.path(NAME), *end) as reader:
         assert sum(one.rows for one in reader.blocks) == 60
+        assert len({one.segment for one in reader.blocks}) > 1
         reader.check()
 
 
