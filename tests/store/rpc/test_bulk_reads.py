@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 
 import pyarrow as pa
 import pytest
@@ -25,6 +26,7 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.record_slice import empty_slice
 from pyrocket.formats.wire_block import decode_block, encode_block
+from pyrocket.rpc.blocks import blocks_in, blocks_of
 from pyrocket.rpc.client import Client, Timeouts
 from pyrocket.rpc.connection import Connection
 from pyrocket.rpc.descriptors import message_class
@@ -95,6 +97,28 @@ def test_remote_slices_equal_a_local_scan(place):
     store, client = place
     wanted = ranges(client)
     assert read(client, wanted).to_pylist() == local(store, wanted).to_pylist()
+
+
+def test_each_block_has_the_index_of_its_range(place):
+    """A read that resumes after a lost connection continues in this range."""
+    store, _ = place
+    queues = [MessageQueue("orders", "broker-a", number) for number in range(3)]
+    ranges = [
+        QueueRange(queues[0], 0, 300),
+        QueueRange(queues[0], 300, 301),
+        QueueRange(queues[2], 7, 900),
+        QueueRange(queues[1], 0, 5),
+    ]
+    source, tally = StoreSource(store), ScanTally()
+    sent = blocks_of(source.slices(ranges, tally=tally), tally, ranges)
+    asked = [each.queue for each in ranges]
+    received = blocks_in(sent, asked, store.config.log_file_bytes, ScanTally())
+    rows = Counter()
+    for at, part in received:
+        assert part.queue == ranges[at].queue
+        assert ranges[at].start <= part.first_offset < ranges[at].end
+        rows[at] += len(part)
+    assert rows == {at: each.rows for at, each in enumerate(ranges)}
 
 
 def test_a_joined_slice_has_the_requested_order(place):
