@@ -69,7 +69,7 @@ def test_a_batch_that_cannot_be_sent_is_refused(batch, code):
     assert code_of(check_batch, batch, 100) == code
 
 
-def test_a_batch_may_have_exactly_the_size():
+def test_a_batch_may_have_exactly_the_maximum_size():
     messages = [message(body=bytes(50)) for _ in range(6)]
     size = batch_bytes(messages[0])
     assert [len(batch) for batch in split_batch(messages, 2 * size)] == [2, 2, 2]
@@ -87,5 +87,5 @@ def test_a_split_keeps_all_messages_in_order_in_batches_of_the_size(sizes):
         assert sum(map(batch_bytes, batch)) + batch_bytes(after[0]) > 200
 
 
-def test_the_examples_of_the_documentation():
+def test_examples_in_docstrings_are_correct():
     assert doctest.testmod(module).failed == 0
