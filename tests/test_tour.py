@@ -17,7 +17,7 @@ TOUR = Path(__file__).resolve().parent.parent / "examples" / "tour.ipynb"
 SHOWN_PATH = "/tmp/pyrocket/tour"
 CHANGING = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"  # when a message was stored
-    r"| *\d+s(?=<|$)"  # how long ago
+    r"| *\d+s(?= |<|$)"  # how long ago
     r"|[▁-█]+"  # the rate
     # The view may be drawn before or after its query has ended.
     r"|(?:ended|micro-batch \d+: \d+ rows) \(11 rows in \d+ micro-batches\)",
