@@ -1,7 +1,7 @@
 """The values that consumers and brokers exchange: heartbeats, pulls and commits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from pyrocket.message import MessageQueue, QueueOffsets, StoredMessage
@@ -39,13 +39,44 @@ class Subscription:
 
 
 @dataclass(frozen=True)
+class GroupStart:
+    """Where a group starts in those queues of a topic for which it has committed no offset.
+
+    A broker stores it at the group's first contact with the topic, and never changes it. A start
+    with neither attribute is only sent, and stands for the end of the broker's log.
+
+    Attributes:
+        log_offset: The messages at or after this offset of the log are consumed.
+        time_ms: The store time of the first contact, in epoch milliseconds. Without `log_offset`,
+            the messages stored at or after this time are consumed.
+    """
+
+    log_offset: int | None = None
+    time_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class GroupStarts:
+    """The starts of a group by topic at one broker, and the current end of the broker's log."""
+
+    end: GroupStart
+    starts: Mapping[str, GroupStart]
+
+
+@dataclass(frozen=True)
 class ConsumerData:
-    """A consumer in a heartbeat. `subscriptions` are by topic."""
+    """A consumer in a heartbeat.
+
+    Attributes:
+        subscriptions: By topic.
+        starts: By topic; stored for those topics of which the broker has no start of the group.
+    """
 
     group: str
     message_model: MessageModel
     consume_from: str
     subscriptions: Mapping[str, Subscription]
+    starts: Mapping[str, GroupStart] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pyrocket.consuming import Committed, Heartbeat, Pull, Pulled, Subscription
+from pyrocket.consuming import (
+    Committed,
+    GroupStart,
+    GroupStarts,
+    Heartbeat,
+    Pull,
+    Pulled,
+    Subscription,
+)
 from pyrocket.message import MessageQueue, QueueOffsets, SendResult
 from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
@@ -57,6 +65,10 @@ class ClientTransport(Protocol):
         """Return the names of all live brokers."""
         ...
 
+    async def similar_topics(self, topic: str) -> Sequence[str]:
+        """Return existing topics whose names are similar to that of a missing one."""
+        ...
+
     async def send(
         self, queue: MessageQueue, messages: Sequence[OutgoingMessage]
     ) -> list[SendResult]:
@@ -88,10 +100,26 @@ class ClientTransport(Protocol):
         """
         ...
 
-    async def heartbeat(self, broker: str, heartbeat: Heartbeat) -> None:
-        """Join or stay in the groups of a heartbeat.
+    async def heartbeat(self, broker: str, heartbeat: Heartbeat) -> bool:
+        """Join or stay in the groups of a heartbeat, and store their starts durably.
 
-        Raises InvalidInputError (DUPLICATE_CLIENT), GroupNotFoundError.
+        Returns whether the client was a live member of all these groups before; False also after a
+        restart of the broker. Raises InvalidInputError (DUPLICATE_CLIENT), GroupNotFoundError.
+        """
+        ...
+
+    async def group_starts(self, broker: str, group: str) -> GroupStarts:
+        """Return the starts of a group that a broker has stored, and the end of its log."""
+        ...
+
+    async def start_offset(
+        self, group: str, queue: MessageQueue, start: GroupStart | None = None
+    ) -> int:
+        """Return the offset at which a group starts to consume a queue.
+
+        This is the offset that the group has committed; if there is none, that of the first message
+        at or after the stored start of the group, or without a stored start the queue's minimum.
+        With `start`, only this start counts. Raises QueueNotFoundError.
         """
         ...
 
@@ -109,8 +137,11 @@ class ClientTransport(Protocol):
 
     async def lock(
         self, broker: str, group: str, client_id: str, queues: Collection[MessageQueue]
-    ) -> Collection[MessageQueue]:
-        """Lock queues of one broker for 60 s, and return the queues that were locked."""
+    ) -> Mapping[MessageQueue, bool]:
+        """Lock queues of one broker for 60 s; return the queues that were locked.
+
+        The value of a queue is True if the client had locked it before, without interruption.
+        """
         ...
 
     async def unlock(
@@ -132,7 +163,7 @@ class ClientTransport(Protocol):
         ...
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
-        """Return the next offset that a group has committed for a queue; see `start_offset`."""
+        """Return the next offset that a group has committed for a queue."""
         ...
 
     async def commit(
