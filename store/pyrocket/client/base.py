@@ -1,15 +1,28 @@
 """`BaseClient`: producers and consumers are started once and closed once."""
 
 import threading
+from enum import Enum
 from typing import TypeVar
 
 from pyrocket.client.instance import Instance, check_client_name, closed_error
 from pyrocket.client.server import Server
+from pyrocket.client.transport import Member
 from pyrocket.errors import InvalidInputError
 
 _Self = TypeVar("_Self", bound="BaseClient")
 
-_NEW, _STARTED, _CLOSED = "not started", "started", "closed"
+
+class ClientState(str, Enum):
+    """Whether a client works."""
+
+    NEW = "new"
+    RUNNING = "running"
+    FAILED = "failed"
+    """It cannot go on: `BaseClient.error` is the reason. Close it."""
+    CLOSED = "closed"
+
+
+_NEW, _STARTED, _CLOSED = ClientState.NEW, ClientState.RUNNING, ClientState.CLOSED
 
 
 class BaseClient:
@@ -25,6 +38,8 @@ class BaseClient:
         check_client_name(instance)
         self._server, self._name = server, instance
         self._lock, self._state = threading.Lock(), _NEW
+        self._member: Member | None = None
+        self._failure: BaseException | None = None
 
     def __enter__(self: _Self) -> _Self:
         if self._state != _STARTED:
@@ -70,7 +85,19 @@ class BaseClient:
     def client_id(self) -> str:
         """The id of this client. Raises InvalidInputError (CLIENT_NOT_STARTED)."""
         self._check_started()
-        return self._instance.member.client_id
+        return self._instance.client_id if self._member is None else self._member.client_id
+
+    @property
+    def state(self) -> ClientState:
+        """Whether the client works; FAILED if it cannot go on."""
+        return ClientState.FAILED if self.error is not None else self._state
+
+    @property
+    def error(self) -> BaseException | None:
+        """The reason why a started client cannot go on; None if there is none."""
+        if self._state is not _STARTED:
+            return None
+        return self._failure or self._instance.error
 
     def _begin(self) -> None:
         """Start; called when the instance has been acquired."""

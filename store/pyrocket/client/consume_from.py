@@ -1,86 +1,35 @@
-"""At which offset a consumer starts to read a queue, and how it continues after an invalid offset.
+"""Where a group starts to consume a topic, and how a consumer continues after an invalid offset.
 
-A queue is consumed from the offset that its group committed. If there is none, `ConsumeFrom`
-determines the offset. Source: `RebalancePushImpl.computePullFromWhere`, and the broker's
-`ConsumerManageProcessor` and `DefaultMessageStore.getMessage`.
+`ConsumeFrom` determines the start once for each topic and broker, at the first contact of the group
+with the topic: messages that are stored later are consumed, whenever their queues are created or a
+member takes them. RocketMQ determines the start of each queue when a member takes it without a
+committed offset, so that it can skip messages. The retry topic of a group is always consumed from
+its first message.
+
+Source: `RebalancePushImpl.computePullFromWhere`, `DefaultMessageStore.getMessage`.
 """
 
 from datetime import datetime
 from enum import Enum
 
 from pyrocket.errors import InvalidInputError
-from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.message import QueueOffsets
 
 DEFAULT_TIMESTAMP_AGE_MS = 30 * 60 * 1000
 """By default, `ConsumeFrom.TIMESTAMP` starts half an hour before the consumer was created."""
 
-_IN_MEMORY_PERCENT = 40
 _TIMESTAMP_FORMAT = "%Y%m%d%H%M%S"
 
 
 class ConsumeFrom(str, Enum):
-    """The start of a group without committed offsets. Source: `ConsumeFromWhere`."""
+    """The start of a group in a topic, at its first contact with it. Source: `ConsumeFromWhere`."""
 
     LAST = "last"
-    """The end of the queue; RocketMQ's default. See also `offset_of_new_group`."""
+    """The messages that are stored from now on; RocketMQ's default."""
     FIRST = "first"
-    """The first message that the broker still has."""
+    """All messages that the broker still has."""
     TIMESTAMP = "timestamp"
-    """The first message stored at or after a given time."""
-
-
-class OffsetQuery(Enum):
-    """An offset that the consumer must request from the broker."""
-
-    MAXIMUM = "maximum"
-    """The end of the queue."""
-    BY_TIMESTAMP = "by timestamp"
-    """The offset of the first message stored at or after the consumer's timestamp."""
-
-
-def start_offset(topic: str, committed: int | None, consume_from: ConsumeFrom) -> int | OffsetQuery:
-    """Return the offset at which the consumption of a queue starts, or the query for it.
-
-    `committed` is the offset that the group committed for the queue, as the broker returned it;
-    None if there is none. In a retry topic, LAST starts at the first message and TIMESTAMP at the
-    end, as in RocketMQ. FIRST starts at 0; the first pull corrects this offset if messages have
-    been deleted (see `corrected_offset`).
-
-    >>> start_offset("orders", 7, ConsumeFrom.LAST)
-    7
-    >>> start_offset("orders", None, ConsumeFrom.LAST)
-    <OffsetQuery.MAXIMUM: 'maximum'>
-    >>> start_offset("%RETRY%billing", None, ConsumeFrom.LAST)
-    0
-    """
-    if committed is not None:
-        return committed
-    retries = topic.startswith(RETRY_PREFIX)
-    if consume_from is ConsumeFrom.FIRST or (retries and consume_from is ConsumeFrom.LAST):
-        return 0
-    if retries or consume_from is ConsumeFrom.LAST:
-        return OffsetQuery.MAXIMUM
-    return OffsetQuery.BY_TIMESTAMP
-
-
-def offset_of_new_group(minimum: int, log_bytes: int, memory_bytes: int) -> int | None:
-    """Return the offset that a RocketMQ 4 broker returns if a group has not committed one.
-
-    The result is 0, as if the group had committed it, if the queue's first message has not been
-    deleted and is recent. A new group with `ConsumeFrom.LAST` therefore reads a young queue from
-    its first message. Otherwise the result is None.
-
-    `minimum` is the queue's minimum offset. `log_bytes` is the distance in bytes from the queue's
-    first message to the end of the log, 0 if the queue is empty. The first message is recent if
-    this distance is at most 40 % of the machine's memory, `memory_bytes`. RocketMQ 5 checks instead
-    whether the first message is in memory, and returns None for an empty queue.
-
-    >>> offset_of_new_group(0, 1 << 20, 8 << 30), offset_of_new_group(3, 1 << 20, 8 << 30)
-    (0, None)
-    """
-    recent = log_bytes * 100 <= memory_bytes * _IN_MEMORY_PERCENT
-    return 0 if minimum <= 0 and recent else None
+    """The messages stored at or after a given time."""
 
 
 def corrected_offset(requested: int, available: QueueOffsets) -> int:

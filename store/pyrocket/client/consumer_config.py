@@ -38,7 +38,7 @@ class ConsumerConfig:
         group: The consumer group.
         subscriptions: Topic → tags separated by `||`, or a Subscription; `*` selects all messages.
         message_model: Whether the members share the queues, or each consumes all of them.
-        consume_from: Where a group without committed offsets starts.
+        consume_from: Where a group starts at its first contact with a topic.
         consume_timestamp: The start for ConsumeFrom.TIMESTAMP: "yyyyMMddHHmmss" or a datetime; by
             default half an hour ago.
         strategy: How the members share the queues; see `pyrocket.client.allocation`.
@@ -60,7 +60,7 @@ class ConsumerConfig:
         consume_timeout_min: Minutes after which a message that a listener still has is sent back.
         stop_timeout_ms: How long a stop waits for running listeners.
         trace_topic: The topic for the message trace, such as RMQ_SYS_TRACE_TOPIC; "" for no trace.
-        missing_topic: "error", or "wait" for topics that do not exist yet.
+        missing_topic: "wait" for topics that do not exist yet, or "error".
     """
 
     group: str
@@ -84,7 +84,7 @@ class ConsumerConfig:
     consume_timeout_min: int = _number(15, 1, 2**31 - 1)
     stop_timeout_ms: int = _number(30_000, 0, 2**31 - 1)
     trace_topic: str = ""
-    missing_topic: str = "error"
+    missing_topic: str = "wait"
 
     def __post_init__(self) -> None:
         check_group_name(self.group)

@@ -15,7 +15,8 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from itertools import chain, count
+from typing import Any, TypeVar, cast
 
 from pyrocket.arguments import check_text
 from pyrocket.client.core.routes import Routes
@@ -42,7 +43,8 @@ class Instance:
     raise StoreUnavailableError (CLIENT_FORKED) in the child; a new instance can be acquired there.
 
     Attributes:
-        member: The identity of this instance in its groups.
+        client_id: The id of this instance, and of its first consumer in each group.
+        error: The error that has ended the thread; None while it runs.
         transport: The calls to the brokers; used by coroutines in the event loop only.
         routes: The routes of topics that the clients share; also used in the event loop only.
     """
@@ -55,7 +57,8 @@ class Instance:
 
         name: The name in the client id; empty for the process id and a number.
         """
-        self.member = Member(client_id(name), secrets.token_hex(16))
+        self.client_id, self.error = client_id(name), cast("BaseException | None", None)
+        self._members: set[tuple[str, str]] = set()
         self._process, self._users = os.getpid(), 1
         self._key: Hashable = None
         self._ended = threading.Event()
@@ -101,6 +104,24 @@ class Instance:
     async def _connect(self, connect: Connect) -> None:
         self.transport = await connect()
         self.routes = Routes(self.transport)
+
+    def join(self, group: str) -> Member:
+        """Return the identity of a new consumer in a group: `leave` releases it.
+
+        The first consumer of a group has the id of this instance, the next one `<id>#2`.
+        """
+        with self._lock:
+            later = (f"{self.client_id}#{number}" for number in count(2))
+            name = next(
+                n for n in chain([self.client_id], later) if (group, n) not in self._members
+            )
+            self._members.add((group, name))
+        return Member(name, secrets.token_hex(16))
+
+    def leave(self, group: str, member: Member) -> None:
+        """Release the id of a consumer that was closed."""
+        with self._lock:
+            self._members.discard((group, member.client_id))
 
     def submit(self, coroutine: Coroutine[Any, Any, _T]) -> "Future[_T]":
         """Run a coroutine in the event loop; called by any thread.
@@ -165,6 +186,8 @@ class Instance:
 
     def _close(self) -> None:
         with self._lock:
+            if self.error is not None:
+                return
             asyncio.run_coroutine_threadsafe(self._disconnect(), self._loop)
             self._closed = True
         if not self.is_in_loop:
@@ -173,11 +196,7 @@ class Instance:
     async def _disconnect(self) -> None:
         """Cancel all other coroutines, close the transport, and stop the loop."""
         try:
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
-            if others:
-                await asyncio.wait(others, timeout=_CANCEL_S)
+            await self._cancel_all()
             if hasattr(self, "transport"):
                 await self.transport.close()
         except Exception:
@@ -185,10 +204,21 @@ class Instance:
         finally:
             self._loop.call_soon(self._loop.stop)
 
+    async def _cancel_all(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=_CANCEL_S)
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
+        except BaseException as error:  # The application's code has ended this thread.
+            self.error, self._closed = error, True
+            _log.exception("the thread of a client has ended: its clients cannot go on")
+            self._loop.run_until_complete(self._cancel_all())
         finally:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()

@@ -1,9 +1,15 @@
-"""The offsets of broadcasting consumers, in a file on their own machine.
+"""The starts and offsets of broadcasting consumers, in files on their own machine.
 
-The file has RocketMQ's name and format: `~/.rocketmq_offsets/<client id>/<group>/offsets.json`. Its
-previous content is in `offsets.json.bak`. The keys are objects, which standard JSON does not allow:
+The file of offsets has RocketMQ's name and format:
+`~/.rocketmq_offsets/<client id>/<group>/offsets.json`. Its previous content is in
+`offsets.json.bak`. The keys are objects, which standard JSON does not allow:
 
     {"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:7}}
+
+Beside it, `start.json` has where the consumer starts in queues without an offset; RocketMQ has no
+such file:
+
+    {"version":1,"starts":{"orders":{"broker-a":{"logOffset":4711,"timeMs":1700000000000}}}}
 
 Source: `LocalFileOffsetStore`.
 """
@@ -13,36 +19,78 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.offsets import BrokerOffsets, OffsetStore
-from pyrocket.client.instance import Instance
-from pyrocket.consuming import Committed, MessageModel
+from pyrocket.client.core.offsets import END, BrokerOffsets, OffsetStore, later
+from pyrocket.client.transport import ClientTransport, Member
+from pyrocket.consuming import Committed, GroupStart, MessageModel
 from pyrocket.disk.io import read_or_none, replace_file
+from pyrocket.errors import StoreDamagedError
 from pyrocket.message import MessageQueue
 
 _ENTRY = re.compile(r"(\{[^{}]*\})\s*:\s*(-?[0-9]+)")
 _TABLE = re.compile(r'\s*\{\s*"offsetTable"\s*:\s*\{(.*)\}\s*\}\s*', re.DOTALL)
 
+_BEGINNING = GroupStart(0, 0)
+
 _T = TypeVar("_T")
+_Starts = dict[str, dict[str, GroupStart]]
+"""Topic → broker → where the consumer starts."""
+
 _log = logging.getLogger(__name__)
 
 
 class LocalOffsets:
-    """The offsets of one group of a client. The file is read and written in other threads."""
+    """The starts and offsets of one consumer. The files are read and written in other threads."""
 
-    def __init__(self, client_id: str, group: str, folder: Path | None = None) -> None:
+    def __init__(
+        self, client_id: str, group: str, transport: ClientTransport, folder: Path | None = None
+    ) -> None:
         """`folder` contains the files of all clients; the default is RocketMQ's."""
         folder = folder or Path.home() / ".rocketmq_offsets"
         self._file = folder / client_id / group / "offsets.json"
-        self._lock = threading.Lock()
+        self._starts_file = self._file.with_name("start.json")
+        self._group, self._transport = group, transport
+        self._lock, self._starts = threading.Lock(), _Starts()
 
-    async def load(self, queue: MessageQueue) -> int | None:
-        """Return the stored next offset of a queue; None if there is none."""
-        return (await _in_thread(self._read)).get(queue)
+    async def first_contact(
+        self, broker: str, wanted: Mapping[str, GroupStart], brokers: Collection[str]
+    ) -> Mapping[str, GroupStart]:
+        """Store the starts of topics that have none at this broker; brokers store nothing."""
+        if all(broker in self._starts.get(topic, ()) for topic in wanted):
+            return {}
+        end = (await self._transport.group_starts(broker, self._group)).end
+        await _in_thread(lambda: self._add_starts(broker, wanted, end))
+        return {}
+
+    def _add_starts(self, broker: str, wanted: Mapping[str, GroupStart], end: GroupStart) -> None:
+        with self._lock:
+            starts, offsets = self._read_starts(), self._read()
+            for topic, start in wanted.items():
+                known = starts.setdefault(topic, {})
+                if broker in known:
+                    continue
+                if any((one.topic, one.broker) == (topic, broker) for one in offsets):
+                    known[broker] = _BEGINNING  # An earlier release has consumed the topic.
+                elif start != END:
+                    known[broker] = start
+                else:
+                    known[broker] = later(known.values()) if known else end
+            if starts != self._starts:
+                data = json.dumps({"version": 1, "starts": _jsoned(starts)}).encode()
+                replace_file(self._starts_file, data, self._file.parent / "scratch")
+            self._starts = starts
+
+    async def start(self, queue: MessageQueue) -> int:
+        """Return the stored next offset of a queue, or that of the consumer's start."""
+        offset = (await _in_thread(self._read)).get(queue)
+        if offset is not None:
+            return offset
+        start = self._starts.get(queue.topic, {}).get(queue.broker, _BEGINNING)
+        return await self._transport.start_offset(self._group, queue, start)
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, Committed]:
         """Store offsets durably; nothing is known of the ranges of the queues."""
@@ -55,6 +103,26 @@ class LocalOffsets:
             text = ",".join(f"{_key(queue)}:{merged[queue]}" for queue in sorted(merged))
             data = f'{{"offsetTable":{{{text}}}}}'.encode()
             replace_file(self._file, data, self._file.parent / "scratch", backup=True)
+
+    def _read_starts(self) -> _Starts:
+        """Return all starts. Raises StoreDamagedError."""
+        data = read_or_none(self._starts_file)
+        if data is None:
+            return {}
+        try:
+            content = json.loads(data)
+            if content["version"] != 1:
+                raise ValueError(f"it has version {content['version']}")
+            return {
+                topic: {name: _start(one) for name, one in by_broker.items()}
+                for topic, by_broker in content["starts"].items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreDamagedError(
+                f"{self._starts_file} cannot be parsed: {error}.",
+                remedy="Restore it. If it is deleted, the group starts again by `consume_from` in"
+                " queues of which it has consumed nothing.",
+            ) from None
 
     def _read(self) -> dict[MessageQueue, int]:
         """Return all offsets; of a corrupt file, those of its previous content."""
@@ -69,16 +137,38 @@ class LocalOffsets:
         return {}
 
 
-def offsets_of(config: ConsumerConfig, instance: Instance, name: str) -> OffsetStore:
+def offsets_of(
+    group: str, model: MessageModel, transport: ClientTransport, member: Member, name: str
+) -> OffsetStore:
     """Return where a consumer stores its offsets: at the brokers, or in a file if it broadcasts.
 
-    name: The name in the client id. Without one, the file's folder is named DEFAULT, as in
-    RocketMQ, so that the consumer finds its offsets after a restart.
+    name: Names the file's folder; DEFAULT in RocketMQ, so that the consumer finds its offsets after
+        a restart.
     """
-    if config.message_model is MessageModel.CLUSTERING:
-        return BrokerOffsets(instance.transport, config.group, instance.member)
-    address = instance.member.client_id.partition("@")[0]
-    return LocalOffsets(f"{address}@{name or 'DEFAULT'}", config.group)
+    if model is MessageModel.CLUSTERING:
+        return BrokerOffsets(transport, group, member)
+    address = member.client_id.partition("@")[0]
+    return LocalOffsets(f"{address}@{name}", group, transport)
+
+
+def _jsoned(starts: _Starts) -> dict[str, dict[str, dict[str, int]]]:
+    def fields(start: GroupStart) -> dict[str, int]:
+        given = {"logOffset": start.log_offset, "timeMs": start.time_ms}
+        return {name: value for name, value in given.items() if value is not None}
+
+    return {
+        topic: {name: fields(start) for name, start in by_broker.items()}
+        for topic, by_broker in starts.items()
+    }
+
+
+def _start(given: Any) -> GroupStart:
+    start = GroupStart(given.get("logOffset"), given.get("timeMs"))
+    if start == END or not all(
+        isinstance(one, int | None) for one in (start.log_offset, start.time_ms)
+    ):
+        raise ValueError(f"{given} is not a start")
+    return start
 
 
 def _key(queue: MessageQueue) -> str:

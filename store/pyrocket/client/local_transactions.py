@@ -1,6 +1,7 @@
 """Executes the local transactions of a producer, and answers checks with its listener."""
 
 import asyncio
+import inspect
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -109,4 +110,10 @@ def check_listener(listener: object) -> None:
                 f"the listener {listener!r} has no method {name!r}.",
                 remedy="Give an object with `execute` and `check`: a TransactionListener.",
                 code="TRANSACTION_LISTENER",
+            )
+        if inspect.iscoroutinefunction(getattr(listener, name)):
+            raise InvalidInputError(
+                f"`{name}` of {listener!r} is an `async def` function, which is not awaited.",
+                remedy="Use a function that returns the state of the transaction.",
+                code="LISTENER_ASYNC",
             )

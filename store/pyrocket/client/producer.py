@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyrocket.arguments import LONGEST_MS, check_type, check_whole
 from pyrocket.client.base import BaseClient
+from pyrocket.client.core.failures import Failures
 from pyrocket.client.core.sending import ANYWHERE, Sending, Target
 from pyrocket.client.instance import wait_for
 from pyrocket.client.local_transactions import LocalTransactions, check_listener
@@ -18,7 +19,7 @@ from pyrocket.client.outgoing import check_batch, check_outgoing, outgoing
 from pyrocket.client.pending_sends import PendingSends, chained
 from pyrocket.client.producer_config import producer_config
 from pyrocket.client.selection import Selector
-from pyrocket.client.send_hooks import SendContext, SendHook, call_after, call_before
+from pyrocket.client.send_hooks import SendContext, SendHook, SendHooks
 from pyrocket.client.server import server_of
 from pyrocket.client.tracing import Tracer
 from pyrocket.clock import system_clock
@@ -90,7 +91,7 @@ class Producer(BaseClient):
             check_type(SendHook, "Derive it from SendHook.", hook=hook)
         if listener is not None:
             check_listener(listener)
-        self._listener, self._hooks = listener, tuple(hooks)
+        self._listener, self._hooks = listener, SendHooks(hooks, Failures())
         self._ids, self._pending = UniqueIds(system_clock), PendingSends(self._config.max_pending)
         self._sending: Sending
         self._tracer: Tracer | None = None
@@ -211,7 +212,7 @@ class Producer(BaseClient):
             )
         sent = self._outgoing([message])[0]
         context = SendContext(self._config.group, [message], "TRANSACTION")
-        call_before(self._hooks, context)
+        self._hooks.before(context)
         undecided, began_ms = None, system_clock()
         with self._pending.counted():
             try:
@@ -222,7 +223,7 @@ class Producer(BaseClient):
             finally:
                 if self._tracer is not None:
                     self._tracer.half_sent(sent, began_ms, undecided)
-                call_after(self._hooks, context)
+                self._hooks.after(context)
             return self._transactions.decide(undecided, argument)
 
     def _outgoing(self, messages: Sequence[Message]) -> list[OutgoingMessage]:
@@ -243,14 +244,14 @@ class Producer(BaseClient):
         if mode == "SYNC":
             self._instance.check_may_wait()
         context = SendContext(self._config.group, messages, mode)
-        call_before(self._hooks, context)
+        self._hooks.before(context)
         self._pending.add(0 if self._instance.is_in_loop else timeout_ms / 1000)
         try:
             future = self._instance.submit(self._sending.send(sent, target, timeout_ms=timeout_ms))
         except BaseException as error:
             self._pending.remove()
             context.error = error
-            call_after(self._hooks, context)
+            self._hooks.after(context)
             raise
         future.add_done_callback(lambda done: self._pending.remove())
         return chained(future, lambda results: results, partial(self._after, context, sent))
@@ -265,7 +266,7 @@ class Producer(BaseClient):
         if self._tracer is not None:
             self._tracer.sent(sent, sent[0].born_timestamp, results)
         context.results, context.error = results, error
-        call_after(self._hooks, context)
+        self._hooks.after(context)
 
 
 def _target(

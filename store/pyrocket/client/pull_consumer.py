@@ -3,15 +3,16 @@
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pyrocket.arguments import check_amount, check_whole
 from pyrocket.client.base import BaseClient
 from pyrocket.client.consume_from import consume_timestamp
 from pyrocket.client.consumer_config import consumer_config
+from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.core.polling import PollingCore
-from pyrocket.client.local_offsets import offsets_of
 from pyrocket.client.server import server_of
+from pyrocket.client.transport import Member
 from pyrocket.clock import system_clock
 from pyrocket.consuming import Committed, Pull, Pulled, Subscription
 from pyrocket.message import MessageQueue, QueueOffsets, StoredMessage
@@ -193,17 +194,21 @@ class PullConsumer(BaseClient):
         return self._run(call())
 
     def _begin(self) -> None:
-        self._run(self._create_core())
+        self._member = member = self._instance.join(self._config.group)
+        self._run(self._create_core(member))
 
-    async def _create_core(self) -> None:
-        config, instance = self._config, self._instance
+    async def _create_core(self, member: Member) -> None:
+        config, transport = self._config, self._instance.transport
         self._core = PollingCore(
             config,
-            instance.member,
-            instance.transport,
-            offsets_of(config, instance, self._name),
+            member,
+            transport,
+            BrokerOffsets(transport, config.group, member),
             timestamp_ms=consume_timestamp(config.consume_timestamp, system_clock()),
         )
 
     def _end(self) -> None:
-        self._run(self._core.close())
+        try:
+            self._run(self._core.close())
+        finally:
+            self._instance.leave(self._config.group, cast(Member, self._member))

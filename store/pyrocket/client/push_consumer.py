@@ -1,6 +1,7 @@
 """`PushConsumer`: calls a listener with the messages of a group's queues."""
 
 import asyncio
+import inspect
 import logging
 import os
 import random
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as WaitTimeoutError
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyrocket.client.advice import Advice, advise
 from pyrocket.client.base import BaseClient
@@ -23,7 +24,8 @@ from pyrocket.client.local_offsets import offsets_of
 from pyrocket.client.results import ConsumeResult
 from pyrocket.client.server import server_of
 from pyrocket.client.tracing import Tracer
-from pyrocket.clock import system_clock
+from pyrocket.client.transport import Member
+from pyrocket.clock import steady_clock, system_clock
 from pyrocket.consuming import Subscription
 from pyrocket.errors import InvalidInputError
 from pyrocket.loop_threads import LoopThreads
@@ -124,7 +126,8 @@ class PushConsumer(BaseClient):
             try:
                 self._ended.result(min(left, _LONGEST_WAIT_S))
             except WaitTimeoutError:
-                continue
+                if self.error is not None:
+                    raise self.error from None
         self._ended.result()
         return True
 
@@ -193,10 +196,12 @@ class PushConsumer(BaseClient):
 
     def _begin(self) -> None:
         self._threads = LoopThreads(self._config.thread_max, "pyrocket-listener")
+        self._member = self._instance.join(self._config.group)
         try:
-            self._instance.run(self._start_core(self._instance))
+            self._instance.run(self._start_core(self._instance, self._member))
         except BaseException:
             self._threads.shutdown(wait=False)
+            self._instance.leave(self._config.group, self._member)
             raise
 
     def _end(self) -> None:
@@ -208,22 +213,30 @@ class PushConsumer(BaseClient):
                 self._instance.run(self._tracer.stop())
         finally:
             self._threads.shutdown(wait=False)
+            self._instance.leave(self._config.group, cast(Member, self._member))
             if not self._ended.done():
                 self._ended.set_result(None)
 
-    async def _start_core(self, instance: Instance) -> None:
+    async def _start_core(self, instance: Instance, member: Member) -> None:
         if self._config.trace_topic:
             self._tracer = Tracer(self._config.trace_topic, self._config.group, instance)
             await self._tracer.start()
         # Set before the start: a listener may run, and count, before the start has ended.
         self._core = core = ConsumerCore(
             self._config,
-            instance.member,
+            member,
             instance.transport,
-            offsets_of(self._config, instance, self._name),
+            offsets_of(
+                self._config.group,
+                self._config.message_model,
+                instance.transport,
+                member,
+                (self._name or "DEFAULT") + member.client_id.removeprefix(instance.client_id),
+            ),
             self._listen,
             now_ms=system_clock(),
             random=random.Random(),
+            boot_s=lambda: steady_clock() / 1000,
             queues_changed=self._queues_changed,
         )
         try:
@@ -239,8 +252,10 @@ class PushConsumer(BaseClient):
         try:
             await core.exited
         except ListenerExitError as error:
+            self._failure = error.__cause__ or error
+            _log.error("the consumer of %r stops: %r", self._config.group, self._failure)
             await core.abandon()
-            self._ended.set_exception(error.__cause__ or error)
+            self._ended.set_exception(self._failure)
 
     async def _listen(self, queue: MessageQueue, messages: Any) -> object:
         return await self._threads.run(lambda: self._call([*messages]))
@@ -252,8 +267,8 @@ class PushConsumer(BaseClient):
         request = self._tracer.consuming(messages) if self._tracer is not None else ""
         try:
             if self._before is not None:
-                self._before(messages)
-            result = self._timed(messages)
+                self.stats.call_back("before_consume", self._before, messages)
+            result = _not_awaitable(self._timed(messages))
         except Exception as error:
             result = error
             raise
@@ -265,7 +280,7 @@ class PushConsumer(BaseClient):
             if self._tracer is not None:
                 self._tracer.consumed(request, messages, began_ms, result)
             if self._after is not None:
-                self._after(messages, result)
+                self.stats.call_back("after_consume", self._after, messages, result)
         return result
 
     def _timed(self, messages: list[StoredMessage]) -> object:
@@ -284,6 +299,15 @@ _LONGEST_WAIT_S = 1.0
 """Python handles a signal that arrives just before a wait only after the wait."""
 
 
+def _not_awaitable(result: object) -> object:
+    """Return the result of a listener. Raises ListenerExitError if it would have to be awaited."""
+    if not inspect.isawaitable(result):
+        return result
+    if inspect.iscoroutine(result):
+        result.close()
+    raise ListenerExitError from _async_error("the listener")
+
+
 def _check_callable(**functions: object) -> None:
     for name, function in functions.items():
         if not callable(function):
@@ -292,3 +316,14 @@ def _check_callable(**functions: object) -> None:
                 remedy="Use a function.",
                 code="CONSUMER_LISTENER",
             )
+        if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):
+            raise _async_error(name)
+
+
+def _async_error(name: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{name} is an `async def` function, which is not awaited.",
+        remedy="Use a function that returns its result, such as one that calls `asyncio.run`, or"
+        " `asyncio.run_coroutine_threadsafe(...).result()` with a loop of your own.",
+        code="LISTENER_ASYNC",
+    )

@@ -3,13 +3,11 @@
 Source: `SendMessageHook`, `SendMessageContext`.
 """
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pyrocket.client.core.failures import Failures
 from pyrocket.message import Message, SendResult
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -46,20 +44,18 @@ class SendHook:
         """Called when the send has succeeded or failed."""
 
 
-def call_before(hooks: Sequence[SendHook], context: SendContext) -> None:
-    """Call all hooks before a send."""
-    for hook in hooks:
-        _call(hook.before_send, context)
+class SendHooks:
+    """The hooks of one producer. Safe to share between threads."""
 
+    def __init__(self, hooks: Sequence[SendHook], failures: Failures) -> None:
+        self._hooks, self._failures = [*hooks], failures
 
-def call_after(hooks: Sequence[SendHook], context: SendContext) -> None:
-    """Call all hooks after a send."""
-    for hook in hooks:
-        _call(hook.after_send, context)
+    def before(self, context: SendContext) -> None:
+        """Call all hooks before a send."""
+        for hook in self._hooks:
+            self._failures.call_back("before_send", hook.before_send, context)
 
-
-def _call(method: Callable[[SendContext], None], context: SendContext) -> None:
-    try:
-        method(context)
-    except Exception:  # The application's code may raise anything.
-        _log.exception("a hook of a producer failed")
+    def after(self, context: SendContext) -> None:
+        """Call all hooks after a send."""
+        for hook in self._hooks:
+            self._failures.call_back("after_send", hook.after_send, context)

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Sequence
 
 from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.listening import Listen, ListenerExitError, Stats, attempt, result_of
-from pyrocket.client.core.offsets import Offsets
+from pyrocket.client.core.failures import attempt
+from pyrocket.client.core.listening import IsOwn, Listen, ListenerExitError, Stats, result_of
 from pyrocket.client.core.process_queue import ProcessQueue
 from pyrocket.client.transport import ClientTransport
 from pyrocket.consuming import MessageModel
@@ -18,6 +18,9 @@ from pyrocket.message import StoredMessage
 
 _AGAIN_S = 5
 """Pause before messages are delivered again that could not be sent back."""
+
+_LAPSED_S = 0.1
+"""Interval of checks whether a queue is this member's, after a suspension."""
 
 _TIMEOUT_LEVEL = 3
 """Delay level of messages that a listener had for too long."""
@@ -37,12 +40,12 @@ class ConcurrentConsumption:
         self,
         config: ConsumerConfig,
         transport: ClientTransport,
-        offsets: Offsets,
         listen: Listen,
         stats: Stats,
+        is_own: IsOwn,
     ) -> None:
-        self._config, self._transport = config, transport
-        self._offsets, self._listen, self._stats = offsets, listen, stats
+        self._config, self._transport, self._is_own = config, transport, is_own
+        self._listen, self._stats = listen, stats
         self._ready: asyncio.Queue[_Batch] = asyncio.Queue()
         self._running: dict[asyncio.Task[None], tuple[float, _Batch]] = {}
         self._stopped = False
@@ -80,14 +83,22 @@ class ConcurrentConsumption:
         try:
             while not self._stopped:
                 held, batch = await self._ready.get()
+                while not (held.dropped or self._is_own(held)):
+                    await asyncio.sleep(_LAPSED_S)
                 if not held.dropped:
                     self._running[worker] = asyncio.get_running_loop().time(), (held, batch)
-                    await self._consume(held, batch)
+                    await self._consume_or_repeat(held, batch)
                     del self._running[worker]
         except ListenerExitError as error:
             del self._running[worker]
             if not self.exited.done():
                 self.exited.set_exception(error)
+
+    async def _consume_or_repeat(self, held: ProcessQueue, batch: Sequence[StoredMessage]) -> None:
+        what = f"messages of {held.queue} are consumed again"
+        if not await attempt(self._stats, what, self._consume(held, batch)):
+            left = [message for message in batch if message in held]
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._again, held, left)
 
     async def _consume(self, held: ProcessQueue, batch: Sequence[StoredMessage]) -> None:
         result = await result_of(self._listen, held.queue, batch, self._stats)
@@ -110,7 +121,7 @@ class ConcurrentConsumption:
             if await self._is_sent_back(held, message, delay_level):
                 self._remove(held, [message])
             else:
-                asyncio.get_running_loop().call_later(_AGAIN_S, self._again, held, message)
+                asyncio.get_running_loop().call_later(_AGAIN_S, self._again, held, [message])
 
     async def _is_sent_back(
         self, held: ProcessQueue, message: StoredMessage, delay_level: int
@@ -123,18 +134,18 @@ class ConcurrentConsumption:
             delay_level,
             config.max_reconsume_times,
         )
-        sent_back = await attempt(f"a message of {held.queue} is consumed again", call)
+        what = f"a message of {held.queue} is consumed again"
+        sent_back = await attempt(self._stats, what, call)
         self._stats.sent_back += sent_back
         return sent_back
 
-    def _again(self, held: ProcessQueue, message: StoredMessage) -> None:
-        if not held.dropped:
-            self._ready.put_nowait((held, [message]))
+    def _again(self, held: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
+        if messages and not held.dropped:
+            self._ready.put_nowait((held, messages))
 
     def _remove(self, held: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
         if not held.dropped:
             held.remove(messages)
-            self._offsets.reach(held.queue, held.commit_offset)
 
     async def _send_back_late(self) -> None:
         """Send back the messages that a listener has had for longer than the consume time-out."""
@@ -144,4 +155,5 @@ class ConcurrentConsumption:
             oldest = asyncio.get_running_loop().time() - timeout_s
             for began_s, (held, batch) in [*self._running.values()]:
                 if began_s <= oldest and not held.dropped:
-                    await self._send_back(held, batch, delay_level=_TIMEOUT_LEVEL)
+                    call = self._send_back(held, batch, delay_level=_TIMEOUT_LEVEL)
+                    await attempt(self._stats, "late messages are sent back later", call)

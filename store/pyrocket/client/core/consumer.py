@@ -5,7 +5,7 @@ Source: `DefaultMQPushConsumerImpl`, `MQClientInstance`.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -13,26 +13,26 @@ from typing import Any
 from pyrocket.client.consume_from import consume_timestamp
 from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.concurrent import ConcurrentConsumption
-from pyrocket.client.core.group_member import (
-    LOCK_S,
-    REBALANCE_S,
-    GroupMember,
-    QueuesChanged,
-)
+from pyrocket.client.core.failures import Tasks, within
+from pyrocket.client.core.group_member import LOCK_S, GroupMember, QueuesChanged
 from pyrocket.client.core.listening import Listen, Stats
-from pyrocket.client.core.offsets import Offsets, OffsetStore
+from pyrocket.client.core.membership import HEARTBEAT_S, PATIENCE_S
+from pyrocket.client.core.offsets import OffsetStore
 from pyrocket.client.core.orderly import OrderlyConsumption
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
 from pyrocket.client.core.pulling import Pulling
-from pyrocket.client.core.routes import Routes
+from pyrocket.client.core.routes import REFRESH_S, Routes
 from pyrocket.client.transport import ClientTransport, Member
 from pyrocket.consuming import MessageModel, Subscription
-from pyrocket.errors import PyrocketError, TopicNotFoundError
+from pyrocket.errors import PyrocketError, TopicNotFoundError, TransportError
 from pyrocket.formats.system_topics import RETRY_PREFIX
 
 PERSIST_S = 5
 
-_AFTER_ERROR_S = 1
+_AWAKE_S = 5
+_LEAVE_S = 5
+"""How long a stop waits for brokers, in addition to the time for listeners."""
+
 _MIB = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -56,23 +56,30 @@ class ConsumerCore:
         *,
         now_ms: int,
         random: Random,
+        boot_s: Callable[[], float] | None = None,
         queues_changed: QueuesChanged | None = None,
     ) -> None:
-        """`now_ms` is the time in epoch milliseconds, for `ConsumeFrom.TIMESTAMP`."""
+        """Create a consumer; nothing is called before `start`.
+
+        now_ms: The time in epoch milliseconds, for `ConsumeFrom.TIMESTAMP`.
+        boot_s: The time in seconds, on a clock that does not stop while the machine is suspended;
+            by default that of the event loop.
+        """
         self._config, self._transport = config, transport
         self._client_id = member.client_id
         self.stats, self._stopping = Stats(), False
         self._subscriptions = _subscriptions_of(config)
-        self._routes = Routes(transport)
-        self._offsets = Offsets(offsets)
+        self._routes, self._tasks = Routes(transport), Tasks(self.stats)
         kind = OrderlyConsumption if config.orderly else ConcurrentConsumption
-        self._consumption = kind(config, transport, self._offsets, listen, self.stats)
+        self._consumption = kind(
+            config, transport, listen, self.stats, lambda held: self._member.is_own(held)
+        )
         self.exited = self._consumption.exited
         self._pulling = Pulling(
             config,
             transport,
             self._subscriptions,
-            self._offsets,
+            self.stats,
             self._consumption,
             self._limits,
             self._correct,
@@ -82,17 +89,18 @@ class ConsumerCore:
             member,
             transport,
             self._routes,
-            self._offsets,
+            offsets,
             self._subscriptions,
             self._consumption,
             timestamp_ms=consume_timestamp(config.consume_timestamp, now_ms),
             stats=self.stats,
+            tasks=self._tasks,
             random=random,
-            taken=self._pull,
+            boot_s=boot_s or asyncio.get_running_loop().time,
+            taken=lambda held: self._tasks.start(self._pulling.run(held)),
             queues_changed=queues_changed,
         )
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._changes = asyncio.Event()
+        self._changes = self._member.changes
         self._stop_watching: Callable[[], None] = lambda: None
 
     @property
@@ -113,25 +121,28 @@ class ConsumerCore:
         """Join the group and take queues.
 
         Raises TopicNotFoundError unless the consumer waits for missing topics, InvalidInputError
-        (ILLEGAL_FILTER_EXPRESSION, DUPLICATE_CLIENT), GroupNotFoundError, TransportError. After an
-        error the consumer is stopped.
+        (ILLEGAL_FILTER_EXPRESSION, DUPLICATE_CLIENT), GroupNotFoundError, and TransportError if no
+        broker can be reached. After an error the consumer is stopped.
         """
         try:
             brokers = await self._check(self._subscriptions)
             self._stop_watching = self._transport.watch(
                 self._config.group, self._client_id, lambda changed: self._changes.set()
             )
-            for broker in sorted(brokers):
-                await self._member.join(broker)
+            await self._member.membership.start(brokers)
             await self._member.rebalance()
         except BaseException:
             await self.stop(timeout_s=0)
             raise
-        self._every(PERSIST_S, self._save)
+        repeat = self._tasks.repeat
+        repeat("offsets are stored later", self._member.save, every_s=PERSIST_S)
+        repeat("queues are confirmed later", self._stay_awake, every_s=_AWAKE_S)
         if self._config.orderly:
-            self._every(LOCK_S, self._member.lock_all)
-        self._spawn(self._rebalance())
-        self._spawn(self._routes.refresh(lambda topic: self._changes.set()))
+            repeat("locks are renewed later", self._member.lock_all, every_s=LOCK_S)
+        repeat(
+            "the rebalance is repeated", self._rebalance, every_s=HEARTBEAT_S, wake=self._changes
+        )
+        repeat("the old routes remain in use", self._refresh_routes, every_s=REFRESH_S)
 
     async def subscribe(self, topic: str, subscription: Subscription) -> None:
         """Consume a topic from now on, or change what is consumed of it.
@@ -159,43 +170,58 @@ class ConsumerCore:
         if self._stopping:
             return 0
         self._stopping = True
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         if timeout_s is None:
             timeout_s = self._config.stop_timeout_ms / 1000
         unfinished = await self._consumption.stop(timeout_s)
-        await self._member.heartbeat()  # Only a member may commit: the broker may have restarted.
-        await self._member.lose_all()
+        await self._member.leave(_LEAVE_S)
         self._stop_watching()  # Not earlier: a broker may remove a member that does not watch.
-        await self._member.leave()
+        self._tasks.cancel()
         return unfinished
 
     async def abandon(self) -> None:
         """Stop without committing, after a listener has ended the program."""
         self._stopping = True
         self._stop_watching()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         await self._consumption.stop(0)
 
     async def _check(self, subscriptions: Mapping[str, Subscription]) -> set[str]:
         """Check topics and expressions at all brokers; return the brokers."""
-        brokers: set[str] = set()
-        for topic, subscription in subscriptions.items():
-            if topic.startswith(RETRY_PREFIX):
-                continue
-            try:
-                route = await self._routes.get(topic, fresh=True)
-            except TopicNotFoundError:
-                if self._config.missing_topic == "error":
-                    raise
-                _log.warning("%s does not exist yet and is consumed as soon as it does", topic)
-                continue
-            names = {queue.broker for queue in route.readable}
-            for broker in sorted(names if subscription.kind != "TAG" else ()):
-                await self._transport.check_filter(broker, topic, subscription)
-            brokers |= names
-        return brokers or {*await self._transport.brokers()}
+        topics = [topic for topic in subscriptions if not topic.startswith(RETRY_PREFIX)]
+        checks = [self._check_topic(topic, subscriptions[topic]) for topic in topics]
+        found = await asyncio.gather(*checks)
+        return set[str]().union(*found) or {*await self._transport.brokers()}
+
+    async def _check_topic(self, topic: str, subscription: Subscription) -> set[str]:
+        """Return the brokers that have a topic; all brokers if the consumer waits for it."""
+        try:
+            route = await self._routes.get(topic, fresh=True)
+        except TopicNotFoundError:
+            if self._config.missing_topic == "error":
+                raise
+            await self._report_missing(topic)
+            return {*await self._transport.brokers()}
+        brokers = {queue.broker for queue in route.readable}
+        if subscription.kind != "TAG":
+            checks = [self._check_filter(broker, topic, subscription) for broker in sorted(brokers)]
+            await asyncio.gather(*checks)
+        return brokers
+
+    async def _check_filter(self, broker: str, topic: str, subscription: Subscription) -> None:
+        """Raise the error of a broker that rejects an expression; ignore one without an answer."""
+        try:
+            await within(PATIENCE_S, self._transport.check_filter(broker, topic, subscription))
+        except TransportError as error:
+            _log.warning("%s has not checked the expression for %s: %s", broker, topic, error)
+
+    async def _report_missing(self, topic: str) -> None:
+        try:
+            similar = await self._transport.similar_topics(topic)
+        except PyrocketError:
+            similar = ()
+        near = f"; similar topics are {', '.join(similar)}" if similar else ""
+        _log.warning("%s does not exist yet and is consumed as soon as it does%s", topic, near)
 
     def _limits(self, held: ProcessQueue) -> Limits:
         config, topic = self._config, held.queue.topic
@@ -209,52 +235,23 @@ class ConsumerCore:
         span = None if config.orderly else config.consume_concurrently_max_span
         return Limits(messages, size * _MIB, span)
 
-    def _pull(self, held: ProcessQueue) -> None:
-        self._spawn(self._pulling.run(held))
-
-    def _correct(self, held: ProcessQueue, next_offset: int) -> None:
-        self._offsets.reach(held.queue, next_offset)
-
+    def _correct(self, held: ProcessQueue) -> None:
         async def drop() -> None:
             await self._member.drop(held)
             self._changes.set()
 
-        self._spawn(drop())
-
-    async def _save(self) -> None:
-        await self._offsets.save()
+        self._tasks.start(drop())
 
     async def _rebalance(self) -> None:
         """Send heartbeats and rebalance: at each change of group or route, and every 20 s."""
-        while True:
-            # Before Python 3.12, `asyncio.wait_for` may ignore a cancellation.
-            timer = asyncio.get_running_loop().call_later(REBALANCE_S, self._changes.set)
-            await self._changes.wait()
-            timer.cancel()
-            self._changes.clear()
-            await self._member.heartbeat()
-            await self._member.rebalance()
+        await self._member.beat()
+        await self._member.rebalance()
 
-    def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        async def repeat() -> None:
-            while True:
-                await asyncio.sleep(seconds)
-                try:
-                    await work()
-                except PyrocketError as error:
-                    _log.warning("a periodic task failed and is repeated: %s", error)
+    async def _stay_awake(self) -> None:
+        self._member.stay_awake()
 
-        self._spawn(repeat())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a task of the consumer ended unexpectedly", exc_info=error)
+    async def _refresh_routes(self) -> None:
+        await self._routes.refresh(lambda topic: self._changes.set())
 
 
 def _subscriptions_of(config: ConsumerConfig) -> dict[str, Subscription]:

@@ -1,47 +1,42 @@
-"""A member of a consumer group: which queues it holds, and its heartbeats.
+"""A member of a consumer group: which queues it holds.
 
 Every member computes its own share of the queues from the sorted lists of queues and members.
 Source: `RebalanceImpl`, `RebalancePushImpl`.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 
 from pyrocket.client.allocation import sort_members, sort_queues
-from pyrocket.client.consume_from import OffsetQuery, start_offset
 from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.listening import Consumption, Stats, attempt
-from pyrocket.client.core.offsets import Offsets
-from pyrocket.client.core.process_queue import ProcessQueue
+from pyrocket.client.core.failures import SideBySide, Tasks, attempt
+from pyrocket.client.core.listening import Consumption, Stats
+from pyrocket.client.core.membership import PATIENCE_S, Membership
+from pyrocket.client.core.offsets import OffsetStore, save
+from pyrocket.client.core.process_queue import LAPSE_S, ProcessQueue
 from pyrocket.client.core.routes import Routes
 from pyrocket.client.transport import ClientTransport, Member
-from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
+from pyrocket.consuming import Subscription
 from pyrocket.errors import PyrocketError, TopicNotFoundError
 from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.message import MessageQueue
 
-REBALANCE_S = 20
-"""Interval of rebalances and heartbeats. RocketMQ's heartbeats have one of their own, 30 s."""
-
 LOCK_S = 20
-
-PULL_EXPIRY_S = 120
-"""A queue that was not pulled for so long is dropped and taken again."""
+"""Interval of renewals of locks."""
 
 QueuesChanged = Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], None]
 """Called with a topic, all its queues, and those of this member. Source: `MessageQueueListener`."""
-
-_log = logging.getLogger(__name__)
 
 
 class GroupMember:
     """Holds the queues of one consumer. Used by one event loop.
 
     Attributes:
+        membership: The heartbeats of the consumer.
         held: The queues that this member holds.
         leaving: The queues that it lost, until their last listener has finished.
+        changes: Set to rebalance soon.
     """
 
     def __init__(
@@ -50,82 +45,122 @@ class GroupMember:
         member: Member,
         transport: ClientTransport,
         routes: Routes,
-        offsets: Offsets,
+        offsets: OffsetStore,
         subscriptions: Mapping[str, Subscription],
         consumption: Consumption,
         *,
         timestamp_ms: int,
         stats: Stats,
+        tasks: Tasks,
         random: Random,
-        taken: Callable[[ProcessQueue], None],
+        boot_s: Callable[[], float],
+        taken: Callable[[ProcessQueue], object],
         queues_changed: QueuesChanged | None = None,
     ) -> None:
         """`taken` is called with each queue that this member takes, to pull its messages."""
-        self._config, self._member, self._transport = config, member, transport
-        self._routes, self._offsets, self._subscriptions = routes, offsets, subscriptions
-        self._timestamp_ms, self._stats, self._random = timestamp_ms, stats, random
-        self._consumption, self._taken = consumption, taken
-        self._queues_changed = queues_changed
+        self._config, self._transport, self._routes = config, transport, routes
+        self._offsets, self._subscriptions, self._consumption = offsets, subscriptions, consumption
+        self._stats, self._random, self._boot_s = stats, random, boot_s
+        self._taken, self._queues_changed = taken, queues_changed
+        self.membership = Membership(
+            config,
+            member,
+            transport,
+            offsets,
+            topics=subscriptions.keys,
+            subscriptions=subscriptions,
+            timestamp_ms=timestamp_ms,
+            failures=stats,
+            tasks=tasks,
+            boot_s=boot_s,
+            confirmed=self._confirm_at,
+        )
+        self.changes = asyncio.Event()
+        self._tasks, self._changing = tasks, dict[str, SideBySide]()
+        self._locking, self._saving = SideBySide(tasks), SideBySide(tasks)
         self._rebalancing = asyncio.Lock()
         self._counted_s = asyncio.get_running_loop().time()
+        self._shares: dict[str, list[MessageQueue]] = {}
         self.held: dict[MessageQueue, ProcessQueue] = {}
-        self.leaving: dict[MessageQueue, asyncio.Task[None]] = {}
+        self.leaving: dict[ProcessQueue, asyncio.Task[None]] = {}
 
     @property
-    def _is_clustering(self) -> bool:
-        return self._config.message_model is MessageModel.CLUSTERING
+    def _is_locking(self) -> bool:
+        return self._config.orderly and self.membership.is_clustering
 
-    async def heartbeat(self) -> None:
-        """Join the group at every broker of its topics, or stay in it; errors are logged."""
-        for broker in await self._brokers():
-            await attempt(f"a heartbeat to {broker} is repeated", self.join(broker))
-
-    async def join(self, broker: str) -> None:
-        """Join the group at one broker.
-
-        Raises InvalidInputError (DUPLICATE_CLIENT), GroupNotFoundError, TransportError.
-        """
-        data = ConsumerData(
-            self._config.group,
-            self._config.message_model,
-            self._config.consume_from.value,
-            dict(self._subscriptions),
-        )
-        beat = Heartbeat(self._member.client_id, self._member.incarnation, [data])
-        await self._transport.heartbeat(broker, beat)
-
-    async def leave(self) -> None:
-        """Leave the group at every broker; errors are logged."""
-        for broker in await self._brokers():
-            call = self._transport.unregister(broker, self._member.client_id, self._config.group)
-            await attempt(f"{broker} removes this member later", call)
+    async def beat(self) -> None:
+        """Send heartbeats to the brokers of all topics; errors are logged."""
+        await self.membership.beat(await self._brokers())
 
     async def rebalance(self) -> None:
         """Take the queues of this member's share, and lose all others; errors are logged."""
         async with self._rebalancing:
             for topic in [*self._subscriptions]:
-                await attempt(f"the rebalance of {topic} is repeated", self._rebalance_topic(topic))
-            gone = [queue for queue in self.held if queue.topic not in self._subscriptions]
-            await self._lose(gone)
+                what = f"the rebalance of {topic} is repeated"
+                await attempt(self._stats, what, self._rebalance_topic(topic))
+            gone = {queue.topic for queue in self.held} - self._subscriptions.keys()
+            for topic in gone:
+                self._shares.pop(topic, None)
+                await self._change(topic, [])
             self._count_time()
+
+    def is_own(self, held: ProcessQueue) -> bool:
+        """Whether a queue is known to be held: this member was not suspended since it knew."""
+        return not held.dropped and self._boot_s() - held.confirmed_s < LAPSE_S
+
+    def stay_awake(self) -> None:
+        """Note that this member runs; after a suspension, ask the brokers which queues it holds."""
+        now = self._boot_s()
+        for held in () if self._is_locking else self.held.values():
+            if now - held.confirmed_s < LAPSE_S:
+                held.confirmed_s = now
+            else:
+                self.changes.set()
 
     async def lock_all(self) -> None:
         """Renew the locks of all queues of an orderly consumer."""
-        names = {*self.held, *self.leaving}
-        for broker in sorted({queue.broker for queue in names}):
-            queues = [queue for queue in names if queue.broker == broker]
-            await attempt(f"locks at {broker} are renewed later", self._lock(broker, queues))
+        names = {*self.held, *(one.queue for one in self.leaving)}
 
-    async def lose_all(self) -> None:
-        """Lose all queues, and wait until they are released."""
-        await self._lose([*self.held])
-        if self.leaving:
-            await asyncio.wait([*self.leaving.values()])
+        async def lock(broker: str) -> None:
+            queues = [queue for queue in names if queue.broker == broker]
+            what = f"locks at {broker} are renewed later"
+            await attempt(self._stats, what, self._lock(broker, queues))
+
+        await self._locking.run({queue.broker for queue in names}, lock, patience_s=PATIENCE_S)
+
+    async def save(self) -> None:
+        """Store the offsets of all queues, side by side at all brokers."""
+
+        async def store(broker: str) -> None:
+            held = [one for one in self.held.values() if one.queue.broker == broker]
+            await save(self._offsets, held, self._stats)
+
+        await self._saving.run({q.broker for q in self.held}, store, patience_s=PATIENCE_S)
 
     async def drop(self, held: ProcessQueue) -> None:
         """Lose one queue, if it is still held."""
         if self.held.get(held.queue) is held:
-            await self._lose([held.queue])
+            await self._lose([held])
+
+    async def leave(self, timeout_s: float) -> None:
+        """Lose all queues and leave the group at every broker, within a time; errors are logged."""
+
+        async def leave(broker: str) -> None:
+            await attempt(self._stats, f"{broker} was not reached", self.membership.join(broker))
+            held = [one for one in self.held.values() if one.queue.broker == broker]
+            await self._lose(held)  # Only a member may commit: the broker may have restarted.
+            await self._released(broker)
+            await self.membership.leave(broker)
+
+        brokers = {*self.membership.brokers, *(queue.broker for queue in self.held)}
+        leaving = [self._tasks.start(leave(broker)) for broker in sorted(brokers)]
+        if leaving:
+            await asyncio.wait(leaving, timeout=timeout_s)
+
+    async def _released(self, broker: str) -> None:
+        releases = [task for one, task in self.leaving.items() if one.queue.broker == broker]
+        if releases:
+            await asyncio.wait(releases)
 
     async def _rebalance_topic(self, topic: str) -> None:
         try:
@@ -134,64 +169,68 @@ class GroupMember:
             queues: Sequence[MessageQueue] = []
         else:
             queues = sort_queues(route.readable)
-        mine = await self._share(topic, queues)
-        if mine is not None:
-            await self._change(topic, queues, mine)
-
-    async def _share(
-        self, topic: str, queues: Sequence[MessageQueue]
-    ) -> Collection[MessageQueue] | None:
-        """Return this member's queues of a topic; None if they are unknown."""
-        if not queues or not self._is_clustering:
-            return queues
-        broker = self._random.choice(sorted({queue.broker for queue in queues}))
-        group, client_id = self._config.group, self._member.client_id
-        members = await self._transport.members(broker, group)
-        if client_id not in members:
-            # The broker was restarted, or this member was suspended for minutes.
-            await self.join(broker)
-            members = await self._transport.members(broker, group)
-        if client_id not in members:
-            return None
-        return self._config.strategy(group, client_id, queues, sort_members(members))
-
-    async def _change(
-        self, topic: str, queues: Sequence[MessageQueue], mine: Collection[MessageQueue]
-    ) -> None:
-        now = asyncio.get_running_loop().time()
-        own = {queue: held for queue, held in self.held.items() if queue.topic == topic}
-        expired = [q for q, held in own.items() if now - held.pulled_s > PULL_EXPIRY_S]
-        lost = [queue for queue in own if queue not in mine or queue in expired]
-        await self._lose(lost)
-        taken = await self._take([queue for queue in mine if queue not in self.held])
-        if lost or taken:
+        share = await self._share(queues)
+        if share is None:
+            return
+        await self._change(topic, share)
+        if sorted(share) != self._shares.get(topic, []):
+            self._shares[topic] = sorted(share)
             self._stats.rebalances += 1
             if self._queues_changed is not None:
-                self._queues_changed(topic, queues, sorted(mine))
+                given = topic, queues, sorted(share)
+                self._stats.call_back("queues_changed", self._queues_changed, *given)
 
-    async def _lose(self, queues: Collection[MessageQueue]) -> None:
+    async def _share(self, queues: Sequence[MessageQueue]) -> Collection[MessageQueue] | None:
+        """Return this member's queues of a topic; None if they are unknown."""
+        if not queues or not self.membership.is_clustering:
+            return queues
+        members = await self.membership.members({queue.broker for queue in queues}, self._random)
+        client_id = self.membership.member.client_id
+        if client_id not in members:
+            return None
+        given = self._config.group, client_id, queues, sort_members(members)
+        return self._stats.call_back("the strategy", self._config.strategy, *given)
+
+    async def _change(self, topic: str, share: Collection[MessageQueue]) -> None:
+        """Lose and take queues of a topic, side by side at all brokers."""
+
+        async def change(broker: str) -> None:
+            own = [one for q, one in self.held.items() if (q.topic, q.broker) == (topic, broker)]
+            await self._lose([one for one in own if one.queue not in share])
+            wanted = [q for q in share if q.broker == broker and q not in self.held]
+            await attempt(self._stats, f"queues at {broker} are taken later", self._take(wanted))
+
+        if topic not in self._changing:
+            self._changing[topic] = SideBySide(self._tasks, late=self.changes.set)
+        held = {queue.broker for queue in self.held if queue.topic == topic}
+        brokers = {queue.broker for queue in share} | held
+        await self._changing[topic].run(brokers, change, patience_s=PATIENCE_S)
+
+    async def _lose(self, lost: Collection[ProcessQueue], *, moved: bool = False) -> None:
+        """Release queues; with `moved`, another member has committed offsets of them."""
         self._count_time()
-        for queue in queues:
-            held = self.held.pop(queue)
+        releases = []
+        for held in lost:
+            del self.held[held.queue]
             held.drop()
-            self.leaving[queue] = asyncio.ensure_future(self._release(held))
-        if queues and not self._config.orderly:
-            await asyncio.wait([self.leaving[queue] for queue in queues if queue in self.leaving])
+            self.leaving[held] = asyncio.ensure_future(self._release(held, moved=moved))
+            releases.append(self.leaving[held])
+        if releases and not self._config.orderly:
+            await asyncio.wait(releases)
 
-    async def _release(self, held: ProcessQueue) -> None:
+    async def _release(self, held: ProcessQueue, *, moved: bool) -> None:
         """Commit the offset of a lost queue after its last listener, and unlock it."""
         queue = held.queue
         try:
             await self._consumption.finished(held)
-            await self._offsets.save([queue])
-            self._offsets.forget(queue)
-            if self._config.orderly and self._is_clustering:
-                call = self._transport.unlock(
-                    queue.broker, self._config.group, self._member.client_id, [queue]
-                )
-                await attempt(f"the lock of {queue} expires later", call)
+            if not moved:
+                await save(self._offsets, [held], self._stats)
+            if self._is_locking:
+                group, client_id = self._config.group, self.membership.member.client_id
+                call = self._transport.unlock(queue.broker, group, client_id, [queue])
+                await attempt(self._stats, f"the lock of {queue} expires later", call)
         finally:
-            del self.leaving[queue]
+            del self.leaving[held]
 
     def _count_time(self) -> None:
         """Count the time without queues; called before the queues change."""
@@ -200,58 +239,66 @@ class GroupMember:
             self._stats.without_queues_s += now - self._counted_s
         self._counted_s = now
 
-    async def _take(self, queues: Collection[MessageQueue]) -> list[MessageQueue]:
-        free = [queue for queue in queues if queue not in self.leaving]
-        taken = []
-        for broker in sorted({queue.broker for queue in free}):
-            here = [queue for queue in free if queue.broker == broker]
-            for queue in await self._lock(broker, here):
-                if (held := await self._start(queue)) is not None:
-                    self._count_time()
-                    self.held[queue] = held
-                    self._consumption.add(held)
-                    self._taken(held)
-                    taken.append(queue)
-        return taken
+    async def _take(self, queues: Collection[MessageQueue]) -> None:
+        """Take queues of one topic at one broker."""
+        leaving = {one.queue for one in self.leaving}
+        free = [queue for queue in queues if queue not in leaving]
+        if not free:
+            return
+        broker, asked_s = free[0].broker, self._boot_s()
+        if not self.membership.has_joined(broker, free[0].topic):
+            await self.membership.join(broker)
+        for queue in await self._lock(broker, free):
+            held = ProcessQueue(queue, await self._offsets.start(queue), asked_s)
+            self._count_time()
+            self.held[queue] = held
+            self._consumption.add(held)
+            self._taken(held)
 
-    async def _lock(self, broker: str, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
+    async def _lock(self, broker: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
         """Return the queues that may be consumed; for orderly consumers, those that are locked."""
-        asked_s = asyncio.get_running_loop().time()
-        granted: Collection[MessageQueue] = queues
-        if self._config.orderly and self._is_clustering:
-            granted = await self._transport.lock(
-                broker, self._config.group, self._member.client_id, queues
-            )
-        for queue in granted:
-            if (held := self.held.get(queue)) is not None:
-                held.locked_s = asked_s
+        asked_s = self._boot_s()
+        if not self._is_locking:
+            return [*queues]
+        group, client_id = self._config.group, self.membership.member.client_id
+        granted = await self._transport.lock(broker, group, client_id, queues)
+        for was_locked in (True, False):
+            own = [
+                self.held[q] for q, kept in granted.items() if kept is was_locked and q in self.held
+            ]
+            await self._confirm(own, asked_s, is_known=was_locked)
         return [queue for queue in queues if queue in granted]
 
-    async def _start(self, queue: MessageQueue) -> ProcessQueue | None:
-        """Return a queue at the offset where its consumption starts; None after an error."""
-        now = asyncio.get_running_loop().time()
-        try:
-            at = start_offset(
-                queue.topic, await self._offsets.load(queue), self._config.consume_from
-            )
-            if at is OffsetQuery.MAXIMUM:
-                at = (await self._transport.bounds(queue)).maximum
-            elif at is OffsetQuery.BY_TIMESTAMP:
-                at = await self._transport.offset_at(queue, self._timestamp_ms)
-        except PyrocketError as error:
-            _log.warning("the offset of %s is unknown; it is taken later: %s", queue, error)
-            return None
-        assert isinstance(at, int)
-        return ProcessQueue(queue, at, now)
+    async def _confirm_at(self, broker: str, was_member: bool, asked_s: float) -> None:
+        """Confirm the queues of a broker that has answered a heartbeat."""
+        if not self._is_locking:
+            held = [one for one in self.held.values() if one.queue.broker == broker]
+            await self._confirm(held, asked_s, is_known=was_member)
 
-    async def _brokers(self) -> Collection[str]:
-        """Return the brokers of all subscribed topics."""
+    async def _confirm(
+        self, queues: Iterable[ProcessQueue], asked_s: float, *, is_known: bool
+    ) -> None:
+        """Keep queues that this member still holds, and drop those that another one had."""
+        moved = []
+        for held in queues:
+            if not is_known and self.membership.is_clustering:
+                committed = await self._transport.committed(self._config.group, held.queue)
+                if held.has_moved(committed):
+                    moved.append(held)
+                    continue
+            held.confirmed_s = asked_s
+        if moved := [one for one in moved if self.held.get(one.queue) is one]:
+            self.changes.set()
+            await self._lose(moved, moved=True)
+
+    async def _brokers(self) -> set[str]:
+        """Return the brokers of all subscribed topics; for a missing topic, all brokers."""
         found: set[str] = set()
         for topic in [*self._subscriptions]:
             if topic.startswith(RETRY_PREFIX):
                 continue
             try:
                 found |= {queue.broker for queue in (await self._routes.get(topic)).readable}
-            except PyrocketError as error:
-                _log.warning("the brokers of %s are unknown: %s", topic, error)
-        return sorted(found)
+            except PyrocketError:  # It does not exist yet, or no broker could be asked.
+                found |= {*await self._transport.brokers()}
+        return found or {*await self._transport.brokers()}

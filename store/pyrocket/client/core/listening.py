@@ -2,16 +2,19 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from pyrocket.client.core.failures import Failures
 from pyrocket.client.core.process_queue import ProcessQueue
 from pyrocket.client.results import ConsumeResult
-from pyrocket.errors import PyrocketError
 from pyrocket.formats.properties import RETRY_TOPIC
 from pyrocket.message import MessageQueue, StoredMessage
 
 _log = logging.getLogger(__name__)
+
+IsOwn = Callable[[ProcessQueue], bool]
+"""Whether a consumer knows that it holds a queue; see `GroupMember.is_own`."""
 
 Listen = Callable[[MessageQueue, Sequence[StoredMessage]], Awaitable[object]]
 """Calls the listener with messages of a queue, and returns what it returned."""
@@ -22,8 +25,8 @@ class ListenerExitError(Exception):
 
 
 @dataclass
-class Stats:
-    """Counts of one consumer since its start.
+class Stats(Failures):
+    """Counts of one consumer since its start; see also `Failures`.
 
     Attributes:
         consumed: Messages consumed successfully.
@@ -45,7 +48,6 @@ class Stats:
     listener_errors: int = 0
     listener_cpu_s: float = 0.0
     listener_wall_s: float = 0.0
-    warned: set[str] = field(default_factory=set, repr=False)
 
 
 class Consumption(Protocol):
@@ -83,7 +85,7 @@ async def result_of(
         raise
     except Exception as error:
         stats.listener_errors += 1
-        is_first = _is_first(stats, type(error).__name__)  # Later ones are logged in one line.
+        is_first = stats.is_first(type(error).__name__)  # Later ones are logged in one line.
         _log.warning(
             "the listener failed for %d messages of %s: %r",
             len(messages),
@@ -96,30 +98,14 @@ async def result_of(
         return result
     stats.listener_errors += 1
     kind = type(result).__name__
-    if _is_first(stats, f"returned {kind}"):
+    if stats.is_first(f"returned {kind}"):
         _log.warning(
             "the listener returned %s, not a ConsumeResult: its messages are consumed later", kind
         )
     return ConsumeResult.RECONSUME_LATER
 
 
-def _is_first(stats: Stats, kind: str) -> bool:
-    is_first = kind not in stats.warned
-    stats.warned.add(kind)
-    return is_first
-
-
 def with_original_topic(message: StoredMessage) -> StoredMessage:
     """Return a message of a retry topic with the topic that it was sent to, as in RocketMQ."""
     original = message.properties.get(RETRY_TOPIC)
     return replace(message, topic=original) if original else message
-
-
-async def attempt(what: str, call: Awaitable[object]) -> bool:
-    """Make a call, and return whether it succeeded; log an error and its effect, `what`."""
-    try:
-        await call
-    except PyrocketError as error:
-        _log.warning("%s: %s", what, error)
-        return False
-    return True

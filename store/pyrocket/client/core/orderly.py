@@ -7,17 +7,13 @@ pause, and until then the queue's later messages wait. Source: `ConsumeMessageOr
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.listening import Listen, ListenerExitError, Stats, attempt, result_of
-from pyrocket.client.core.offsets import Offsets
+from pyrocket.client.core.failures import attempt
+from pyrocket.client.core.listening import IsOwn, Listen, ListenerExitError, Stats, result_of
 from pyrocket.client.core.process_queue import ProcessQueue
 from pyrocket.client.transport import ClientTransport
 from pyrocket.message import StoredMessage
-
-LOCK_S = 30
-"""A lock counts as lost if it was not renewed for so long; the broker keeps it twice as long."""
 
 _DEAD_LETTER = -1
 _UNLOCKED_S = 0.1
@@ -36,12 +32,12 @@ class OrderlyConsumption:
         self,
         config: ConsumerConfig,
         transport: ClientTransport,
-        offsets: Offsets,
         listen: Listen,
         stats: Stats,
+        is_own: IsOwn,
     ) -> None:
-        self._config, self._transport = config, transport
-        self._offsets, self._listen, self._stats = offsets, listen, stats
+        self._config, self._transport, self._is_own = config, transport, is_own
+        self._listen, self._stats = listen, stats
         self._listeners = asyncio.Semaphore(config.thread_max)
         self._tasks: dict[ProcessQueue, asyncio.Task[None]] = {}
         self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -71,64 +67,59 @@ class OrderlyConsumption:
         return sum(len(tasks[task]) for task in late)
 
     async def _run(self, held: ProcessQueue) -> None:
-        attempts = 0
         try:
             while not held.dropped:
                 if not held.has_waiting:
                     await held.wait_for_change()
-                    continue
-                async with self._listeners:
-                    # The lock may have been lost while all listeners were busy.
-                    batch = self._take(held)
-                    done = await self._consume(held, batch, attempts) if batch else 0
-                if not batch:
-                    await asyncio.sleep(_UNLOCKED_S)
-                    continue
-                attempts = 0 if done else attempts + 1
-                if done < len(batch) and not held.dropped:
-                    await self._retry(held, batch[done:], attempts)
+                else:
+                    await asyncio.sleep(await self._consume_next(held))
         except ListenerExitError as error:
             if not self.exited.done():
                 self.exited.set_exception(error)
 
-    def _take(self, held: ProcessQueue) -> Sequence[StoredMessage]:
-        """Return the next messages; none if the queue's lock is lost or the queue was dropped."""
-        is_locked = asyncio.get_running_loop().time() - held.locked_s < LOCK_S
-        return held.take(self._config.consume_message_batch_max_size) if is_locked else []
+    async def _consume_next(self, held: ProcessQueue) -> float:
+        """Deliver the next messages, and handle those that failed; return the pause after this."""
+        async with self._listeners:
+            # The lock may have been lost while all listeners were busy.
+            if not self._is_own(held):
+                return _UNLOCKED_S
+            batch = held.take(self._config.consume_message_batch_max_size)
+            call = self._consume(held, batch)
+            await attempt(self._stats, f"messages of {held.queue} are repeated", call)
+        failed = [message for message in batch if message in held]
+        if failed and not held.dropped and await self._retry(held, failed):
+            return self._config.suspend_ms / 1000
+        return 0
 
-    async def _consume(
-        self, held: ProcessQueue, batch: Sequence[StoredMessage], attempts: int
-    ) -> int:
-        """Deliver messages; return how many of the first ones are consumed."""
-        given = [replace(one, reconsume_times=one.reconsume_times + attempts) for one in batch]
-        result = await result_of(
-            self._listen, held.queue, given if attempts else batch, self._stats
-        )
-        # The listener has finished before the queue is unlocked, so its result still counts.
+    async def _consume(self, held: ProcessQueue, batch: Sequence[StoredMessage]) -> None:
+        """Deliver messages; remove those that are consumed, and count a failed attempt of others.
+
+        The listener has finished before the queue is unlocked, so its result still counts after the
+        queue was lost.
+        """
+        given = [held.with_attempts(message) for message in batch]
+        result = await result_of(self._listen, held.queue, given, self._stats)
         done = result.consumed(len(batch))
         self._stats.consumed += done
         held.remove(batch[:done])
-        self._offsets.reach(held.queue, held.commit_offset)
-        return done
+        held.failed(batch[done:])
 
-    async def _retry(
-        self, held: ProcessQueue, failed: Sequence[StoredMessage], attempts: int
-    ) -> None:
-        """Make messages the next ones again after a pause, or dead letters after all attempts."""
-        config, first = self._config, failed[0]
-        is_last = 0 <= config.max_reconsume_times <= first.reconsume_times + attempts - 1
-        if is_last and await self._is_dead_letter(held, first):
-            held.remove([first])
-            self._offsets.reach(held.queue, held.commit_offset)
-            held.put_back(failed[1:])
-            return
-        held.put_back(failed)
-        await asyncio.sleep(config.suspend_ms / 1000)
+    async def _retry(self, held: ProcessQueue, failed: Sequence[StoredMessage]) -> bool:
+        """Make messages the next ones again, except dead letters; return whether there are any."""
+        most = self._config.max_reconsume_times
+        for message in failed:
+            times = held.with_attempts(message).reconsume_times
+            if 0 <= most < times and await self._is_dead_letter(held, message):
+                held.remove([message])
+        left = [message for message in failed if message in held]
+        held.put_back(left)
+        return bool(left)
 
     async def _is_dead_letter(self, held: ProcessQueue, message: StoredMessage) -> bool:
         call = self._transport.send_back(
             self._config.group, held.queue, message.queue_offset, _DEAD_LETTER, 0
         )
-        sent_back = await attempt(f"a message of {held.queue} is consumed again", call)
+        what = f"a message of {held.queue} is consumed again"
+        sent_back = await attempt(self._stats, what, call)
         self._stats.sent_back += sent_back
         return sent_back

@@ -7,19 +7,19 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
 
-from pyrocket.client.consume_from import OffsetQuery, start_offset
 from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.group_member import REBALANCE_S
-from pyrocket.client.core.listening import attempt
-from pyrocket.client.core.offsets import Offsets, OffsetStore
+from pyrocket.client.core.failures import Failures, SideBySide, Tasks
+from pyrocket.client.core.membership import HEARTBEAT_S, Membership
+from pyrocket.client.core.offsets import OffsetStore
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
 from pyrocket.client.core.pulling import Pulling
 from pyrocket.client.transport import ClientTransport, Member
-from pyrocket.consuming import Committed, ConsumerData, Heartbeat, MessageModel
+from pyrocket.consuming import Committed
 from pyrocket.errors import InvalidInputError, TransportError
 from pyrocket.message import MessageQueue, StoredMessage
 
 _REPEAT_S = 1
+_LEAVE_S = 5
 _MIB = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -38,25 +38,35 @@ class PollingCore:
         timestamp_ms: int,
     ) -> None:
         """`timestamp_ms` is the start for `ConsumeFrom.TIMESTAMP`, epoch milliseconds."""
-        self._config, self._member = config, member
-        self._transport, self._store = transport, offsets
-        self._timestamp_ms = timestamp_ms
+        self._store, self.failures = offsets, Failures()
+        self._tasks = Tasks(self.failures)
+        self._membership = Membership(
+            config,
+            member,
+            transport,
+            offsets,
+            topics=lambda: {queue.topic for queue in self._wanted},
+            subscriptions=config.by_topic,
+            timestamp_ms=timestamp_ms,
+            failures=self.failures,
+            tasks=self._tasks,
+            boot_s=asyncio.get_running_loop().time,
+            confirmed=self._confirm,
+        )
+        self._wanted: list[MessageQueue] = []
         self._held: dict[MessageQueue, ProcessQueue] = {}
-        self._paused: set[MessageQueue] = set()
         self._pulls: dict[ProcessQueue, asyncio.Task[None]] = {}
-        self._arrived = asyncio.Event()
-        self._brokers: set[str] = set()
-        self._beating: asyncio.Task[None] | None = None
+        self._arrived, self._is_staying = asyncio.Event(), False
         size = config.pull_threshold_size_for_queue * _MIB
         limits = Limits(config.pull_threshold_for_queue, size, span=None)
         self._pulling = Pulling(
             config,
             transport,
             config.by_topic,
-            Offsets(offsets),
+            self.failures,
             self,
             lambda held: limits,
-            lambda held, next_offset: self._hold(held.queue, next_offset),
+            lambda held: self._move(held, held.next_offset),
         )
 
     @property
@@ -71,32 +81,49 @@ class PollingCore:
         client joins the group at the brokers of the queues. Raises GroupNotFoundError,
         InvalidInputError (DUPLICATE_CLIENT), TransportError.
         """
-        for broker in sorted({queue.broker for queue in queues} - self._brokers):
-            await self._join(broker)
-            self._brokers.add(broker)
-        if self._beating is None:
-            self._beating = asyncio.ensure_future(self._stay())
+        before, self._wanted = self._wanted, [*queues]
+        try:
+            brokers = {queue.broker for queue in queues}
+            self._membership.brokers |= brokers
+            await asyncio.gather(*map(self._join, sorted(brokers)))
+            starts = {q: await self._store.start(q) for q in queues if q not in self._held}
+        except BaseException:
+            self._wanted = before
+            raise
         for queue in [*self._held]:
             if queue not in queues:
                 self._release(queue)
-        for queue in queues:
-            if queue not in self._held:
-                self._hold(queue, await self._start(queue))
+        for queue, start in starts.items():
+            self._hold(queue, start)
+        if not self._is_staying:
+            self._is_staying = True
+            self._tasks.repeat("heartbeats are repeated", self._beat, every_s=HEARTBEAT_S)
+
+    async def _join(self, broker: str) -> None:
+        """Join the group at a broker, unless it knows all topics of this client's queues."""
+        topics = {queue.topic for queue in self._wanted if queue.broker == broker}
+        if not all(self._membership.has_joined(broker, topic) for topic in topics):
+            await self._membership.join(broker)
+
+    async def _beat(self) -> None:
+        await self._membership.beat({*self._membership.brokers})
+
+    async def _confirm(self, broker: str, was_member: bool, asked_s: float) -> None:
+        """Do nothing: the caller decides which queues this client holds."""
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at an offset. Raises InvalidInputError (QUEUE_NOT_ASSIGNED)."""
-        self._require(queue)
-        self._hold(queue, offset)
+        self._move(self._require(queue), offset)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Exclude queues from polls; their positions remain."""
         for queue in queues:
-            self._require(queue)
-            self._paused.add(queue)
+            self._require(queue).paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Include paused queues in polls again."""
-        self._paused -= {*queues}
+        for queue in queues:
+            self._require(queue).paused = False
         self._arrived.set()
 
     def position(self, queue: MessageQueue) -> int:
@@ -129,11 +156,11 @@ class PollingCore:
         try:
             return await self._commit_until_answered(offsets)
         except InvalidInputError as error:
-            brokers = {queue.broker for queue in offsets} & self._brokers
+            brokers = {queue.broker for queue in offsets} & self._membership.brokers
             if error.code != "COMMIT_FENCED" or not brokers:
                 raise
         for broker in sorted(brokers):
-            await self._join(broker)
+            await self._membership.join(broker)
         return await self._commit_until_answered(offsets)
 
     async def _commit_until_answered(
@@ -159,11 +186,10 @@ class PollingCore:
         """Release all queues without committing, and leave the group; errors are logged."""
         for queue in [*self._held]:
             self._release(queue)
-        if self._beating is not None:
-            self._beating.cancel()
-        for broker in sorted(self._brokers):
-            call = self._transport.unregister(broker, self._member.client_id, self._config.group)
-            await attempt(f"{broker} removes this member later", call)
+        self._tasks.cancel()
+        leaving = SideBySide(self._tasks)
+        brokers = self._membership.brokers
+        await leaving.run(brokers, self._membership.leave, patience_s=_LEAVE_S)
 
     def add(self, held: ProcessQueue) -> None:
         """Do nothing: polls look at all queues."""
@@ -179,27 +205,11 @@ class PollingCore:
         """Return 0: polled messages belong to the caller."""
         return 0
 
-    async def _stay(self) -> None:
-        while True:
-            await asyncio.sleep(REBALANCE_S)
-            for broker in sorted(self._brokers):
-                await attempt(f"a heartbeat to {broker} is repeated", self._join(broker))
-
-    async def _join(self, broker: str) -> None:
-        data = ConsumerData(
-            self._config.group,
-            MessageModel.CLUSTERING,
-            self._config.consume_from.value,
-            self._config.by_topic,
-        )
-        beat = Heartbeat(self._member.client_id, self._member.incarnation, [data])
-        await self._transport.heartbeat(broker, beat)
-
     def _take(self, max_messages: int) -> list[StoredMessage]:
         """Return waiting messages of one queue; the queues take turns."""
         for queue in [*self._held]:
             held = self._held[queue]
-            if queue not in self._paused and held.has_waiting:
+            if held.has_waiting and not held.paused:
                 found = held.take(max_messages)
                 held.remove(found)
                 self._held[queue] = self._held.pop(queue)  # It is the last one now.
@@ -215,23 +225,17 @@ class PollingCore:
             )
         return held
 
-    def _hold(self, queue: MessageQueue, offset: int) -> None:
-        self._release(queue)
-        held = ProcessQueue(queue, offset, asyncio.get_running_loop().time())
-        self._held[queue] = held
-        self._pulls[held] = asyncio.ensure_future(self._pulling.run(held))
+    def _move(self, held: ProcessQueue, offset: int) -> None:
+        """Continue to read a queue at another offset; a pause remains."""
+        self._release(held.queue)
+        self._hold(held.queue, offset).paused = held.paused
+
+    def _hold(self, queue: MessageQueue, offset: int) -> ProcessQueue:
+        self._held[queue] = held = ProcessQueue(queue, offset)
+        self._pulls[held] = self._tasks.start(self._pulling.run(held))
+        return held
 
     def _release(self, queue: MessageQueue) -> None:
         if (held := self._held.pop(queue, None)) is not None:
             held.drop()
             self._pulls.pop(held).cancel()
-
-    async def _start(self, queue: MessageQueue) -> int:
-        known = await self._store.load(queue)
-        at = start_offset(queue.topic, known, self._config.consume_from)
-        if at is OffsetQuery.MAXIMUM:
-            return (await self._transport.bounds(queue)).maximum
-        if at is OffsetQuery.BY_TIMESTAMP:
-            return await self._transport.offset_at(queue, self._timestamp_ms)
-        assert isinstance(at, int)
-        return at

@@ -1,14 +1,21 @@
-"""The messages of a queue that a consumer has pulled and not yet consumed: `ProcessQueue`.
+"""`ProcessQueue`: a queue that a consumer holds, and all that it knows of the queue.
 
-Source: RocketMQ's `ProcessQueue`.
+Positions, attempts and pauses end with it: a consumer that takes the queue again starts with a new
+one. Source: RocketMQ's `ProcessQueue`.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyrocket.message import MessageQueue, StoredMessage
+
+LAPSE_S = 30
+"""A queue counts as lost if its consumer did not know for so long that it is its own.
+
+The broker keeps a lock twice as long, and a member four times as long.
+"""
 
 
 @dataclass(frozen=True)
@@ -24,19 +31,26 @@ class Limits:
 
 
 class ProcessQueue:
-    """The pulled messages of one queue that a consumer holds. Used by one event loop.
+    """One queue that a consumer holds. Used by one event loop.
 
     Attributes:
+        start: The offset at which this consumer started.
         next_offset: The offset of the next pull.
+        stored: The committed offset as far as this consumer knows: that of its last commit, before
+            the first commit the one at which it started.
+        sent: The offset of the last commit, also of one without a reply.
+        paused: Whether polls of a pull consumer omit the queue.
         dropped: Whether the queue was lost: results of running listeners no longer count.
-        pulled_s: The time of the last pull, on the event loop's clock.
-        locked_s: The time of the last granted lock, for orderly consumers.
+        confirmed_s: When the consumer last knew that the queue is its own: the time of its last
+            heartbeat or lock, on a clock that does not stop while the machine is suspended.
     """
 
-    def __init__(self, queue: MessageQueue, next_offset: int, now_s: float) -> None:
-        self.queue, self.next_offset = queue, next_offset
-        self.dropped = False
-        self.pulled_s = self.locked_s = now_s
+    def __init__(self, queue: MessageQueue, start: int, confirmed_s: float = 0) -> None:
+        self.queue, self.next_offset = queue, start
+        self.start = self.stored = self.sent = start
+        self.paused = self.dropped = False
+        self.confirmed_s = confirmed_s
+        self.attempts: Counter[int] = Counter()
         self.changed = asyncio.Event()
         self._in_process: OrderedDict[int, StoredMessage] = OrderedDict()
         self._waiting: deque[StoredMessage] = deque()
@@ -84,9 +98,16 @@ class ProcessQueue:
     def remove(self, messages: Collection[StoredMessage]) -> None:
         """Remove messages that are consumed or sent back; others are ignored."""
         for message in messages:
+            self.attempts.pop(message.queue_offset, None)
             if self._in_process.pop(message.queue_offset, None) is not None:
                 self._bytes -= len(message.body)
         self._wake()
+
+    def correct(self, offset: int) -> None:
+        """Drop the queue, which does not have the offset of the next pull; commit `offset`."""
+        self.drop()
+        self._in_process.clear()
+        self.next_offset = offset
 
     def drop(self) -> None:
         """Mark the queue as lost, and discard the messages that no listener has."""
@@ -101,6 +122,23 @@ class ProcessQueue:
         if limits.span is None or not self._in_process:
             return False
         return next(reversed(self._in_process)) - next(iter(self._in_process)) > limits.span
+
+    def has_moved(self, committed: int | None) -> bool:
+        """Whether another consumer, or a reset, has changed the committed offset."""
+        if committed is None:
+            return self.stored != self.start
+        return committed not in (self.stored, self.sent)
+
+    def failed(self, messages: Collection[StoredMessage]) -> None:
+        """Count a failed attempt to consume messages in order."""
+        self.attempts.update(message.queue_offset for message in messages)
+
+    def with_attempts(self, message: StoredMessage) -> StoredMessage:
+        """Return a message whose `reconsume_times` include the failed attempts of this consumer."""
+        failed = self.attempts[message.queue_offset]
+        if not failed:
+            return message
+        return replace(message, reconsume_times=message.reconsume_times + failed)
 
     async def wait_for_change(self) -> None:
         """Wait until messages are added, put back or removed, or the queue is dropped."""

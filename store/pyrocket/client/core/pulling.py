@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyrocket.client.consumer_config import ConsumerConfig
+from pyrocket.client.core.failures import Failures, attempt
 from pyrocket.client.core.listening import Consumption
-from pyrocket.client.core.offsets import Offsets
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
 from pyrocket.client.transport import ClientTransport
 from pyrocket.consuming import Pull, Pulled, PullStatus, Subscription
-from pyrocket.errors import PyrocketError
 from pyrocket.message import StoredMessage
 
 HOLD_MS = 15_000
@@ -33,35 +32,33 @@ class Pulling:
         subscriptions: By topic; they may change while the consumer runs.
         limits: Returns the limits for a queue; those of a topic are shared by its queues.
         corrected: Called with a queue that was dropped because it does not have the offset that was
-            pulled, and the offset at which its consumption continues.
+            pulled; its consumption continues at `next_offset`.
     """
 
     config: ConsumerConfig
     transport: ClientTransport
     subscriptions: Mapping[str, Subscription]
-    offsets: Offsets
+    failures: Failures
     consumption: Consumption
     limits: Callable[[ProcessQueue], Limits]
-    corrected: Callable[[ProcessQueue, int], None]
+    corrected: Callable[[ProcessQueue], None]
 
     async def run(self, held: ProcessQueue) -> None:
         """Pull until the queue is dropped. Errors are logged, and the pull is repeated."""
         while not held.dropped:
             if held.is_full(self.limits(held)):
-                held.pulled_s = asyncio.get_running_loop().time()
                 await held.wait_for_change()
                 continue
-            try:
-                reply = await self.transport.pull(self._request(held))
-            except PyrocketError as error:
-                _log.warning("a pull of %s failed and is repeated: %s", held.queue, error)
+            what = f"a pull of {held.queue} failed and is repeated"
+            if not await attempt(self.failures, what, self._pull(held)):
                 await asyncio.sleep(_ERROR_S)
-                continue
-            held.pulled_s = asyncio.get_running_loop().time()
-            if not held.dropped:
-                self._take(held, reply)
-            if self.config.pull_interval_ms:
+            elif self.config.pull_interval_ms:
                 await asyncio.sleep(self.config.pull_interval_ms / 1000)
+
+    async def _pull(self, held: ProcessQueue) -> None:
+        reply = await self.transport.pull(self._request(held))
+        if not held.dropped:
+            self._take(held, reply)
 
     def _request(self, held: ProcessQueue) -> Pull:
         return Pull(
@@ -80,13 +77,12 @@ class Pulling:
                 *(held.queue, reply.available.minimum, reply.available.maximum),
                 *(held.next_offset, reply.next_offset),
             )
-            held.drop()
-            self.corrected(held, reply.next_offset)
+            held.correct(reply.next_offset)
+            self.corrected(held)
             return
         subscription = self.subscriptions.get(held.queue.topic, Subscription())
         wanted = [one for one in reply.messages if is_selected(one, subscription)]
         held.put(wanted, reply.next_offset)
-        self.offsets.reach(held.queue, held.commit_offset)
         self.consumption.arrived(held)
 
 

@@ -44,14 +44,12 @@ class Routes:
         return {topic: route for topic, (_, route) in [*self._known.items()]}
 
     async def refresh(self, changed: Callable[[str], None]) -> None:
-        """Ask for all known routes every 30 s; call `changed` with each topic that has changed."""
-        while True:
-            await asyncio.sleep(REFRESH_S)
-            for topic, (_, before) in [*self._known.items()]:
-                try:
-                    after = await self.get(topic, fresh=True)
-                except PyrocketError as error:
-                    _log.warning("the old route of %s remains in use: %s", topic, error)
-                    continue
-                if after != before:
-                    changed(topic)
+        """Ask for all known routes; call `changed` with each topic that has changed."""
+        for topic, (_, before) in [*self._known.items()]:
+            try:
+                after = await self.get(topic, fresh=True)
+            except PyrocketError as error:
+                _log.warning("the old route of %s remains in use: %s", topic, error)
+                continue
+            if after != before:
+                changed(topic)
