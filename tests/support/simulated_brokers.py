@@ -12,20 +12,53 @@ from functools import partial
 
 from pyrocket.client.consume_from import corrected_offset
 from pyrocket.client.transport import Changed, TopicRoute
-from pyrocket.consuming import Committed, Pulled, PullStatus
-from pyrocket.errors import InvalidInputError, TopicNotFoundError, TransportError
+from pyrocket.consuming import Committed, GroupStart, GroupStarts, Pulled, PullStatus
+from pyrocket.errors import (
+    InvalidInputError,
+    QueueNotFoundError,
+    StoreUnavailableError,
+    TopicNotFoundError,
+    TransportError,
+)
 from pyrocket.message import MessageQueue, QueueOffsets, StoredMessage
+
+from support.simulated_loop import START_S
 
 EXPIRY_S, LOCK_S, TIMEOUT_S = 120, 60, 3
 RETRY_DELAY_S = 10
+RECORD_BYTES = 100
+"""The bytes that a message takes in a log."""
 
 
 @dataclass
 class Broker:
-    """One broker. `down` and `cut_off` brokers answer no call."""
+    """One broker.
+
+    Attributes:
+        down: Whether it answers no call.
+        refuses_commits: Whether commits fail with an error that is not one of the transport.
+        clock_ahead_ms: The difference of its wall clock to that of the simulation.
+        log_end: The offset of the next message in its log.
+        last_store_ms: The store time of the last message: store times never decrease.
+    """
 
     name: str
     down: bool = False
+    refuses_commits: bool = False
+    clock_ahead_ms: int = 0
+    log_end: int = 0
+    last_store_ms: int = 0
+
+    def now_ms(self):
+        return now_ms() + self.clock_ahead_ms
+
+
+def now_ms():
+    """Return the time of the loop; before it runs, the time at which it will start."""
+    try:
+        return int(1000 * asyncio.get_running_loop().time())
+    except RuntimeError:
+        return 1000 * START_S
 
 
 class Brokers:
@@ -42,6 +75,7 @@ class Brokers:
         self.messages = defaultdict(list)
         self.first_offsets = defaultdict(int)
         self.committed = {}
+        self.starts = {name: defaultdict(dict) for name in names}
         self.members = {name: defaultdict(dict) for name in names}
         self.locks = {name: {} for name in names}
         self.dead_letters, self.sent_back = [], []
@@ -49,18 +83,20 @@ class Brokers:
         self.commit_checks = []
 
     def append(self, queue, body, properties=(), reconsume_times=0):
+        broker = self.brokers[queue.broker]
         offset = self.first_offsets[queue] + len(self.messages[queue])
+        broker.last_store_ms = max(broker.last_store_ms, broker.now_ms())
         self.messages[queue].append(
             StoredMessage(
                 topic=queue.topic,
                 queue_id=queue.queue_id,
                 queue_offset=offset,
-                physical_offset=offset,
-                store_size=len(body),
+                physical_offset=broker.log_end,
+                store_size=RECORD_BYTES,
                 body=body,
                 properties=dict(properties),
                 born_timestamp=0,
-                store_timestamp=0,
+                store_timestamp=broker.last_store_ms,
                 born_host="",
                 store_host="",
                 flag=0,
@@ -70,6 +106,7 @@ class Brokers:
                 msg_id="",
             )
         )
+        broker.log_end += RECORD_BYTES
         return offset
 
     def range(self, queue):
@@ -117,17 +154,72 @@ class Brokers:
         number = sum(queue.broker == broker for queue in self.queues[topic])
         self.queues[topic] = sorted([*self.queues[topic], MessageQueue(topic, broker, number)])
 
+    def create_topic(self, topic, queues):
+        """Create a topic with this number of queues at every broker."""
+        self.queues[topic] = [
+            MessageQueue(topic, name, number)
+            for name in sorted(self.brokers)
+            for number in range(queues)
+        ]
+
+    def delete_topic(self, topic):
+        """Delete a topic, its messages, and the offsets of all groups in it.
+
+        A new topic of the same name continues the queue offsets, as in the store.
+        """
+        for queue in self.queues.pop(topic):
+            self.first_offsets[queue] += len(self.messages.pop(queue, ()))
+            self.closed.discard(queue)
+        self.committed = {
+            place: offset for place, offset in self.committed.items() if place[1].topic != topic
+        }
+
     def heartbeat(self, broker, heartbeat):
-        now = asyncio.get_running_loop().time()
+        """Return whether the client was a live member of all groups of its heartbeat."""
+        now, were_live = asyncio.get_running_loop().time(), []
         for data in heartbeat.consumers:
+            self._store_starts(self.brokers[broker], data)
             retry = f"%RETRY%{data.group}"
             if retry not in self.queues:
                 self.queues[retry] = [MessageQueue(retry, name, 0) for name in sorted(self.brokers)]
             members = self.members[broker][data.group]
-            is_new = heartbeat.client_id not in members
+            is_new = now - members.get(heartbeat.client_id, -EXPIRY_S) >= EXPIRY_S
             members[heartbeat.client_id] = now
             if is_new:
                 self.notify(broker, data.group)
+            were_live.append(not is_new)
+        return all(were_live)
+
+    def _store_starts(self, broker, data):
+        starts = self.starts[broker.name][data.group]
+        for topic, start in data.starts.items():
+            starts.setdefault(topic, self._end(broker) if start == GroupStart() else start)
+
+    def _end(self, broker):
+        return GroupStart(broker.log_end, max(broker.last_store_ms, broker.now_ms()))
+
+    def group_starts(self, broker, group):
+        return GroupStarts(self._end(self.brokers[broker]), dict(self.starts[broker][group]))
+
+    def start_offset(self, group, queue, start=None):
+        self._require(queue)
+        committed = self.committed.get((group, queue))
+        if start is None and committed is not None:
+            return committed
+        start = start or self.starts[queue.broker][group].get(queue.topic, GroupStart(0))
+        available = self.range(queue)
+        for message in self.messages[queue]:
+            if start.log_offset is None:
+                is_after = message.store_timestamp >= start.time_ms
+            else:
+                is_after = message.physical_offset >= start.log_offset
+            if is_after:
+                return message.queue_offset
+        return available.maximum
+
+    def _require(self, queue):
+        if queue not in self.queues.get(queue.topic, ()):
+            raise QueueNotFoundError(f"{queue} does not exist.", remedy="")
 
     def unregister(self, broker, client_id, group):
         if self.members[broker][group].pop(client_id, None) is not None:
@@ -138,13 +230,15 @@ class Brokers:
         return [name for name, seen in self.members[broker][group].items() if seen > oldest]
 
     def lock(self, broker, group, client_id, queues):
-        now, granted = asyncio.get_running_loop().time(), []
+        """Return the queues that were locked, and whether each lock was renewed."""
+        now, granted = asyncio.get_running_loop().time(), {}
         locks = self.locks[broker]
         for queue in queues:
-            owner, since = locks.get((group, queue), (client_id, now))
-            if owner == client_id or now - since >= LOCK_S:
+            owner, since = locks.get((group, queue), ("", -LOCK_S))
+            is_held = now - since < LOCK_S
+            if owner == client_id or not is_held:
                 locks[group, queue] = client_id, now
-                granted.append(queue)
+                granted[queue] = is_held
         return granted
 
     def unlock(self, broker, group, client_id, queues):
@@ -155,6 +249,7 @@ class Brokers:
 
     def pull(self, request):
         queue, offset = request.queue, request.offset
+        self._require(queue)
         available = self.range(queue)
         if (valid := corrected_offset(offset, available)) != offset:
             return Pulled(PullStatus.OFFSET_ILLEGAL, valid, available)
@@ -169,8 +264,12 @@ class Brokers:
     def commit(self, broker, group, client_id, incarnation, offsets):
         if client_id not in self.members[broker][group]:
             raise InvalidInputError("not a member", remedy="", code="COMMIT_FENCED")
+        if self.brokers[broker].refuses_commits:
+            raise StoreUnavailableError("the disk is full", remedy="")
         replies = {}
         for queue, offset in offsets.items():
+            if queue not in self.queues.get(queue.topic, ()):
+                continue
             available = self.range(queue)
             known = self.committed.get((group, queue), 0)
             after = offset if known > available.maximum else max(known, offset)
@@ -241,8 +340,18 @@ class Network:
     async def brokers(self):
         return sorted(self.cluster.brokers)
 
+    async def similar_topics(self, topic):
+        return []
+
     async def heartbeat(self, broker, heartbeat):
-        await self._call(broker, lambda: self.cluster.heartbeat(broker, heartbeat))
+        return await self._call(broker, lambda: self.cluster.heartbeat(broker, heartbeat))
+
+    async def group_starts(self, broker, group):
+        return await self._call(broker, lambda: self.cluster.group_starts(broker, group))
+
+    async def start_offset(self, group, queue, start=None):
+        work = partial(self.cluster.start_offset, group, queue, start)
+        return await self._call(queue.broker, work)
 
     async def unregister(self, broker, client_id, group):
         await self._call(broker, lambda: self.cluster.unregister(broker, client_id, group))
@@ -275,7 +384,8 @@ class Network:
         return await self._call(queue.broker, lambda: self.cluster.range(queue))
 
     async def offset_at(self, queue, time_ms):
-        return (await self.bounds(queue)).minimum
+        work = partial(self.cluster.start_offset, "", queue, GroupStart(time_ms=time_ms))
+        return await self._call(queue.broker, work)
 
     async def committed(self, group, queue):
         return await self._call(queue.broker, lambda: self.cluster.committed_of(group, queue))

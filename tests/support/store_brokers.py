@@ -7,13 +7,12 @@ from pyrocket import Message, Store
 from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.client.transport import Changed, TopicRoute
 from pyrocket.consuming import Pulled
-from pyrocket.errors import TopicNotFoundError
+from pyrocket.errors import StoreUnavailableError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.message import MessageQueue
 
 from support.pops import at_once
 from support.simulated_brokers import Broker
-from support.simulated_loop import START_S
 from support.stores import SMALL
 
 _DELIVER_S = 5
@@ -50,19 +49,14 @@ class StoreBrokers:
         self._stores, self._consumers = {}, {}
         for name in names:
             config = replace(SMALL, broker_name=name, log_file_bytes=4 << 20)
-            store = Store.open(folder / name, create=True, config=config, clock=self._now)
+            store = Store.open(
+                folder / name, create=True, config=config, clock=self.brokers[name].now_ms
+            )
             self._stores[name] = store
             for topic, count in topics.items():
                 store.topics.create(topic, read_queues=count, write_queues=count)
             self.restart(name)
         self._delivering = None
-
-    def _now(self):
-        """Return the time of the loop; before it runs, the time at which it will start."""
-        try:
-            return int(1000 * asyncio.get_running_loop().time())
-        except RuntimeError:
-            return 1000 * START_S
 
     async def _deliver(self):
         while True:
@@ -133,6 +127,14 @@ class StoreBrokers:
         topics.update(topic, write_queues=number)
         return MessageQueue(topic, broker, number)
 
+    def create_topic(self, topic, queues):
+        for store in self._stores.values():
+            store.topics.create(topic, read_queues=queues, write_queues=queues)
+
+    def delete_topic(self, topic):
+        for store in self._stores.values():
+            store.topics.delete(topic)
+
     def remove_queue(self, queue):
         self._stores[queue.broker].topics.update(queue.topic, read_queues=queue.queue_id)
 
@@ -151,13 +153,19 @@ class StoreBrokers:
     def heartbeat(self, broker, heartbeat):
         if self._delivering is None:
             self._delivering = asyncio.ensure_future(self._deliver())
-        self._consumers[broker].heartbeat(heartbeat)
+        return self._consumers[broker].heartbeat(heartbeat)
+
+    def group_starts(self, broker, group):
+        return self._consumers[broker].group_starts(group)
+
+    def start_offset(self, group, queue, start=None):
+        return self._consumers[queue.broker].start_offset(group, queue, start)
 
     def unregister(self, broker, client_id, group):
         self._consumers[broker].members.unregister(client_id, group)
 
     def member_ids(self, broker, group):
-        return self._consumers[broker].members.ids(group, self._now())
+        return self._consumers[broker].members.ids(group, self._stores[broker].now())
 
     def lock(self, broker, group, client_id, queues):
         return self._consumers[broker].lock(group, client_id, queues)
@@ -173,6 +181,8 @@ class StoreBrokers:
         return self._consumers[queue.broker].committed(group, queue)
 
     def commit(self, broker, group, client_id, incarnation, offsets):
+        if self.brokers[broker].refuses_commits:
+            raise StoreUnavailableError("the disk is full", remedy="")
         return self._consumers[broker].commit(group, client_id, incarnation, offsets)
 
     def send_back(self, group, queue, queue_offset, delay_level, max_reconsume_times):
