@@ -23,7 +23,6 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.offsets import END, BrokerOffsets, OffsetStore, later
 from pyrocket.client.transport import ClientTransport, Member
 from pyrocket.consuming import Committed, GroupStart, MessageModel

@@ -20,8 +20,11 @@ Listen = Callable[[MessageQueue, Sequence[StoredMessage]], Awaitable[object]]
 """Calls the listener with messages of a queue, and returns what it returned."""
 
 
-class ListenerExitError(Exception):
-    """The listener ended the program: it raised SystemExit, KeyboardInterrupt or the like."""
+class ListenerExitError(BaseException):
+    """The listener ended the program: it raised SystemExit, KeyboardInterrupt or the like.
+
+    It is no Exception, because nothing that survives errors may survive it.
+    """
 
 
 @dataclass
@@ -81,8 +84,6 @@ async def result_of(
     stats.repeated += sum(message.reconsume_times > 0 for message in messages)
     try:
         result = await listen(queue, [with_original_topic(message) for message in messages])
-    except ListenerExitError:
-        raise
     except Exception as error:
         stats.listener_errors += 1
         is_first = stats.is_first(type(error).__name__)  # Later ones are logged in one line.
