@@ -24,6 +24,7 @@ VERSIONS = {
     "epochs.json": 1,
     "cursors.json": 1,
     "retention.json": 1,
+    "group_starts.json": 1,
     "broker.json": 1,
     "sink.json": 2,
     "pop.json": 1,

@@ -32,6 +32,7 @@ IN_FOLDERS = {
     "retention.json": "retention.json",
     "pop.json": "pop.json",
     "locks.json": "locks.json",
+    "group_starts.json": "group_starts.json",
 }
 """Files that the golden store lacks, with their paths below `pyrocket/`."""
 

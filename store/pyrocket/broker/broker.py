@@ -199,7 +199,7 @@ class Broker:
         live members, which consume by pulls. All other lags are computed from committed offsets.
         """
         popped: set[tuple[str, str]] = set()
-        pulling = {*self.consumers.members.groups(self._store.now())}
+        pulling = {*self.consumers.members.groups(self.consumers.ages())}
         for group, topic, lags in () if self._polls is None else self._polls.pop.lags():
             if group in pulling:
                 continue

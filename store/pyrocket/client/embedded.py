@@ -17,15 +17,24 @@ from typing import TypeVar
 from pyrocket.broker.broker import Broker
 from pyrocket.client.arrivals import Arrivals
 from pyrocket.client.transport import Changed, TopicRoute
-from pyrocket.consuming import Committed, Heartbeat, Pull, Pulled, PullStatus, Subscription
+from pyrocket.consuming import (
+    Committed,
+    GroupStart,
+    GroupStarts,
+    Heartbeat,
+    Pull,
+    Pulled,
+    PullStatus,
+    Subscription,
+)
 from pyrocket.disk.io import make_directory, open_file, read_or_none, write_at
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
-from pyrocket.errors import StoreLockedError, TopicNotFoundError
+from pyrocket.errors import PyrocketError, StoreLockedError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.loop_threads import LoopThreads
 from pyrocket.message import AppendResult, MessageQueue, QueueOffsets, SendResult
-from pyrocket.metadata.topics import TopicConfig, check_topic_name
+from pyrocket.metadata.topics import TopicConfig, check_topic_name, similar_to
 from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import CheckRequest, LocalTransactionState, Undecided
 from pyrocket.store import Store, consumption_of
@@ -95,7 +104,8 @@ class SharedBroker:
     def release_group(self, group: str) -> None:
         """Release a group that has no more members in this process."""
         with _open.lock:
-            if not self.broker.consumers.members.ids(group, self.broker.store.now()):
+            consumers = self.broker.consumers
+            if not consumers.members.ids(group, consumers.ages()):
                 lock = self._groups.pop(group, None)
                 if lock is not None:
                     lock.close()
@@ -172,6 +182,13 @@ class EmbeddedTransport:
         """Return the name of the store's broker."""
         return [self._name]
 
+    async def similar_topics(self, topic: str) -> Sequence[str]:
+        """Return existing topics whose names are similar to that of a missing one."""
+        try:
+            return similar_to(topic, await self._threads.run(self._store.topics.all))
+        except PyrocketError:
+            return []
+
     async def send(
         self, queue: MessageQueue, messages: Sequence[OutgoingMessage]
     ) -> list[SendResult]:
@@ -208,11 +225,22 @@ class EmbeddedTransport:
         self._shared.check_transactions()
         return self._broker.producers.watch_checks(group, pass_on)
 
-    async def heartbeat(self, broker: str, heartbeat: Heartbeat) -> None:
+    async def heartbeat(self, broker: str, heartbeat: Heartbeat) -> bool:
         """Join or stay in the groups of a heartbeat. Also raises GROUP_IN_USE."""
         for data in heartbeat.consumers:
             await self._threads.run(partial(self._shared.hold_group, data.group))
-        await self._threads.run(partial(self._consumers.heartbeat, heartbeat))
+        return await self._threads.run(partial(self._consumers.heartbeat, heartbeat))
+
+    async def group_starts(self, broker: str, group: str) -> GroupStarts:
+        """Return the starts of a group, and the end of the log."""
+        return await self._threads.run(partial(self._consumers.group_starts, group))
+
+    async def start_offset(
+        self, group: str, queue: MessageQueue, start: GroupStart | None = None
+    ) -> int:
+        """Return the offset at which a group starts to consume a queue."""
+        find = partial(self._consumers.start_offset, group, queue, start)
+        return await self._threads.run(find)
 
     async def unregister(self, broker: str, client_id: str, group: str) -> None:
         """Leave a group."""
@@ -221,7 +249,7 @@ class EmbeddedTransport:
 
     async def members(self, broker: str, group: str) -> Sequence[str]:
         """Return the client ids of a group's live members, which are all in this process."""
-        return self._consumers.members.ids(group, self._store.now())
+        return self._consumers.members.ids(group, self._consumers.ages())
 
     async def check_filter(self, broker: str, topic: str, subscription: Subscription) -> None:
         """Compile an expression."""
@@ -229,8 +257,8 @@ class EmbeddedTransport:
 
     async def lock(
         self, broker: str, group: str, client_id: str, queues: Collection[MessageQueue]
-    ) -> Collection[MessageQueue]:
-        """Lock queues, and return those that were granted."""
+    ) -> Mapping[MessageQueue, bool]:
+        """Lock queues; return those that were granted, with whether they were locked before."""
         return await self._threads.run(partial(self._consumers.lock, group, client_id, queues))
 
     async def unlock(

@@ -4,6 +4,7 @@ The addresses are those of brokers, each of which may have queues of a topic, or
 servers. The answer to the first call shows which.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -13,14 +14,20 @@ from pyrocket.client.notifications import Notifications
 from pyrocket.client.remote_broker import BROKER, CALL_S
 from pyrocket.client.remote_brokers import RemoteBrokers, TopicSettings
 from pyrocket.client.transport import Changed, TopicRoute
-from pyrocket.consuming import Committed, Heartbeat, Pull, Pulled, PullStatus, Subscription
-from pyrocket.errors import (
-    QueueNotFoundError,
-    TopicNotFoundError,
+from pyrocket.consuming import (
+    Committed,
+    GroupStart,
+    GroupStarts,
+    Heartbeat,
+    Pull,
+    Pulled,
+    PullStatus,
+    Subscription,
 )
+from pyrocket.errors import PyrocketError, QueueNotFoundError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.message import MessageQueue, QueueOffsets, SendResult
-from pyrocket.metadata.topics import TopicConfig, check_topic_name
+from pyrocket.metadata.topics import TopicConfig, check_topic_name, similar_to
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.connection import Credentials
 from pyrocket.rpc.messages import values_of
@@ -78,8 +85,19 @@ class RemoteTransport:
         return _route(topic, TopicSettings(live, {}))
 
     async def brokers(self) -> Sequence[str]:
-        """Return the names of all known brokers."""
+        """Return the names of all brokers, also of those that were started later."""
+        try:
+            await self._brokers.find()
+        except PyrocketError as error:
+            _log.warning("only the brokers that are known are used: %s", error)
         return self._brokers.names
+
+    async def similar_topics(self, topic: str) -> Sequence[str]:
+        """Return existing topics whose names are similar to that of a missing one."""
+        calls = [self._ask(broker, "Topics") for broker in self._brokers.names]
+        replies = await asyncio.gather(*calls, return_exceptions=True)
+        known = [reply for reply in replies if not isinstance(reply, BaseException)]
+        return similar_to(topic, {one.name for reply in known for one in reply.value})
 
     async def send(
         self, queue: MessageQueue, messages: Sequence[OutgoingMessage]
@@ -125,9 +143,23 @@ class RemoteTransport:
 
         return self._notifications.watch(received, producer_group=group)
 
-    async def heartbeat(self, broker: str, heartbeat: Heartbeat) -> None:
+    async def heartbeat(self, broker: str, heartbeat: Heartbeat) -> bool:
         """Join or stay in the groups of a heartbeat."""
-        await self._call(broker, "JoinGroups", heartbeat=heartbeat)
+        renewed: bool = (await self._call(broker, "JoinGroups", heartbeat=heartbeat)).value
+        return renewed
+
+    async def group_starts(self, broker: str, group: str) -> GroupStarts:
+        """Return the starts of a group that a broker has stored, and the end of its log."""
+        reply = await self._call(broker, "GroupStarts", group=group)
+        return GroupStarts(**values_of(reply, get_type_hints(GroupStarts)))
+
+    async def start_offset(
+        self, group: str, queue: MessageQueue, start: GroupStart | None = None
+    ) -> int:
+        """Return the offset at which a group starts to consume a queue."""
+        arguments = {"group": group, "queue": queue, "start": start}
+        offset: int = (await self._call(queue.broker, "StartOffset", **arguments)).value
+        return offset
 
     async def unregister(self, broker: str, client_id: str, group: str) -> None:
         """Leave a group."""
@@ -144,13 +176,12 @@ class RemoteTransport:
 
     async def lock(
         self, broker: str, group: str, client_id: str, queues: Collection[MessageQueue]
-    ) -> Collection[MessageQueue]:
-        """Lock queues, and return those that were granted."""
+    ) -> Mapping[MessageQueue, bool]:
+        """Lock queues; return those that were granted, with whether they were locked before."""
         arguments = {"group": group, "client_id": client_id, "queues": queues}
-        granted: list[MessageQueue] = _value(
-            await self._call(broker, "LockQueues", **arguments), list[MessageQueue]
-        )
-        return granted
+        reply = await self._call(broker, "LockQueues", **arguments)
+        found = values_of(reply, dict.fromkeys(("value", "renewed"), list[MessageQueue]))
+        return {queue: queue in found["renewed"] for queue in found["value"]}
 
     async def unlock(
         self, broker: str, group: str, client_id: str, queues: Collection[MessageQueue]

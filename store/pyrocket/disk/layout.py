@@ -12,6 +12,7 @@
     pyrocket/cursors.json                         the services' cursors
     pyrocket/ends.json                            ends of the queues at the last checkpoint
     pyrocket/retention.json                       retention of messages
+    pyrocket/group_starts.json                    where groups start in topics
     pyrocket/broker.json                          the process that serves the store, while it runs
     pyrocket/pop.json                             messages that groups have received and acked
     pyrocket/members/                             locks of consumers without a broker
@@ -149,6 +150,11 @@ class Layout:
     def retention(self) -> Path:
         """The retention of messages."""
         return self.own / "retention.json"
+
+    @cached_property
+    def group_starts(self) -> Path:
+        """Where groups start in queues for which they have committed no offset."""
+        return self.own / "group_starts.json"
 
     @cached_property
     def broker(self) -> Path:

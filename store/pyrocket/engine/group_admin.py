@@ -17,6 +17,7 @@ from pyrocket.engine.group_lag import GroupLag, delay_ms, positions
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
 from pyrocket.filters.sql_parser import parse_sql
 from pyrocket.metadata.consumer_filters import ConsumerFilter, ConsumerFilters
+from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.groups import (
     Backoff,
     GroupConfig,
@@ -50,6 +51,7 @@ class Groups:
     def __init__(self, engine: Engine) -> None:
         self._engine, self._reader = engine, engine.reader
         self._offsets = GroupOffsets(engine.layout)
+        self._starts = GroupStartFile(engine.layout)
         self._known = Subscriptions(engine.layout, engine.clock)
         self._filters = ConsumerFilters(engine.layout, engine.clock)
 
@@ -187,13 +189,14 @@ class Groups:
         return self._merge(group, topic, lambda known: self._find(known, to), backwards=True)
 
     def delete(self, group: str) -> None:
-        """Delete a group and its offsets in all topics, but not its retry and dead-letter topics.
+        """Delete a group, its offsets and its starts, but not its retry and dead-letter topics.
 
         Raises GroupNotFoundError.
         """
         with self._engine.writer.exclusive():
             self.get(group)
             self._offsets.drop(group=group)
+            self._starts.drop(group)
             self._known.remove(group)
 
     def _merge(

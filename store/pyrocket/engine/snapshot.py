@@ -189,7 +189,7 @@ class _Snapshot:
     def _copy_small_files(self) -> None:
         layout = self._layout
         names = [layout.identity, layout.topic_ids, layout.epochs, layout.sink_ledger, layout.pop]
-        names += [layout.retention, *sorted(listed(layout.sink_markers))]
+        names += [layout.retention, layout.group_starts, *sorted(listed(layout.sink_markers))]
         for source in [*names, *sorted(self._layout.config("x").parent.glob("*.json*"))]:
             if source.is_file():
                 target = self._draft.root / source.relative_to(self._layout.root)

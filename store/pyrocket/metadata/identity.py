@@ -135,6 +135,7 @@ def _check_versions(layout: Layout) -> None:
         layout.sink_ledger,
         layout.pop,
         layout.retention,
+        layout.group_starts,
     ):
         with suppress(*_UNREAD):
             check_own_version(path, read_or_none(path) or b"")

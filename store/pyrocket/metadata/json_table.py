@@ -69,7 +69,7 @@ class JsonTable(Generic[Table]):
 
     def stamp(self) -> object:
         """Return a value that changes whenever the table changes; takes two stat calls."""
-        return _stamp(self._path), _stamp(self._backup)
+        return file_stamp(self._path), file_stamp(self._backup)
 
     def change(self, edit: Callable[[Content], bool], *, changed_at: int | None = None) -> None:
         """Read the table, `edit` its content, and replace it durably if `edit` returns True.
@@ -149,7 +149,8 @@ def _version(content: Content) -> Content:
 
 
 @naming_obstacles
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def file_stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return a value that changes whenever a file is replaced; None if it is missing."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -15,10 +15,9 @@ store changes `lock`; after that, a missing topic is a deleted topic.
 
 import re
 import uuid
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
 
 from pyrocket.arguments import check_text, check_type, is_whole
 from pyrocket.clock import Clock
@@ -26,7 +25,6 @@ from pyrocket.config import MAX_QUEUES
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
-from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.errors import InvalidInputError, StoreDamagedError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
 from pyrocket.formats.checked_json import decode_own, encode_own
@@ -39,7 +37,7 @@ from pyrocket.formats.system_topics import (
     RETRY_PREFIX,
     SYSTEM_PREFIX,
 )
-from pyrocket.metadata.json_table import Content, JsonTable
+from pyrocket.metadata.json_table import Content, JsonTable, file_stamp
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 """On disk: never renumber."""
@@ -123,6 +121,12 @@ def is_system_topic(name: str, broker_name: str, names: Container[str] = ()) -> 
     )
 
 
+def similar_to(name: str, names: Iterable[str]) -> list[str]:
+    """Return the names of users' topics that are similar to `name`, the most similar first."""
+    system = SYSTEM_PREFIX, RETRY_PREFIX, DLQ_PREFIX
+    return get_close_matches(name, [one for one in names if not one.startswith(system)])
+
+
 class Topics:
     """The topic table of one store."""
 
@@ -134,7 +138,7 @@ class Topics:
 
     def all(self) -> dict[str, TopicConfig]:
         """Return every topic by name."""
-        stamp = self.table.stamp(), _stamp(self._layout.topic_ids)
+        stamp = self.table.stamp(), file_stamp(self._layout.topic_ids)
         if self._cache is None or self._cache[0] != stamp:
             own, table = self._own(), self.table.read()
             entries = {**self._lost(own, table), **table}
@@ -276,7 +280,7 @@ class Topics:
     def _own(self) -> "_Own":
         """Return the content of `pyrocket/topics.json`. It is cached: change only copies."""
         path = self._layout.topic_ids
-        stamp, cached = _stamp(path), self._own_cache
+        stamp, cached = file_stamp(path), self._own_cache
         if cached is not None and cached[0] == stamp:
             return cached[1]
         data = read_or_none(path)
@@ -302,7 +306,7 @@ class Topics:
         }
         path = self._layout.topic_ids
         replace_file(path, encode_own(path, content), self._layout.scratch)
-        self._own_cache = _stamp(path), own
+        self._own_cache = file_stamp(path), own
 
 
 @dataclass
@@ -374,15 +378,6 @@ def lacking_topics(
         for name, count in queues.items()
         if name not in known or known[name].write_queues < count
     ]
-
-
-@naming_obstacles
-def _stamp(path: Any) -> object:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _parse(content: Content) -> dict[str, Entry]:

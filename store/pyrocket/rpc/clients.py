@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -13,6 +13,8 @@ from pyrocket.broker.broker import Broker
 from pyrocket.broker.settings import Settings
 from pyrocket.consuming import (
     Committed,
+    GroupStart,
+    GroupStarts,
     Heartbeat,
     Pull,
     PullStatus,
@@ -34,7 +36,10 @@ from pyrocket.services.transactions.model import LocalTransactionState, Undecide
 
 SERVICE = "pyrocket.v1.Clients"
 
-_WRITING = ("SendHalf", "EndHalf", "JoinGroups", "CommitOffsets", "SendBack", "LockQueues")
+_WRITING = (
+    *("SendHalf", "EndHalf", "JoinGroups", "GroupStarts", "CommitOffsets", "SendBack"),
+    "LockQueues",
+)
 """Calls that may wait for the write lock or for the disk."""
 
 
@@ -59,6 +64,13 @@ class _Looked:
     @property
     def messages(self) -> Sequence[Any]:
         return () if self.reply.status is PullStatus.NO_NEW_MSG else (self.reply,)
+
+
+class Locked(NamedTuple):
+    """The reply to `LockQueues`: the queues that are locked, and those that were before."""
+
+    value: Sequence[MessageQueue]
+    renewed: Sequence[MessageQueue]
 
 
 class ClientCalls:
@@ -88,9 +100,17 @@ class ClientCalls:
         """Commit or roll back; see `BrokerTransactions.end`."""
         self._broker.transactions.end(topic, transaction_id, state, group)
 
-    def join_groups(self, heartbeat: Heartbeat) -> None:
+    def join_groups(self, heartbeat: Heartbeat) -> bool:
         """Add or keep a client; see `Consumers.heartbeat`."""
-        self._consumers.heartbeat(heartbeat)
+        return self._consumers.heartbeat(heartbeat)
+
+    def group_starts(self, group: str) -> GroupStarts:
+        """Return the starts of a group, and the end of the log."""
+        return self._consumers.group_starts(group)
+
+    def start_offset(self, group: str, queue: MessageQueue, start: GroupStart | None) -> int:
+        """Return the offset at which a group starts; see `Consumers.start_offset`."""
+        return self._consumers.start_offset(group, queue, start)
 
     def leave_group(self, client_id: str, group: str) -> None:
         """Remove a client; an unknown one is ignored."""
@@ -98,17 +118,16 @@ class ClientCalls:
 
     def group_members(self, group: str) -> list[str]:
         """Return the ids of a group's live members."""
-        return self._consumers.members.ids(group, self._broker.store.now())
+        return self._consumers.members.ids(group, self._consumers.ages())
 
     def check_filter(self, topic: str, subscription: Subscription) -> None:
         """Compile an expression."""
         self._consumers.check_filter(subscription)
 
-    def lock_queues(
-        self, group: str, client_id: str, queues: Sequence[MessageQueue]
-    ) -> list[MessageQueue]:
-        """Lock queues, and return those that were granted."""
-        return self._consumers.lock(group, client_id, queues)
+    def lock_queues(self, group: str, client_id: str, queues: Sequence[MessageQueue]) -> Locked:
+        """Lock queues; see `Consumers.lock`."""
+        granted = self._consumers.lock(group, client_id, queues)
+        return Locked([*granted], [queue for queue in granted if granted[queue]])
 
     def unlock_queues(self, group: str, client_id: str, queues: Sequence[MessageQueue]) -> None:
         """Release locks."""

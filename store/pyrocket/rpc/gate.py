@@ -101,11 +101,12 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "EndHalf": ((PUBLISH, TOPIC, "topic"),),
     "JoinGroups": (("join", STORE, ""),),
     "LeaveGroup": ((SUBSCRIBE, GROUP, "group"),),
+    "GroupStarts": ((SUBSCRIBE, GROUP, "group"),),
     "GroupMembers": ((SUBSCRIBE, GROUP, "group"),),
     "CheckFilter": ((SUBSCRIBE, TOPIC, "topic"),),
     "Notifications": ((SUBSCRIBE, GROUP, "group"),),
     **dict.fromkeys(
-        ("PullQueue", "CommittedOffset", "SendBack"),
+        ("PullQueue", "StartOffset", "CommittedOffset", "SendBack"),
         ((SUBSCRIBE, TOPIC, "queue"), (SUBSCRIBE, GROUP, "group")),
     ),
     **dict.fromkeys(
@@ -243,7 +244,7 @@ def _needs(call: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str, 
 def _needs_of_join(heartbeat: Heartbeat) -> Iterator[tuple[str, str, str]]:
     for consumer in heartbeat.consumers:
         yield SUBSCRIBE, GROUP, consumer.group
-        for topic in consumer.subscriptions:
+        for topic in {*consumer.subscriptions, *consumer.starts}:
             yield SUBSCRIBE, TOPIC, topic
 
 

@@ -87,7 +87,7 @@ class Call:
         message = self.reply()
         if value is None and not message.DESCRIPTOR.fields:
             return b""
-        if "value" in message.DESCRIPTOR.fields_by_name:
+        if [*message.DESCRIPTOR.fields_by_name] == ["value"]:
             return fill(message, {"value": value}).SerializeToString()
         put(message, value)
         return message.SerializeToString()
@@ -117,7 +117,7 @@ class BulkService:
 
     def members(self, group: str) -> list[LiveMember]:
         """Return a group's live members."""
-        return self._broker.consumers.members.live(group, self._broker.store.now())
+        return self._broker.consumers.members.live(group, self._broker.consumers.ages())
 
     def reset_group(
         self, group: str, topic: str, rule: str, time_ms: int | None, offsets: Mapping[int, int]

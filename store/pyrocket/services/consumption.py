@@ -19,6 +19,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.disk.shared_state import DISPATCHED
 from pyrocket.engine.engine import Engine
+from pyrocket.engine.group_starts import GroupStartTable
 from pyrocket.engine.hooks import EVERYTHING_MAY_GO, Hooks
 from pyrocket.engine.reader import read_undamaged
 from pyrocket.engine.topic_admin import ensure_topics
@@ -65,12 +66,13 @@ class Consumption:
     """Stores the state of consumer groups. Safe to share between threads.
 
     saved_next: The first change that the snapshot lacks; None if unknown, LACKS_ALL without a valid
-    snapshot. damaged: The number of times that a damaged message was skipped.
+    snapshot. damaged: The number of times that a damaged message was skipped. starts: Where groups
+    start in queues for which they have committed no offset.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._reader, self._layout = engine, engine.reader, engine.layout
-        self._offsets = GroupOffsets(engine.layout)
+        self._offsets, self.starts = GroupOffsets(engine.layout), GroupStartTable(engine)
         self._subscriptions = Subscriptions(engine.layout, engine.clock)
         self._groups: tuple[object, dict[str, GroupConfig]] = (None, {})
         self._topics: tuple[int, dict[str, TopicConfig]] = (-1, {})

@@ -30,9 +30,12 @@ VALID = {
     "PlanView": {"view": "commitlog"},
     "SendMessages": {"queue": QUEUE, "messages": [{"body": b"1", "unique_id": "i"}]},
     "SendHalf": {"group": "g", "queue": QUEUE, "message": {"body": b"1", "unique_id": "i"}},
-    "JoinGroups": {"heartbeat": {"client_id": "c", "consumers": [{"group": "g"}]}},
+    "JoinGroups": {
+        "heartbeat": {"client_id": "c", "consumers": [{"group": "g", "starts": {"t": {}}}]}
+    },
     "LockQueues": {"group": "g", "client_id": "c", "queues": [QUEUE]},
     "PullQueue": {"group": "g", "queue": QUEUE, "subscription": {"expression": "a"}},
+    "StartOffset": {"group": "g", "queue": QUEUE, "start": {"log_offset": 1}},
     "CommitOffsets": {"group": "g", "offsets": [{"key": QUEUE, "value": 1}]},
     "SendBack": {"group": "g", "queue": QUEUE},
     "Hello": {"release": "0", "protocol": 1},

@@ -7,7 +7,7 @@ import pytest
 from pyrocket import Message, MessageQueue, QueueRange, Store
 from pyrocket.broker import files
 from pyrocket.broker.access import read_access
-from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
+from pyrocket.consuming import ConsumerData, GroupStart, Heartbeat, MessageModel, Subscription
 from pyrocket.engine.key_lookup import LookupRequest
 from pyrocket.errors import (
     NotAuthenticatedError,
@@ -135,6 +135,8 @@ ARGUMENTS = {
     "LockQueues": {"group": "etl", "client_id": "c", "queues": [QUEUE]},
     "UnlockQueues": {"group": "etl", "client_id": "c", "queues": [QUEUE]},
     "PullQueue": {"queue": QUEUE, "group": "etl", "subscription": Subscription()},
+    "GroupStarts": {"group": "etl"},
+    "StartOffset": {"group": "etl", "queue": QUEUE, "start": GroupStart(0, 0)},
     "CommittedOffset": {"group": "etl", "queue": QUEUE},
     "CommitOffsets": {"group": "etl", "client_id": "c", "offsets": {QUEUE: 0}},
     "SendBack": {"group": "etl", "queue": QUEUE},
@@ -276,6 +278,25 @@ def test_reads_of_system_topics_and_retry_topics_of_other_groups_are_rejected(ad
     client = Client(Connection(address, CALLERS["a user with the right"]))
     with pytest.raises(StorePermissionError):
         client.call("QueueBounds", queues=[MessageQueue(topic, "broker-a", 0)])
+
+
+def test_a_group_starts_only_in_topics_on_which_its_user_has_a_right(address):
+    (orders, others) = (
+        ConsumerData("etl", MessageModel.CLUSTERING, "last", {}, {topic: GroupStart()})
+        for topic in ("orders", "others")
+    )
+    owner = CALLERS["a user with the right"].metadata()
+    method, request, _ = method_of("JoinGroups", "pyrocket.v1.Clients")
+    with grpc.insecure_channel(address) as channel:
+        for data, wanted in ((orders, None), (others, grpc.StatusCode.PERMISSION_DENIED)):
+            sent = fill(request(), {"heartbeat": Heartbeat("c", "i", [data])}).SerializeToString()
+            call = channel.unary_unary(method).with_call
+            try:
+                call(sent, metadata=owner, timeout=20)
+                found = None
+            except grpc.RpcError as error:
+                found = error.code()
+            assert found == wanted
 
 
 def test_a_batch_without_rows_requires_the_right_to_publish(address):

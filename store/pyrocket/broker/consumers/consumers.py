@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from pyrocket.broker.consumers.members import Members
-from pyrocket.broker.consumers.pulls import Pulls, filter_of
+from pyrocket.broker.consumers.pulls import Pulls, check_queue, filter_of
 from pyrocket.broker.consumers.queue_locks import QueueLocks
 from pyrocket.broker.pop.retries import (
     dead_letter,
@@ -17,9 +17,11 @@ from pyrocket.broker.pop.retries import (
     retry_topic,
 )
 from pyrocket.broker.pop.values import QueueLag
-from pyrocket.consuming import Committed, Heartbeat, Subscription
+from pyrocket.clock import Clock, steady_clock
+from pyrocket.consuming import Committed, GroupStart, GroupStarts, Heartbeat, Subscription
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.group_lag import GroupLag
+from pyrocket.engine.group_starts import EARLIEST
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
     GroupNotFoundError,
@@ -46,18 +48,31 @@ _log = logging.getLogger(__name__)
 class Consumers:
     """Members, locks, pulls and commits of one store. Safe to share between threads."""
 
-    def __init__(self, store: Store, append: Append, *, creates_groups: bool = True) -> None:
-        """`creates_groups`: whether the first heartbeat of a group creates it."""
+    def __init__(
+        self,
+        store: Store,
+        append: Append,
+        *,
+        creates_groups: bool = True,
+        ages: Clock = steady_clock,
+    ) -> None:
+        """Load the locks.
+
+        creates_groups: Whether the first heartbeat of a group creates it.
+        ages: The clock of members and locks.
+        """
         self._store, self._storage = store, consumption_of(store)
-        self._append, self._creates_groups = append, creates_groups
+        self._append, self._creates_groups, self.ages = append, creates_groups, ages
         self.members = Members()
-        self.locks = QueueLocks(Layout(store.path), store.now())
+        self.locks = QueueLocks(Layout(store.path), ages())
         self.pulls = Pulls(store)
 
-    def heartbeat(self, beat: Heartbeat) -> None:
+    def heartbeat(self, beat: Heartbeat) -> bool:
         """Add or keep a client in the groups of its heartbeat; missing groups are created.
 
-        Raises GroupNotFoundError, GroupNameError, and InvalidInputError (DUPLICATE_CLIENT).
+        The starts of the groups are stored before. Returns whether the client was a live member of
+        all these groups. Raises GroupNotFoundError, GroupNameError, TopicNameError,
+        StoreDamagedError, and InvalidInputError (DUPLICATE_CLIENT).
         """
         for data in beat.consumers:
             config = self._storage.group(data.group)
@@ -69,17 +84,34 @@ class Consumers:
                 )
             config = config or self._store.groups.create(data.group)
             self._storage.ensure_topics({retry_topic(data.group): max(config.retry_queues, 1)})
-        self.members.heartbeat(beat, self._store.now())
+            self._storage.starts.add(data.group, data.starts)
+        return self.members.heartbeat(beat, self.ages())
+
+    def group_starts(self, group: str) -> GroupStarts:
+        """Return the starts of a group, and the end of the log."""
+        starts = self._storage.starts
+        return GroupStarts(starts.end(), starts.of(group))
+
+    def start_offset(self, group: str, queue: MessageQueue, start: GroupStart | None = None) -> int:
+        """Return the offset at which a group starts to consume a queue; see `ClientTransport`."""
+        check_queue(self._storage, queue)
+        starts = self._storage.starts
+        if start is None:
+            committed = self.committed(group, queue)
+            if committed is not None:
+                return committed
+            start = starts.of(group).get(queue.topic, EARLIEST)
+        return starts.first_offset(queue.topic, queue.queue_id, start)
 
     def lock(
         self, group: str, client_id: str, queues: Collection[MessageQueue]
-    ) -> list[MessageQueue]:
-        """Lock or renew queues for a client; return those that no other client has locked."""
-        return self.locks.lock(group, client_id, queues, self._store.now())
+    ) -> dict[MessageQueue, bool]:
+        """Lock or renew queues for a client; see `QueueLocks.lock`."""
+        return self.locks.lock(group, client_id, queues, self.ages())
 
     def unlock(self, group: str, client_id: str, queues: Collection[MessageQueue]) -> None:
         """Remove the locks of a client."""
-        self.locks.unlock(group, client_id, queues, self._store.now())
+        self.locks.unlock(group, client_id, queues, self.ages())
 
     def check_filter(self, subscription: Subscription) -> None:
         """Compile an expression. Raises InvalidInputError (ILLEGAL_FILTER_EXPRESSION)."""
@@ -99,7 +131,7 @@ class Consumers:
         that other clients have locked are not committed. Raises InvalidInputError (COMMIT_FENCED)
         if the client is not a live member of the group.
         """
-        now = self._store.now()
+        now = self.ages()
         if not self.members.is_member(client_id, incarnation, group, now):
             raise InvalidInputError(
                 f"{client_id!r} is not a live member of the group {group!r}.",

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyrocket.consuming import ConsumerData, Heartbeat, Subscription
 from pyrocket.errors import InvalidInputError
@@ -31,7 +31,10 @@ class _Member:
 
 
 class Members:
-    """The members of all groups, kept in memory. Safe to share between threads."""
+    """The members of all groups, kept in memory. Safe to share between threads.
+
+    All times are those of `steady_clock`.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,26 +57,30 @@ class Members:
             self._watchers = (*self._watchers, watcher)
         return stop
 
-    def heartbeat(self, beat: Heartbeat, now_ms: int) -> None:
+    def heartbeat(self, beat: Heartbeat, now_ms: int) -> bool:
         """Add or keep a client in the groups of its heartbeat.
 
-        Raises InvalidInputError (DUPLICATE_CLIENT) if another live client has the same id.
+        Returns whether it was a live member of all these groups. Raises InvalidInputError
+        (DUPLICATE_CLIENT) if another live client has the same id.
         """
-        changed = []
+        changed, renewed = [], True
         with self._lock:
             for data in beat.consumers:
                 members = self._groups.setdefault(data.group, {})
                 if _expire(members, now_ms):
                     changed.append(data.group)
+                data = replace(data, starts={})  # They are stored, and don't concern other members.
                 known = members.get(beat.client_id)
                 if known is not None and known.incarnation != beat.incarnation:
                     raise _duplicate(beat.client_id, data.group)
+                renewed = renewed and known is not None
                 if known is None or known.data != data:
                     changed.append(data.group)
                 # The last heartbeat is the last entry; see `subscriptions`.
                 members.pop(beat.client_id, None)
                 members[beat.client_id] = _Member(beat.incarnation, data, now_ms)
         self._notify(sorted({*changed}))
+        return renewed
 
     def unregister(self, client_id: str, group: str) -> None:
         """Remove a client from a group; an unknown client is ignored."""

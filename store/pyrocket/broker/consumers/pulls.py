@@ -8,7 +8,8 @@ from functools import lru_cache
 from pyrocket.consuming import Pull, PullStatus, RawPulled, Subscription
 from pyrocket.errors import GroupNotFoundError, QueueNotFoundError, StorePermissionError
 from pyrocket.filters.message_filter import MessageFilter
-from pyrocket.services.consumption import MAX_SCAN
+from pyrocket.message import MessageQueue
+from pyrocket.services.consumption import MAX_SCAN, Consumption
 from pyrocket.store import Store, consumption_of
 
 MAX_MESSAGES = 1024
@@ -75,12 +76,16 @@ class Pulls:
                 f"the group {request.group!r} may not consume.",
                 remedy="Allow it: pyrocket group alter --consume.",
             )
-        topic = self._storage.topic(request.queue.topic)
-        if topic is None or not 0 <= request.queue.queue_id < topic.read_queues:
-            raise QueueNotFoundError(
-                f"{request.queue} does not exist.",
-                remedy="It was deleted; ask for the route again.",
-            )
+        check_queue(self._storage, request.queue)
+
+
+def check_queue(storage: Consumption, queue: MessageQueue) -> None:
+    """Raise QueueNotFoundError unless a queue exists."""
+    topic = storage.topic(queue.topic)
+    if topic is None or not 0 <= queue.queue_id < topic.read_queues:
+        raise QueueNotFoundError(
+            f"{queue} does not exist.", remedy="It was deleted; ask for the route again."
+        )
 
 
 @lru_cache

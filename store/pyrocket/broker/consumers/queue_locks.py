@@ -29,7 +29,10 @@ class _Lock:
 
 
 class QueueLocks:
-    """The locks of one store's queues. Safe to share between threads."""
+    """The locks of one store's queues. Safe to share between threads.
+
+    All times are those of `steady_clock`.
+    """
 
     def __init__(self, layout: Layout, now_ms: int) -> None:
         """Load the owners that were saved before a restart; none if the file is invalid."""
@@ -40,17 +43,21 @@ class QueueLocks:
 
     def lock(
         self, group: str, client_id: str, queues: Collection[MessageQueue], now_ms: int
-    ) -> list[MessageQueue]:
-        """Lock or renew queues for a client; return those that no other client has locked."""
+    ) -> dict[MessageQueue, bool]:
+        """Lock or renew queues for a client; return those that no other client has locked.
+
+        The value of a queue is True if the client held its lock until now.
+        """
         with self._lock:
-            granted, changed = [], False
+            granted, changed = dict[MessageQueue, bool](), False
             for queue in queues:
                 key = group, queue.topic, queue.queue_id
                 known = self._locks.get(key)
                 is_own = known is not None and known.owner == client_id
-                if known is None or is_own or now_ms - known.renewed_ms >= LOCK_MS:
+                is_live = known is not None and now_ms - known.renewed_ms < LOCK_MS
+                if is_own or not is_live:
                     self._locks[key] = _Lock(client_id, now_ms)
-                    granted.append(queue)
+                    granted[queue] = is_own and is_live
                     changed = changed or not is_own
             if changed:
                 self._save(now_ms)

@@ -14,6 +14,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
 from pyrocket.metadata.consumer_filters import ConsumerFilters
 from pyrocket.metadata.epochs import Epochs
+from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.groups import GroupOffsets, Offsets, Subscriptions
 from pyrocket.metadata.json_table import BY_HAND, EMPTY, MISSING, Content, JsonTable
 from pyrocket.metadata.queue_ends import QueueEnds
@@ -58,6 +59,7 @@ def check_config(
         layout.topic_ids: lambda: Topics(layout, lambda: 0).remembered(),
         layout.epochs: lambda: Epochs(layout).current,
         layout.retention: lambda: RetentionFile(layout).read(),
+        layout.group_starts: lambda: GroupStartFile(layout).all(),
         layout.sink_ledger: lambda: check_ledger(layout),
         layout.cursors: lambda: read_cursors(layout),
         layout.pop: lambda: check_pop_file(layout),

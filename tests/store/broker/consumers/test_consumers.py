@@ -38,8 +38,8 @@ def store(tmp_path, clock):
 
 
 @pytest.fixture
-def consumers(store):
-    return Consumers(store, at_once(store))
+def consumers(store, clock):
+    return Consumers(store, at_once(store), ages=clock)
 
 
 def queue_of(store, queue_id=0, topic="orders"):
@@ -62,7 +62,7 @@ def pull(store, offset=0, queue_id=0, subscription=EVERYTHING, most=32):
 
 
 def members(consumers, store):
-    return consumers.members.ids("billing", store.now())
+    return consumers.members.ids("billing", consumers.ages())
 
 
 class TestMembers:
@@ -113,10 +113,38 @@ class TestMembers:
         consumers.heartbeat(beat(incarnation="i2"))
         assert members(consumers, store) == ["c1"]
 
+    def test_a_heartbeat_tells_a_member_of_all_its_groups_from_a_new_one(self, consumers, clock):
+        both = replace(beat(), consumers=[*beat().consumers, *beat(group="audit").consumers])
+        assert consumers.heartbeat(beat()) is False
+        assert consumers.heartbeat(beat()) is True
+        assert consumers.heartbeat(both) is False
+        assert consumers.heartbeat(both) is True
+        clock.now += 2 * MINUTE_MS
+        assert consumers.heartbeat(both) is False
+        consumers.members.unregister("c1", "audit")
+        assert consumers.heartbeat(both) is False
+        assert consumers.heartbeat(beat()) is True
+
+    def test_all_clients_are_new_after_a_restart_of_the_broker(self, consumers, store):
+        consumers.heartbeat(beat())
+        assert Consumers(store, at_once(store)).heartbeat(beat()) is False
+
+    def test_members_and_locks_end_on_time_although_the_clock_is_set_back(self, store, clock):
+        ages = FakeClock(0)
+        consumers = Consumers(store, at_once(store), ages=ages)
+        consumers.heartbeat(beat())
+        consumers.lock("billing", "c1", [queue_of(store)])
+        clock.now -= 60 * MINUTE_MS
+        ages.now += MINUTE_MS
+        assert consumers.lock("billing", "c2", [queue_of(store)])
+        assert members(consumers, store) == ["c1"]
+        ages.now += MINUTE_MS
+        assert members(consumers, store) == []
+
     def test_the_last_heartbeat_decides_the_subscriptions_and_others_differ(self, consumers, store):
         consumers.heartbeat(beat("c1", "i1", expression="a"))
         consumers.heartbeat(beat("c2", "i2", expression="b"))
-        now = store.now()
+        now = consumers.ages()
         assert consumers.members.subscriptions("billing", now)["orders"].expression == "b"
         assert consumers.members.differing("billing", now) == ["c1"]
         consumers.heartbeat(beat("c1", "i1", expression="b"))
@@ -128,12 +156,28 @@ class TestLocks:
         self, consumers, store, clock
     ):
         queues = [queue_of(store, 0), queue_of(store, 1)]
-        assert consumers.lock("billing", "c1", queues) == queues
-        assert consumers.lock("billing", "c2", queues) == []
+        assert [*consumers.lock("billing", "c1", queues)] == queues
+        assert not consumers.lock("billing", "c2", queues)
         clock.now += MINUTE_MS - 1
-        assert consumers.lock("billing", "c1", queues[:1]) == queues[:1]
+        assert [*consumers.lock("billing", "c1", queues[:1])] == queues[:1]
         clock.now += 1
-        assert consumers.lock("billing", "c2", queues) == queues[1:]
+        assert [*consumers.lock("billing", "c2", queues)] == queues[1:]
+
+    def test_a_lock_is_renewed_only_if_the_client_held_it_until_now(self, consumers, store, clock):
+        queues = [queue_of(store, 0), queue_of(store, 1)]
+        assert consumers.lock("billing", "c1", queues) == dict.fromkeys(queues, False)
+        clock.now += MINUTE_MS - 1
+        assert consumers.lock("billing", "c1", queues[:1]) == {queues[0]: True}
+        clock.now += 1
+        assert consumers.lock("billing", "c1", queues) == {queues[0]: True, queues[1]: False}
+
+    def test_a_lock_that_another_client_had_in_between_is_not_renewed(self, consumers, store):
+        queues = [queue_of(store)]
+        consumers.lock("billing", "c1", queues)
+        consumers.unlock("billing", "c1", queues)
+        consumers.lock("billing", "c2", queues)
+        consumers.unlock("billing", "c2", queues)
+        assert consumers.lock("billing", "c1", queues) == {queues[0]: False}
 
     def test_groups_lock_queues_independently(self, consumers, store):
         assert consumers.lock("billing", "c1", [queue_of(store)])
@@ -143,26 +187,32 @@ class TestLocks:
         queues = [queue_of(store)]
         consumers.lock("billing", "c1", queues)
         consumers.unlock("billing", "c2", queues)
-        assert consumers.lock("billing", "c2", queues) == []
+        assert not consumers.lock("billing", "c2", queues)
         consumers.unlock("billing", "c1", queues)
-        assert consumers.lock("billing", "c2", queues) == queues
+        assert consumers.lock("billing", "c2", queues)
 
     def test_locks_outlive_a_restart_of_the_broker_by_a_minute(self, consumers, store, clock):
         queues = [queue_of(store)]
         consumers.lock("billing", "c1", queues)
         clock.now += MINUTE_MS // 2
-        restarted = Consumers(store, at_once(store))
+        restarted = Consumers(store, at_once(store), ages=clock)
         clock.now += MINUTE_MS - 1
-        assert restarted.lock("billing", "c2", queues) == []
+        assert not restarted.lock("billing", "c2", queues)
         clock.now += 1
-        assert restarted.lock("billing", "c2", queues) == queues
+        assert restarted.lock("billing", "c2", queues)
+
+    def test_the_owner_renews_its_locks_after_a_restart_of_the_broker(self, consumers, store):
+        queues = [queue_of(store)]
+        consumers.lock("billing", "c1", queues)
+        restarted = Consumers(store, at_once(store))
+        assert restarted.lock("billing", "c1", queues) == {queues[0]: True}
 
     def test_a_corrupt_file_of_locks_is_logged_and_ignored(self, consumers, store, caplog):
         queues = [queue_of(store)]
         consumers.lock("billing", "c1", queues)
         file = store.path / "pyrocket" / "locks.json"
         file.write_bytes(file.read_bytes()[:-5])
-        assert Consumers(store, at_once(store)).lock("billing", "c2", queues) == queues
+        assert Consumers(store, at_once(store)).lock("billing", "c2", queues)
         assert "locks.json cannot be parsed" in caplog.text
 
 

@@ -1,0 +1,88 @@
+"""`pyrocket/group_starts.json`: where groups start in queues without a committed offset.
+
+A group has one start for each topic, stored at its first contact with the topic and then never
+changed. It outlives the topic, and is deleted with the group.
+"""
+
+from collections.abc import Mapping
+
+from pyrocket.arguments import is_whole
+from pyrocket.consuming import GroupStart
+from pyrocket.disk.io import read_or_none, replace_file
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.checked_json import decode_own, encode_own
+from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
+from pyrocket.metadata.json_table import file_stamp
+
+_TABLE = "starts"
+
+_Starts = dict[str, dict[str, GroupStart]]
+
+
+class GroupStartFile:
+    """The file of one store, which is read only if it has changed.
+
+    Raises StoreDamagedError if the file cannot be parsed.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._path, self._scratch = layout.group_starts, layout.scratch
+        self._cache: tuple[object, _Starts] = None, {}
+
+    def all(self) -> Mapping[str, Mapping[str, GroupStart]]:
+        """Return all starts by group and topic."""
+        return self._load()
+
+    def add(self, group: str, starts: Mapping[str, GroupStart]) -> None:
+        """Store the starts of a group in topics without one, durably. Requires the write lock."""
+        known = self._load()
+        of_group = {**starts, **known.get(group, {})}
+        if of_group != known.get(group, {}):
+            self._save({**known, group: of_group})
+
+    def drop(self, group: str) -> None:
+        """Delete the starts of a group, durably. Requires the write lock."""
+        known = self._load()
+        if group in known:
+            self._save({name: starts for name, starts in known.items() if name != group})
+
+    def _load(self) -> _Starts:
+        stamp = file_stamp(self._path)
+        if self._cache[0] != stamp:
+            data = read_or_none(self._path)
+            self._cache = stamp, {} if data is None else self._parse(data)
+        return self._cache[1]
+
+    def _parse(self, data: bytes) -> _Starts:
+        try:
+            table = decode_own(self._path, data)[_TABLE]
+            return {
+                group: {topic: _start_of(**one) for topic, one in starts.items()}
+                for group, starts in table.items()
+            }
+        except PARSE_ERRORS as error:
+            raise StoreDamagedError(
+                f"{self._path} cannot be parsed ({describe_error(error)}).",
+                remedy="Restore it from a copy. Or remove it: then groups that have not committed"
+                " any offset in a topic start there as new groups.",
+            ) from error
+
+    def _save(self, starts: _Starts) -> None:
+        table = {
+            group: {topic: _to_json(one) for topic, one in of_group.items()}
+            for group, of_group in starts.items()
+        }
+        replace_file(self._path, encode_own(self._path, {_TABLE: table}), self._scratch)
+
+
+def _start_of(log_offset: int | None = None, time_ms: int | None = None) -> GroupStart:
+    """Return a stored start. Raises one of `PARSE_ERRORS`."""
+    given = [value for value in (log_offset, time_ms) if value is not None]
+    if not given or not all(is_whole(value, -(2**63), 2**63 - 1) for value in given):
+        raise ValueError(f"no group starts at {log_offset!r}, {time_ms!r}")
+    return GroupStart(log_offset, time_ms)
+
+
+def _to_json(start: GroupStart) -> dict[str, int]:
+    return {name: value for name, value in vars(start).items() if value is not None}

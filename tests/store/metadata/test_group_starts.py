@@ -1,0 +1,89 @@
+"""`pyrocket/group_starts.json`: where groups start in topics."""
+
+import os
+
+import pytest
+from pyrocket import Store
+from pyrocket.consuming import GroupStart
+from pyrocket.disk import io
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import StoreDamagedError
+from pyrocket.metadata.group_starts import GroupStartFile
+from pyrocket.store import consumption_of
+from pyrocket.tools.verify.verify import verify
+from support.stores import message
+
+FIRST, LATER = GroupStart(0, 0), GroupStart(time_ms=5)
+
+
+@pytest.fixture
+def file(path):
+    Store.open(path, create=True).close()
+    return GroupStartFile(Layout(path))
+
+
+def test_starts_are_stored_by_group_and_topic_and_never_changed(path, file):
+    file.add("g", {"a": FIRST, "b": LATER})
+    file.add("g", {"a": LATER, "c": GroupStart(7, 8)})
+    file.add("h", {"a": LATER})
+    expected = {"g": {"a": FIRST, "b": LATER, "c": GroupStart(7, 8)}, "h": {"a": LATER}}
+    assert file.all() == expected == GroupStartFile(Layout(path)).all()
+
+
+def test_nothing_is_written_or_read_again_if_nothing_is_new(file, monkeypatch):
+    file.add("g", {"a": FIRST})
+    file.all()
+    monkeypatch.setattr(os, "pread", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr(io, "write_at", lambda *_: pytest.fail("written"))
+    file.add("g", {"a": LATER})
+    file.add("g", {})
+    file.drop("h")
+    assert file.all() == {"g": {"a": FIRST}}
+
+
+def test_starts_that_another_process_stores_are_seen(path, file):
+    assert file.all() == {}
+    GroupStartFile(Layout(path)).add("g", {"a": FIRST})
+    file.add("g", {"a": LATER, "b": LATER})
+    assert file.all() == {"g": {"a": FIRST, "b": LATER}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b'{"starts": []}',
+        b'{"starts": {"g": {"a": {}}}}',
+        b'{"starts": {"g": {"a": {"log_offset": "1"}}}}',
+        b'{"starts": {"g": {"a": {"log_offset": 1e400}}}}',
+        b'{"starts": {"g": {"a": {"time_ms": 9223372036854775808}}}}',
+        b'{"starts": {"g": {"a": {"queue": 1}}}}',
+        b'{"crc32": 1, "content": {"starts": {}}}',
+    ],
+)
+def test_a_corrupt_file_is_refused_by_name_and_kept(path, file, content):
+    place = path / "pyrocket" / "group_starts.json"
+    place.write_bytes(content)
+    with pytest.raises(StoreDamagedError, match=r"group_starts\.json") as caught:
+        file.all()
+    assert caught.value.remedy
+    with Store.open(path) as store:
+        starts = consumption_of(store).starts
+        for use in (lambda: starts.add("g", {"a": FIRST}), lambda: starts.of("g")):
+            with pytest.raises(StoreDamagedError, match=r"group_starts\.json"):
+                use()
+    assert place.read_bytes() == content
+    assert [one.file for one in verify(path).findings] == ["pyrocket/group_starts.json"]
+
+
+def test_a_snapshot_contains_the_starts(path, tmp_path):
+    with Store.open(path, create=True) as store:
+        store.topics.create("t")
+        store.append(message())
+        consumption_of(store).starts.add("g", {"t": GroupStart()})
+        kept = consumption_of(store).starts.of("g")
+        store.snapshot(tmp_path / "copy")
+    with Store.open(tmp_path / "copy") as copy:
+        assert consumption_of(copy).starts.of("g") == kept
+        assert kept["t"].log_offset > 0
