@@ -12,7 +12,7 @@ from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.results import ConsumeResult
 from pyrocket.client.transport import Member
 from pyrocket.consuming import MessageModel, Subscription
-from pyrocket.errors import TopicNotFoundError, TransportError
+from pyrocket.errors import InvalidInputError, TopicNotFoundError, TransportError
 from support.simulated_brokers import Brokers, Network
 from support.simulated_loop import simulated
 
@@ -365,20 +365,20 @@ async def test_an_orderly_queue_is_unlocked_by_a_stop():
 
 
 @simulated
-async def test_a_missing_topic_is_an_error_at_the_start_which_leaves_no_member():
+async def test_a_missing_topic_can_be_an_error_at_the_start_which_leaves_no_member():
     orders = cluster()
     del orders.queues["orders"]
     with pytest.raises(TopicNotFoundError):
-        await consumer(orders, Listener()).start()
+        await consumer(orders, Listener(), missing_topic="error").start()
     assert not orders.watchers
     assert not orders.members["a"]["billing"]
 
 
 @simulated
-async def test_a_consumer_can_wait_for_a_missing_topic():
+async def test_a_consumer_waits_for_a_missing_topic():
     orders, listener = cluster(messages=0), Listener()
     queues = orders.queues.pop("orders")
-    core = consumer(orders, listener, missing_topic="wait")
+    core = consumer(orders, listener)
     await core.start()
     orders.queues["orders"] = queues
     orders.append(queues[0], b"new")
@@ -389,21 +389,30 @@ async def test_a_consumer_can_wait_for_a_missing_topic():
 
 @pytest.mark.parametrize("call", ["route", "check_filter", "heartbeat"])
 @simulated
-async def test_a_start_that_fails_at_any_step_leaves_no_member(call):
+async def test_a_start_that_is_rejected_at_any_step_leaves_no_member(call):
     orders = cluster(brokers=("a", "b"))
     core = consumer(orders, Listener(), subscriptions={"orders": Subscription("a > 1", "SQL92")})
     works = getattr(core._transport, call)
     calls = []
 
-    async def fail(*arguments):
+    async def reject(*arguments):
         calls.append(call)
         if len(calls) > 1 or call == "route":
-            raise TransportError("lost", remedy="", repeat_is_safe=True)
+            raise InvalidInputError("no", remedy="", code="ILLEGAL")
         return await works(*arguments)
 
-    setattr(core._transport, call, fail)
-    with pytest.raises(TransportError):
+    setattr(core._transport, call, reject)
+    with pytest.raises(InvalidInputError):
         await core.start()
     assert not orders.watchers
     assert not any(members["billing"] for members in orders.members.values())
     assert not core.held
+
+
+@simulated
+async def test_a_start_fails_if_no_broker_answers():
+    orders = cluster(brokers=("a", "b"))
+    for broker in orders.brokers.values():
+        broker.down = True
+    with pytest.raises(TransportError):
+        await consumer(orders, Listener()).start()
