@@ -7,7 +7,7 @@
 import asyncio
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from pyrocket.client.consume_from import corrected_offset
@@ -15,6 +15,8 @@ from pyrocket.client.transport import Changed, TopicRoute
 from pyrocket.consuming import Committed, GroupStart, GroupStarts, Pulled, PullStatus
 from pyrocket.errors import (
     InvalidInputError,
+    MessageNotFoundError,
+    PyrocketError,
     QueueNotFoundError,
     StoreUnavailableError,
     TopicNotFoundError,
@@ -35,7 +37,8 @@ class Broker:
     """One broker.
 
     Attributes:
-        down: Whether it answers no call.
+        down: Whether it refuses connections.
+        hangs: Whether it answers no call; it executes the calls as soon as it continues.
         refuses_commits: Whether commits fail with an error that is not one of the transport.
         clock_ahead_ms: The difference of its wall clock to that of the simulation.
         log_end: The offset of the next message in its log.
@@ -44,10 +47,33 @@ class Broker:
 
     name: str
     down: bool = False
+    hangs: bool = False
     refuses_commits: bool = False
     clock_ahead_ms: int = 0
     log_end: int = 0
     last_store_ms: int = 0
+    waiting: list = field(default_factory=list, repr=False)
+    parked: list = field(default_factory=list, repr=False)
+
+    def resume(self):
+        """Execute the calls that have arrived since the broker hangs."""
+        self.hangs = False
+        waiting, self.waiting = self.waiting, []
+        for call in waiting:
+            call()
+
+    def park(self, call, until_s):
+        """Execute a call again at each change, and at a time."""
+        self.parked.append((asyncio.get_running_loop().call_at(until_s, call), call))
+
+    def wake(self):
+        """Execute the calls again that wait for messages."""
+        parked, self.parked = self.parked, []
+        for timer, call in parked:
+            loop = asyncio.get_running_loop()
+            if timer.when() > loop.time():
+                timer.cancel()
+                loop.call_soon(call)
 
     def now_ms(self):
         return now_ms() + self.clock_ahead_ms
@@ -61,8 +87,37 @@ def now_ms():
         return 1000 * START_S
 
 
+class Observer:
+    """Is notified of what the brokers of a cluster have executed."""
+
+    def heard(self, broker, client_id, heartbeat):
+        """A heartbeat was executed."""
+
+    def joined(self, broker, heartbeat):
+        """The reply to a heartbeat has arrived."""
+
+    def started(self, client_id, queue, offset):
+        """A client has asked for the offset at which it starts, or for the committed one."""
+
+    def locked(self, client_id, queues):
+        """A client has locked queues, or renewed its locks."""
+
+    def unlocked(self, client_id, queues):
+        """A client has unlocked queues."""
+
+    def restarted(self, broker):
+        """A broker was restarted."""
+
+    def committed(self, group, queue, offset):
+        """Offsets were committed; this is the group's offset now."""
+
+
 class Brokers:
-    """All state that the brokers of a cluster keep."""
+    """All state that the brokers of a cluster keep.
+
+    Attributes:
+        loop: The event loop of the brokers; None for that of the client.
+    """
 
     def __init__(self, names, topics):
         self.brokers = {name: Broker(name) for name in names}
@@ -80,7 +135,7 @@ class Brokers:
         self.locks = {name: {} for name in names}
         self.dead_letters, self.sent_back = [], []
         self.watchers = []
-        self.commit_checks = []
+        self.observer, self.loop = Observer(), None
 
     def append(self, queue, body, properties=(), reconsume_times=0):
         broker = self.brokers[queue.broker]
@@ -107,6 +162,7 @@ class Brokers:
             )
         )
         broker.log_end += RECORD_BYTES
+        broker.wake()
         return offset
 
     def range(self, queue):
@@ -118,13 +174,10 @@ class Brokers:
         self.members[name].clear()
         now, locks = asyncio.get_running_loop().time(), self.locks[name]
         locks.update({place: (owner, now) for place, (owner, _) in locks.items()})
+        self.observer.restarted(name)
 
     def notify(self, broker, group):
-        for watched, member, notify in [*self.watchers]:
-            if watched == group and member.is_alive:
-                asyncio.get_running_loop().call_later(
-                    member.delay(), lambda call=notify: call(Changed(broker, group))
-                )
+        notify_watchers(self.watchers, broker, group)
 
     def route(self, topic):
         if topic not in self.queues:
@@ -132,7 +185,7 @@ class Brokers:
         return TopicRoute((*self.queues[topic],), (*self.writable(topic),))
 
     def writable(self, topic):
-        return [queue for queue in self.queues[topic] if queue not in self.closed]
+        return [queue for queue in self.queues.get(topic, ()) if queue not in self.closed]
 
     def close_queue(self, topic, broker):
         """Make a broker's last queue read-only and return it; None if it has no other queue."""
@@ -278,6 +331,8 @@ class Brokers:
         return replies
 
     def send_back(self, group, queue, queue_offset, delay_level, max_reconsume_times):
+        if not self.range(queue).minimum <= queue_offset < self.range(queue).maximum:
+            raise MessageNotFoundError("the message was deleted.", remedy="")
         message = self.messages[queue][queue_offset - self.range(queue).minimum]
         times = message.reconsume_times
         most = 16 if max_reconsume_times < 0 else max_reconsume_times
@@ -292,49 +347,89 @@ class Brokers:
         )
 
 
+def notify_watchers(watchers, broker, group):
+    """Send a notification to those clients that watch a group."""
+    for watched, client, notify in [*watchers]:
+        if watched == group:
+            asyncio.get_running_loop().call_later(
+                client.delay(), client.loop.call_soon, notify, Changed(broker, group)
+            )
+
+
 class Network:
     """The transport of one client. `random` decides about delays, losses and repeats.
 
+    client_id: The client, for the cluster's observer.
     loss: The share of requests, and of replies, that are lost.
     commit_s: The time that a commit takes longer than other calls.
     """
 
-    def __init__(self, cluster, random, *, max_delay_s=0.0, loss=0.0, commit_s=0.0):
-        self.cluster, self.random = cluster, random
+    def __init__(self, cluster, random, client_id="", *, max_delay_s=0.0, loss=0.0, commit_s=0.0):
+        self.cluster, self.random, self.client_id = cluster, random, client_id
         self.max_delay_s, self.loss, self.commit_s = max_delay_s, loss, commit_s
-        self.is_alive, self.is_cut_off = True, False
+        self.is_cut_off = False
+        self.loop = None
 
     def delay(self):
         return self.random.uniform(0, self.max_delay_s)
 
-    def _is_lost(self, broker):
-        is_down = broker is not None and self.cluster.brokers[broker].down
-        return is_down or self.is_cut_off or self.random.random() < self.loss
+    async def _call(self, broker, work, *, repeats=True, hold_s=0, again=None):
+        """Execute `work` at a broker; return its result, or raise TransportError after a time-out.
 
-    async def _call(self, broker, work, *, repeats=True):
-        lost = TransportError("lost", remedy="", repeat_is_safe=True)
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(self.delay())
-        if self._is_lost(broker):
-            await asyncio.sleep(TIMEOUT_S)
-            raise lost
-        result = work()
-        if repeats and self.random.random() < self.loss:
-            loop.call_later(self.delay(), self._again, work)
-        await asyncio.sleep(self.delay())
-        if self._is_lost(broker):
-            await asyncio.sleep(TIMEOUT_S)
-            raise lost
-        return result
+        The request waits at the broker for `hold_s` at most, while `again` is true of the result.
+        """
+        self.loop = asyncio.get_running_loop()
+        reply = self.loop.create_future()
+        home = self.cluster.loop or self.loop
+        ends_s = home.time() + hold_s
+        request = partial(self._execute, broker, work, reply, repeats, ends_s, again)
+        home.call_later(self.delay(), request)
+        timer = self.loop.call_later(TIMEOUT_S + hold_s, _fail, reply, _lost())
+        try:
+            return await reply
+        finally:
+            timer.cancel()
+
+    def _execute(self, broker, work, reply, repeats, ends_s, again):
+        home = asyncio.get_running_loop()
+        place = self.cluster.brokers.get(broker)
+        if self._is_lost():
+            return
+        if place is not None and place.down:
+            home.call_later(self.delay(), reply.get_loop().call_soon, _fail, reply, _lost())
+            return
+        request = partial(self._execute, broker, work, reply, repeats, ends_s, again)
+        if place is not None and place.hangs:
+            place.waiting.append(request)
+            return
+        try:
+            result = work()
+        except Exception as error:
+            answer = partial(_fail, reply, error)
+        else:
+            answer = partial(_succeed, reply, result)
+            if again is not None and again(result) and home.time() < ends_s:
+                place.park(request, ends_s)
+                return
+            if repeats and self.random.random() < self.loss:
+                home.call_later(self.delay(), self._again, work)
+        home.call_later(self.delay(), self._answer, place, reply, answer)
+
+    def _is_lost(self):
+        return self.is_cut_off or self.random.random() < self.loss
+
+    def _answer(self, place, reply, answer):
+        if not self._is_lost() and not (place is not None and (place.down or place.hangs)):
+            reply.get_loop().call_soon(answer)
 
     def _again(self, work):
-        with suppress(InvalidInputError):  # The reply to a repeated request is not read.
+        with suppress(PyrocketError):  # The reply to a repeated request is not read.
             work()
 
     async def route(self, topic):
         if not self.cluster.has_routes:
             await asyncio.sleep(TIMEOUT_S)
-            raise TransportError("no name server answers", remedy="", repeat_is_safe=True)
+            raise _lost("no name server answers")
         return await self._call(None, lambda: self.cluster.route(topic))
 
     async def brokers(self):
@@ -344,13 +439,30 @@ class Network:
         return []
 
     async def heartbeat(self, broker, heartbeat):
-        return await self._call(broker, lambda: self.cluster.heartbeat(broker, heartbeat))
+        def work():
+            was_member = self.cluster.heartbeat(broker, heartbeat)
+            self.cluster.observer.heard(broker, self.client_id, heartbeat)
+            return was_member
+
+        was_member = await self._call(broker, work)
+        self.cluster.observer.joined(broker, heartbeat)
+        return was_member
 
     async def group_starts(self, broker, group):
         return await self._call(broker, lambda: self.cluster.group_starts(broker, group))
 
     async def start_offset(self, group, queue, start=None):
-        work = partial(self.cluster.start_offset, group, queue, start)
+        return await self._offset(queue, partial(self.cluster.start_offset, group, queue, start))
+
+    async def committed(self, group, queue):
+        return await self._offset(queue, partial(self.cluster.committed_of, group, queue))
+
+    async def _offset(self, queue, find):
+        def work():
+            offset = find()
+            self.cluster.observer.started(self.client_id, queue, offset)
+            return offset
+
         return await self._call(queue.broker, work)
 
     async def unregister(self, broker, client_id, group):
@@ -363,22 +475,27 @@ class Network:
         await self._call(broker, lambda: None)
 
     async def lock(self, broker, group, client_id, queues):
-        work = partial(self.cluster.lock, broker, group, client_id, queues)
+        def work():
+            granted = self.cluster.lock(broker, group, client_id, queues)
+            self.cluster.observer.locked(client_id, granted)
+            return granted
+
         return await self._call(broker, work, repeats=False)
 
     async def unlock(self, broker, group, client_id, queues):
-        work = partial(self.cluster.unlock, broker, group, client_id, queues)
+        def work():
+            self.cluster.unlock(broker, group, client_id, queues)
+            self.cluster.observer.unlocked(client_id, queues)
+
         await self._call(broker, work, repeats=False)
 
     async def pull(self, request):
-        deadline = asyncio.get_running_loop().time() + request.hold_ms / 1000
-        while True:
-            reply = await self._call(request.queue.broker, lambda: self.cluster.pull(request))
-            if reply.status is not PullStatus.NO_NEW_MSG:
-                return reply
-            if asyncio.get_running_loop().time() >= deadline:
-                return reply
-            await asyncio.sleep(1)
+        return await self._call(
+            request.queue.broker,
+            lambda: self.cluster.pull(request),
+            hold_s=request.hold_ms / 1000,
+            again=lambda reply: reply.status is PullStatus.NO_NEW_MSG,
+        )
 
     async def bounds(self, queue):
         return await self._call(queue.broker, lambda: self.cluster.range(queue))
@@ -387,17 +504,13 @@ class Network:
         work = partial(self.cluster.start_offset, "", queue, GroupStart(time_ms=time_ms))
         return await self._call(queue.broker, work)
 
-    async def committed(self, group, queue):
-        return await self._call(queue.broker, lambda: self.cluster.committed_of(group, queue))
-
     async def commit(self, group, client_id, incarnation, offsets):
         (broker,) = {queue.broker for queue in offsets}
 
         def work():
             replies = self.cluster.commit(broker, group, client_id, incarnation, offsets)
             for queue, reply in replies.items():
-                for check in self.cluster.commit_checks:
-                    check(group, queue, reply.next_offset)
+                self.cluster.observer.committed(group, queue, reply.next_offset)
             return replies
 
         await asyncio.sleep(self.commit_s)
@@ -410,6 +523,21 @@ class Network:
         )
 
     def watch(self, group, client_id, notify):
+        self.loop = asyncio.get_running_loop()
         watcher = group, self, notify
         self.cluster.watchers.append(watcher)
         return lambda: self.cluster.watchers.remove(watcher)
+
+
+def _lost(why="lost"):
+    return TransportError(why, remedy="", repeat_is_safe=True)
+
+
+def _succeed(reply, result):
+    if not reply.done():
+        reply.set_result(result)
+
+
+def _fail(reply, error):
+    if not reply.done():
+        reply.set_exception(error)

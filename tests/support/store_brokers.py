@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from pyrocket import Message, Store
 from pyrocket.broker.consumers.consumers import Consumers
-from pyrocket.client.transport import Changed, TopicRoute
+from pyrocket.client.transport import TopicRoute
 from pyrocket.consuming import Pulled
 from pyrocket.errors import StoreUnavailableError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.message import MessageQueue
 
 from support.pops import at_once
-from support.simulated_brokers import Broker
+from support.simulated_brokers import Broker, Observer, notify_watchers
 from support.stores import SMALL
 
 _DELIVER_S = 5
@@ -44,7 +44,8 @@ class StoreBrokers:
 
     def __init__(self, folder, names, topics):
         self.brokers = {name: Broker(name) for name in names}
-        self.watchers, self.commit_checks, self.sent_back = [], [], []
+        self.watchers, self.sent_back = [], []
+        self.observer, self.loop = Observer(), None
         self.has_routes = True
         self._stores, self._consumers = {}, {}
         for name in names:
@@ -61,8 +62,9 @@ class StoreBrokers:
     async def _deliver(self):
         while True:
             await asyncio.sleep(_DELIVER_S)
-            for store in self._stores.values():
+            for name, store in self._stores.items():
                 store.deliver_due()
+                self.brokers[name].wake()
 
     def close(self):
         for store in self._stores.values():
@@ -70,15 +72,9 @@ class StoreBrokers:
 
     def restart(self, name):
         consumers = Consumers(self._stores[name], at_once(self._stores[name]))
-        consumers.members.watch(lambda group: self._notify(name, group))
+        consumers.members.watch(lambda group: notify_watchers(self.watchers, name, group))
         self._consumers[name] = consumers
-
-    def _notify(self, broker, group):
-        for watched, member, notify in [*self.watchers]:
-            if watched == group and member.is_alive:
-                asyncio.get_running_loop().call_later(
-                    member.delay(), notify, Changed(broker, group)
-                )
+        self.observer.restarted(name)
 
     @property
     def queues(self):
@@ -95,6 +91,7 @@ class StoreBrokers:
         return [
             MessageQueue(topic, name, number)
             for name, store in self._stores.items()
+            if topic in store.topics.all()
             for number in range(store.topics.get(topic).write_queues)
         ]
 
@@ -114,7 +111,10 @@ class StoreBrokers:
 
     def append(self, queue, body):
         message = Message(topic=queue.topic, body=body, queue_id=queue.queue_id)
-        self._stores[queue.broker].append(message)
+        store, broker = self._stores[queue.broker], self.brokers[queue.broker]
+        store.append(message)
+        broker.last_store_ms = max(broker.last_store_ms, store.now())
+        broker.wake()
 
     def range(self, queue):
         return self._stores[queue.broker].queue_range(queue.topic, queue.queue_id)
@@ -133,7 +133,8 @@ class StoreBrokers:
 
     def delete_topic(self, topic):
         for store in self._stores.values():
-            store.topics.delete(topic)
+            if topic in store.topics.all():
+                store.topics.delete(topic)
 
     def remove_queue(self, queue):
         self._stores[queue.broker].topics.update(queue.topic, read_queues=queue.queue_id)
