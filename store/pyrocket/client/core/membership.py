@@ -87,7 +87,7 @@ class Membership:
         while not self._joined and await self._beats.one_ended():
             pass
         if rejected or not self._joined:
-            raise [*rejected, *errors][0]
+            raise [*rejected, *errors, _no_answer()][0]
 
     async def beat(self, brokers: set[str]) -> None:
         """Send a heartbeat to each broker; errors are logged."""
@@ -158,3 +158,11 @@ class Membership:
     def is_clustering(self) -> bool:
         """Whether the members of the group share the queues."""
         return self._config.message_model is MessageModel.CLUSTERING
+
+
+def _no_answer() -> TransportError:
+    return TransportError(
+        "no broker has answered a heartbeat.",
+        remedy="Check that the brokers run.",
+        repeat_is_safe=True,
+    )

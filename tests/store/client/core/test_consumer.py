@@ -1,79 +1,14 @@
 """The core of a push consumer, against brokers in memory."""
 
 import asyncio
-from random import Random
 
 import pytest
-from pyrocket.client.consume_from import ConsumeFrom
-from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.consumer import ConsumerCore
 from pyrocket.client.core.listening import ListenerExitError
-from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.results import ConsumeResult
-from pyrocket.client.transport import Member
 from pyrocket.consuming import MessageModel, Subscription
 from pyrocket.errors import InvalidInputError, TopicNotFoundError, TransportError
-from support.simulated_brokers import Brokers, Network
+from support.core_consumers import Listener, cluster, committed, consumed, consumer
 from support.simulated_loop import simulated
-
-
-def config(**changes):
-    given = {
-        "group": "billing",
-        "subscriptions": {"orders": Subscription()},
-        "consume_from": ConsumeFrom.FIRST,
-        **changes,
-    }
-    return ConsumerConfig(**given)
-
-
-class Listener:
-    """Records the messages that it gets; `results` are returned first, then SUCCESS."""
-
-    def __init__(self, *results, seconds=0.0):
-        self.results, self.seconds = [*results], seconds
-        self.got = []
-
-    async def __call__(self, queue, messages):
-        self.got.append([bytes(message.body) for message in messages])
-        await asyncio.sleep(self.seconds)
-        result = self.results.pop(0) if self.results else ConsumeResult.SUCCESS
-        if isinstance(result, BaseException):
-            raise result
-        return result
-
-    @property
-    def bodies(self):
-        return [body for batch in self.got for body in batch]
-
-
-def consumer(cluster, listener, name="c1", **changes):
-    network = Network(cluster, Random(name))
-    settings = config(**changes)
-    member = Member(name, f"{name}-incarnation")
-    offsets = BrokerOffsets(network, settings.group, member)
-    return ConsumerCore(settings, member, network, offsets, listener, now_ms=0, random=Random(1))
-
-
-def cluster(*, queues=2, messages=5, brokers=("a",)):
-    made = Brokers(brokers, {"orders": queues})
-    for queue in made.queues["orders"]:
-        for number in range(messages):
-            made.append(queue, b"%d-%d" % (queue.queue_id, number))
-    return made
-
-
-async def consumed(core, *, seconds=60.0):
-    """Start a consumer, stop it after some time, and return the number of unfinished messages."""
-    await core.start()
-    await asyncio.sleep(seconds)
-    return await core.stop()
-
-
-def committed(orders, topic="orders"):
-    return {
-        queue.queue_id: at for (_, queue), at in orders.committed.items() if queue.topic == topic
-    }
 
 
 @simulated

@@ -1,0 +1,111 @@
+"""What must live, lives: no error ends a task of a consumer."""
+
+import asyncio
+
+import pytest
+from pyrocket.client.allocation import averagely
+from pyrocket.client.core.offsets import BrokerOffsets
+from pyrocket.client.results import ConsumeResult
+from support.core_consumers import Listener, cluster, committed, consumer
+from support.simulated_loop import simulated
+
+
+def failing(*errors):
+    """Return a function that raises these errors first, and then a strategy."""
+    left = [*errors]
+
+    def strategy(*given):
+        if left:
+            raise left.pop(0)
+        return averagely(*given)
+
+    return strategy
+
+
+@simulated
+async def test_a_strategy_that_raises_is_called_again(caplog):
+    orders, listener = cluster(), Listener()
+    core = consumer(orders, listener, strategy=failing(*[ValueError("no")] * 3))
+    await core.start()
+    await asyncio.sleep(60)
+    assert len(listener.bodies) == 10
+    assert core.stats.callback_errors == 3
+    assert caplog.text.count("Traceback") == 1
+    await core.stop()
+
+
+@simulated
+async def test_members_share_the_queues_although_queues_changed_raises():
+    orders = cluster(queues=4)
+
+    def changed(topic, queues, mine):
+        raise ValueError("no")
+
+    cores = [consumer(orders, Listener(), name, queues_changed=changed) for name in ("c1", "c2")]
+    for core in cores:
+        await core.start()
+    await asyncio.sleep(60)
+    held = [[q for q in core.held if q.topic == "orders"] for core in cores]
+    assert [len(one) for one in held] == [2, 2]
+    assert all(core.stats.callback_errors for core in cores)
+    await asyncio.sleep(200)  # More than the time after which silent members are removed.
+    assert sorted(orders.member_ids("a", "billing")) == ["c1", "c2"]
+    for core in cores:
+        await core.stop()
+
+
+class FailingOffsets(BrokerOffsets):
+    """Offsets whose first writes fail."""
+
+    failures = 3
+
+    async def save(self, offsets):
+        if self.failures:
+            self.failures -= 1
+            raise OSError(24, "Too many open files")
+        return await super().save(offsets)
+
+
+@simulated
+async def test_offsets_that_could_not_be_stored_are_stored_later():
+    orders = cluster(queues=1, messages=3)
+    core = consumer(orders, Listener())
+    core._member._offsets.__class__ = FailingOffsets
+    await core.start()
+    await asyncio.sleep(30)
+    assert committed(orders) == {0: 3}
+    assert core.stats.task_errors == 3
+    await core.stop()
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize(
+    "call",
+    ["pull", "heartbeat", "members", "commit", "send_back", "lock", "start_offset", "route"],
+)
+@simulated
+async def test_errors_of_any_kind_in_a_call_end_nothing(call, orderly):
+    orders = cluster(queues=2, messages=5)
+    listener = Listener(*[ConsumeResult.RECONSUME_LATER] * 3)
+    core = consumer(orders, listener, orderly=orderly, max_reconsume_times=1)
+    await core.start()
+    works, calls = getattr(core._transport, call), []
+
+    async def fail(*arguments):
+        calls.append(call)
+        if len(calls) % 3:
+            raise RuntimeError("a bug")
+        return await works(*arguments)
+
+    setattr(core._transport, call, fail)
+    await asyncio.sleep(100)
+    orders.add_queue("orders", "a")
+    orders.append(orders.queues["orders"][2], b"new")
+    await asyncio.sleep(400)
+    assert b"new" in listener.bodies
+    assert {body for body in listener.bodies} == {
+        *(b"%d-%d" % (queue, number) for queue in range(2) for number in range(5)),
+        b"new",
+    }
+    assert committed(orders) == {0: 5, 1: 5, 2: 1}
+    await core.stop()
