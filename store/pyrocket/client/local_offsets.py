@@ -9,7 +9,10 @@ The file of offsets has RocketMQ's name and format:
 Beside it, `start.json` has where the consumer starts in queues without an offset; RocketMQ has no
 such file:
 
-    {"version":1,"starts":{"orders":{"broker-a":{"logOffset":4711,"timeMs":1700000000000}}}}
+    {"version":1,"starts":{"orders":{"broker-a":
+        {"logOffset":4711,"timeMs":1700000000000,"metMs":1700000000123}}}}
+
+`logOffset` and `timeMs` are the broker's, and `metMs` is the time of this machine.
 
 Source: `LocalFileOffsetStore`.
 """
@@ -25,6 +28,7 @@ from typing import Any, TypeVar
 
 from pyrocket.client.core.offsets import END, BrokerOffsets, OffsetStore, later
 from pyrocket.client.transport import ClientTransport, Member
+from pyrocket.clock import system_clock
 from pyrocket.consuming import Committed, GroupStart, MessageModel
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.errors import StoreDamagedError
@@ -36,8 +40,8 @@ _TABLE = re.compile(r'\s*\{\s*"offsetTable"\s*:\s*\{(.*)\}\s*\}\s*', re.DOTALL)
 _BEGINNING = GroupStart(0, 0)
 
 _T = TypeVar("_T")
-_Starts = dict[str, dict[str, GroupStart]]
-"""Topic → broker → where the consumer starts."""
+_Starts = dict[str, dict[str, tuple[GroupStart, int]]]
+"""Topic → broker → where the consumer starts, and when it met the broker, in epoch milliseconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,17 +71,17 @@ class LocalOffsets:
 
     def _add_starts(self, broker: str, wanted: Mapping[str, GroupStart], end: GroupStart) -> None:
         with self._lock:
-            starts, offsets = self._read_starts(), self._read()
+            starts, offsets, now = self._read_starts(), self._read(), system_clock()
             for topic, start in wanted.items():
                 known = starts.setdefault(topic, {})
                 if broker in known:
                     continue
                 if any((one.topic, one.broker) == (topic, broker) for one in offsets):
-                    known[broker] = _BEGINNING  # An earlier release has consumed the topic.
-                elif start != END:
-                    known[broker] = start
-                else:
-                    known[broker] = later(known.values()) if known else end
+                    start = _BEGINNING  # An earlier release has consumed the topic.
+                elif start == END:
+                    others = [(other, max(now - met, 0)) for other, met in known.values()]
+                    start = later(end, others) if others else end
+                known[broker] = start, now
             if starts != self._starts:
                 data = json.dumps({"version": 1, "starts": _jsoned(starts)}).encode()
                 replace_file(self._starts_file, data, self._file.parent / "scratch")
@@ -88,7 +92,7 @@ class LocalOffsets:
         offset = (await _in_thread(self._read)).get(queue)
         if offset is not None:
             return offset
-        start = self._starts.get(queue.topic, {}).get(queue.broker, _BEGINNING)
+        start, _ = self._starts.get(queue.topic, {}).get(queue.broker, (_BEGINNING, 0))
         return await self._transport.start_offset(self._group, queue, start)
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, Committed]:
@@ -151,23 +155,21 @@ def offsets_of(
 
 
 def _jsoned(starts: _Starts) -> dict[str, dict[str, dict[str, int]]]:
-    def fields(start: GroupStart) -> dict[str, int]:
-        given = {"logOffset": start.log_offset, "timeMs": start.time_ms}
+    def fields(start: GroupStart, met_ms: int) -> dict[str, int]:
+        given = {"logOffset": start.log_offset, "timeMs": start.time_ms, "metMs": met_ms}
         return {name: value for name, value in given.items() if value is not None}
 
     return {
-        topic: {name: fields(start) for name, start in by_broker.items()}
+        topic: {name: fields(*one) for name, one in by_broker.items()}
         for topic, by_broker in starts.items()
     }
 
 
-def _start(given: Any) -> GroupStart:
+def _start(given: Any) -> tuple[GroupStart, int]:
     start = GroupStart(given.get("logOffset"), given.get("timeMs"))
-    if start == END or not all(
-        isinstance(one, int | None) for one in (start.log_offset, start.time_ms)
-    ):
+    if start == END or not all(isinstance(one, int) for one in given.values()):
         raise ValueError(f"{given} is not a start")
-    return start
+    return start, given["metMs"]
 
 
 def _key(queue: MessageQueue) -> str:

@@ -272,6 +272,9 @@ class PushConsumer(BaseClient):
         except Exception as error:
             result = error
             raise
+        except ListenerExitError as error:
+            result = error.__cause__
+            raise
         except BaseException as error:
             result = error
             raise ListenerExitError from error

@@ -1,4 +1,4 @@
-"""At which offset a consumer starts, and how it continues after an invalid offset."""
+"""The timestamp at which a consumer starts, and how it continues after an invalid offset."""
 
 import doctest
 import time
@@ -9,51 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.client import consume_from
 from pyrocket.client.consume_from import (
-    ConsumeFrom,
-    OffsetQuery,
     consume_timestamp,
     corrected_offset,
-    offset_of_new_group,
-    start_offset,
 )
 from pyrocket.errors import InvalidInputError
 from pyrocket.message import QueueOffsets
-
-GIB = 1 << 30
-
-
-@pytest.mark.parametrize("where", ConsumeFrom)
-@pytest.mark.parametrize("topic", ["orders", "%RETRY%billing"])
-@pytest.mark.parametrize("committed", [0, 7])
-def test_a_committed_offset_is_the_start(where, topic, committed):
-    assert start_offset(topic, committed, where) == committed
-
-
-@pytest.mark.parametrize(
-    ("where", "start", "start_of_retries"),
-    [
-        (ConsumeFrom.LAST, OffsetQuery.MAXIMUM, 0),
-        (ConsumeFrom.FIRST, 0, 0),
-        (ConsumeFrom.TIMESTAMP, OffsetQuery.BY_TIMESTAMP, OffsetQuery.MAXIMUM),
-    ],
-)
-def test_a_group_without_offset_starts_as_configured(where, start, start_of_retries):
-    assert start_offset("orders", None, where) == start
-    assert start_offset("%RETRY%billing", None, where) == start_of_retries
-
-
-@pytest.mark.parametrize(
-    ("minimum", "log_bytes", "offset"),
-    [
-        (0, 0, 0),
-        (-1, 0, 0),
-        (0, 4 * GIB, 0),
-        (0, 4 * GIB + 1, None),
-        (1, 0, None),
-    ],
-)
-def test_a_new_group_reads_a_young_queue_from_its_first_message(minimum, log_bytes, offset):
-    assert offset_of_new_group(minimum, log_bytes, 10 * GIB) == offset
 
 
 @given(requested=st.integers(-5, 30), minimum=st.integers(0, 20), size=st.integers(0, 20))

@@ -90,15 +90,14 @@ def test_clients_of_one_server_share_an_instance_until_the_last_releases_it(acqu
 def test_other_servers_credentials_and_names_have_instances_of_their_own(acquire):
     instances = [acquire(), acquire("other"), acquire(("server", "user")), acquire(name="n")]
     assert len({*instances}) == 4
-    assert len({instance.member.client_id for instance in instances}) == 4
-    assert len({instance.member.incarnation for instance in instances}) == 4
+    assert len({instance.client_id for instance in instances}) == 4
 
 
 def test_the_client_id_is_that_of_rocketmq(acquire):
     address, rest = client_id().split("@")
     assert rest.split("#")[0] == str(os.getpid())
     assert rest.split("#")[1].isdigit()
-    assert acquire(name="billing-1").member.client_id == f"{address}@billing-1"
+    assert acquire(name="billing-1").client_id == f"{address}@billing-1"
 
 
 @pytest.mark.parametrize("name", ["a b", "a@b", "a\n", "x" * 101])

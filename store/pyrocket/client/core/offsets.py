@@ -11,7 +11,7 @@ from typing import Protocol
 from pyrocket.client.core.failures import Failures, attempt
 from pyrocket.client.core.process_queue import ProcessQueue
 from pyrocket.client.transport import ClientTransport, Member
-from pyrocket.consuming import Committed, GroupStart
+from pyrocket.consuming import Committed, GroupStart, GroupStarts
 from pyrocket.errors import PyrocketError
 from pyrocket.message import MessageQueue
 
@@ -19,7 +19,7 @@ END = GroupStart()
 """The end of a broker's log at the group's first contact with a topic."""
 
 _MARGIN_MS = 60_000
-"""How much the clocks of brokers may differ, and how late a member may notice a new broker."""
+"""How late a member may notice a new broker."""
 
 _PATIENCE_S = 3
 
@@ -56,24 +56,41 @@ class BrokerOffsets:
 
     def __init__(self, transport: ClientTransport, group: str, member: Member) -> None:
         self._transport, self._group, self._member = transport, group, member
-        self._known: dict[str, Mapping[str, GroupStart]] = {}
+        self._known: dict[str, tuple[float, GroupStarts]] = {}
 
     async def first_contact(
         self, broker: str, wanted: Mapping[str, GroupStart], brokers: Collection[str]
     ) -> Mapping[str, GroupStart]:
         """Return the starts for a heartbeat; the first one for a topic asks the other brokers."""
-        missing = wanted.keys() - self._known.get(broker, {}).keys()
-        if any(wanted[topic] == END for topic in missing):
+        known = self._known[broker][1].starts if broker in self._known else {}
+        if any(start == END and topic not in known for topic, start in wanted.items()):
             asking = [asyncio.ensure_future(self._ask(one)) for one in sorted({*brokers, broker})]
             await asyncio.wait(asking, timeout=_PATIENCE_S)
-        others = [starts for name, starts in self._known.items() if name != broker]
-        return {topic: _start_at(topic, start, others) for topic, start in wanted.items()}
+        return {topic: self._start_at(broker, topic, start) for topic, start in wanted.items()}
 
     async def _ask(self, broker: str) -> None:
+        asked_s = asyncio.get_running_loop().time()
         try:
-            self._known[broker] = (await self._transport.group_starts(broker, self._group)).starts
+            found = await self._transport.group_starts(broker, self._group)
         except PyrocketError as error:
             _log.info("the starts of %s at %s are unknown: %s", self._group, broker, error)
+        else:
+            self._known[broker] = asked_s, found
+
+    def _start_at(self, broker: str, topic: str, wanted: GroupStart) -> GroupStart:
+        others = [
+            (found.starts[topic], self._age_ms(asked_s, found, topic))
+            for name, (asked_s, found) in self._known.items()
+            if name != broker and topic in found.starts
+        ]
+        if wanted != END or not others or broker not in self._known:
+            return wanted
+        return later(self._known[broker][1].end, others)
+
+    def _age_ms(self, asked_s: float, found: GroupStarts, topic: str) -> int:
+        """Return how long ago a broker has stored a start: the clocks of brokers may differ."""
+        since_s = asyncio.get_running_loop().time() - asked_s
+        return int(1000 * since_s) + (found.end.time_ms or 0) - (found.starts[topic].time_ms or 0)
 
     async def start(self, queue: MessageQueue) -> int:
         """Return the offset that the group has committed, or that of its start."""
@@ -97,27 +114,25 @@ class BrokerOffsets:
         return replies
 
 
-def _start_at(
-    topic: str, wanted: GroupStart, others: Iterable[Mapping[str, GroupStart]]
-) -> GroupStart:
-    known = [starts[topic] for starts in others if topic in starts]
-    return later(known) if wanted == END and known else wanted
+def later(end: GroupStart, others: Collection[tuple[GroupStart, int]]) -> GroupStart:
+    """Return the start of a group at a broker that it meets later than others.
 
+    end: The end of the broker's log.
+    others: The starts at the other brokers, and their ages in milliseconds.
 
-def later(known: Collection[GroupStart]) -> GroupStart:
-    """Return the start of a group at a broker that it meets later than those with known starts.
-
-    >>> later([GroupStart(log_offset=4711, time_ms=100_000)])
-    GroupStart(log_offset=None, time_ms=40000)
-    >>> later([GroupStart(log_offset=0, time_ms=0), GroupStart(log_offset=4711, time_ms=100_000)])
+    >>> end = GroupStart(log_offset=4711, time_ms=900_000)
+    >>> later(end, [(GroupStart(log_offset=7, time_ms=200_000), 300_000)])
+    GroupStart(log_offset=None, time_ms=540000)
+    >>> later(end, [(GroupStart(log_offset=0, time_ms=0), 300_000)])
     GroupStart(log_offset=None, time_ms=0)
     """
-    return GroupStart(time_ms=min(map(_time_ms, known)))
 
+    def time_ms(start: GroupStart, age_ms: int) -> int:
+        if start.log_offset is None or not start.time_ms:  # By time, or from the first message on.
+            return start.time_ms or 0
+        return max((end.time_ms or 0) - age_ms - _MARGIN_MS, 0)
 
-def _time_ms(start: GroupStart) -> int:
-    margin = 0 if start.log_offset is None else _MARGIN_MS
-    return max((start.time_ms or 0) - margin, 0)
+    return GroupStart(time_ms=min(time_ms(*one) for one in others))
 
 
 async def save(store: OffsetStore, held: Iterable[ProcessQueue], failures: Failures) -> bool:

@@ -129,6 +129,37 @@ async def test_paused_queues_are_not_polled_until_they_are_resumed():
 
 
 @simulated
+async def test_a_pause_ends_with_the_assignment_and_outlives_a_seek():
+    cluster = orders()
+    first, second = cluster.queues["orders"]
+    core = await polling(cluster)
+    await core.assign([first, second])
+    core.pause([first, second])
+    core.seek(second, 1)
+    await core.assign([second])
+    await core.assign([first, second])
+    assert await poll_all(core) == [[b"0-0", b"0-1", b"0-2"]]
+    core.resume([second])
+    assert await poll_all(core) == [[b"1-1", b"1-2"]]
+    await core.close()
+
+
+@simulated
+async def test_messages_after_the_first_assignment_are_not_skipped():
+    cluster = orders(queues=1)
+    first = await polling(cluster, consume_from="last")
+    await first.assign(cluster.queues["orders"])
+    await first.close()
+    cluster.append(cluster.queues["orders"][0], b"new")
+    cluster.add_queue("orders", "a")
+    cluster.append(cluster.queues["orders"][1], b"of a new queue")
+    second = await polling(cluster, consume_from="last")
+    await second.assign(cluster.queues["orders"])
+    assert sorted(await poll_all(second)) == [[b"new"], [b"of a new queue"]]
+    await second.close()
+
+
+@simulated
 async def test_a_new_assignment_keeps_the_positions_of_its_queues():
     cluster = orders()
     first, second = cluster.queues["orders"]

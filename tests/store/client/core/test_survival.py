@@ -103,7 +103,7 @@ async def test_errors_of_any_kind_in_a_call_end_nothing(call, orderly):
     orders.append(orders.queues["orders"][2], b"new")
     await asyncio.sleep(400)
     assert b"new" in listener.bodies
-    assert {body for body in listener.bodies} == {
+    assert {*listener.bodies} == {
         *(b"%d-%d" % (queue, number) for queue in range(2) for number in range(5)),
         b"new",
     }
