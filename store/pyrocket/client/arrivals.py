@@ -46,7 +46,11 @@ class Arrivals:
             now = self._store.position()
             if now != seen or not self._waiting <= known:
                 seen, known = now, {*self._waiting}
-                for one in await loop.run_in_executor(None, self._arrived, known):
+                try:
+                    arrived = await loop.run_in_executor(None, self._arrived, known)
+                except Exception:  # The pulls meet the error again, and report it.
+                    arrived = [*known]
+                for one in arrived:
                     one.arrived.set()
             await asyncio.sleep(_LOOK_S)
 

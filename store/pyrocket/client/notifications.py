@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyrocket.client.core.failures import Failures
 from pyrocket.client.remote_broker import RemoteBroker
 from pyrocket.errors import PyrocketError
 
@@ -31,7 +32,7 @@ class Notifications:
     def __init__(self, broker: Callable[[str], RemoteBroker]) -> None:
         """`broker` returns a broker by name."""
         self._broker = broker
-        self._names: set[str] = set()
+        self._names, self._failures = set[str](), Failures()
         self._watches: set[_Watch] = set()
 
     def watch(self, received: Received, **request: str) -> Callable[[], None]:
@@ -84,6 +85,8 @@ class Notifications:
                     watch.received(broker, notification)
             except PyrocketError as error:
                 _log.info("the notifications of %s are followed again later: %s", broker, error)
+            except Exception as error:
+                self._failures.task(f"the notifications of {broker} are followed again", error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             watch.received(broker, None)

@@ -22,7 +22,7 @@ from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.results import ConsumeResult
 from pyrocket.clock import system_clock
 from pyrocket.engine.message_encoder import UniqueIds
-from pyrocket.errors import PyrocketError, TopicNotFoundError
+from pyrocket.errors import TopicNotFoundError
 from pyrocket.formats.properties import UNIQ_KEY
 from pyrocket.formats.trace import (
     COMMIT_OR_ROLLBACK,
@@ -210,7 +210,7 @@ class Tracer:
             message = Message(topic=self._topic, body=body, keys=keys)
             try:
                 await self._sending.send([outgoing(message, self._ids.one(), system_clock())])
-            except PyrocketError as error:
+            except Exception as error:
                 _log.info("message traces were not sent: %s", error)
                 self._drop(len(keys))
 

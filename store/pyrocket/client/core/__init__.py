@@ -4,17 +4,44 @@ The core consists of coroutines of one event loop. They wait for replies of a `C
 listeners, and for times on the loop's clock. A client runs them in the event loop of a thread;
 tests run them in a simulated loop that orders, delays and loses replies.
 
+failures       errors that must end nothing: tasks that are repeated, calls, callbacks
 routes         the queues of each topic, and when they are asked for again
-process_queue  the messages of a queue that were pulled and are not consumed yet
-offsets        the offsets that a consumer has reached, until they are stored
+process_queue  a queue that a consumer holds: its messages, position and attempts
+offsets        where a group starts, and the offsets that it has reached, until they are stored
 pulling        pulls the messages of a queue
 listening      what a consumer does with messages: the interface, and the listener's results
 concurrent     consumes the messages of a queue in any order
 orderly        consumes the messages of a queue in order
-group_member   the queues that a member of a group holds, its heartbeats and locks
+membership     the heartbeats of a consumer at all brokers of its topics
+group_member   the queues that a member of a group holds, and their locks
 consumer       a push consumer: start, periodic tasks, stop
 polling        a pull consumer
 queue_choice   the queue that a producer sends a message to
 sending        the attempts of a producer to send messages
 transactions   the decisions of a transactional producer, and its answers to checks
+
+Tasks that live as long as their client. An error is counted in the last column, logged, and the
+task goes on; only the listed event ends it.
+
+| task                        | ends with                       | errors are counted in              |
+|-----------------------------|---------------------------------|------------------------------------|
+| heartbeats and rebalances   | stop                            | stats.task_errors                  |
+| renewals of locks           | stop                            | stats.task_errors                  |
+| stored offsets              | stop                            | stats.task_errors                  |
+| confirmed queues            | stop                            | stats.task_errors                  |
+| routes                      | stop                            | stats.task_errors                  |
+| pulls of one queue          | the loss of the queue, stop     | stats.task_errors                  |
+| listeners (workers)         | stop, ListenerExitError         | stats.listener_errors, task_errors |
+| listeners of one queue      | the loss of the queue, stop,    | stats.listener_errors, task_errors |
+|                             | ListenerExitError               |                                    |
+| late messages               | stop                            | stats.task_errors                  |
+| heartbeats of a pull        | close                           | PollingCore.failures               |
+| consumer                    |                                 |                                    |
+| checks of transactions      | close                           | the log                            |
+| notifications of one broker | close, the broker leaves the    | the log                            |
+|                             | routes                          |                                    |
+| message traces              | close                           | Tracer.dropped                     |
+
+The thread of the event loop (`instance`) ends with its last client. If code of the application ends
+it earlier, as SystemExit in a callback does, `state` of its clients is FAILED.
 """

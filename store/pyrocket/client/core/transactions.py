@@ -8,7 +8,6 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from pyrocket.client.transport import ClientTransport
-from pyrocket.errors import PyrocketError
 from pyrocket.message import StoredMessage
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 
@@ -88,7 +87,7 @@ class TransactionCore:
             if state is not LocalTransactionState.UNKNOWN:
                 call = self._transport.end_transaction(undecided, state, from_check=from_check)
                 await asyncio.wait_for(call, self._timeout_s)
-        except (PyrocketError, asyncio.TimeoutError) as error:
+        except Exception as error:
             late = from_check and getattr(error, "code", "") == "TRANSACTION_ENDED"
             level = logging.DEBUG if late else logging.WARNING
             what = error if str(error) else "there was no answer in time"
