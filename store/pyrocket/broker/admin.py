@@ -112,9 +112,11 @@ class StoreAdmin:
             backoff=backoff,
         )
 
-    def reset_group(self, group: str, topic: str, to: Place) -> dict[int, int]:
+    def reset_group(
+        self, group: str, topic: str, to: Place, *, force: bool = False
+    ) -> dict[int, int]:
         """Reset a group's offsets in a topic, and return them; see `Groups.reset`."""
-        return dict(self._store.groups.reset(group, topic, to))
+        return dict(self._store.groups.reset(group, topic, to, force=force))
 
     def delete_group(self, group: str) -> None:
         """Delete a group and its offsets in all topics."""

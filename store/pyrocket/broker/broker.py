@@ -20,6 +20,7 @@ from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
 from pyrocket.broker.traces import Traces
 from pyrocket.disk.layout import Layout, listed, parse_file_name
+from pyrocket.engine.group_admin import Place
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
 from pyrocket.services.transactions.model import CheckPolicy
 from pyrocket.store import Store
@@ -143,6 +144,13 @@ class Broker:
         """Save the offsets of a group before they are reset; see `Pop.save_offsets`."""
         if self._polls is not None:
             self._polls.pop.save_offsets(group)
+
+    def reset_group(
+        self, group: str, topic: str, to: Place, *, force: bool = False
+    ) -> dict[int, int]:
+        """Reset a group's offsets in a topic, and return them; see `Consumers.reset`."""
+        self.save_offsets(group)
+        return self.consumers.reset(group, topic, to, force=force)
 
     def delete_group(self, group: str) -> None:
         """Delete a group, its offsets and its messages in flight; a missing group is ignored."""

@@ -5,12 +5,14 @@ change holds the write lock, so that several processes can commit concurrently.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
 
 from pyrocket.arguments import check_numbers, check_text, check_texts, check_type
+from pyrocket.disk.io import read_or_none
+from pyrocket.disk.lock import is_locked
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_lag import GroupLag, delay_ms, positions
@@ -28,6 +30,9 @@ from pyrocket.metadata.groups import (
 )
 from pyrocket.metadata.topics import TopicConfig
 
+_MAX_NAMED = 5
+"""Maximum number of members that an error names."""
+
 
 @dataclass(frozen=True)
 class AtTime:
@@ -38,6 +43,17 @@ class AtTime:
 
 Place = Mapping[int, int] | Literal["earliest", "latest"] | AtTime
 """The target of a reset: an offset for each queue, or one rule for all queues."""
+
+
+def group_has_members(group: str, members: Sequence[str]) -> InvalidInputError:
+    """Return the error for a reset of a group with live members."""
+    named = ", ".join(members[:_MAX_NAMED])
+    more = f" and {len(members) - _MAX_NAMED} more" if len(members) > _MAX_NAMED else ""
+    return InvalidInputError(
+        f"the group {group!r} cannot be reset: it is consumed by {named}{more}.",
+        remedy="Stop its consumers first, or reset it with `force` (--force).",
+        code="GROUP_HAS_MEMBERS",
+    )
 
 
 @translating_methods
@@ -178,14 +194,21 @@ class Groups:
             backwards=backwards,
         )
 
-    def reset(self, group: str, topic: str, to: Place) -> Offsets:
+    def reset(self, group: str, topic: str, to: Place, *, force: bool = False) -> Offsets:
         """Reset a group's offsets in a topic, backwards or forwards; return them.
 
         `to` is {queue id: offset}, which resets these queues, or "earliest", "latest" or
-        `AtTime(ms)`, which resets all read queues. A missing group is created. Stop its consumers
-        first: their later commits override the reset. Raises the errors of `commit`, and
-        OffsetOutOfRangeError also for an offset before a queue's minimum.
+        `AtTime(ms)`, which resets all read queues. A missing group is created. With `force`, a
+        group is reset although a process consumes for it without a broker; later commits of this
+        process override the reset. Raises the errors of `commit`, InvalidInputError
+        (GROUP_HAS_MEMBERS), and OffsetOutOfRangeError also for an offset before a queue's minimum.
         """
+        check_group_name(group)
+        check_type(bool, "Use True or False.", force=force)
+        holder = self._engine.layout.members / group
+        if not force and is_locked(holder):
+            pid = (read_or_none(holder) or b"").decode(errors="replace")
+            raise group_has_members(group, [f"process {pid}"])
         return self._merge(group, topic, lambda known: self._find(known, to), backwards=True)
 
     def delete(self, group: str) -> None:

@@ -67,9 +67,11 @@ class GroupStartTable:
 
         This is the maximum if there is none, and for an empty start. Raises StoreDamagedError.
         """
+        known = self._reader.system_offsets(topic, queue_id)
         if start.log_offset is not None:
-            return self._reader.offset_by_log_offset(topic, queue_id, start.log_offset)
+            queue = self._reader.files.queues.get(topic, queue_id)
+            return max(queue.min_offset(start.log_offset, known.maximum), known.minimum)
         if start.time_ms is not None:
             config = self._reader.topics.get(topic)
             return self._reader.offset_by_time(config, queue_id, start.time_ms)
-        return self._reader.system_offsets(topic, queue_id).maximum
+        return known.maximum

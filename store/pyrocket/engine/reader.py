@@ -219,12 +219,6 @@ class Reader:
         queue = self._queues.get(topic.name, queue_id)
         return offset_by_time(self._log, queue, known.minimum, known.maximum, timestamp_ms)
 
-    def offset_by_log_offset(self, topic: str, queue_id: int, log_offset: int) -> int:
-        """Return the offset of the first message at or after a log offset, or the maximum."""
-        known = self.system_offsets(topic, queue_id)
-        found = self._queues.get(topic, queue_id).min_offset(log_offset, known.maximum)
-        return max(found, known.minimum)
-
     def mark(self, offsets: Mapping[str, Mapping[int, int]]) -> LogMark | None:
         """Return the mark of the newest message before these offsets; None if there is none."""
         check_offsets(offsets)

@@ -136,13 +136,20 @@ class RemoteAdmin:
             backoff=backoff,
         )
 
-    def reset_group(self, group: str, topic: str, to: Place) -> dict[int, int]:
-        """Reset a group's offsets in a topic, and return them; see `Groups.reset`."""
+    def reset_group(
+        self, group: str, topic: str, to: Place, *, force: bool = False
+    ) -> dict[int, int]:
+        """Reset a group's offsets in a topic, and return them; see `Groups.reset`.
+
+        A group with live members is reset only with `force`; they continue at the new offsets.
+        """
         if isinstance(to, AtTime):
             place: dict[str, Any] = {"time_ms": to.ms}
         else:
             place = {"rule": to} if isinstance(to, str) else {"offsets": to}
-        return self._value("ResetGroup", dict[int, int], group=group, topic=topic, **place)
+        return self._value(
+            "ResetGroup", dict[int, int], group=group, topic=topic, force=force, **place
+        )
 
     def delete_group(self, group: str) -> None:
         """Delete a group and its offsets in all topics. Raises GroupNotFoundError."""

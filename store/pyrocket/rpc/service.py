@@ -120,9 +120,15 @@ class BulkService:
         return self._broker.consumers.members.live(group, self._broker.consumers.ages())
 
     def reset_group(
-        self, group: str, topic: str, rule: str, time_ms: int | None, offsets: Mapping[int, int]
+        self,
+        group: str,
+        topic: str,
+        rule: str,
+        time_ms: int | None,
+        offsets: Mapping[int, int],
+        force: bool,
     ) -> dict[int, int]:
-        """Reset a group in a topic: by a rule, to a time, or to offsets; see `Groups.reset`.
+        """Reset a group in a topic: by a rule, to a time, or to offsets; see `Broker.reset_group`.
 
         Raises OptionError unless exactly one target is given.
         """
@@ -135,8 +141,7 @@ class BulkService:
                 "a reset needs exactly one target.",
                 remedy="Use earliest, latest, a time, or an offset for each queue.",
             )
-        self._broker.save_offsets(group)
-        return self._broker.admin.reset_group(group, topic, given[0])
+        return self._broker.reset_group(group, topic, given[0], force=force)
 
     def delete_group(self, group: str) -> None:
         """Delete a group, its offsets, and its messages in flight."""

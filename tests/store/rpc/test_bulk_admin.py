@@ -18,7 +18,7 @@ from pyrocket.errors import (
 from pyrocket.metadata.groups import Backoff
 from pyrocket.rpc.client import Client, Connection
 from pyrocket.rpc.remote_admin import RemoteAdmin
-from support.broker import served
+from support.broker import join_group, served
 
 
 @pytest.fixture
@@ -28,6 +28,22 @@ def place(tmp_path):
     with Store.open(path, create=True, config=config) as store, served(store) as address:
         client = Client(Connection(address))
         yield store, RemoteAdmin(client)
+        client.close()
+
+
+def test_a_group_with_members_is_reset_only_with_force(tmp_path):
+    with Store.open(tmp_path / "store", create=True) as store, served(store) as address:
+        store.topics.create("orders", read_queues=1, write_queues=1)
+        store.groups.commit("readers", "orders", {0: 0})
+        join_group(address, "readers", "c1", orders="*")
+        client = Client(Connection(address))
+        admin = RemoteAdmin(client)
+        with pytest.raises(InvalidInputError, match="c1") as caught:
+            admin.reset_group("readers", "orders", "latest")
+        assert caught.value.code == "GROUP_HAS_MEMBERS"
+        assert [one.client_id for one in admin.members("readers")] == ["c1"]
+        assert admin.reset_group("readers", "orders", "latest", force=True) == {0: 0}
+        assert admin.members("readers") == []
         client.close()
 
 

@@ -1,6 +1,7 @@
 """`Consumers`: the broker's part of consumer groups that rebalance."""
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -20,6 +21,7 @@ from pyrocket.broker.pop.values import QueueLag
 from pyrocket.clock import Clock, steady_clock
 from pyrocket.consuming import Committed, GroupStart, GroupStarts, Heartbeat, Subscription
 from pyrocket.disk.layout import Layout
+from pyrocket.engine.group_admin import Place, group_has_members
 from pyrocket.engine.group_lag import GroupLag
 from pyrocket.engine.group_starts import EARLIEST
 from pyrocket.engine.received import ReceivedRecords
@@ -63,7 +65,7 @@ class Consumers:
         """
         self._store, self._storage = store, consumption_of(store)
         self._append, self._creates_groups, self.ages = append, creates_groups, ages
-        self.members = Members()
+        self.members, self._committing = Members(), threading.Lock()
         self.locks = QueueLocks(Layout(store.path), ages())
         self.pulls = Pulls(store)
 
@@ -131,6 +133,28 @@ class Consumers:
         that other clients have locked are not committed. Raises InvalidInputError (COMMIT_FENCED)
         if the client is not a live member of the group.
         """
+        with self._committing:
+            return self._commit_of_member(group, client_id, incarnation, offsets)
+
+    def reset(self, group: str, topic: str, to: Place, *, force: bool = False) -> dict[int, int]:
+        """Reset a group's offsets in a topic, and return them; see `Groups.reset`.
+
+        A group with live members that share its queues is reset only with `force`. It then has no
+        members until their next heartbeats, so that none commits the offset of an earlier pull.
+        Raises InvalidInputError (GROUP_HAS_MEMBERS).
+        """
+        with self._committing:
+            members = self.members.rebalancing(group, self.ages())
+            if members and not force:
+                raise group_has_members(group, members)
+            after = self._store.groups.reset(group, topic, to, force=force)
+            if members:
+                self.members.remove_all(group)
+        return dict(after)
+
+    def _commit_of_member(
+        self, group: str, client_id: str, incarnation: str, offsets: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, Committed]:
         now = self.ages()
         if not self.members.is_member(client_id, incarnation, group, now):
             raise InvalidInputError(

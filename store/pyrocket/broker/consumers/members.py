@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pyrocket.consuming import ConsumerData, Heartbeat, Subscription
+from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
 from pyrocket.errors import InvalidInputError
 
 EXPIRY_MS = 120_000
@@ -87,6 +87,18 @@ class Members:
         with self._lock:
             known = self._groups.get(group, {}).pop(client_id, None)
         self._notify([group] if known is not None else [])
+
+    def remove_all(self, group: str) -> None:
+        """Remove all members of a group; their next heartbeats add them as new members."""
+        with self._lock:
+            known = self._groups.pop(group, {})
+        self._notify([group] if known else [])
+
+    def rebalancing(self, group: str, now_ms: int) -> list[str]:
+        """Return the sorted ids of the live members that share the queues."""
+        members = self._live(group, now_ms).items()
+        shared = MessageModel.CLUSTERING
+        return sorted(name for name, one in members if one.data.message_model is shared)
 
     def ids(self, group: str, now_ms: int) -> list[str]:
         """Return the sorted client ids of a group's live members."""

@@ -15,6 +15,7 @@ from pyrocket.broker.pop.values import (
     Received,
     nothing_to_store,
 )
+from pyrocket.consuming import GroupStart
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
@@ -48,6 +49,8 @@ class Receiver:
     def receive(self, state: GroupState, config: GroupConfig, wanted: Wanted) -> Received:
         """Deliver messages; see `Pop.receive`."""
         now, attempt_id = self._storage.now(), wanted.attempt_id if config.fifo else ""
+        if self._settings.start_at_end and self._storage.topic(wanted.topic):
+            self._storage.starts.add(state.name, {wanted.topic: GroupStart()})
         with state.lock:
             if attempt_id and (again := self._again(state, wanted.topic, attempt_id, now)):
                 return again
@@ -152,8 +155,11 @@ class Receiver:
         known = self._storage.bounds(topic, queue_id)
         if committed is not None:
             return committed, min(max(committed, known.minimum), known.maximum)
-        at_end = self._settings.start_at_end and not topic.startswith(retry_topic(group))
-        return None, known.maximum if at_end else known.minimum
+        if not self._settings.start_at_end or topic.startswith(retry_topic(group)):
+            return None, known.minimum
+        starts = self._storage.starts
+        start = starts.of(group).get(topic, GroupStart())
+        return None, starts.first_offset(topic, queue_id, start)
 
     def _again(self, state: GroupState, topic: str, attempt_id: str, now: int) -> Received | None:
         """Return the messages of an earlier receive with this attempt that are still in flight."""

@@ -27,7 +27,8 @@ class PopSettings:
     max_bytes: Maximum total size of the inflated bodies of one `receive`; the first message may be
         larger.
     max_scan: Maximum messages that one `receive` examines.
-    start_at_end: Whether a group without offsets starts at the end of queues.
+    start_at_end: Whether a group without offsets in a topic starts at the end of the log at its
+        first receive from the topic.
     commit_ms, snapshot_ms: Intervals at which a sweep saves the offsets, and saves a snapshot.
     """
 

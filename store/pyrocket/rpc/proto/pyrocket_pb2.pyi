@@ -961,7 +961,7 @@ class DeleteGroupReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ResetGroupRequest(_message.Message):
-    __slots__ = ("group", "topic", "rule", "time_ms", "offsets")
+    __slots__ = ("group", "topic", "rule", "time_ms", "offsets", "force")
     class OffsetsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -974,12 +974,14 @@ class ResetGroupRequest(_message.Message):
     RULE_FIELD_NUMBER: _ClassVar[int]
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     rule: str
     time_ms: int
     offsets: _containers.ScalarMap[int, int]
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., rule: _Optional[str] = ..., time_ms: _Optional[int] = ..., offsets: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    force: bool
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., rule: _Optional[str] = ..., time_ms: _Optional[int] = ..., offsets: _Optional[_Mapping[int, int]] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class ResetGroupReply(_message.Message):
     __slots__ = ("value",)

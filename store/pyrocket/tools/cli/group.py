@@ -292,6 +292,7 @@ def _queue_offset(text: str) -> tuple[int, int]:
     metavar="QUEUE=OFFSET",
     help="The offset of one queue; may be repeated.",
 )
+@click.option("--force", is_flag=True, help="Reset the group although it has live members.")
 @dry_run
 @as_json
 @exits
@@ -301,13 +302,16 @@ def reset(
     place: GivenPlace,
     to: str | None,
     offsets: tuple[tuple[int, int], ...],
+    force: bool,
     dry_run: bool,
     as_json: bool,
 ) -> int:
     """Reset the offsets of GROUP in TOPIC: of all queues with --to, or of some with --offset.
 
     A time is written as 2026-11-23T04:00:00Z or in epoch milliseconds. Stop the group's consumers
-    first: their later commits override the reset. A missing group is created.
+    first: a group with live members is reset only with --force. The members of a broker then
+    continue at the new offsets; in a directory that a process consumes without a broker, its later
+    commits override the reset. A missing group is created.
     """
     from pyrocket.engine.group_admin import AtTime
 
@@ -320,7 +324,7 @@ def reset(
     before = target.committed(name, topic)
     after = target.reset_offsets(topic, place_of)
     if not dry_run:
-        after = target.reset(name, topic, place_of)
+        after = target.reset(name, topic, place_of, force=force)
     _show_reset(name, topic, before, {**before, **after}, dry_run=dry_run, as_json=as_json)
     return OK
 

@@ -347,10 +347,10 @@ class Target:
             is_first = to == "earliest"
             return {has.queue.queue_id: has.start if is_first else has.end for has in ranges}
 
-    def reset(self, group: str, topic: str, to: "Reset") -> dict[int, int]:
+    def reset(self, group: str, topic: str, to: "Reset", *, force: bool) -> dict[int, int]:
         """Reset a group's offsets in a topic and return them; see `Groups.reset`."""
         with self._open(write=True) as store:
-            return store.admin.reset_group(group, topic, to)
+            return store.admin.reset_group(group, topic, to, force=force)
 
     @contextmanager
     def _open(self, *, write: bool = False, create: bool = False) -> Iterator[Session]:

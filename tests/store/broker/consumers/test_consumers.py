@@ -1,6 +1,7 @@
 """The broker's part of consumer groups that rebalance: members, locks, pulls, commits, retries."""
 
 import os
+import threading
 from dataclasses import replace
 
 import pytest
@@ -305,6 +306,62 @@ class TestCommits:
         consumers.lock("billing", "c2", [locked])
         assert [*consumers.commit("billing", "c1", "i1", {locked: 1, free: 1})] == [free]
         assert store.groups.committed("billing", "orders") == {1: 1}
+
+
+class TestResets:
+    @pytest.fixture(autouse=True)
+    def _committed(self, consumers, store):
+        consumers.heartbeat(beat())
+        send(store, *[b"0"] * 6)
+        consumers.commit("billing", "c1", "i1", {queue_of(store): 5})
+
+    def test_a_group_with_live_members_is_not_reset(self, consumers, store):
+        for number in range(2, 9):
+            consumers.heartbeat(beat(f"c{number}"))
+        with pytest.raises(InvalidInputError, match="c1, c2, c3, c4, c5 and 3 more") as caught:
+            consumers.reset("billing", "orders", "earliest")
+        assert caught.value.code == "GROUP_HAS_MEMBERS"
+        assert store.groups.committed("billing", "orders") == {0: 5}
+
+    def test_a_group_is_reset_after_its_members_have_left_or_expired(self, consumers, store, clock):
+        consumers.heartbeat(beat("c2"))
+        consumers.members.unregister("c1", "billing")
+        clock.now += 2 * MINUTE_MS
+        assert consumers.reset("billing", "orders", "earliest") == {0: 0, 1: 0}
+
+    def test_members_that_consume_all_queues_do_not_prevent_a_reset(self, consumers):
+        data = ConsumerData("audit", MessageModel.BROADCASTING, "LAST", {})
+        consumers.heartbeat(Heartbeat("c1", "i1", [data]))
+        assert consumers.reset("audit", "orders", {0: 3}) == {0: 3}
+
+    def test_a_forced_reset_is_not_overridden_by_a_member(self, consumers, store):
+        changed = []
+        consumers.members.watch(changed.append)
+        assert consumers.reset("billing", "orders", {0: 2}, force=True) == {0: 2}
+        assert changed == ["billing"]
+        with pytest.raises(InvalidInputError) as caught:
+            consumers.commit("billing", "c1", "i1", {queue_of(store): 6})
+        assert caught.value.code == "COMMIT_FENCED"
+        assert consumers.heartbeat(beat()) is False
+        assert consumers.committed("billing", queue_of(store)) == 2
+
+    def test_a_commit_is_before_or_after_a_forced_reset(self, consumers, store, monkeypatch):
+        """A commit that waits for the write lock during the reset is made before it."""
+        commit, resets = store.groups.commit, []
+
+        def commit_late(*given):
+            reset = threading.Thread(
+                target=consumers.reset, args=("billing", "orders", {0: 2}), kwargs={"force": True}
+            )
+            reset.start()
+            resets.append(reset)
+            reset.join(0.2)
+            return commit(*given)
+
+        monkeypatch.setattr(store.groups, "commit", commit_late)
+        consumers.commit("billing", "c1", "i1", {queue_of(store): 6})
+        resets[0].join()
+        assert store.groups.committed("billing", "orders") == {0: 2}
 
 
 class TestSendBack:

@@ -167,6 +167,22 @@ def test_a_group_can_start_at_the_end(store):
     assert bodies(pop.receive("g", "t")) == [b"3"]
 
 
+def test_a_group_that_starts_at_the_end_receives_all_messages_of_queues_added_later(store):
+    sent(store, 1)
+    pop = popped(store, start_at_end=True)
+    assert bodies(pop.receive("g", "t")) == []
+    store.topics.update("t", read_queues=2, write_queues=2)
+    sent(store, 2, first=1, queue_id=1)
+    assert pop.lag("g", "t")["t", 1].ready == 2
+    assert bodies(pop.receive("g", "t")) == [b"1", b"2"]
+
+
+def test_a_group_that_starts_at_the_minimum_has_no_start(store, pop):
+    sent(store, 1)
+    pop.receive("g", "t")
+    assert not (store.path / "pyrocket" / "group_starts.json").exists()
+
+
 def test_a_group_starts_at_its_committed_offset(store, pop):
     sent(store, 5)
     store.groups.commit("g", "t", {0: 3})

@@ -1,6 +1,7 @@
 """Commands have the same output and errors for a directory and for a broker."""
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -10,11 +11,12 @@ import time
 import pytest
 from pyrocket import Message, Store
 from pyrocket.broker.access import read_access
+from pyrocket.client.embedded import SharedBroker
 from pyrocket.errors import OptionError, TransportError
 from pyrocket.rpc.tls import Certificate
 from pyrocket.tools import notebook
 from pyrocket.tools.cli.command_group import ALIASES
-from support.broker import served
+from support.broker import join_group, served
 from support.certificates import write_certificate
 from support.commands import run
 from support.stores import SMALL, append_as_broker
@@ -236,6 +238,31 @@ def test_the_type_of_a_topic_is_set_changed_and_shown(cli, document):
     assert "the type MIXED" in cli("topic", "show", "typed").stdout
     assert document("topic", "show", "t")["messageType"] == ""
     cli("topic", "delete", "typed", "--yes")
+
+
+@pytest.fixture
+def member(where, cli):
+    """The member of the group `busy`, as errors name it."""
+    option, place = where
+    if option == "--endpoint":
+        join_group(place, "busy", "c1", t="*")
+        yield "c1"
+    else:
+        shared = SharedBroker.acquire(place, create=False)
+        shared.hold_group("busy")
+        yield f"process {os.getpid()}"
+        shared.release(place)
+    cli("group", "delete", "busy", "--yes")
+
+
+@pytest.mark.parametrize("command", ["group", "offset"])
+def test_a_group_with_members_is_reset_only_with_force(document, member, command):
+    reset = command, "reset", "busy", "t", "--to", "latest"
+    refused = document(*reset, status=2)["error"]
+    assert refused["code"] == "GROUP_HAS_MEMBERS"
+    assert member in refused["message"]
+    assert "--force" in refused["remedy"]
+    assert [one["after"] for one in document(*reset, "--force")["offsets"]] == [3, 2]
 
 
 def test_a_group_is_created_shown_reset_and_deleted(cli, document):
