@@ -21,7 +21,7 @@ from pyrocket.consuming import (
 )
 from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, inflates
-from pyrocket.message import AppendResult, MessageQueue, SendResult
+from pyrocket.message import MessageQueue, SendResult
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.descriptors import message_class, service
@@ -144,7 +144,7 @@ class ClientCalls:
         queue_offset: int,
         delay_level: int,
         max_reconsume_times: int,
-    ) -> "Future[AppendResult]":
+    ) -> "Future[None]":
         """Copy a message to the retry or dead-letter topic; see `Consumers.send_back`."""
         return self._consumers.send_back(
             group, queue, queue_offset, delay_level, max_reconsume_times

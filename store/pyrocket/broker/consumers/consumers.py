@@ -22,10 +22,12 @@ from pyrocket.disk.layout import Layout
 from pyrocket.engine.group_lag import GroupLag
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
+    FailedSend,
     GroupNotFoundError,
     InvalidInputError,
     MessageError,
     MessageNotFoundError,
+    PyrocketError,
 )
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
@@ -156,7 +158,7 @@ class Consumers:
         queue_offset: int,
         delay_level: int,
         max_reconsume_times: int,
-    ) -> "Future[AppendResult]":
+    ) -> "Future[None]":
         """Copy a message to the retry topic or the dead-letter topic; see `ClientTransport`.
 
         Raises MessageNotFoundError if the message was deleted or cannot be read. Source:
@@ -176,7 +178,7 @@ class Consumers:
         if copy is None:
             self._storage.ensure_topics({dead_letter_topic(group): 1})
             copy = dead_letter(record, group, attempts=record.reconsume_times)
-        return self._append(ReceivedRecords({}, [copy]))
+        return _stored(self._append(ReceivedRecords({}, [copy])))
 
     def _retry(self, record: Record, config: GroupConfig, level: int) -> EncodedBatch | None:
         """Return the copy for the retry topic; None if it would be too long."""
@@ -195,3 +197,23 @@ class Consumers:
             return copy
         _log.warning("a message of %s is too long for a retry: a dead letter", record.topic)
         return None
+
+
+def _stored(appended: "Future[AppendResult]") -> "Future[None]":
+    """Return a future without an error that says that the copy is stored.
+
+    The consumer would otherwise consume the message once more than its copy.
+    """
+    stored: Future[None] = Future()
+    stored.set_running_or_notify_cancel()
+
+    def resolve(done: "Future[AppendResult]") -> None:
+        error = done.exception()
+        is_stored = isinstance(error, PyrocketError) and error.failed_send is FailedSend.STORED
+        if error is None or is_stored:
+            stored.set_result(None)
+        else:
+            stored.set_exception(error)
+
+    appended.add_done_callback(resolve)
+    return stored

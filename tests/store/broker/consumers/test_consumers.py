@@ -1,6 +1,7 @@
 """The broker's part of consumer groups that rebalance: members, locks, pulls, commits, retries."""
 
 import os
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from pyrocket.errors import (
     MessageNotFoundError,
     QueueNotFoundError,
     StorePermissionError,
+    StoreUnavailableError,
 )
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.message import MessageQueue, QueueOffsets
@@ -293,3 +295,12 @@ class TestSendBack:
     def test_a_missing_message_is_an_error(self, consumers, store):
         with pytest.raises(MessageNotFoundError):
             consumers.send_back("billing", queue_of(store), 5, 0, -1)
+
+    @pytest.mark.parametrize("code", ["QUEUES_NOT_WRITTEN", "WRITE_FAILED"])
+    def test_a_copy_that_is_stored_is_sent_back_although_it_is_not_visible_yet(self, store, code):
+        failed = Future()
+        failed.set_exception(StoreUnavailableError("no space", code=code))
+        sent_back = Consumers(store, lambda records: failed).send_back(
+            "billing", queue_of(store), 0, 0, -1
+        )
+        assert (sent_back.exception() is None) == (code == "QUEUES_NOT_WRITTEN")
