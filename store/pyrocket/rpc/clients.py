@@ -21,6 +21,7 @@ from pyrocket.consuming import (
 )
 from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, inflates
+from pyrocket.formats.record import Host
 from pyrocket.message import MessageQueue, SendResult
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.call_server import CallServer
@@ -68,19 +69,24 @@ class ClientCalls:
         self._broker, self._consumers = broker, broker.consumers
 
     def send_messages(
-        self, queue: MessageQueue, messages: Sequence[OutgoingMessage]
+        self, queue: MessageQueue, messages: Sequence[OutgoingMessage], born_host: Host
     ) -> "Future[list[SendResult]]":
         """Append messages; see `ProducerCalls.send`."""
         for message in messages:
             _check_body(message)
-        return self._broker.producers.send(queue, messages)
+        return self._broker.producers.send(queue, messages, born_host)
 
     def send_half(
-        self, group: str, queue: MessageQueue, message: OutgoingMessage, immunity_s: int | None
+        self,
+        group: str,
+        queue: MessageQueue,
+        message: OutgoingMessage,
+        immunity_s: int | None,
+        born_host: Host,
     ) -> Undecided:
         """Store a half message; see `ProducerCalls.send_half`."""
         _check_body(message)
-        return self._broker.producers.send_half(group, queue, message, immunity_s)
+        return self._broker.producers.send_half(group, queue, message, immunity_s, born_host)
 
     def end_half(
         self, group: str, topic: str, transaction_id: str, state: LocalTransactionState
