@@ -17,6 +17,7 @@ from pyrocket.broker.pop.retries import (
     retry_topic,
 )
 from pyrocket.broker.pop.values import QueueLag
+from pyrocket.broker.sends import converted
 from pyrocket.consuming import Committed, Heartbeat, Subscription
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.group_lag import GroupLag
@@ -33,7 +34,7 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import SYSTEM_PREFIX
 from pyrocket.message import AppendResult, MessageQueue
-from pyrocket.metadata.groups import GroupConfig
+from pyrocket.metadata.groups import Backoff, GroupConfig
 from pyrocket.store import Store, consumption_of
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
@@ -174,15 +175,25 @@ class Consumers:
         most = config.retry_max_times if max_reconsume_times < 0 else max_reconsume_times
         copy = None
         if delay_level >= 0 and record.reconsume_times < most:
-            copy = self._retry(record, config, delay_level or _FIRST_LEVEL + record.reconsume_times)
+            copy = self._retry(record, config, delay_level)
         if copy is None:
             self._storage.ensure_topics({dead_letter_topic(group): 1})
-            copy = dead_letter(record, group, attempts=record.reconsume_times)
-        return _stored(self._append(ReceivedRecords({}, [copy])))
+            copy = dead_letter(record, group, attempts=record.reconsume_times + 1)
+        return converted(self._append(ReceivedRecords({}, [copy])), _check_stored)
 
     def _retry(self, record: Record, config: GroupConfig, level: int) -> EncodedBatch | None:
-        """Return the copy for the retry topic; None if it would be too long."""
+        """Return the copy for the retry topic; None if it would be too long.
+
+        level: The delay level; 0 for the delay of the group.
+        """
         levels = self._storage.delay_levels_ms
+        if level == 0 and config.backoff == Backoff():
+            level = _FIRST_LEVEL + record.reconsume_times
+        delay_ms = (
+            levels[min(level, len(levels)) - 1]
+            if level
+            else config.backoff.delay_ms(record.reconsume_times)
+        )
         self._storage.ensure_topics({retry_topic(config.name): max(config.retry_queues, 1)})
         with suppress(MessageError):
             copy = retry_copy(
@@ -190,8 +201,9 @@ class Consumers:
                 config.name,
                 queues=config.retry_queues,
                 attempts=record.reconsume_times + 1,
-                delay_ms=levels[min(level, len(levels)) - 1],
+                delay_ms=delay_ms,
                 levels=levels,
+                due_ms=self._store.now() + delay_ms,
             )
             self._storage.check_fits(copy)
             return copy
@@ -199,21 +211,12 @@ class Consumers:
         return None
 
 
-def _stored(appended: "Future[AppendResult]") -> "Future[None]":
-    """Return a future without an error that says that the copy is stored.
+def _check_stored(appended: "Future[AppendResult]") -> None:
+    """Raise the error of an append, unless it says that the copy is stored.
 
-    The consumer would otherwise consume the message once more than its copy.
+    Otherwise the consumer would consume both the message and its copy.
     """
-    stored: Future[None] = Future()
-    stored.set_running_or_notify_cancel()
-
-    def resolve(done: "Future[AppendResult]") -> None:
-        error = done.exception()
-        is_stored = isinstance(error, PyrocketError) and error.failed_send is FailedSend.STORED
-        if error is None or is_stored:
-            stored.set_result(None)
-        else:
-            stored.set_exception(error)
-
-    appended.add_done_callback(resolve)
-    return stored
+    error = appended.exception()
+    is_stored = isinstance(error, PyrocketError) and error.failed_send is FailedSend.STORED
+    if error is not None and not is_stored:
+        raise error
