@@ -11,6 +11,7 @@ from pyrocket.engine.message_encoder import Origin, UniqueIds
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.message import Message, MessageQueue, SendResult
+from pyrocket.metadata.topics import TopicConfig
 from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import CheckRequest, Undecided
 from pyrocket.store import Store
@@ -65,6 +66,14 @@ class ProducerCalls:
             )
             for one, found in zip(sent, stored.result(), strict=True)
         ]
+
+    def create_missing(self, name: str) -> TopicConfig:
+        """Return a topic; a missing one is created if the store's `auto_create_topics` is set.
+
+        Raises TopicNotFoundError, TopicNameError, MessageError (TOPIC_NOT_WRITABLE).
+        """
+        self._store.sink.receiver.route(name)
+        return self._store.topics.get(name)
 
     def send_half(
         self,

@@ -23,6 +23,7 @@ from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, inflates
 from pyrocket.formats.record import Host
 from pyrocket.message import MessageQueue, SendResult
+from pyrocket.metadata.topics import TopicConfig
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.descriptors import message_class, service
@@ -35,7 +36,15 @@ from pyrocket.services.transactions.model import LocalTransactionState, Undecide
 
 SERVICE = "pyrocket.v1.Clients"
 
-_WRITING = ("SendHalf", "EndHalf", "JoinGroups", "CommitOffsets", "SendBack", "LockQueues")
+_WRITING = (
+    "CreateMissing",
+    "SendHalf",
+    "EndHalf",
+    "JoinGroups",
+    "CommitOffsets",
+    "SendBack",
+    "LockQueues",
+)
 """Calls that may wait for the write lock or for the disk."""
 
 
@@ -75,6 +84,10 @@ class ClientCalls:
         for message in messages:
             _check_body(message)
         return self._broker.producers.send(queue, messages, born_host)
+
+    def create_missing(self, name: str) -> TopicConfig:
+        """Return a topic; see `ProducerCalls.create_missing`."""
+        return self._broker.producers.create_missing(name)
 
     def send_half(
         self,

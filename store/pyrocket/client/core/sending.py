@@ -93,16 +93,20 @@ class Sending:
                 result = await call(queue)
             except PyrocketError as error:
                 if error.failed_send is FailedSend.UNKNOWN:
-                    self._choice.failed(queue, (clock() - began) * 1000, error)
+                    self._failed(queue, clock() - began, error)
                 raise
             except asyncio.CancelledError:
                 late = _timed_out(queue.topic, self._config.timeout_ms)
-                self._choice.failed(queue, (clock() - began) * 1000, late)
+                self._failed(queue, clock() - began, late)
                 raise
             self._choice.succeeded(queue, (clock() - began) * 1000)
             return result
 
         return attempt
+
+    def _failed(self, queue: MessageQueue, seconds: float, error: PyrocketError) -> None:
+        self._choice.failed(queue, seconds * 1000, error)
+        self._routes.suspect(queue.topic)
 
     async def _within(
         self, timeout_ms: int | None, message: Message, target: Target, attempt: Attempt[_T]
@@ -155,7 +159,7 @@ class Sending:
         try:
             return (await self._routes.get(topic, fresh=fresh)).writable
         except TopicNotFoundError:
-            return (await self._transport.route_if_created(topic)).writable
+            return (await self._routes.created(topic)).writable
 
 
 def _timed_out(topic: str, timeout_ms: int) -> TransportError:
