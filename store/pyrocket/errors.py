@@ -41,7 +41,35 @@ PyrocketError                      code, what happened, remedy
                                    STORE_NEWER: a file was written by a later release
 """
 
+from enum import Enum
 from functools import partial
+
+
+class FailedSend(Enum):
+    """What an error says about the messages of the send that failed with it."""
+
+    STORED = "stored"
+    """They are stored: another attempt would store them again."""
+
+    REFUSED = "refused"
+    """They are not stored, and another attempt would fail as well."""
+
+    STALE_ROUTE = "stale route"
+    """They are not stored; an attempt with the current route of the topic can succeed."""
+
+    UNKNOWN = "unknown"
+    """They may be stored. Another attempt can succeed, and may store them again."""
+
+
+_FAILED_SEND = {
+    "QUEUES_NOT_WRITTEN": FailedSend.STORED,
+    "FLUSH_DISK_TIMEOUT": FailedSend.STORED,
+    "TOPIC_NOT_FOUND": FailedSend.STALE_ROUTE,
+    "TOPIC_CHANGED": FailedSend.STALE_ROUTE,
+    "TOPIC_NOT_WRITABLE": FailedSend.STALE_ROUTE,
+    "QUEUE_NOT_FOUND": FailedSend.STALE_ROUTE,
+}
+"""By code; all other codes have the default of their class."""
 
 _PUT_STATUS = {
     "PROPERTIES_SIZE_EXCEEDED": "PROPERTIES_SIZE_EXCEEDED",
@@ -55,11 +83,13 @@ class PyrocketError(Exception):
     """Base of all exceptions: a code, what happened, and a remedy.
 
     `code` is stable and safe to match on; `remedy` tells the user how to solve the problem.
-    `put_status` is RocketMQ's PutMessageStatus for an append that failed with this error.
+    `put_status` is RocketMQ's PutMessageStatus for an append that failed with this error, and
+    `failed_send` decides whether the send is repeated.
     """
 
     default_code = "PYROCKET_ERROR"
     default_put_status = "UNKNOWN_ERROR"
+    default_failed_send = FailedSend.UNKNOWN
 
     def __init__(self, message: str, *, remedy: str = "", code: str | None = None) -> None:
         self.code = code or self.default_code
@@ -71,6 +101,11 @@ class PyrocketError(Exception):
     def put_status(self) -> str:
         """The PutMessageStatus that a RocketMQ broker returns in this case."""
         return _PUT_STATUS.get(self.code, self.default_put_status)
+
+    @property
+    def failed_send(self) -> FailedSend:
+        """What the error says about the messages of the send that failed with it."""
+        return _FAILED_SEND.get(self.code, self.default_failed_send)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Support pickling: Spark passes exceptions between processes."""
@@ -87,6 +122,7 @@ class InvalidInputError(PyrocketError):
     """The caller's arguments are wrong."""
 
     default_code = "INVALID_INPUT"
+    default_failed_send = FailedSend.REFUSED
 
 
 class OptionError(InvalidInputError):
@@ -160,6 +196,7 @@ class DataLossError(PyrocketError):
     """The store does not have the requested offsets."""
 
     default_code = "DATA_LOSS"
+    default_failed_send = FailedSend.REFUSED
 
 
 class OffsetOutOfRangeError(DataLossError):
@@ -184,12 +221,14 @@ class SinkError(PyrocketError):
     """A batch cannot be published exactly once; none of its rows are visible."""
 
     default_code = "SINK_REFUSED"
+    default_failed_send = FailedSend.REFUSED
 
 
 class TransactionError(PyrocketError):
     """A half message cannot be committed or rolled back as requested; nothing was written."""
 
     default_code = "TRANSACTION_REFUSED"
+    default_failed_send = FailedSend.REFUSED
 
 
 class StoreDamagedError(PyrocketError):
@@ -258,6 +297,7 @@ class StorePermissionError(StoreUnavailableError, PermissionError):
     """The user may not use a file or folder of the store."""
 
     default_code = "PERMISSION_DENIED"
+    default_failed_send = FailedSend.REFUSED
 
 
 class NotAuthenticatedError(StorePermissionError):
@@ -307,3 +347,4 @@ class UnsupportedError(StoreUnavailableError):
     """A version, platform or file system that pyrocket does not support."""
 
     default_code = "UNSUPPORTED"
+    default_failed_send = FailedSend.REFUSED

@@ -20,13 +20,14 @@ WAIT_S = 60
 
 
 @contextmanager
-def serving(table, access=None, **settings):
+def serving(table, access=None, port=0, **settings):
     """Serve a route table, and yield the address."""
     loop, ready, found = asyncio.new_event_loop(), threading.Event(), {}
 
     async def serve():
         server = NameServer(table, Gate(access), Settings(**settings))
-        found["address"] = f"127.0.0.1:{server.listen('127.0.0.1:0')}"
+        port_open = server.listen(f"127.0.0.1:{port}")
+        found["address"] = f"127.0.0.1:{port_open}"
         await server.start()
         stop = asyncio.Event()
         found["stop"] = lambda: loop.call_soon_threadsafe(stop.set)

@@ -6,9 +6,11 @@ Appended rows stay when a task is retried or a micro-batch is replayed, so rows 
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
-from pyrocket.errors import StoreLockedError
+from pyrocket.errors import FailedSend, StoreLockedError, StoreUnavailableError
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -20,8 +22,8 @@ from pyspark_pyrocket.options.delivery import FLUSH_ASYNC, FLUSH_TASK
 from pyspark_pyrocket.sink.batch_identity import batch_of_task
 from pyspark_pyrocket.sink.prepare import Sink, open_for_writing, settle_store
 from pyspark_pyrocket.sink.task_rows import log_left_out, send_rows, with_rows
-from pyspark_pyrocket.transport.interface import Target
-from pyspark_pyrocket.worker import freeze_imports
+from pyspark_pyrocket.transport.interface import MessageSink, Target
+from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr
 
 
 @dataclass(frozen=True)
@@ -91,13 +93,24 @@ def append_rows(sink: Sink, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
     flush = sink.options.flush
     store = open_for_writing(sink, flush="manual" if flush == FLUSH_TASK else flush)
     try:
-        rows, left_out = send_rows(sink, some, store.append, _outcome)
+        rows, left_out = send_rows(sink, some, partial(_append, store), _outcome)
         if flush == FLUSH_TASK:
             store.flush()
     finally:
         # A clean shutdown would flush every queue of the store, which is too much for one task.
         store.close(clean=False)
     return RowsAppended(sink.target, rows, left_out)
+
+
+def _append(store: MessageSink, batch: pa.RecordBatch, **options: Any) -> None:
+    """Append rows; an error that says that they are stored must not make Spark repeat the task."""
+    try:
+        store.append(batch, **options)
+    except StoreUnavailableError as error:
+        if error.failed_send is not FailedSend.STORED:
+            raise
+        log_to_stderr()
+        LOG.warning("%d rows are stored: %s", len(batch), error)
 
 
 def _log_left_out(

@@ -21,6 +21,7 @@ from pyrocket.broker.source import StoreSource
 from pyrocket.broker.traces import Traces
 from pyrocket.disk.layout import Layout, listed, parse_file_name
 from pyrocket.engine.group_admin import Place
+from pyrocket.formats.record import Host
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
 from pyrocket.services.transactions.model import CheckPolicy
 from pyrocket.store import Store
@@ -72,6 +73,9 @@ class TopicLag:
     topic: str
     is_retry: bool
     queues: Sequence[QueueLag]
+
+
+_V4_BYTES = 4
 
 
 class Broker:
@@ -134,6 +138,15 @@ class Broker:
     def pop(self) -> Pop:
         """The pop consumption of consumer groups; created on first use."""
         return self.polls.pop
+
+    def advertise(self, host: Host) -> None:
+        """Set the address of the broker, which its messages have in their offset ids.
+
+        An address that is no IPv4 address of one machine is ignored: offset ids of RocketMQ 4
+        clients have no room for it.
+        """
+        if len(host[0]) == _V4_BYTES and any(host[0]):
+            self._store.lookup.host = host
 
     def release(self, client: Hashable) -> None:
         """Make the messages of a client that has ended visible again soon."""

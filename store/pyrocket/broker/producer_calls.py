@@ -6,12 +6,12 @@ from dataclasses import replace
 from functools import partial
 
 from pyrocket.broker.half_checks import MAX_QUESTIONS
-from pyrocket.broker.sends import SendOutcome, Sends, Sent
-from pyrocket.engine.message_encoder import Origin
+from pyrocket.broker.sends import SendOutcome, Sends, Sent, converted
+from pyrocket.engine.message_encoder import Origin, UniqueIds
 from pyrocket.formats.half_message import HalfMessage
-from pyrocket.formats.message_id import offset_message_id
-from pyrocket.formats.record import STORE_HOST
+from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.message import Message, MessageQueue, SendResult
+from pyrocket.metadata.topics import TopicConfig
 from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import CheckRequest, Undecided
 from pyrocket.store import Store
@@ -25,31 +25,72 @@ class ProducerCalls:
 
     def __init__(self, store: Store, sends: Sends) -> None:
         self._store, self._sends = store, sends
+        self._ids = UniqueIds(store.now)
 
     def send(
-        self, queue: MessageQueue, messages: Sequence[OutgoingMessage]
+        self,
+        queue: MessageQueue,
+        messages: Sequence[OutgoingMessage],
+        born_host: Host = STORE_HOST,
     ) -> "Future[list[SendResult]]":
         """Append all messages to one queue, or none.
 
+        born_host: The address of the client.
+
         Raises MessageError, TopicNotFoundError, BrokerBusyError.
         """
-        sent = [Sent(_message(one, queue), _origin(one)) for one in messages]
-        stored, results = self._sends.send(sent), Future[list[SendResult]]()
-        # The messages are stored even if the client gives up.
-        results.set_running_or_notify_cancel()
-        stored.add_done_callback(partial(_resolve, results, queue, messages))
-        return results
+        sent = [Sent(_message(one, queue), _origin(one, born_host)) for one in messages]
+        return converted(self._sends.send(sent), partial(self._results, sent, queue.broker))
+
+    def send_one(self, message: Message, born_host: Host = STORE_HOST) -> "Future[SendResult]":
+        """Append a message whose queue and id the broker chooses; see `send`."""
+        origin = Origin(
+            unique_id=self._ids.one(), born_timestamp=self._store.now(), born_host=born_host
+        )
+        sent = [Sent(message, origin)]
+        return converted(self._sends.send(sent), lambda done: self._results(sent, "", done)[0])
+
+    def _results(
+        self, sent: Sequence[Sent], broker: str, stored: "Future[list[SendOutcome]]"
+    ) -> list[SendResult]:
+        return [
+            SendResult(
+                topic=one.message.topic,
+                queue_id=found.queue_id,
+                queue_offset=found.queue_offset,
+                physical_offset=found.physical_offset,
+                msg_id=one.origin.unique_id,
+                offset_msg_id=self._store.lookup.offset_id(found.physical_offset),
+                status=found.status,
+                broker=broker,
+            )
+            for one, found in zip(sent, stored.result(), strict=True)
+        ]
+
+    def create_missing(self, name: str) -> TopicConfig:
+        """Return a topic; a missing one is created if the store's `auto_create_topics` is set.
+
+        Raises TopicNotFoundError, TopicNameError, MessageError (TOPIC_NOT_WRITABLE).
+        """
+        self._store.sink.receiver.route(name)
+        return self._store.topics.get(name)
 
     def send_half(
-        self, group: str, queue: MessageQueue, message: OutgoingMessage, immunity_s: int | None
+        self,
+        group: str,
+        queue: MessageQueue,
+        message: OutgoingMessage,
+        immunity_s: int | None,
+        born_host: Host = STORE_HOST,
     ) -> Undecided:
         """Store a half message of a producer group.
 
         immunity_s: Time in which the group is not asked about it; None for the broker's default.
+        born_host: The address of the client.
 
         Raises MessageError, TopicNotFoundError.
         """
-        half, origin = _message(message, queue), _origin(message)
+        half, origin = _message(message, queue), _origin(message, born_host)
         request, status = self._store.transactions.send_half(group, half, immunity_s, origin)
         return Undecided(self._store.broker_name, request.half, request.message, status)
 
@@ -92,35 +133,10 @@ def _message(outgoing: OutgoingMessage, queue: MessageQueue) -> Message:
     return replace(outgoing.message, topic=queue.topic, body=outgoing.body, queue_id=queue.queue_id)
 
 
-def _origin(outgoing: OutgoingMessage) -> Origin:
+def _origin(outgoing: OutgoingMessage, born_host: Host) -> Origin:
     return Origin(
         unique_id=outgoing.unique_id,
         born_timestamp=outgoing.born_timestamp,
+        born_host=born_host,
         sys_flag=outgoing.sys_flag,
-    )
-
-
-def _resolve(
-    results: "Future[list[SendResult]]",
-    queue: MessageQueue,
-    messages: Sequence[OutgoingMessage],
-    stored: "Future[list[SendOutcome]]",
-) -> None:
-    if (error := stored.exception()) is not None:
-        results.set_exception(error)
-        return
-    results.set_result(
-        [
-            SendResult(
-                topic=queue.topic,
-                queue_id=found.queue_id,
-                queue_offset=found.queue_offset,
-                physical_offset=found.physical_offset,
-                msg_id=one.unique_id,
-                offset_msg_id=offset_message_id(*STORE_HOST, found.physical_offset),
-                status=found.status,
-                broker=queue.broker,
-            )
-            for one, found in zip(messages, stored.result(), strict=True)
-        ]
     )

@@ -3,13 +3,17 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import cast
+from functools import partial
+from typing import TypeVar, cast
 
 from pyrocket.engine.message_encoder import Origin, TopicRoute
 from pyrocket.engine.received import ReceivedRecords, StoredRecords
 from pyrocket.formats.record_batch import Appended, EncodedBatch
 from pyrocket.message import AppendResult, Message, SendStatus
 from pyrocket.store import Store
+
+_T = TypeVar("_T")
+_Converted = TypeVar("_Converted")
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 """`AppendQueue.put`."""
@@ -66,11 +70,7 @@ class Sends:
         encoded = [self._encoded(one, routes) for one in messages]
         queues = {route.topic: route.queues for route in routes.values()}
         stored = self._append(ReceivedRecords(queues, [one.record for one in encoded]))
-        results: Future[list[SendOutcome]] = Future()
-        # The messages are stored even if the client gives up.
-        results.set_running_or_notify_cancel()
-        stored.add_done_callback(lambda done: _resolve(results, encoded, done))
-        return results
+        return converted(stored, partial(_outcomes, encoded))
 
     def _encoded(self, sent: Sent, routes: dict[str, TopicRoute]) -> _Encoded:
         store, message = self._store, sent.message
@@ -84,22 +84,36 @@ class Sends:
         return _Encoded(found.record, found.queue_id, found.record.topic == topic)
 
 
-def _resolve(
-    results: "Future[list[SendOutcome]]", encoded: Sequence[_Encoded], done: "Future[AppendResult]"
-) -> None:
-    error = done.exception()
-    if error is not None:
-        results.set_exception(error)
-        return
+def converted(
+    future: "Future[_T]", convert: "Callable[[Future[_T]], _Converted]"
+) -> "Future[_Converted]":
+    """Return a future of what `convert` returns or raises for the finished future.
+
+    It cannot be cancelled: the messages are stored even if the client gives up.
+    """
+    result: Future[_Converted] = Future()
+    result.set_running_or_notify_cancel()
+
+    def resolve(done: "Future[_T]") -> None:
+        try:
+            value = convert(done)
+        except Exception as error:
+            result.set_exception(error)
+        else:
+            result.set_result(value)
+
+    future.add_done_callback(resolve)
+    return result
+
+
+def _outcomes(encoded: Sequence[_Encoded], done: "Future[AppendResult]") -> list[SendOutcome]:
     stored = cast("StoredRecords", done.result())
-    results.set_result(
-        [
-            SendOutcome(
-                one.queue_id, _visible_offset(one, at), stored.status, int(at.physical_offsets[0])
-            )
-            for one, at in zip(encoded, stored.appended, strict=True)
-        ]
-    )
+    return [
+        SendOutcome(
+            one.queue_id, _visible_offset(one, at), stored.status, int(at.physical_offsets[0])
+        )
+        for one, at in zip(encoded, stored.appended, strict=True)
+    ]
 
 
 def _visible_offset(one: _Encoded, at: Appended) -> int:

@@ -24,7 +24,7 @@ from pyrocket.engine.message_encoder import Origin, UniqueIds
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY
 from pyrocket.formats.receipt import delivery_id
-from pyrocket.formats.record import STORE_HOST
+from pyrocket.formats.record import Host, host_text
 from pyrocket.formats.trace import (
     COMMIT_OR_ROLLBACK,
     CONSUMED,
@@ -49,10 +49,7 @@ MAX_PENDING = 10_000
 """Maximum records in the queue."""
 
 _INTERVAL_S = 0.1
-_STORE_HOST = f"{'.'.join(map(str, STORE_HOST[0]))}:{STORE_HOST[1]}"
 
-Host = tuple[bytes, int]
-"""The packed address and the port of a client."""
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +86,7 @@ class Traces:
             if done.exception() is None:
                 cost_ms = self._store.now() - began_ms
                 for sent, outcome in zip(messages, done.result(), strict=True):
-                    record = _pub(sent, outcome, began_ms, cost_ms)
+                    record = _pub(sent, outcome, self._store.lookup.host, began_ms, cost_ms)
                     self._put(sent.message.topic, sent.origin.born_host, [record])
 
         stored.add_done_callback(trace)
@@ -142,7 +139,7 @@ class Traces:
             message_id=transaction_id,
             tags=None,
             keys=None,
-            store_host=_STORE_HOST,
+            store_host=host_text(*self._store.lookup.host),
             message_type=COMMIT_OR_ROLLBACK,
             transaction_id=transaction_id,
             state=state.value,
@@ -211,7 +208,7 @@ class Traces:
                 yield Sent(Message(topic=self._topic, body=body, keys=keys), origin)
 
 
-def _pub(sent: Sent, outcome: SendOutcome, began_ms: int, cost_ms: int) -> Pub:
+def _pub(sent: Sent, outcome: SendOutcome, host: Host, began_ms: int, cost_ms: int) -> Pub:
     message = sent.message
     delayed = NORMAL if message.deliver_at_ms is None else DELAYED
     return Pub(
@@ -222,11 +219,11 @@ def _pub(sent: Sent, outcome: SendOutcome, began_ms: int, cost_ms: int) -> Pub:
         message_id=sent.origin.unique_id,
         tags=message.tags,
         keys=" ".join(message.keys) or None,
-        store_host=_STORE_HOST,
+        store_host=host_text(*host),
         body_length=len(message.body),
         cost_ms=cost_ms,
         message_type=HALF if sent.is_half else delayed,
-        offset_message_id=offset_message_id(*STORE_HOST, outcome.physical_offset),
+        offset_message_id=offset_message_id(*host, outcome.physical_offset),
         success=outcome.status is SendStatus.SEND_OK,
     )
 

@@ -33,7 +33,7 @@ from pyrocket.disk.lock import FileLock
 from pyrocket.errors import PyrocketError, StoreLockedError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.loop_threads import LoopThreads
-from pyrocket.message import AppendResult, MessageQueue, QueueOffsets, SendResult
+from pyrocket.message import MessageQueue, QueueOffsets, SendResult
 from pyrocket.metadata.topics import TopicConfig, check_topic_name, similar_to
 from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import CheckRequest, LocalTransactionState, Undecided
@@ -315,7 +315,7 @@ class EmbeddedTransport:
     ) -> None:
         """Copy a message to the group's retry topic, or to its dead-letter topic."""
 
-        def send_back() -> "Future[AppendResult]":
+        def send_back() -> "Future[None]":
             return self._consumers.send_back(
                 group, queue, queue_offset, delay_level, max_reconsume_times
             )

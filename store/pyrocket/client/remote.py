@@ -27,7 +27,7 @@ from pyrocket.consuming import (
 from pyrocket.errors import PyrocketError, QueueNotFoundError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.message import MessageQueue, QueueOffsets, SendResult
-from pyrocket.metadata.topics import TopicConfig, check_topic_name, similar_to
+from pyrocket.metadata.topics import check_topic_name, similar_to
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.connection import Credentials
 from pyrocket.rpc.messages import values_of
@@ -78,11 +78,9 @@ class RemoteTransport:
         return _route(topic, await self._brokers.topics(topic))
 
     async def route_if_created(self, topic: str) -> TopicRoute:
-        """Return the queues that a missing topic will have; see `ClientTransport`."""
+        """Create a missing topic at all brokers that allow it; see `ClientTransport`."""
         check_topic_name(topic)
-        counts = await self._brokers.default_queues()
-        live = {name: TopicConfig(topic, n, n) for name, n in counts.items()}
-        return _route(topic, TopicSettings(live, {}))
+        return _route(topic, TopicSettings(await self._brokers.create(topic), {}))
 
     async def brokers(self) -> Sequence[str]:
         """Return the names of all brokers, also of those that were started later."""
@@ -279,12 +277,12 @@ class RemoteTransport:
 
 
 def _route(name: str, settings: TopicSettings) -> TopicRoute:
-    """Return the route of a topic. Raises TopicNotFoundError if no live broker has it.
+    """Return the route of a topic. Raises TopicNotFoundError if no broker has it.
 
     The queues to send to include those of ordered topics at brokers that are gone: a sharding key
     then selects the same queue as before, and a send to a queue of such a broker fails.
     """
-    if not settings.live:
+    if not settings.live and not settings.gone:
         raise TopicNotFoundError(
             f"no broker has the topic {name!r}.", remedy="Create it: pyrocket topic create."
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -11,7 +11,6 @@ from pyrocket.errors import (
     PyrocketError,
     TopicNotFoundError,
     TransportError,
-    UnsupportedError,
 )
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.nameserver.route_table import TopicData
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
     from pyrocket.rpc.proto.pyrocket_pb2 import HelloReply
 
 _CONNECT_S = 5
+_CREATE_S = 1
+_AGAIN_S = 1
+"""The time in which an address may answer that has not answered while others have."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -33,8 +35,8 @@ class TopicSettings(NamedTuple):
 
     Attributes:
         live: At the live brokers.
-        gone: For an ordered topic, at brokers that are gone. Without a name server, only brokers
-            that this client has reached are known.
+        gone: For an ordered topic, at brokers that are gone: those that the name server knows, and
+            those that this client has known.
     """
 
     live: Mapping[str, TopicConfig | TopicData]
@@ -52,7 +54,7 @@ class RemoteBrokers:
         self._opened: dict[str, RemoteBroker] = {}
         self._hellos: dict[str, HelloReply] = {}
         self._address_of: dict[str, str] = {}
-        self._ordered: dict[tuple[str, str], TopicConfig] = {}
+        self._ordered: dict[str, dict[str, TopicConfig | TopicData]] = {}
         self._lookup: RouteLookup | None = None
         self._routed: dict[str, set[str]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -103,26 +105,84 @@ class RemoteBrokers:
         Raises TransportError if none of them can be reached.
         """
         if self._lookup is not None:
-            found = await _blocking(partial(self._lookup.route, topic, fresh=True))
-            for broker in found.brokers:
-                self._locate(broker.name, broker.addresses[min(broker.addresses)])
-            self._forget_gone(topic, {broker.name for broker in found.brokers})
-            return TopicSettings(
-                *({q.broker: q.topic for q in s} for s in (found.queues, found.gone))
-            )
+            return await self._routed_topics(self._lookup, topic)
         await self.find()
-        topics = await asyncio.gather(*(self._topic(name, topic) for name in self.names))
-        live = {n: one for n, one in zip(self.names, topics, strict=True) if one is not None}
-        known = {n: one for (name, n), one in self._ordered.items() if name == topic}
-        return TopicSettings(live, {n: one for n, one in known.items() if n not in live})
+        names = self.names
+        topics = await asyncio.gather(*(self._topic(name, topic) for name in names))
+        live = {n: one for n, one in zip(names, topics, strict=True) if one is not None}
+        return TopicSettings(live, self._gone(topic, live))
 
-    async def default_queues(self) -> Mapping[str, int]:
-        """Return the brokers that create missing topics, with the number of queues of a new one."""
+    async def _routed_topics(self, lookup: RouteLookup, topic: str) -> TopicSettings:
+        """Return what a name server knows of a topic, and what it has forgotten by a restart."""
+        found = await _blocking(partial(lookup.route, topic, fresh=True))
+        for broker in found.brokers:
+            self._locate(broker.name, broker.addresses[min(broker.addresses)])
+        live = {one.broker: one.topic for one in found.queues}
+        told = {one.broker: one.topic for one in found.gone}
+        forgotten = self._gone(topic, {**live, **told})
+        if forgotten:
+            for name in forgotten.keys() & await self._registered(lookup):
+                del self._ordered[topic][name]  # It has no such topic any longer.
+        for name, settings in {**live, **told}.items():
+            self._remember(topic, name, settings)
+        gone = self._gone(topic, live)
+        # A broker that the name server does not know may run, and register soon.
+        self._forget_gone(topic, live.keys() | (gone.keys() - told.keys()))
+        return TopicSettings(live, gone)
+
+    async def _registered(self, lookup: RouteLookup) -> Collection[str]:
+        """Return the names of all live brokers; nothing if no name server answers."""
+        try:
+            return await _blocking(lookup.brokers)
+        except TransportError:
+            return ()
+
+    def _remember(self, topic: str, broker: str, settings: TopicConfig | TopicData | None) -> None:
+        """Keep the settings of an ordered topic at a broker, in case that it goes."""
+        known = self._ordered.setdefault(topic, {})
+        known.pop(broker, None)
+        if settings is not None and settings.ordered:
+            known[broker] = settings
+
+    def _gone(self, topic: str, known: Collection[str]) -> dict[str, TopicConfig | TopicData]:
+        """Return the settings of an ordered topic at the brokers that are not `known`."""
+        ordered = self._ordered.get(topic, {})
+        return {name: one for name, one in ordered.items() if name not in known}
+
+    async def create(self, topic: str) -> Mapping[str, TopicConfig]:
+        """Create a missing topic at all brokers that allow it; return its settings by broker.
+
+        Raises the error of a broker if none of them has created it within a second.
+        """
         await self.find()
-        for address in {*self._address_of.values()} - self._hellos.keys():
-            await self._greet(address)
-        hellos = {name: self._hellos[address] for name, address in self._address_of.items()}
-        return {name: one.default_queues for name, one in hellos.items() if one.auto_create_topics}
+        names = self.names
+        results = await asyncio.gather(*(self._create(name, topic) for name in names))
+        created = {
+            name: one for name, one in zip(names, results, strict=True) if type(one) is TopicConfig
+        }
+        errors = [one for one in results if isinstance(one, PyrocketError)]
+        if errors and not created:
+            raise min(errors, key=lambda error: isinstance(error, TransportError))
+        return created
+
+    async def _create(self, broker: str, topic: str) -> TopicConfig | PyrocketError:
+        """Create a missing topic at a broker; return its settings, or why it is not created."""
+        call = self.get(broker).call("CreateMissing", name=topic)
+        try:
+            reply = await asyncio.wait_for(call, _CREATE_S)
+        except asyncio.TimeoutError:
+            why: PyrocketError = TransportError(
+                f"the broker {broker} has not created the topic {topic!r} within {_CREATE_S} s.",
+                remedy="Check that the broker runs and can be reached.",
+                repeat_is_safe=True,
+            )
+        except PyrocketError as error:
+            why = error
+        else:
+            created: TopicConfig = values_of(reply, {"value": TopicConfig})["value"]
+            return created
+        _log.warning("the topic %s is not created at %s: %s", topic, broker, why)
+        return why
 
     async def close(self) -> None:
         """Disconnect."""
@@ -136,27 +196,22 @@ class RemoteBrokers:
 
         Raises the error of the last address if no address has answered.
         """
-        failure: PyrocketError | None = None
-        for address in await self._current():
-            if address in self._hellos:
-                continue
-            try:
-                hello = await self._greet(address)
-            except UnsupportedError as error:
-                if error.code != "PROTOCOL_UNKNOWN":
-                    raise
+        seconds = _AGAIN_S if self._hellos else _CONNECT_S
+        new = [one for one in await self._current() if one not in self._hellos]
+        calls = (self._at(address).hello(seconds) for address in new)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        for address, answer in zip(new, answers, strict=True):
+            if getattr(answer, "code", "") == "PROTOCOL_UNKNOWN":
                 self._lookup = RouteLookup(self._addresses, self._credentials)
                 return
-            except TransportError as error:
-                failure = error
-                continue
-            self._locate(hello.broker, address)
-        if failure is not None and not self._hellos:
-            raise failure
-
-    async def _greet(self, address: str) -> "HelloReply":
-        self._hellos[address] = hello = await self._at(address).hello(_CONNECT_S)
-        return hello
+            if not isinstance(answer, BaseException):
+                self._hellos[address] = answer
+                self._locate(answer.broker, address)
+            elif not isinstance(answer, TransportError):
+                raise answer
+        errors = [one for one in answers if isinstance(one, TransportError)]
+        if errors and not self._hellos:
+            raise errors[-1]
 
     async def _current(self) -> Sequence[str]:
         if isinstance(self._addresses, AddressUrl):
@@ -170,7 +225,7 @@ class RemoteBrokers:
         try:
             reply = await self.get(broker).call("Topic", BROKER, CALL_S, name=topic)
         except TopicNotFoundError:
-            self._ordered.pop((topic, broker), None)
+            self._remember(topic, broker, None)
             return None
         except TransportError as error:
             if len(self._address_of) == 1:
@@ -178,9 +233,7 @@ class RemoteBrokers:
             _log.warning("the queues of %s at %s are left out: %s", topic, broker, error)
             return None
         found: TopicConfig = values_of(reply, {"value": TopicConfig})["value"]
-        self._ordered.pop((topic, broker), None)
-        if found.ordered:
-            self._ordered[topic, broker] = found
+        self._remember(topic, broker, found)
         return found
 
     def _locate(self, broker: str, address: str) -> None:
@@ -191,7 +244,7 @@ class RemoteBrokers:
             self._added(broker)
 
     def _forget_gone(self, topic: str, brokers: set[str]) -> None:
-        """Forget the brokers that were in the route of a topic and are now in no route."""
+        """Forget the addresses of brokers that were in the route of a topic and are now in none."""
         gone = self._routed.get(topic, set()) - brokers
         self._routed[topic] = brokers
         for name in gone.difference(*self._routed.values()) & self._address_of.keys():

@@ -74,7 +74,7 @@ class Tracer:
         try:
             await instance.routes.get(self._topic)
         except TopicNotFoundError:
-            await instance.transport.route_if_created(self._topic)
+            await instance.routes.created(self._topic)
         random = Random(secrets.randbits(64))
         self._sending = Sending(config, instance.transport, instance.routes, random)
         self._task = asyncio.ensure_future(self._run())

@@ -55,9 +55,10 @@ class ClientTransport(Protocol):
         ...
 
     async def route_if_created(self, topic: str) -> TopicRoute:
-        """Return the queues that a missing topic will have when a message is sent to it.
+        """Return the queues of a missing topic at all brokers that create it.
 
-        Raises TopicNotFoundError if no broker creates topics, TopicNameError.
+        It is created by this call, or by the first message. Brokers that do not answer within a
+        second are left out. Raises TopicNotFoundError if no broker creates topics, TopicNameError.
         """
         ...
 

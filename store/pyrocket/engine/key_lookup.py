@@ -31,10 +31,10 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.arrow_buffers import Ints, to_text
 from pyrocket.formats.index_file import Geometry, key_hash, key_hashes
-from pyrocket.formats.message_id import parse_offset_message_id
+from pyrocket.formats.message_id import offset_message_id, parse_offset_message_id
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.record import HEADER, HEADER_BYTES, read_header
+from pyrocket.formats.record import HEADER, HEADER_BYTES, STORE_HOST, Host, read_header
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.index_coverage import IndexCoverage
@@ -141,9 +141,15 @@ class _Candidates:
 
 @translating_methods
 class Lookup:
-    """Finds messages in one store. Never locks, never writes. Safe to share between threads."""
+    """Finds messages in one store. Never locks, never writes. Safe to share between threads.
+
+    Attributes:
+        host: The address in the offset ids of the store's messages; that of the broker, if a broker
+            serves the store. Records always contain STORE_HOST.
+    """
 
     def __init__(self, engine: Engine) -> None:
+        self.host: Host = STORE_HOST
         self._layout, self._reader, config = engine.layout, engine.reader, engine.config
         self._log = engine.reader.log
         geometry = Geometry(config.index_slots, config.index_items)
@@ -176,6 +182,10 @@ class Lookup:
         query = _KeyQuery(topic, key, begin_ms, end_ms, max_messages)
         return self._with_files(partial(self._find, query))
 
+    def offset_id(self, physical_offset: int) -> str:
+        """Return the offset id of the message at a log offset."""
+        return offset_message_id(*self.host, physical_offset)
+
     def by_offset_id(self, offset_msg_id: str) -> StoredMessage:
         """Return the message with an offset id: host, port and log offset in hexadecimal digits.
 
@@ -189,7 +199,7 @@ class Lookup:
                 remedy="Offset message ids have 32 or 56 hexadecimal digits.",
             )
         record = self._record_at(parsed[2], self._reader.bound())
-        if record is None or (*record.store_host, record.physical_offset) != parsed:
+        if record is None or not self._is_at(record, parsed[:2]):
             raise _not_found(offset_msg_id, self._layout)
         return record.to_message()
 
@@ -239,9 +249,13 @@ class Lookup:
             if parsed is None:
                 continue
             record = self._record_at(parsed[2], bound)
-            if record is not None and (*record.store_host, record.physical_offset) == parsed:
+            if record is not None and self._is_at(record, parsed[:2]):
                 named.append(parsed[2])
         return np.unique(np.array(named, np.int64))
+
+    def _is_at(self, record: Record, host: Host) -> bool:
+        """Whether a host names the broker that stored a record."""
+        return host == record.store_host or (record.store_host == STORE_HOST and host == self.host)
 
     def _records(self, offsets: Ints, bound: int) -> Iterator[RecordFields]:
         """Yield the records at the offsets; offsets at which no record starts are skipped."""

@@ -62,7 +62,10 @@ V6_BYTES = 16
 HOST_V6_EXTRA = 12
 MAX_TOPIC_BYTES = 127
 
-STORE_HOST = (bytes((127, 0, 0, 1)), 10911)
+Host = tuple[bytes, int]
+"""A packed address and a port."""
+
+STORE_HOST: Host = (bytes((127, 0, 0, 1)), 10911)
 """Both hosts of a record that is written without a server."""
 
 PREFIX = struct.Struct(">iIIiiqqiq")

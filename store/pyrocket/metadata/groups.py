@@ -9,7 +9,7 @@ RocketMQ's defaults; settings that only RocketMQ uses are preserved. Source:
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyrocket.clock import Clock
@@ -145,20 +145,20 @@ _CONFIG_TABLE, _FORBIDDEN = "subscriptionGroupTable", "forbiddenTable"
 
 _MINUTE = 60_000
 _DELAYS_MS = (
-    *(1_000, 5_000, 10_000, 30_000, *(n * _MINUTE for n in range(1, 11))),
+    *(10_000, 30_000, *(n * _MINUTE for n in range(1, 11))),
     *(20 * _MINUTE, 30 * _MINUTE, 60 * _MINUTE, 120 * _MINUTE),
 )
 _FIRST_DELAY = 2
-"""RocketMQ uses the first two delays only for orderly consumption."""
+"""Where RocketMQ's list of delays has the delay after the first delivery."""
 
 
 @dataclass(frozen=True)
 class Backoff:
     """How long a message waits after a failed delivery: RocketMQ 5's `groupRetryPolicy`.
 
-    After delivery n, counted from 0, the message waits for delay n + 2 of `delays_ms`, or for the
-    last delay. With `initial_ms`, it waits for `initial_ms` times `multiplier` to the power of n,
-    at most `max_ms`. Source: `CustomizedRetryPolicy`, `ExponentialRetryPolicy`.
+    After delivery n, counted from 0, the message waits for delay n of `delays_ms`, or for the last
+    delay. With `initial_ms`, it waits for `initial_ms` times `multiplier` to the power of n, at
+    most `max_ms`. Source: `CustomizedRetryPolicy`, `ExponentialRetryPolicy`.
     """
 
     delays_ms: tuple[int, ...] = _DELAYS_MS
@@ -166,22 +166,12 @@ class Backoff:
     max_ms: int = 0
     multiplier: int = 2
 
-    @classmethod
-    def of_delays(cls, delays_ms: Sequence[int]) -> "Backoff":
-        """Return a backoff with these delays, starting with the delay after the first delivery."""
-        return cls((*_DELAYS_MS[:_FIRST_DELAY], *delays_ms))
-
-    @property
-    def retry_delays_ms(self) -> tuple[int, ...]:
-        """The delays after delivery 1, 2, …; empty if the delays grow by a multiplier."""
-        return () if self.initial_ms else self.delays_ms[_FIRST_DELAY:] or self.delays_ms[-1:]
-
     def delay_ms(self, failed_before: int) -> int:
         """Return the delay after the delivery that follows `failed_before` failed deliveries."""
         if self.initial_ms:
             steps = min(max(failed_before, 0), 32)
             return min(self.max_ms, self.initial_ms * self.multiplier**steps)
-        return self.delays_ms[min(max(failed_before, 0) + _FIRST_DELAY, len(self.delays_ms) - 1)]
+        return self.delays_ms[min(max(failed_before, 0), len(self.delays_ms) - 1)]
 
 
 @dataclass(frozen=True)
@@ -293,8 +283,8 @@ def _backoff(policy: Content) -> Backoff:
             max_ms=int(own.get("max", 120 * _MINUTE)),
             multiplier=int(own.get("multiplier", 2)),
         )
-    delays = (policy.get("customizedRetryPolicy") or {}).get("next")
-    return Backoff(tuple(map(int, delays))) if delays else Backoff()
+    delays = tuple(map(int, (policy.get("customizedRetryPolicy") or {}).get("next") or ()))
+    return Backoff(delays[_FIRST_DELAY:] or delays[-1:]) if delays else Backoff()
 
 
 def _policy(backoff: Backoff) -> Content:
@@ -308,7 +298,8 @@ def _policy(backoff: Backoff) -> Content:
         return {"exponentialRetryPolicy": own, "type": "EXPONENTIAL"}
     if backoff.delays_ms == _DELAYS_MS:
         return {"type": "CUSTOMIZED"}
-    return {"customizedRetryPolicy": {"next": [*backoff.delays_ms]}, "type": "CUSTOMIZED"}
+    unused = [backoff.delays_ms[0]] * _FIRST_DELAY
+    return {"customizedRetryPolicy": {"next": [*unused, *backoff.delays_ms]}, "type": "CUSTOMIZED"}
 
 
 def _new_entry(name: str) -> Content:

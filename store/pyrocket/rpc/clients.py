@@ -23,7 +23,9 @@ from pyrocket.consuming import (
 )
 from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, inflates
-from pyrocket.message import AppendResult, MessageQueue, SendResult
+from pyrocket.formats.record import Host
+from pyrocket.message import MessageQueue, SendResult
+from pyrocket.metadata.topics import TopicConfig
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.descriptors import message_class, service
@@ -37,7 +39,8 @@ from pyrocket.services.transactions.model import LocalTransactionState, Undecide
 SERVICE = "pyrocket.v1.Clients"
 
 _WRITING = (
-    *("SendHalf", "EndHalf", "JoinGroups", "GroupStarts", "CommitOffsets", "SendBack"),
+    *("CreateMissing", "SendHalf", "EndHalf", "JoinGroups", "GroupStarts", "CommitOffsets"),
+    "SendBack",
     "LockQueues",
 )
 """Calls that may wait for the write lock or for the disk."""
@@ -80,19 +83,28 @@ class ClientCalls:
         self._broker, self._consumers = broker, broker.consumers
 
     def send_messages(
-        self, queue: MessageQueue, messages: Sequence[OutgoingMessage]
+        self, queue: MessageQueue, messages: Sequence[OutgoingMessage], born_host: Host
     ) -> "Future[list[SendResult]]":
         """Append messages; see `ProducerCalls.send`."""
         for message in messages:
             _check_body(message)
-        return self._broker.producers.send(queue, messages)
+        return self._broker.producers.send(queue, messages, born_host)
+
+    def create_missing(self, name: str) -> TopicConfig:
+        """Return a topic; see `ProducerCalls.create_missing`."""
+        return self._broker.producers.create_missing(name)
 
     def send_half(
-        self, group: str, queue: MessageQueue, message: OutgoingMessage, immunity_s: int | None
+        self,
+        group: str,
+        queue: MessageQueue,
+        message: OutgoingMessage,
+        immunity_s: int | None,
+        born_host: Host,
     ) -> Undecided:
         """Store a half message; see `ProducerCalls.send_half`."""
         _check_body(message)
-        return self._broker.producers.send_half(group, queue, message, immunity_s)
+        return self._broker.producers.send_half(group, queue, message, immunity_s, born_host)
 
     def end_half(
         self, group: str, topic: str, transaction_id: str, state: LocalTransactionState
@@ -163,7 +175,7 @@ class ClientCalls:
         queue_offset: int,
         delay_level: int,
         max_reconsume_times: int,
-    ) -> "Future[AppendResult]":
+    ) -> "Future[None]":
         """Copy a message to the retry or dead-letter topic; see `Consumers.send_back`."""
         return self._consumers.send_back(
             group, queue, queue_offset, delay_level, max_reconsume_times

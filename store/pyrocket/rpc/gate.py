@@ -97,6 +97,7 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Flush": (),
     # Producers and consumers of `pyrocket.client`.
     "SendMessages": ((PUBLISH, TOPIC, "queue"), ("create", TOPIC, "queue")),
+    "CreateMissing": ((PUBLISH, TOPIC, "name"), ("create", TOPIC, "name")),
     "SendHalf": ((PUBLISH, TOPIC, "queue"), ("create", TOPIC, "queue")),
     "EndHalf": ((PUBLISH, TOPIC, "topic"),),
     "JoinGroups": (("join", STORE, ""),),

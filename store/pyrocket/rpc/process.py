@@ -111,6 +111,7 @@ async def _serve(
     server, broker_file = Server(broker, gate, settings), BrokerFile(Layout(broker.path))
     listens = [listen_at(server, address, certificate) for address in settings.listen]
     address = settings.advertise or next(iter(listens), "")
+    server.advertise_host(address)
     topics = RegisteredTopics(broker.store, settings.cluster_name, address)
     if settings.nameserver:
         server.advertise(address, listens)

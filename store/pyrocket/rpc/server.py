@@ -20,6 +20,7 @@ from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.health import Health
 from pyrocket.rpc.messages import put
+from pyrocket.rpc.messaging.caller import host_of_peer, parse_host
 from pyrocket.rpc.messaging.service import MessagingService
 from pyrocket.rpc.service import SERVICE, BulkService, Call
 from pyrocket.rpc.threads import Work
@@ -44,7 +45,7 @@ class Server(CallServer):
         self, broker: Broker, gate: Gate | None = None, settings: Settings = DEFAULTS
     ) -> None:
         super().__init__(gate or Gate(), settings)
-        self._broker = broker
+        self._broker, self._listens = broker, False
         keep_blocks()
         self._feed = VersionFeed(broker.version)
         call_on_change(broker.store, self._feed.changed)
@@ -62,6 +63,28 @@ class Server(CallServer):
                 Health(lambda: not self._stopping.is_set()).handlers(),
             )
         )
+
+    def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Open a port; the first address is the broker's until `advertise_host`."""
+        port = super().listen(address, credentials)
+        if not self._listens:
+            self.advertise_host(f"{address.rpartition(':')[0]}:{port}")
+        self._listens = True
+        return port
+
+    def advertise_host(self, address: str) -> None:
+        """Set the address in the offset ids of messages; see `Broker.advertise`."""
+        if (host := parse_host(address)) is not None:
+            self._broker.advertise(host)
+
+    def admitted(
+        self, call: Call, request: bytes, context: _Context
+    ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+        """Authorize a call; add the address of the client to the arguments of a send."""
+        arguments, visible = super().admitted(call, request, context)
+        if call.has_born_host:
+            arguments["born_host"] = host_of_peer(context.peer())
+        return arguments, visible
 
     def advertise(self, address: str, listens: Sequence[str]) -> None:
         """Set the address at which clients of name servers reach the broker."""

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
 import pyarrow as pa
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtoMessage
 
 from pyrocket.broker.broker import Broker, Hello
 from pyrocket.broker.consumers.members import LiveMember
@@ -16,9 +18,10 @@ from pyrocket.config import Retention
 from pyrocket.engine.group_admin import AtTime, Place
 from pyrocket.errors import InvalidInputError, OptionError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
+from pyrocket.formats.record import Host
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.message import QueueRange
+from pyrocket.message import Message, QueueRange, SendResult
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.blocks import blocks_of
@@ -33,7 +36,7 @@ _WINDOW = 65_536
 MAX_VALUES = 200_000
 """Maximum number of topics, queues, ranges and other values in one request."""
 
-_WRITING = ("commit", "reset_group", "delete_group", "delete_topic")
+_WRITING = ("send", "commit", "reset_group", "delete_group", "delete_topic")
 """Calls of the service or the source that may wait for the write lock or the disk."""
 
 _MALFORMED = (DecodeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
@@ -53,16 +56,18 @@ class Call:
         answer: Takes the fields of the request; returns a reply, a future of one, or an iterator of
             replies.
         hints: The types of the arguments of `answer`.
+        has_born_host: Whether `answer` takes the address of the client as `born_host`.
     """
 
     name: str
-    request: type[Message]
-    reply: type[Message] | None
+    request: type[ProtoMessage]
+    reply: type[ProtoMessage] | None
     streams: bool
     takes_blocks: bool
     writes: bool
     answer: Callable[..., Any]
     hints: Mapping[str, Any]
+    has_born_host: bool
 
     def arguments(self, request: bytes) -> dict[str, Any]:
         """Return the arguments in a request.
@@ -155,6 +160,14 @@ class BulkService:
         """Return how long messages are kept; None means forever."""
         return self._broker.admin.retention
 
+    def send(self, message: Message, create: bool, born_host: Host) -> "Future[SendResult]":
+        """Append one message; with `create` a missing topic is created.
+
+        Raises MessageError, TopicNotFoundError.
+        """
+        self._broker.sink.prepare(message.topic, create)
+        return self._broker.producers.send_one(message, born_host)
+
     def slices(self, ranges: Sequence[QueueRange], where: MessageFilter | None) -> Iterator[bytes]:
         """Yield the messages of ranges as blocks."""
         tally = ScanTally()
@@ -230,10 +243,11 @@ def call_of(
         writes=writes,
         answer=answer,
         hints={one: wanted[one] for one in request.DESCRIPTOR.fields_by_name if one in wanted},
+        has_born_host="born_host" in wanted,
     )
 
 
-def _check_length(call: str, message: Message) -> None:
+def _check_length(call: str, message: ProtoMessage) -> None:
     """Reject a request with too many values; as Python objects they take 50 times the memory."""
     left = MAX_VALUES
     waiting = [message]

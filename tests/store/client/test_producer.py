@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from concurrent.futures import CancelledError
+from itertools import chain
 
 import pytest
 from pyrocket import Store
@@ -19,6 +20,7 @@ from pyrocket.errors import (
     StoreNotFoundError,
     StoreUnavailableError,
 )
+from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.message import Message, MessageQueue, SendStatus
 from pyrocket.services.transactions.model import LocalTransactionState
 
@@ -437,3 +439,19 @@ def test_a_forked_child_is_refused(producer, path):
         assert result.read() == "CLIENT_FORKED"
     os.waitpid(child, 0)
     producer.send(message())
+
+
+def test_a_send_whose_error_says_that_the_message_is_stored_is_not_repeated(at, path, monkeypatch):
+    real, failures = Dispatcher.put, [OSError(28, "No space left on device")]
+
+    def put(*arguments):
+        if failures:
+            raise failures.pop()
+        return real(*arguments)
+
+    with Producer(**at) as producer:
+        monkeypatch.setattr(Dispatcher, "put", put)
+        assert code_of(producer.send, message(b"once")) == "QUEUES_NOT_WRITTEN"
+        producer.send(message(b"next"))
+        producer.close()
+        assert sorted(chain(*stored(path))) == [b"next", b"once"]

@@ -1,11 +1,14 @@
 """Clients of brokers: several brokers, name servers, lost brokers, TLS, users and misuse."""
 
+import json
 import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from click.testing import CliRunner
 from pyrocket import Message, MessageQueue, Store, StoreConfig
 from pyrocket.broker.access import read_access
+from pyrocket.broker.broker import Broker
 from pyrocket.client.instance import wait_for
 from pyrocket.client.producer import Producer
 from pyrocket.client.pull_consumer import PullConsumer
@@ -18,11 +21,15 @@ from pyrocket.errors import (
     TransportError,
 )
 from pyrocket.formats.compression import COMPRESSED_FLAGS
+from pyrocket.formats.message_id import parse_offset_message_id
+from pyrocket.formats.record import STORE_HOST
 from pyrocket.message import SendStatus
 from pyrocket.nameserver.route_table import Registration, RouteTable, TopicData
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.connection import Credentials
 from pyrocket.rpc.tls import Certificate
+from pyrocket.services.transactions.model import LocalTransactionState
+from pyrocket.tools.cli import main
 from support import name_server
 from support.broker import served
 from support.certificates import write_certificate
@@ -280,3 +287,92 @@ def test_hundreds_of_queues_are_pulled_while_other_calls_are_answered(tmp_path):
             assert poll_all(consumer, 150) == [b"%d" % number for number in range(150)]
             consumer.commit()
             assert time.monotonic() - began < 20
+
+
+class TestOffsetIds:
+    """Offset ids name the broker that stored the message."""
+
+    @pytest.fixture
+    def brokers(self, tmp_path):
+        with ExitStack() as stack:
+            yield [
+                stack.enter_context(broker(tmp_path / name, name))
+                for name in ("broker-a", "broker-b")
+            ]
+
+    @staticmethod
+    def found(address, msg_id):
+        """Return the body that `pyrocket message find --id` finds at a broker, or None."""
+        place = ["--endpoint", address, "--json"]
+        result = CliRunner().invoke(main, ["message", "find", "orders", "--id", msg_id, *place])
+        assert result.exit_code in (0, 1), result.output
+        bodies = [one["body"] for one in json.loads(result.stdout)["messages"]]
+        return bodies[0] if bodies else None
+
+    def test_equal_places_at_two_brokers_have_different_ids(self, brokers):
+        sent = []
+        for address in brokers:
+            with Producer(endpoint=address) as producer:
+                sent.append(producer.send(Message(topic="orders", body=address.encode())))
+        assert sent[0].physical_offset == sent[1].physical_offset
+        ids = [one.offset_msg_id for one in sent]
+        for address in brokers:
+            assert [self.found(address, one) for one in ids] == [
+                address if other == address else None for other in brokers
+            ]
+
+    def test_the_id_contains_the_address_of_the_broker(self, brokers):
+        with Producer(endpoint=brokers[0]) as producer:
+            sent = producer.send(body(1))
+        host, port, offset = parse_offset_message_id(sent.offset_msg_id)
+        assert (f"{'.'.join(map(str, host))}:{port}", offset) == (brokers[0], sent.physical_offset)
+
+    def test_messages_of_the_command_line_have_such_ids_too(self, brokers):
+        command = ["message", "send", "orders", "x", "--endpoint", brokers[0], "--json"]
+        result = CliRunner().invoke(main, command)
+        assert result.exit_code == 0, result.output
+        offset_msg_id = json.loads(result.stdout)["messages"][0]["offsetMsgId"]
+        assert self.found(brokers[0], offset_msg_id) == "x"
+        assert self.found(brokers[1], offset_msg_id) is None
+
+    def test_an_address_without_ipv4_is_not_part_of_ids(self, tmp_path):
+        with Store.open(tmp_path / "s", create=True) as store:
+            broker = Broker(store)
+            try:
+                for host in (bytes(4), bytes(16)):
+                    broker.advertise((host, 8081))
+                assert store.lookup.host == STORE_HOST
+            finally:
+                broker.close()
+
+    def test_ids_of_an_embedded_store_are_found_by_a_broker_of_the_store(self, tmp_path):
+        with Store.open(tmp_path / "s", create=True) as store:
+            sent = store.append(body(1))
+        with served(Store.open(tmp_path / "s")) as address:
+            assert self.found(address, sent.offset_msg_id) == "1"
+
+
+class TestBornHosts:
+    def test_a_message_that_was_sent_over_the_network_has_the_address_of_its_producer(
+        self, tmp_path
+    ):
+        class Listener:
+            def execute(self, message, argument):
+                return LocalTransactionState.COMMIT
+
+            def check(self, message):
+                return LocalTransactionState.UNKNOWN
+
+        with broker(tmp_path / "s") as address:
+            with Producer(endpoint=address, listener=Listener()) as producer:
+                producer.send(body(1))
+                producer.send_batch([body(2), body(3)])
+                producer.send_in_transaction(body(4))
+            arguments = ["message", "send", "orders", "5", "--endpoint", address]
+            assert CliRunner().invoke(main, arguments).exit_code == 0
+        with Store.open(tmp_path / "s", read_only=True) as store:
+            found = [*store.messages("orders")]
+        assert len(found) == 5
+        assert {one.born_host.rpartition(":")[0] for one in found} == {"127.0.0.1"}
+        assert "127.0.0.1:10911" not in {one.born_host for one in found}
+        assert {one.store_host for one in found} == {"127.0.0.1:10911"}

@@ -1,5 +1,6 @@
 """Offsets of consumer groups are committed, read, reset and deleted by several processes."""
 
+import json
 import multiprocessing
 
 import numpy as np
@@ -242,4 +243,34 @@ def test_concurrent_commits_of_several_processes_are_all_saved(tmp_path):
 
 def test_the_default_delays_are_those_of_rocketmq():
     text = "10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    assert Backoff().retry_delays_ms == parse_delay_levels(text)
+    assert Backoff().delays_ms == parse_delay_levels(text)
+
+
+@pytest.mark.parametrize("delays", [(3_000,), (3_000, 4_000), (1_000, 5_000, 10_000)])
+def test_delays_are_stored_where_rocketmq_and_older_releases_look_for_them(tmp_path, delays):
+    """RocketMQ waits for entry n + 2 of its list, or for the last, after n failed retries."""
+    with Store.open(tmp_path, create=True) as store:
+        store.groups.create("g")
+        store.groups.update("g", backoff=Backoff(delays))
+        assert store.groups.all()["g"].backoff.delays_ms == delays
+    table = json.loads((tmp_path / "config/subscriptionGroup.json").read_text())
+    policy = table["subscriptionGroupTable"]["g"]["groupRetryPolicy"]
+    assert policy["type"] == "CUSTOMIZED"
+    java = policy["customizedRetryPolicy"]["next"]
+    waits = [java[min(n + 2, len(java) - 1)] for n in range(len(delays))]
+    assert (*waits,) == delays
+
+
+@pytest.mark.parametrize(
+    ("java", "delays"), [([5], (5,)), ([5, 6], (6,)), ([5, 6, 7], (7,)), ([1, 5, 3, 4], (3, 4))]
+)
+def test_a_list_of_rocketmq_is_read_as_rocketmq_obeys_it(tmp_path, java, delays):
+    with Store.open(tmp_path, create=True) as store:
+        store.groups.create("g")
+    path = tmp_path / "config/subscriptionGroup.json"
+    table = json.loads(path.read_text())
+    own = {"customizedRetryPolicy": {"next": java}, "type": "CUSTOMIZED"}
+    table["subscriptionGroupTable"]["g"]["groupRetryPolicy"] = own
+    path.write_text(json.dumps(table))
+    with Store.open(tmp_path) as store:
+        assert store.groups.all()["g"].backoff.delays_ms == delays

@@ -18,6 +18,7 @@ from pyrocket.broker.pop.retries import (
     retry_topic,
 )
 from pyrocket.broker.pop.values import QueueLag
+from pyrocket.broker.sends import converted
 from pyrocket.clock import Clock, steady_clock
 from pyrocket.consuming import Committed, GroupStart, GroupStarts, Heartbeat, Subscription
 from pyrocket.disk.layout import Layout
@@ -26,16 +27,18 @@ from pyrocket.engine.group_lag import GroupLag
 from pyrocket.engine.group_starts import EARLIEST
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
+    FailedSend,
     GroupNotFoundError,
     InvalidInputError,
     MessageError,
     MessageNotFoundError,
+    PyrocketError,
 )
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import SYSTEM_PREFIX
 from pyrocket.message import AppendResult, MessageQueue
-from pyrocket.metadata.groups import GroupConfig
+from pyrocket.metadata.groups import Backoff, GroupConfig
 from pyrocket.store import Store, consumption_of
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
@@ -212,7 +215,7 @@ class Consumers:
         queue_offset: int,
         delay_level: int,
         max_reconsume_times: int,
-    ) -> "Future[AppendResult]":
+    ) -> "Future[None]":
         """Copy a message to the retry topic or the dead-letter topic; see `ClientTransport`.
 
         Raises MessageNotFoundError if the message was deleted or cannot be read. Source:
@@ -228,15 +231,25 @@ class Consumers:
         most = config.retry_max_times if max_reconsume_times < 0 else max_reconsume_times
         copy = None
         if delay_level >= 0 and record.reconsume_times < most:
-            copy = self._retry(record, config, delay_level or _FIRST_LEVEL + record.reconsume_times)
+            copy = self._retry(record, config, delay_level)
         if copy is None:
             self._storage.ensure_topics({dead_letter_topic(group): 1})
-            copy = dead_letter(record, group, attempts=record.reconsume_times)
-        return self._append(ReceivedRecords({}, [copy]))
+            copy = dead_letter(record, group, attempts=record.reconsume_times + 1)
+        return converted(self._append(ReceivedRecords({}, [copy])), _check_stored)
 
     def _retry(self, record: Record, config: GroupConfig, level: int) -> EncodedBatch | None:
-        """Return the copy for the retry topic; None if it would be too long."""
+        """Return the copy for the retry topic; None if it would be too long.
+
+        level: The delay level; 0 for the delay of the group.
+        """
         levels = self._storage.delay_levels_ms
+        if level == 0 and config.backoff == Backoff():
+            level = _FIRST_LEVEL + record.reconsume_times
+        delay_ms = (
+            levels[min(level, len(levels)) - 1]
+            if level
+            else config.backoff.delay_ms(record.reconsume_times)
+        )
         self._storage.ensure_topics({retry_topic(config.name): max(config.retry_queues, 1)})
         with suppress(MessageError):
             copy = retry_copy(
@@ -244,10 +257,22 @@ class Consumers:
                 config.name,
                 queues=config.retry_queues,
                 attempts=record.reconsume_times + 1,
-                delay_ms=levels[min(level, len(levels)) - 1],
+                delay_ms=delay_ms,
                 levels=levels,
+                due_ms=self._store.now() + delay_ms,
             )
             self._storage.check_fits(copy)
             return copy
         _log.warning("a message of %s is too long for a retry: a dead letter", record.topic)
         return None
+
+
+def _check_stored(appended: "Future[AppendResult]") -> None:
+    """Raise the error of an append, unless it says that the copy is stored.
+
+    Otherwise the consumer would consume both the message and its copy.
+    """
+    error = appended.exception()
+    is_stored = isinstance(error, PyrocketError) and error.failed_send is FailedSend.STORED
+    if error is not None and not is_stored:
+        raise error

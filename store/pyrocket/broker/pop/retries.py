@@ -39,7 +39,7 @@ from pyrocket.formats.properties import (
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch, batch_of_records
 from pyrocket.formats.record_decode import Record
-from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
 _V6_BYTES = 16
 _OLD_DELAYS = (TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, TIMER_OUT_MS, CRC32)
@@ -77,12 +77,20 @@ def origin_of(record: Record, properties: Mapping[str, str], group: str) -> str:
 
 
 def retry_copy(
-    record: Record, group: str, *, queues: int, attempts: int, delay_ms: int, levels: Sequence[int]
+    record: Record,
+    group: str,
+    *,
+    queues: int,
+    attempts: int,
+    delay_ms: int,
+    levels: Sequence[int],
+    due_ms: int | None = None,
 ) -> EncodedBatch:
     """Return a copy for the retry topic, with the first delay level of at least `delay_ms`.
 
     attempts: The number of deliveries.
     levels: The delay of each level in ms.
+    due_ms: The due time in epoch ms of a copy whose delay is not that of a level.
 
     Raises MessageError if the properties are too long.
     """
@@ -90,7 +98,11 @@ def retry_copy(
     if delay_ms <= 0:
         return _copy(record, group, Destination(topic, queue_id, {DELAY: "0"}), attempts)
     level = next((n for n, ms in enumerate(levels, 1) if ms >= delay_ms), len(levels))
-    own = {DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)}
+    home = {REAL_TOPIC: topic, REAL_QID: str(queue_id)}
+    if due_ms is not None and levels[level - 1] != delay_ms:
+        own = {TIMER_OUT_MS: str(due_ms), **home}
+        return _copy(record, group, Destination(TIMER_TOPIC, 0, own, due_ms=due_ms), attempts)
+    own = {DELAY: str(level), **home}
     to = Destination(SCHEDULE_TOPIC, level - 1, own, delay_ms=levels[level - 1])
     return _copy(record, group, to, attempts)
 

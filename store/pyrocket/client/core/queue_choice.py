@@ -22,6 +22,7 @@ class QueueChoice:
         self._faults = FaultTable() if config.avoid_slow_brokers else None
         self._positions: dict[str, RoundRobin] = {}
         self._latencies: dict[str, LeastLatency] = {}
+        self._failed_ms: dict[str, float] = {}
 
     def choose(
         self, queues: Sequence[MessageQueue], message: Message, last_broker: str | None
@@ -48,20 +49,19 @@ class QueueChoice:
 
     def succeeded(self, queue: MessageQueue, latency_ms: float) -> None:
         """Record a send that was answered."""
-        self._record(queue, latency_ms)
+        if self._config.queue_choice == LEAST_LATENCY:
+            self._latency(queue.topic).record(queue, latency_ms)
         if self._faults is not None:
             self._faults.record(queue.broker, int(latency_ms), _now_ms())
 
     def failed(self, queue: MessageQueue, latency_ms: float, error: Exception) -> None:
         """Record a send that failed. Source: `DefaultMQProducerImpl.sendDefaultImpl`."""
-        self._record(queue, max(latency_ms, self._config.timeout_ms))
+        if self._config.queue_choice == LEAST_LATENCY:
+            timeout_ms = max(latency_ms, self._config.timeout_ms)
+            self._latency(queue.topic).failed(queue, timeout_ms)
         if self._faults is not None:
             lost = isinstance(error, TransportError)
             self._faults.record(queue.broker, 0, _now_ms(), failed=True, reachable=lost)
-
-    def _record(self, queue: MessageQueue, latency_ms: float) -> None:
-        if self._config.queue_choice == LEAST_LATENCY:
-            self._latency(queue.topic).record(queue, latency_ms)
 
     def _position(self, topic: str) -> RoundRobin:
         if topic not in self._positions:
@@ -70,7 +70,7 @@ class QueueChoice:
 
     def _latency(self, topic: str) -> LeastLatency:
         if topic not in self._latencies:
-            self._latencies[topic] = LeastLatency(self._random.getrandbits(31))
+            self._latencies[topic] = LeastLatency(self._random.getrandbits(31), self._failed_ms)
         return self._latencies[topic]
 
 

@@ -15,20 +15,10 @@ from pyrocket.client.core.routes import Routes
 from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.selection import Selector
 from pyrocket.client.transport import ClientTransport
-from pyrocket.errors import (
-    PyrocketError,
-    StorePermissionError,
-    StoreUnavailableError,
-    TopicNotFoundError,
-    TransportError,
-    UnsupportedError,
-)
+from pyrocket.errors import FailedSend, PyrocketError, TopicNotFoundError, TransportError
 from pyrocket.message import Message, MessageQueue, SendResult
 from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import Undecided
-
-_STALE_ROUTE = frozenset({"QUEUE_NOT_FOUND", "TOPIC_CHANGED"})
-"""Codes of errors after which nothing is stored, and another route may be right."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -101,17 +91,22 @@ class Sending:
             began = clock()
             try:
                 result = await call(queue)
-            except StoreUnavailableError as error:
-                self._choice.failed(queue, (clock() - began) * 1000, error)
+            except PyrocketError as error:
+                if error.failed_send is FailedSend.UNKNOWN:
+                    self._failed(queue, clock() - began, error)
                 raise
             except asyncio.CancelledError:
                 late = _timed_out(queue.topic, self._config.timeout_ms)
-                self._choice.failed(queue, (clock() - began) * 1000, late)
+                self._failed(queue, clock() - began, late)
                 raise
             self._choice.succeeded(queue, (clock() - began) * 1000)
             return result
 
         return attempt
+
+    def _failed(self, queue: MessageQueue, seconds: float, error: PyrocketError) -> None:
+        self._choice.failed(queue, seconds * 1000, error)
+        self._routes.suspect(queue.topic)
 
     async def _within(
         self, timeout_ms: int | None, message: Message, target: Target, attempt: Attempt[_T]
@@ -128,17 +123,22 @@ class Sending:
         self, message: Message, target: Target, attempt: Attempt[_T]
     ) -> _T:
         """Send by the known route; if an error shows that it is stale, by the current one."""
+        queues = await self._queues(message.topic, fresh=False)
         try:
-            return await self._attempts(message, target, attempt, fresh=False)
+            return await self._attempts(queues, message, target, attempt)
         except PyrocketError as error:
-            if error.code not in _STALE_ROUTE:
+            if error.failed_send is not FailedSend.STALE_ROUTE:
                 raise
-        return await self._attempts(message, target, attempt, fresh=True)
+        queues = await self._queues(message.topic, fresh=True)
+        return await self._attempts(queues, message, target, attempt)
 
     async def _attempts(
-        self, message: Message, target: Target, attempt: Attempt[_T], *, fresh: bool
+        self,
+        queues: Sequence[MessageQueue],
+        message: Message,
+        target: Target,
+        attempt: Attempt[_T],
     ) -> _T:
-        queues = await self._queues(message.topic, fresh=fresh)
         if target.queue is not None:
             return await attempt(target.queue)
         if target.selector is not None:
@@ -148,8 +148,8 @@ class Sending:
             queue = self._choice.choose(queues, message, last_broker)
             try:
                 return await attempt(queue)
-            except StoreUnavailableError as error:
-                if not left or not _is_passing(error):
+            except PyrocketError as error:
+                if not left or error.failed_send is not FailedSend.UNKNOWN:
                     raise
                 _log.warning("a send to %s at %s is repeated: %s", queue, queue.broker, error)
                 last_broker = queue.broker
@@ -159,12 +159,7 @@ class Sending:
         try:
             return (await self._routes.get(topic, fresh=fresh)).writable
         except TopicNotFoundError:
-            return (await self._transport.route_if_created(topic)).writable
-
-
-def _is_passing(error: StoreUnavailableError) -> bool:
-    """Whether another attempt can succeed."""
-    return not isinstance(error, StorePermissionError | UnsupportedError)
+            return (await self._routes.created(topic)).writable
 
 
 def _timed_out(topic: str, timeout_ms: int) -> TransportError:

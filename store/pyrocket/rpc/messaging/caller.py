@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote
 
-from pyrocket.formats.record import STORE_HOST
+from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.metadata.groups import check_group_name
 from pyrocket.metadata.topics import check_topic_name
 from pyrocket.rpc.gate import Gate
@@ -16,9 +16,6 @@ CLIENT_ID, NAMESPACE = "x-mq-client-id", "x-mq-namespace"
 MAX_GROUP_CHARACTERS = 120
 _SYSTEM_GROUPS = "CID_RMQ_SYS_"
 _MAX_PORT = 65_535
-
-Host = tuple[bytes, int]
-"""A packed IP address and a port, as in records."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from pyrocket import errors
-from pyrocket.errors import PyrocketError
+from pyrocket.errors import FailedSend, PyrocketError
 from pyrocket.message import SendStatus
 from pyrocket.rpc.messaging.interface import new, number
 
@@ -38,7 +38,6 @@ _BY_ERROR_CODE = {
     "TRANSACTION_TOPIC_GONE": "TOPIC_NOT_FOUND",
     "TAGS_INVALID": "ILLEGAL_FILTER_EXPRESSION",
     "SQL_INVALID": "ILLEGAL_FILTER_EXPRESSION",
-    "FLUSH_DISK_TIMEOUT": "MASTER_PERSISTENCE_TIMEOUT",
     "LOCK_TIMEOUT": "TOO_MANY_REQUESTS",
 }
 
@@ -91,6 +90,8 @@ def refusal_of(error: Exception) -> RefusedError:
     if isinstance(error, PyrocketError):
         text = f"{error.message} {error.remedy}".strip()
         by_code = _BY_ERROR_CODE.get(error.code)
+        if error.failed_send is FailedSend.STORED:
+            by_code = "MASTER_PERSISTENCE_TIMEOUT"
     else:
         text, by_code = f"the broker failed unexpectedly: {type(error).__name__}.", None
         if isinstance(error, DecodeError):

@@ -149,7 +149,7 @@ def _backoff(_context: object, _option: object, text: str | None) -> "Backoff | 
 
     if text is None:
         return None
-    return Backoff() if text == "default" else Backoff.of_delays(_delays(text))
+    return Backoff() if text == "default" else Backoff(_delays(text))
 
 
 def _exponential(
@@ -388,7 +388,7 @@ def _settings_document(one: "GroupConfig") -> dict[str, Any]:
 
 def _delays_document(one: "Backoff") -> dict[str, Any]:
     if not one.initial_ms:
-        return {"retryDelaysMs": [*one.retry_delays_ms]}
+        return {"retryDelaysMs": [*one.delays_ms]}
     return {
         "retryInitialMs": one.initial_ms,
         "retryMaxMs": one.max_ms,

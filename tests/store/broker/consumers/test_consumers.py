@@ -2,6 +2,7 @@
 
 import os
 import threading
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -14,9 +15,11 @@ from pyrocket.errors import (
     MessageNotFoundError,
     QueueNotFoundError,
     StorePermissionError,
+    StoreUnavailableError,
 )
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.message import MessageQueue, QueueOffsets
+from pyrocket.metadata.groups import Backoff
 from support.pops import at_once
 from support.stores import SMALL, FakeClock
 
@@ -383,7 +386,52 @@ class TestSendBack:
     def test_a_message_after_its_last_attempt_is_a_dead_letter(self, consumers, store, level, most):
         consumers.send_back("billing", queue_of(store), 0, level, most).result()
         (letter,) = store.messages("%DLQ%billing")
-        assert (letter.body, letter.reconsume_times) == (b"0", 0)
+        assert (letter.body, letter.reconsume_times) == (b"0", 1)
+
+    def test_a_dead_letter_has_the_number_of_its_deliveries_as_in_rocketmq(
+        self, consumers, store, clock
+    ):
+        store.groups.create("billing")
+        store.groups.update("billing", retry_max_times=16)
+        queue, offset = queue_of(store), 0
+        for deliveries in range(1, 18):
+            consumers.send_back("billing", queue, offset, 0, -1).result()
+            clock.now += 3 * 3_600_000
+            store.deliver_due()
+            queue, offset = queue_of(store, 0, "%RETRY%billing"), deliveries - 1
+        (letter,) = store.messages("%DLQ%billing")
+        assert letter.reconsume_times == 17
+
+    @pytest.mark.parametrize(
+        ("backoff", "delays_ms"),
+        [
+            (Backoff((3_000, 4_000)), [3_000, 4_000, 4_000]),
+            (Backoff((5_000,)), [5_000, 5_000, 5_000]),
+            (Backoff(initial_ms=100, max_ms=1_000, multiplier=5), [100, 500, 1_000]),
+            (Backoff(), [10_000, 30_000, 60_000]),
+        ],
+    )
+    def test_the_delays_of_the_group_are_obeyed(self, consumers, store, clock, backoff, delays_ms):
+        store.groups.create("billing")
+        store.groups.update("billing", backoff=backoff)
+        queue = queue_of(store)
+        for number, delay_ms in enumerate(delays_ms):
+            consumers.send_back("billing", queue, max(number - 1, 0), 0, -1).result()
+            queue = queue_of(store, 0, "%RETRY%billing")
+            clock.now += delay_ms - 1
+            store.deliver_due()
+            assert len([*store.messages("%RETRY%billing")]) == number
+            clock.now += 1
+            store.deliver_due()
+            assert len([*store.messages("%RETRY%billing")]) == number + 1
+
+    def test_the_delay_of_a_consumer_wins_over_that_of_the_group(self, consumers, store, clock):
+        store.groups.create("billing")
+        store.groups.update("billing", backoff=Backoff((3_000,)))
+        consumers.send_back("billing", queue_of(store), 0, 1, -1).result()
+        clock.now += 1_000
+        store.deliver_due()
+        assert len([*store.messages("%RETRY%billing")]) == 1
 
     def test_the_delay_grows_with_the_attempts(self, consumers, store, clock):
         consumers.send_back("billing", queue_of(store), 0, 0, -1).result()
@@ -400,3 +448,12 @@ class TestSendBack:
     def test_a_missing_message_is_an_error(self, consumers, store):
         with pytest.raises(MessageNotFoundError):
             consumers.send_back("billing", queue_of(store), 5, 0, -1)
+
+    @pytest.mark.parametrize("code", ["QUEUES_NOT_WRITTEN", "WRITE_FAILED"])
+    def test_a_copy_that_is_stored_is_sent_back_although_it_is_not_visible_yet(self, store, code):
+        failed = Future()
+        failed.set_exception(StoreUnavailableError("no space", code=code))
+        sent_back = Consumers(store, lambda records: failed).send_back(
+            "billing", queue_of(store), 0, 0, -1
+        )
+        assert (sent_back.exception() is None) == (code == "QUEUES_NOT_WRITTEN")

@@ -323,7 +323,7 @@ def test_messages_of_a_group_without_retry_queues_are_retried_in_their_own_queue
     ("backoff", "delays"),
     [
         (Backoff(), [10_000, 30_000, 60_000, 7_200_000]),
-        (Backoff((5, 6, 7)), [7, 7, 7, 7]),
+        (Backoff((5, 6, 7)), [5, 6, 7, 7]),
         (Backoff(initial_ms=100, max_ms=1000, multiplier=3), [100, 300, 900, 1000]),
     ],
 )

@@ -234,3 +234,111 @@ def test_a_setting_out_of_bounds_is_refused(settings):
 def test_a_setting_of_another_type_and_an_illegal_group_are_refused():
     assert code_of(Brokers(), avoid_slow_brokers="yes") == "WRONG_TYPE"
     assert code_of(Brokers(), group="a b") == "GROUP_ILLEGAL"
+
+
+class TestRoutes:
+    """How often a producer asks for the route of a topic."""
+
+    def test_failed_sends_ask_for_the_route_at_most_once_a_second(self):
+        brokers = Brokers(fails={"a": [LOST] * 1000, "b": [LOST] * 1000})
+
+        async def sends():
+            sending = Sending(ProducerConfig(), brokers, Routes(brokers), Random(1))
+            for _ in range(100):
+                with pytest.raises(TransportError):
+                    await sending.send([message(sharding_key="k")])
+                await asyncio.sleep(0.1)
+
+        run_simulated(sends())
+        assert 8 <= brokers.routed <= 11
+
+    def test_a_failed_send_does_not_wait_for_the_route(self):
+        brokers = Brokers(fails={"a": [LOST] * 9, "b": [LOST] * 9})
+
+        async def sends():
+            loop, routes = asyncio.get_running_loop(), Routes(brokers)
+            sending = Sending(ProducerConfig(), brokers, routes, Random(1))
+            await routes.get("orders")
+            await asyncio.sleep(2)
+            brokers.route = lambda topic: asyncio.sleep(20)
+            began = loop.time()
+            for _ in range(5):
+                with pytest.raises(TransportError):
+                    await sending.send([message(sharding_key="k")])
+            return loop.time() - began
+
+        assert run_simulated(sends()) == 0
+
+    def test_a_route_that_is_not_answered_remains_in_use(self):
+        brokers = Brokers()
+
+        async def sends():
+            loop, routes = asyncio.get_running_loop(), Routes(brokers)
+            sending = Sending(ProducerConfig(), brokers, routes, Random(1))
+            await sending.send([message()])
+            await asyncio.sleep(40)
+            brokers.route = lambda topic: asyncio.sleep(600)
+            began = loop.time()
+            for _ in range(5):
+                await sending.send([message()])
+            return loop.time() - began
+
+        assert run_simulated(sends()) <= 1
+
+    def test_a_topic_that_was_deleted_is_created_again_with_its_next_send(self):
+        brokers = Brokers()
+
+        async def sends():
+            sending = Sending(ProducerConfig(), brokers, Routes(brokers), Random(1))
+            await sending.send([message()])
+            await asyncio.sleep(40)
+            brokers.default = queues("c", 1)
+            await sending.send([message()])
+
+        run_simulated(sends())
+        assert brokers.brokers[1:] == ["c"]
+
+
+class TestHungBrokers:
+    """Brokers that answer no send, with the least latency."""
+
+    def sends(self, count, hung, *, topics=("orders",), again=0):
+        """Send one after the other, while "a" hangs from send `hung` on, and until `again`."""
+        brokers, outcomes = Brokers(seconds={"b": 0.02}), []
+
+        async def route(topic):
+            return TopicRoute((), queues(count=4, topic=topic))
+
+        async def run():
+            brokers.route = route
+            config = ProducerConfig(queue_choice="least-latency", retries=0)
+            sending = Sending(config, brokers, Routes(brokers), Random(1))
+            for number in range(count):
+                is_hung = hung <= number and not 0 < again <= number
+                brokers.seconds["a"] = 60 if is_hung else 0.005
+                try:
+                    await sending.send([message(topic=topics[number % len(topics)])])
+                except TransportError:
+                    outcomes.append("time-out")
+                else:
+                    outcomes.append(brokers.sent[-1].broker)
+
+        run_simulated(run())
+        return outcomes
+
+    def test_one_time_out_leaves_a_hung_broker_except_to_explore(self):
+        outcomes = self.sends(200, hung=100)
+        assert outcomes[:100].count("a") > 80
+        assert outcomes[100:].count("time-out") <= 1 + 100 // 16
+        assert outcomes[101:115].count("time-out") <= 1
+        assert outcomes[100:].count("b") > 90
+
+    def test_a_broker_that_hangs_from_the_start_has_one_time_out_before_it_is_left(self):
+        assert self.sends(15, hung=0).count("time-out") == 1
+
+    def test_a_time_out_of_one_topic_counts_for_all_topics(self):
+        assert self.sends(15, hung=0, topics=("orders", "bills", "trips")).count("time-out") == 1
+
+    def test_a_broker_that_answers_again_is_used_again(self):
+        outcomes = self.sends(300, hung=100, again=150)
+        assert outcomes[200:].count("a") > 60

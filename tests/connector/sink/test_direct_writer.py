@@ -1,8 +1,10 @@
-"""The number of fsyncs of a sink's task, depending on `flush`."""
+"""The tasks of an at-least-once sink: fsyncs, and rows that are stored but not yet visible."""
 
 import pyarrow as pa
 import pytest
+from pyrocket import Store
 from pyrocket.disk import io
+from pyrocket.index.queues.dispatcher import Dispatcher
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.sink.direct_writer import append_rows
@@ -22,3 +24,20 @@ def test_flush_determines_the_number_of_fsyncs_of_a_task(tmp_path, monkeypatch, 
     monkeypatch.setattr(io, "sync", lambda descriptor: synced.append(sync(descriptor)))
     append_rows(sink, iter(batches))
     assert len(synced) == fsyncs
+
+
+def test_a_task_does_not_fail_for_rows_that_are_stored_but_not_yet_visible(tmp_path, monkeypatch):
+    options = {"path": str(tmp_path / "store"), "topic": "t", "delivery": "at-least-once"}
+    sink = prepare_sink(Request(options, str(tmp_path)), SCHEMA, overwrite=False)
+    real, failures = Dispatcher.put, [OSError(28, "No space left on device")]
+
+    def put(*arguments):
+        if failures:
+            raise failures.pop()
+        return real(*arguments)
+
+    monkeypatch.setattr(Dispatcher, "put", put)
+    batches = [pa.record_batch({"body": [body]}) for body in "ab"]
+    assert append_rows(sink, iter(batches)).rows == 2
+    with Store.open(tmp_path / "store", read_only=True) as store:
+        assert sorted(one.body for one in store.messages("t")) == [b"a", b"b"]
