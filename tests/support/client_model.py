@@ -126,7 +126,7 @@ class Schedule:
             await asyncio.sleep(QUIET_S)
             before, left = left, [*self.left(), *self._closed()]
             rounds = rounds + 1 if left == before else 0
-            if not missing and not left:
+            if self.members and not missing and not left:
                 break
         await asyncio.sleep(QUIET_S)
 

@@ -104,7 +104,7 @@ class Running:
         try:
             self.core = self.create(settings, member, network, offsets)
             await self.core.start()
-        except PyrocketError as error:
+        except (PyrocketError, OSError) as error:
             self._started(error)
         except Exception as error:
             self._promises.expect(False, f"{self.name} fails to start: {error!r}")

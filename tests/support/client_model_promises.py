@@ -233,10 +233,9 @@ class Promises(Observer):
         """Whether all offsets from a position to an offset were deleted or sent back."""
         if position is None:
             return False
-        sent_back = {*self.cluster.sent_back}
-        position = max(position, self.cluster.range(queue).minimum)
+        sent_back, first = {*self.cluster.sent_back}, self.cluster.range(queue).minimum
         return position <= offset and all(
-            (queue, one) in sent_back for one in range(position, offset)
+            one < first or (queue, one) in sent_back for one in range(position, offset)
         )
 
     # Commits.

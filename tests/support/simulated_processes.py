@@ -71,11 +71,10 @@ class Process(SimulatedLoop):
 
     def end(self):
         """Cancel all tasks, and close the loop."""
-        self.errors = []
         self.is_dead, self._stopped_s = False, None
-        for task in asyncio.all_tasks(self):
-            task.cancel()
-        for _ in range(3):
+        while tasks := asyncio.all_tasks(self):
+            for task in tasks:
+                task.cancel()
             self.step()
         self.close()
 
