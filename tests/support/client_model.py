@@ -24,11 +24,15 @@ from support.simulated_brokers import Brokers
 from support.simulated_loop import START_S
 from support.simulated_processes import Processes
 
-QUIET_S = 400
-"""More than the longest interruption (300 s), the time of a lock, and two rebalances."""
-
-HOPELESS = 10
+ROUND_S = 50
+HOPELESS = 80
 """The rounds without any progress after which a schedule has failed."""
+
+QUIET_S = 250
+"""More than the time after which a member or a lock expires, and two rebalances."""
+
+HANG_S = 120
+"""More than the time of some retries and a rebalance."""
 
 KINDS = ["concurrent", "orderly", "broadcasting"]
 
@@ -83,6 +87,7 @@ class Schedule:
         )
         if self.loss:
             self.promises.trouble_for_ever()
+        self._is_fast = max(self._listener_s) <= 5 and not self._longest_s
         self._steps = Steps(self)
         self.events = []
 
@@ -116,24 +121,49 @@ class Schedule:
     async def _become_quiet(self):
         """Wait until all messages are consumed, or none was for longer than an hour."""
         self.loss = 0
-        left, rounds = [], 0
-        while rounds < HOPELESS:
+        left, rounds = ["unknown"], 0
+        while rounds < HOPELESS and (left or self.promises.is_in_trouble):
             for one in self.members.values():
                 one.network.loss = 0
-            missing = self.files.keys() - self.members.keys()
-            if not self.members or missing:
+            if self._missing():
                 self._take(self._steps.join)
-            await asyncio.sleep(QUIET_S)
-            before, left = left, [*self.left(), *self._closed()]
+            await asyncio.sleep(ROUND_S)
+            before, left = left, [*self.left(), *self._closed(), *self._missing()]
             rounds = rounds + 1 if left == before else 0
-            if not missing and not left:
-                break
         await asyncio.sleep(QUIET_S)
+        if not left and self._is_fast and len(self.cluster.brokers) == 2:
+            await self._hang_one_broker()
+            await asyncio.sleep(QUIET_S)
+
+    async def _hang_one_broker(self):
+        """Check that a broker without an answer stops neither the other one nor a start."""
+        silent, other = self.random.sample(sorted(self.cluster.brokers), 2)
+        self._steps.hang_for(silent, 2 * HANG_S)
+        self.events.append((round(self.now_s() - START_S, 1), f"{silent} hangs"))
+        await asyncio.sleep(self.random.choice([0, 10]))
+        for topic in self.topics:
+            for queue in self.cluster.writable(topic):
+                if queue.broker == other:
+                    self.promises.send(queue)
+        new = self._steps.join() if self.random.random() < 0.5 else None
+        await asyncio.sleep(HANG_S)
+        if not self.broadcasting:
+            is_delivered = self.promises.delivered_at(other)
+            self.promises.expect(is_delivered, f"messages at {other} wait while {silent} hangs")
+        if new in self.members:
+            self.promises.expect(
+                self.members[new].has_started, f"{new} does not start while {silent} hangs"
+            )
 
     def left(self):
         """Return the messages that are not consumed yet."""
         members = self.files if self.broadcasting else [""]
         return [place for one in members for place in self.promises.left(one)]
+
+    def _missing(self):
+        """Return the members of a broadcasting group that do not run; one of another group."""
+        missing = sorted(self.files.keys() - self.members.keys())
+        return missing if self.members else missing or ["a member"]
 
     def _closed(self):
         """Return the queues that are being removed."""

@@ -68,6 +68,7 @@ class Running:
 
     Attributes:
         core: Its core, as soon as it is created.
+        has_started: Whether its start has returned.
         file: The offsets of a broadcasting member.
     """
 
@@ -84,7 +85,7 @@ class Running:
             loss=schedule.loss,
             commit_s=random.choice([0, 0, 10]),
         )
-        self.core = None
+        self.core, self.has_started = None, False
         self._began_s = schedule.now_s()
         self.process.create_task(self._start())
 
@@ -104,7 +105,8 @@ class Running:
         try:
             self.core = self.create(settings, member, network, offsets)
             await self.core.start()
-        except PyrocketError as error:
+            self.has_started = True
+        except (PyrocketError, OSError) as error:
             self._started(error)
         except Exception as error:
             self._promises.expect(False, f"{self.name} fails to start: {error!r}")

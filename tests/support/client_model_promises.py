@@ -54,7 +54,7 @@ class Promises(Observer):
         self.faults = []
         self.sent = {}
         self.done = defaultdict(set)  # Member, or "" for the group → bodies.
-        self._troubles = []
+        self._troubles, self._is_lossy = [], False
         self._first, self._marks = {}, {}
         self._deliveries = Counter()
         self._consumed = set()
@@ -69,18 +69,23 @@ class Promises(Observer):
 
     def trouble(self, seconds):
         """Note that some calls may fail in the next seconds."""
-        self._troubles.append((_now_s(), _now_s() + seconds))
+        self._troubles.append(_now_s() + seconds)
 
     def trouble_for_ever(self):
         """Note that calls may fail at any time."""
-        self._troubles.append((0, float("inf")))
+        self._is_lossy = True
 
     def is_calm_since(self, begin_s):
         """Whether no call was lost since a time."""
-        return all(end < begin_s for _, end in self._troubles)
+        return not self._is_lossy and all(end < begin_s for end in self._troubles)
+
+    @property
+    def is_in_trouble(self):
+        """Whether something that was interrupted is still to continue."""
+        return any(end > _now_s() for end in self._troubles)
 
     def send(self, queue):
-        """Append a message to a queue."""
+        """Append a message to a queue; its body is its number."""
         body = b"%d" % len(self.sent)
         offset = self.cluster.range(queue).maximum
         self.cluster.append(queue, body)
@@ -233,10 +238,9 @@ class Promises(Observer):
         """Whether all offsets from a position to an offset were deleted or sent back."""
         if position is None:
             return False
-        sent_back = {*self.cluster.sent_back}
-        position = max(position, self.cluster.range(queue).minimum)
+        sent_back, first = {*self.cluster.sent_back}, self.cluster.range(queue).minimum
         return position <= offset and all(
-            (queue, one) in sent_back for one in range(position, offset)
+            one < first or (queue, one) in sent_back for one in range(position, offset)
         )
 
     # Commits.
@@ -271,6 +275,11 @@ class Promises(Observer):
             and body not in dead
             and self.is_owed(one, member)
         ]
+
+    def delivered_at(self, broker):
+        """Whether all messages of one broker are consumed or were sent back."""
+        sent_back = {*self.cluster.sent_back}
+        return all(queue.broker != broker or (queue, at) in sent_back for queue, at in self.left())
 
     def check_dead_letters(self):
         for message in self.cluster.dead_letters:

@@ -134,6 +134,12 @@ class Steps:
     def _any_broker(self):
         return self._cluster.brokers[self._random.choice(sorted(self._cluster.brokers))]
 
+    def hang_for(self, name, seconds):
+        """Stop the process of a broker while everything else works."""
+        broker = self._cluster.brokers[name]
+        broker.hangs = True
+        self._later(seconds, broker.resume)
+
     # Topics and messages.
 
     def send(self):

@@ -23,7 +23,6 @@ class Process(SimulatedLoop):
         self._processes, self.name = processes, name
         self._slept_s = 0
         self._stopped_s = None
-        self.is_dead = False
         self.errors = []
         self.set_exception_handler(self._note)
 
@@ -54,11 +53,11 @@ class Process(SimulatedLoop):
 
     def kill(self):
         """Stop the process for good, as SIGKILL does."""
-        self.is_dead = True
+        self._processes.remove(self)
 
     def next_s(self):
         """Return when the loop has something to run."""
-        if self.is_dead or self.is_stopped:
+        if self._stopped_s is not None:
             return math.inf
         if self._ready:
             return self._processes.now_s
@@ -71,11 +70,10 @@ class Process(SimulatedLoop):
 
     def end(self):
         """Cancel all tasks, and close the loop."""
-        self.errors = []
-        self.is_dead, self._stopped_s = False, None
-        for task in asyncio.all_tasks(self):
-            task.cancel()
-        for _ in range(3):
+        self._stopped_s = None
+        while tasks := asyncio.all_tasks(self):
+            for task in tasks:
+                task.cancel()
             self.step()
         self.close()
 
@@ -88,28 +86,33 @@ class Processes:
 
     def __init__(self):
         self.now_s = float(START_S)
-        self._all = []
+        self._live, self._dead = [], []
         self.home = self.start("home")
 
     def start(self, name):
         """Return a new process."""
         process = Process(self, name)
-        self._all.append(process)
+        self._live.append(process)
         return process
+
+    def remove(self, process):
+        """Never run a process again."""
+        self._live.remove(process)
+        self._dead.append(process)
 
     def run(self, main):
         """Run a coroutine in `home`, and the other processes until it ends; return its result."""
         try:
             task = self.home.create_task(main)
             while not task.done():
-                process = min(self._all, key=Process.next_s)
+                process = min(self._live, key=Process.next_s)
                 if (next_s := process.next_s()) == math.inf:
                     raise RuntimeError("all processes wait, and no timer is set")
                 self.now_s = max(self.now_s, next_s)
                 process.step()
             return task.result()
         finally:
-            for process in self._all:
+            for process in [*self._live, *self._dead]:
                 process.end()
 
 

@@ -12,7 +12,7 @@ from pyrocket.formats.record_decode import messages_of
 from pyrocket.message import MessageQueue
 
 from support.pops import at_once
-from support.simulated_brokers import Broker, Observer, notify_watchers
+from support.simulated_brokers import Broker, Observer, notify_watchers, now_ms
 from support.stores import SMALL
 
 _DELIVER_S = 5
@@ -71,7 +71,7 @@ class StoreBrokers:
             store.close()
 
     def restart(self, name):
-        consumers = Consumers(self._stores[name], at_once(self._stores[name]))
+        consumers = Consumers(self._stores[name], at_once(self._stores[name]), ages=now_ms)
         consumers.members.watch(lambda group: notify_watchers(self.watchers, name, group))
         self._consumers[name] = consumers
         self.observer.restarted(name)
@@ -166,7 +166,7 @@ class StoreBrokers:
         self._consumers[broker].members.unregister(client_id, group)
 
     def member_ids(self, broker, group):
-        return self._consumers[broker].members.ids(group, self._stores[broker].now())
+        return self._consumers[broker].members.ids(group, now_ms())
 
     def lock(self, broker, group, client_id, queues):
         return self._consumers[broker].lock(group, client_id, queues)
