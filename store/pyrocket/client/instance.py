@@ -196,20 +196,21 @@ class Instance:
     async def _disconnect(self) -> None:
         """Cancel all other coroutines, close the transport, and stop the loop."""
         try:
-            await self._cancel_all()
+            await self._end_all()
+        finally:
+            self._loop.call_soon(self._loop.stop)
+
+    async def _end_all(self) -> None:
+        try:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            if others:
+                await asyncio.wait(others, timeout=_CANCEL_S)
             if hasattr(self, "transport"):
                 await self.transport.close()
         except Exception:
             _log.exception("a client did not disconnect cleanly")
-        finally:
-            self._loop.call_soon(self._loop.stop)
-
-    async def _cancel_all(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        if others:
-            await asyncio.wait(others, timeout=_CANCEL_S)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -218,7 +219,7 @@ class Instance:
         except BaseException as error:  # The application's code has ended this thread.
             self.error, self._closed = error, True
             _log.exception("the thread of a client has ended: its clients cannot go on")
-            self._loop.run_until_complete(self._cancel_all())
+            self._loop.run_until_complete(self._end_all())
         finally:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()

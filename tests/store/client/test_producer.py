@@ -125,7 +125,7 @@ def test_a_one_way_send_is_stored_and_its_error_is_logged(path, caplog, at):
 
 
 def test_closing_waits_for_sends_that_were_started(path, at):
-    with Producer(**at) as producer:
+    with Producer(**at, timeout_ms=60_000) as producer:
         futures = [producer.send_async(message()) for _ in range(500)]
     assert all(future.done() for future in futures)
     assert sum(map(len, stored(path))) == 500
