@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyrocket.arguments import LONGEST_MS, check_type, check_whole
 from pyrocket.client.base import BaseClient
-from pyrocket.client.core.failures import Failures
 from pyrocket.client.core.sending import ANYWHERE, Sending, Target
+from pyrocket.client.failures import Failures
 from pyrocket.client.instance import wait_for
 from pyrocket.client.local_transactions import LocalTransactions, check_listener
 from pyrocket.client.outgoing import check_batch, check_outgoing, outgoing
