@@ -903,7 +903,7 @@ class GroupReply(_message.Message):
     def __init__(self, value: _Optional[_Union[GroupConfig, _Mapping]] = ...) -> None: ...
 
 class GroupLag(_message.Message):
-    __slots__ = ("group", "topic", "queue_id", "committed", "minimum", "maximum", "delay_ms")
+    __slots__ = ("group", "topic", "queue_id", "committed", "minimum", "maximum", "delay_ms", "first")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -911,6 +911,7 @@ class GroupLag(_message.Message):
     MINIMUM_FIELD_NUMBER: _ClassVar[int]
     MAXIMUM_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     queue_id: int
@@ -918,7 +919,8 @@ class GroupLag(_message.Message):
     minimum: int
     maximum: int
     delay_ms: int
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., committed: _Optional[int] = ..., minimum: _Optional[int] = ..., maximum: _Optional[int] = ..., delay_ms: _Optional[int] = ...) -> None: ...
+    first: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., committed: _Optional[int] = ..., minimum: _Optional[int] = ..., maximum: _Optional[int] = ..., delay_ms: _Optional[int] = ..., first: _Optional[int] = ...) -> None: ...
 
 class LagReply(_message.Message):
     __slots__ = ("value",)

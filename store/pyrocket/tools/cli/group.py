@@ -64,7 +64,8 @@ def list_groups(place: GivenPlace, as_json: bool) -> int:
 def lag(name: str, place: GivenPlace, as_json: bool) -> int:
     """Show the lag of GROUP, or of all groups, for each queue.
 
-    committed is the next offset to consume; before the first commit, the lag is the entire queue.
+    committed is the next offset to consume; before the first commit, the lag begins where the group
+    starts.
     lost is the number of messages that were deleted before they were consumed. beyond is greater
     than 0 if the committed offset is beyond the queue's end, because the store was restored from an
     older copy or a recovery truncated its log. The group's next commit corrects the offset; until

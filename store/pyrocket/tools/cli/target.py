@@ -307,7 +307,7 @@ class Target:
     def lag(self, group: str = "") -> list[QueueLag]:
         """Return the lag of a group, or of all groups, in each queue of its topics.
 
-        A group without committed offsets has no lag. Raises GroupNotFoundError.
+        A group that has not started to consume has no lag. Raises GroupNotFoundError.
         """
         with open_sessions(self.place) as stores:
             return lags_of_all(stores, group)
