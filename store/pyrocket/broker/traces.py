@@ -24,8 +24,7 @@ from pyrocket.engine.message_encoder import Origin, UniqueIds
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY
 from pyrocket.formats.receipt import delivery_id
-from pyrocket.formats.record import Host
-from pyrocket.formats.record_decode import host_text
+from pyrocket.formats.record import Host, host_text
 from pyrocket.formats.trace import (
     COMMIT_OR_ROLLBACK,
     CONSUMED,

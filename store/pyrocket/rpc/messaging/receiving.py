@@ -8,7 +8,8 @@ from pyrocket.broker.pop.values import Delivery, Received
 from pyrocket.broker.renewals import FIRST_MS, RELEASED_MS
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
-from pyrocket.rpc.messaging.caller import Caller, Host
+from pyrocket.formats.record import Host
+from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.delivered import message_of
 from pyrocket.rpc.messaging.interface import ms_of, new, put_ms

@@ -19,8 +19,9 @@ from pyrocket.formats.properties import (
     RESERVED_PROPERTIES,
     TRACE_CONTEXT,
 )
+from pyrocket.formats.record import Host
 from pyrocket.message import Message
-from pyrocket.rpc.messaging.caller import Host, parse_host
+from pyrocket.rpc.messaging.caller import parse_host
 from pyrocket.rpc.messaging.codes import RefusedError
 from pyrocket.rpc.messaging.interface import ms_of, name_of
 
