@@ -9,11 +9,11 @@ import threading
 from collections.abc import Collection
 from typing import Protocol
 
-from pyrocket.broker.rounds import Rounds
 from pyrocket.errors import TransactionError
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.message import SendStatus
+from pyrocket.rounds import Rounds
 from pyrocket.services.transactions.model import (
     CheckPolicy,
     CheckRequest,
@@ -70,7 +70,7 @@ class BrokerTransactions:
         self._store = store
         self._transactions = store.transactions
         self._transactions.set_policy(policy)
-        self._closed = threading.Event()
+        self._closed, self.rounds = threading.Event(), Rounds()
         self._thread: threading.Thread | None = None
 
     @property
@@ -122,9 +122,8 @@ class BrokerTransactions:
 
     def _run(self, producers: Producers) -> None:
         targets: dict[str, _Target] = {}
-        rounds = Rounds()
         while not self._closed.wait(_POLL_S):
-            rounds.run(
+            self.rounds.run(
                 "checking transactions failed and will be retried",
                 lambda: self._check(targets, producers),
             )
