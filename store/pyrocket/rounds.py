@@ -16,8 +16,9 @@ _log = logging.getLogger(__name__)
 class Rounds:
     """Runs the work of one thread. `failures` counts the rounds that failed."""
 
-    def __init__(self) -> None:
-        self.failures = 0
+    def __init__(self, level: int = logging.WARNING) -> None:
+        """`level` is that of expected errors; an unexpected one is always logged as an error."""
+        self.failures, self._level = 0, level
         self._failing: dict[str, dict[object, Exception]] = {}
 
     @property
@@ -49,7 +50,7 @@ class Rounds:
             return
         kinds[kind] = error
         if isinstance(error, (PyrocketError, OSError)):
-            _log.warning("%s: %s", failed, error)
+            _log.log(self._level, "%s: %s", failed, error)
         else:
             _log.error("%s", failed, exc_info=error)
 

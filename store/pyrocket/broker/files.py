@@ -65,7 +65,8 @@ class WatchedFiles(Generic[_Value]):
     def __init__(self, paths: list[str], read: Callable[[], _Value]) -> None:
         """Read the files. Raises the same errors as `read`."""
         self._paths, self._read = paths, read
-        self._lock, self._looked, self._rounds = threading.Lock(), time.monotonic(), Rounds()
+        self._lock, self._looked = threading.Lock(), time.monotonic()
+        self._rounds = Rounds(logging.ERROR)
         self._seen = self._look()
         self.value = read()
 
