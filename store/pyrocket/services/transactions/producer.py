@@ -150,14 +150,15 @@ class TransactionProducer:
         """Return whether this message is being executed or has an unanswered request."""
         return _key(half) in self._asked
 
-    def ask(self, request: CheckRequest) -> None:
-        """Queue a request for the listener."""
+    def ask(self, request: CheckRequest) -> bool:
+        """Queue a request for the listener; return False if the queue is full."""
         self._asked.add(_key(request.half))
         try:
             self._requests.put_nowait(request)
         except queue.Full:
             self._asked.discard(_key(request.half))
-            _log.warning("too many checks are pending: %s is checked later", request.half)
+            return False
+        return True
 
     def _serve(self) -> None:
         rounds = Rounds()
