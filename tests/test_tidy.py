@@ -21,6 +21,7 @@ BASE = [
     "consuming",
     "producing",
     "loop_threads",
+    "rounds",
     "arguments",
     "config",
     "clock",

@@ -105,8 +105,9 @@ class ProducerCalls:
         """
         broker = self._store.broker_name
 
-        def pass_on(request: CheckRequest) -> None:
+        def pass_on(request: CheckRequest) -> bool:
             ask(Undecided(broker, request.half, request.message))
+            return True
 
         target = _Target(group, pass_on, room)
         self._store.transactions.add(target)
@@ -117,7 +118,7 @@ class _Target:
     """A producer, as a target of the check service."""
 
     def __init__(
-        self, group: str, ask: Callable[[CheckRequest], None], room: Callable[[], int]
+        self, group: str, ask: Callable[[CheckRequest], bool], room: Callable[[], int]
     ) -> None:
         self.group, self.ask, self.room = group, ask, room
 

@@ -32,8 +32,8 @@ _PEER_S = 60
 def _options(settings: Settings) -> list[tuple[str, int]]:
     """Return the options of the server.
 
-    Without the first option, a second broker could share the port. The last two allow clients to
-    send a keepalive ping every 10 s.
+    Without the first option, a second broker could share the port. With the last two, the server
+    accepts any number of keepalive pings, and never answers too_many_pings.
     """
     return [
         ("grpc.so_reuseport", 0),
@@ -43,8 +43,10 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_connection_idle_ms", int(1000 * settings.connection_idle)),
         ("grpc.keepalive_time_ms", 1000 * _PEER_S),
         ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.http2.ping_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", 0),
         ("grpc.http2.max_ping_strikes", 0),
     ]
 

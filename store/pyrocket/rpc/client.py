@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import grpc
 
 from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
-from pyrocket.rpc.connection import Connection, is_distrusted, method_of, unreachable
+from pyrocket.rpc.connection import Connection, is_distrusted, is_silent, method_of, unreachable
 from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
 
@@ -144,9 +144,10 @@ class Client:
                 longest = pauses.left if name in _LONG else self.timeouts.call
                 return once(channel, min(pauses.left, longest))
             except (grpc.RpcError, TransportError) as error:
-                failure = self._error(name, error)
-                is_last = not _may_repeat(error)
-                if is_last or not (self.connection.try_next(channel) or pauses.wait()):
+                failure, silent = self._error(name, error), _is_silent(error)
+                repeats = _may_repeat(error) or (silent and name not in _ONCE)
+                moved = (repeats or silent) and self.connection.try_next(channel, silent=silent)
+                if not repeats or not (moved or pauses.wait()):
                     raise failure from None
 
     def _error(self, name: str, error: Any) -> PyrocketError:
@@ -183,6 +184,13 @@ class _Blocks:
         finally:
             sending.put(None)
         return call.result()
+
+
+def _is_silent(error: Any) -> bool:
+    """Whether a call, or the first call of its channel, got no answer within its time."""
+    if isinstance(error, TransportError):
+        return True
+    return is_silent(error) and carried_error(error, "") is None
 
 
 def _may_repeat(error: Any) -> bool:
