@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 
-from pyrocket.broker.consumers.members import Members
+from pyrocket.broker.consumers.members import Members, check_client_id
 from pyrocket.broker.consumers.pulls import Pulls, filter_of
 from pyrocket.broker.consumers.queue_locks import QueueLocks
 from pyrocket.broker.pop.retries import (
@@ -57,16 +57,14 @@ class Consumers:
     def heartbeat(self, beat: Heartbeat) -> None:
         """Add or keep a client in the groups of its heartbeat; missing groups are created.
 
-        Raises GroupNotFoundError, GroupNameError, and InvalidInputError (DUPLICATE_CLIENT).
+        Raises GroupNotFoundError, GroupNameError, and InvalidInputError (CLIENT_ID_INVALID,
+        DUPLICATE_CLIENT).
         """
+        check_client_id(beat.client_id)
         for data in beat.consumers:
             config = self._storage.group(data.group)
             if config is None and not self._creates_groups:
-                raise GroupNotFoundError(
-                    f"there is no consumer group {data.group!r}.",
-                    remedy="Create it: pyrocket group create. Or let the broker create groups:"
-                    " --auto-create-groups.",
-                )
+                raise _missing(data.group)
             config = config or self._store.groups.create(data.group)
             self._storage.ensure_topics({retry_topic(data.group): max(config.retry_queues, 1)})
         self.members.heartbeat(beat, self._store.now())
@@ -74,8 +72,20 @@ class Consumers:
     def lock(
         self, group: str, client_id: str, queues: Collection[MessageQueue]
     ) -> list[MessageQueue]:
-        """Lock or renew queues for a client; return those that no other client has locked."""
-        return self.locks.lock(group, client_id, queues, self._store.now())
+        """Lock or renew queues for a client; return those that no other client has locked.
+
+        Queues that do not exist are not locked. Raises InvalidInputError (CLIENT_ID_INVALID),
+        GroupNotFoundError.
+        """
+        check_client_id(client_id)
+        if self._storage.group(group) is None:
+            raise _missing(group)
+        there = [queue for queue in queues if self._exists(queue)]
+        return self.locks.lock(group, client_id, there, self._store.now())
+
+    def _exists(self, queue: MessageQueue) -> bool:
+        config = self._storage.topic(queue.topic)
+        return config is not None and 0 <= queue.queue_id < config.read_queues
 
     def unlock(self, group: str, client_id: str, queues: Collection[MessageQueue]) -> None:
         """Remove the locks of a client."""
@@ -195,3 +205,11 @@ class Consumers:
             return copy
         _log.warning("a message of %s is too long for a retry: a dead letter", record.topic)
         return None
+
+
+def _missing(group: str) -> GroupNotFoundError:
+    return GroupNotFoundError(
+        f"there is no consumer group {group!r}.",
+        remedy="Create it: pyrocket group create. Or let the broker create groups:"
+        " --auto-create-groups.",
+    )
