@@ -234,7 +234,7 @@ class Settings:
     staging_percent: int = _setting(
         10, NUMBER, "Percentage of the disk for rows that are staged but not published."
     )
-    streams_per_client: int = _setting(100, NUMBER, "Maximum concurrent calls of one connection.")
+    streams_per_client: int = _setting(2_000, NUMBER, "Maximum concurrent calls of one connection.")
     parked_polls: int = _setting(10_000, NUMBER, "Maximum number of clients waiting for changes.")
     read_threads: int = _setting(8, NUMBER, "Number of threads that answer reads.")
     stream_stalled: float = _setting(

@@ -148,7 +148,7 @@ class Server(CallServer):
         """Send each new version until the client disconnects or the server stops."""
         metadata = context.invocation_metadata() or ()
         await self.run(lambda: self._gate.user(metadata))
-        with self.park():
+        with self.park(context.peer()):
             kind = message_class("pyrocket.v1.Version")
             sent: Version | None = None
             while (version := await self._feed.after(sent)) is not None:

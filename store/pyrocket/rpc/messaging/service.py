@@ -132,7 +132,7 @@ class MessagingService:
             start = pulled.next_offset
             return pulled
 
-        with self._serving.park():
+        with self._serving.park(context.peer()):
             place = (request.group.name, asked.topic, asked.queue_id)
             pulled = await self._long_polls.wait(place, session, deadline, look)
         replies = await run(lambda: self._pulling.replies(asked, pulled))
@@ -145,7 +145,7 @@ class MessagingService:
         )
         deadline = deadline_of(context, asked.wait_ms, self._max_wait_s)
         place = (asked.group, asked.topic, None)
-        with self._serving.park():
+        with self._serving.park(context.peer()):
             received = await self._long_polls.wait(
                 place, session, deadline, lambda: self._take(asked)
             )
@@ -187,7 +187,7 @@ class MessagingService:
             await self._refuse(context, error)
             return
         try:
-            with self._serving.park():
+            with self._serving.park(context.peer()):
                 await self._follow(requests, context, caller)
         except PyrocketError as error:
             await self._refuse(context, error)

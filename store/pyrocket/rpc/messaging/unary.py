@@ -52,8 +52,8 @@ class Serving(Protocol):
         """Send replies of a stream; cancel the stream if the client does not read them."""
         ...
 
-    def park(self) -> AbstractContextManager[None]:
-        """Count a waiting client during a `with` block. Raises BrokerBusyError if too many wait."""
+    def park(self, peer: str) -> AbstractContextManager[None]:
+        """Count a waiting call of a connection. Raises BrokerBusyError if too many wait."""
         ...
 
 
