@@ -157,12 +157,14 @@ class CallServer:
             await asyncio.wait_for(self._write(context, replies), self._settings.stream_stalled)
         except asyncio.TimeoutError:
             self.stalled += 1
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "The client stopped reading.")
+            with connected():
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "The client stopped reading.")
 
     async def _write(self, context: _Context, replies: Sequence[bytes]) -> None:
         for reply in replies:
             async with self.budget.wait(context.peer(), len(reply)):
-                await context.write(reply)
+                with connected():
+                    await context.write(reply)
 
     def _answer(self, call: Call, request: bytes, context: _Context) -> Any:
         arguments, visible = self.admitted(call, request, context)
@@ -190,17 +192,17 @@ class CallServer:
         except PyrocketError as error:
             code, text, metadata = status_of(self._gate.without_names(error))
             status = code.name
-            await context.abort(code, text, metadata)
+            with connected():
+                await context.abort(code, text, metadata)
             raise
         except grpc.aio.AbortError:
             status = "UNAVAILABLE"
             raise
         except Exception as error:
             status = "UNKNOWN"
-            if context.done():
-                raise  # The client has ended the call.
             _LOG.exception("a call failed unexpectedly")
-            await context.abort(*status_of(_unexpected(error)))
+            with connected():
+                await context.abort(*status_of(_unexpected(error)))
             raise
         finally:
             self.observe(call, status, time.monotonic() - began)
@@ -231,6 +233,20 @@ class CallServer:
             mine[peer] -= 1
             if not mine[peer]:
                 del mine[peer]
+
+
+@contextmanager
+def connected() -> Iterator[None]:
+    """Cancel the call if the client has gone while a reply or status is sent.
+
+    gRPC cancels a call whose client has gone, except while it sends: then the send fails.
+    """
+    try:
+        yield
+    except grpc.aio.AbortError:
+        raise
+    except grpc.aio.BaseError:
+        raise asyncio.CancelledError from None
 
 
 def _arguments(call: Call, request: bytes) -> dict[str, Any]:

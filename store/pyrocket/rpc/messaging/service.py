@@ -67,6 +67,7 @@ class MessagingService:
             "ForwardMessageToDeadLetterQueue": receipts.forward_message_to_dead_letter_queue,
             "Heartbeat": self._telemetry.heartbeat,
             "NotifyClientTermination": self._telemetry.notify_client_termination,
+            "SyncLiteSubscription": self._telemetry.sync_lite_subscription,
             "SendMessage": sending.send_message,
             "RecallMessage": sending.recall_message,
             "EndTransaction": transactions.end_transaction,
