@@ -12,6 +12,7 @@ from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.message import Message, MessageQueue, SendResult
+from pyrocket.metadata.groups import check_group_name
 from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import CheckRequest, Undecided
 from pyrocket.store import Store
@@ -47,8 +48,9 @@ class ProducerCalls:
 
         immunity_s: Time in which the group is not asked about it; None for the broker's default.
 
-        Raises MessageError, TopicNotFoundError.
+        Raises GroupNameError, MessageError, TopicNotFoundError.
         """
+        check_group_name(group)
         half, origin = _message(message, queue), _origin(message)
         request, status = self._store.transactions.send_half(group, half, immunity_s, origin)
         return Undecided(self._store.broker_name, request.half, request.message, status)

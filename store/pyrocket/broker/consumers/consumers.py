@@ -62,12 +62,16 @@ class Consumers:
         """
         check_client_id(beat.client_id)
         for data in beat.consumers:
-            config = self._storage.group(data.group)
-            if config is None and not self._creates_groups:
-                raise _missing(data.group)
-            config = config or self._store.groups.create(data.group)
+            config = self._group(data.group)
             self._storage.ensure_topics({retry_topic(data.group): max(config.retry_queues, 1)})
         self.members.heartbeat(beat, self._store.now())
+
+    def _group(self, name: str) -> GroupConfig:
+        """Return a group; a missing one is created if the broker creates groups."""
+        config = self._storage.group(name)
+        if config is None and not self._creates_groups:
+            raise _missing(name)
+        return config or self._store.groups.create(name)
 
     def lock(
         self, group: str, client_id: str, queues: Collection[MessageQueue]
@@ -169,10 +173,10 @@ class Consumers:
     ) -> "Future[AppendResult]":
         """Copy a message to the retry topic or the dead-letter topic; see `ClientTransport`.
 
-        Raises MessageNotFoundError if the message was deleted or cannot be read. Source:
-        `SendMessageProcessor.consumerSendMsgBack`.
+        Raises GroupNotFoundError, GroupNameError, and MessageNotFoundError if the message was
+        deleted or cannot be read. Source: `SendMessageProcessor.consumerSendMsgBack`.
         """
-        config = self._storage.group(group) or GroupConfig(group)
+        config = self._group(group)
         record = self._storage.read(queue.topic, queue.queue_id, queue_offset)
         if record is None:
             raise MessageNotFoundError(
