@@ -68,7 +68,7 @@ def send(channel, name, method, request):
     return False
 
 
-def test_no_string_of_any_call_becomes_a_property(tmp_path):
+def test_no_string_of_any_call_becomes_a_property(tmp_path, caplog):
     store = Store.open(tmp_path / "store", create=True)
     store.topics.create("t")
     store.groups.create("g")
@@ -83,6 +83,7 @@ def test_no_string_of_any_call_becomes_a_property(tmp_path):
             for path, evil in product(paths, (EVIL, PATH)):
                 send(channel, name, method, filled(kind, evil=path, text_of_evil=evil)[0])
     assert [one.name for one in tmp_path.iterdir()] == ["store"]
+    assert [one.exc_text for one in caplog.records if one.exc_info] == []
     assert verify(tmp_path / "store").ok
     with Store.open(tmp_path / "store", read_only=True) as store:
         for topic in ("t", "x", HALF_TOPIC, TIMER_TOPIC):

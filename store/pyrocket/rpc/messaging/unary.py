@@ -99,10 +99,9 @@ class UnaryCalls:
         """Return the reply's code and text for an error; log an unexpected error."""
         if isinstance(error, PyrocketError):
             error = self._gate.without_names(error)
-        refusal = refusal_of(error)
-        if refusal.code == "INTERNAL_SERVER_ERROR":
+        elif not isinstance(error, RefusedError | DecodeError):
             _LOG.error("a call failed unexpectedly", exc_info=error)
-        return refusal
+        return refusal_of(error)
 
 
 def _refused(name: str, request: bytes, refusal: RefusedError) -> Any:
