@@ -243,8 +243,8 @@ class Settings:
     auto_create_groups: bool | None = _setting(
         None,
         FLAG,
-        "Whether a receive or heartbeat creates a missing group. The default is true if only this"
-        " machine can reach `listen`.",
+        "Whether a receive, heartbeat or commit creates a missing group. The default is true if"
+        " only this machine can reach `listen`.",
         "autoCreateSubscriptionGroup",
     )
     long_poll: float = _setting(
@@ -283,7 +283,7 @@ class Settings:
 
     @property
     def creates_groups(self) -> bool:
-        """Whether a receive or heartbeat creates a missing group."""
+        """Whether a receive, heartbeat or commit creates a missing group."""
         if self.auto_create_groups is None:
             return all(map(is_loopback, self.listen))
         return self.auto_create_groups

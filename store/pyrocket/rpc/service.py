@@ -18,7 +18,7 @@ from pyrocket.errors import InvalidInputError, OptionError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.message import QueueRange
+from pyrocket.message import MessageQueue, QueueRange
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.blocks import blocks_of
@@ -137,6 +137,13 @@ class BulkService:
             )
         self._broker.save_offsets(group)
         return self._broker.admin.reset_group(group, topic, given[0])
+
+    def commit(
+        self, group: str, offsets: Mapping[MessageQueue, int], backwards: bool
+    ) -> dict[MessageQueue, int]:
+        """Commit offsets; a missing group is created only if the broker creates groups."""
+        self._broker.consumers.group(group)
+        return self._source.commit(group, offsets, backwards=backwards)
 
     def delete_group(self, group: str) -> None:
         """Delete a group, its offsets, and its messages in flight."""

@@ -62,12 +62,15 @@ class Consumers:
         """
         check_client_id(beat.client_id)
         for data in beat.consumers:
-            config = self._group(data.group)
+            config = self.group(data.group)
             self._storage.ensure_topics({retry_topic(data.group): max(config.retry_queues, 1)})
         self.members.heartbeat(beat, self._store.now())
 
-    def _group(self, name: str) -> GroupConfig:
-        """Return a group; a missing one is created if the broker creates groups."""
+    def group(self, name: str) -> GroupConfig:
+        """Return a group; a missing one is created if the broker creates groups.
+
+        Raises GroupNotFoundError, GroupNameError.
+        """
         config = self._storage.group(name)
         if config is None and not self._creates_groups:
             raise _missing(name)
@@ -176,7 +179,7 @@ class Consumers:
         Raises GroupNotFoundError, GroupNameError, and MessageNotFoundError if the message was
         deleted or cannot be read. Source: `SendMessageProcessor.consumerSendMsgBack`.
         """
-        config = self._group(group)
+        config = self.group(group)
         record = self._storage.read(queue.topic, queue.queue_id, queue_offset)
         if record is None:
             raise MessageNotFoundError(
@@ -212,8 +215,8 @@ class Consumers:
 
 
 def _missing(group: str) -> GroupNotFoundError:
+    # The gate removes the remedy, which could suggest names of other users' groups.
     return GroupNotFoundError(
-        f"there is no consumer group {group!r}.",
-        remedy="Create it: pyrocket group create. Or let the broker create groups:"
-        " --auto-create-groups.",
+        f"there is no consumer group {group!r}; create it with `pyrocket group create`.",
+        remedy="Or let the broker create groups: --auto-create-groups.",
     )
