@@ -234,7 +234,7 @@ class Settings:
     staging_percent: int = _setting(
         10, NUMBER, "Percentage of the disk for rows that are staged but not published."
     )
-    streams_per_client: int = _setting(100, NUMBER, "Maximum concurrent calls of one connection.")
+    streams_per_client: int = _setting(2_000, NUMBER, "Maximum concurrent calls of one connection.")
     parked_polls: int = _setting(10_000, NUMBER, "Maximum number of clients waiting for changes.")
     read_threads: int = _setting(8, NUMBER, "Number of threads that answer reads.")
     stream_stalled: float = _setting(
@@ -243,8 +243,8 @@ class Settings:
     auto_create_groups: bool | None = _setting(
         None,
         FLAG,
-        "Whether a receive or heartbeat creates a missing group. The default is true if only this"
-        " machine can reach `listen`.",
+        "Whether a receive, heartbeat or commit creates a missing group. The default is true if"
+        " only this machine can reach `listen`.",
         "autoCreateSubscriptionGroup",
     )
     long_poll: float = _setting(
@@ -283,7 +283,7 @@ class Settings:
 
     @property
     def creates_groups(self) -> bool:
-        """Whether a receive or heartbeat creates a missing group."""
+        """Whether a receive, heartbeat or commit creates a missing group."""
         if self.auto_create_groups is None:
             return all(map(is_loopback, self.listen))
         return self.auto_create_groups

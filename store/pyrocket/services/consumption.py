@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pyrocket.clock import Clock, steady_clock, system_clock
-from pyrocket.disk.io import read_or_none, replace_file
+from pyrocket.disk.io import read_hint, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.disk.shared_state import DISPATCHED
@@ -287,7 +287,7 @@ class Consumption:
 
     def load(self) -> dict[str, Any] | None:
         """Return the last snapshot; None if it is missing or cannot be read."""
-        data = read_or_none(self._layout.pop)
+        data = read_hint(self._layout.pop)
         if data is None:
             return None
         try:

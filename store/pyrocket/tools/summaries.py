@@ -104,9 +104,9 @@ def topics_of(session: "Session", name: str = "") -> Iterator[TopicInfo]:
     try:
         rows = [*_rows(session, "topics", topics=[name] if name else [])]
     except StorePermissionError:
-        if name or not names:
+        if name:
             raise
-        rows = [*_rows(session, "topics", topics=[*names])]
+        rows = [*_rows(session, "topics", topics=[*names])] if names else []
     for row in rows:
         kind = row["kind"]
         if kind == "user" and is_system_topic(row["topic"], session.hello.broker, names):

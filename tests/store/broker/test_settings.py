@@ -34,7 +34,7 @@ def test_a_flag_overrides_the_environment_which_overrides_the_file(write):
 def test_limits_have_their_documented_defaults():
     found = Settings()
     assert (found.request_bytes, found.connection_bytes) == (16 << 20, 64 << 20)
-    assert (found.total_bytes, found.streams_per_client) == (512 << 20, 100)
+    assert (found.total_bytes, found.streams_per_client) == (512 << 20, 2000)
     assert (found.parked_polls, found.stream_stalled) == (10_000, 60)
     assert (found.connection_idle, found.drain) == (1800, 30)
 
