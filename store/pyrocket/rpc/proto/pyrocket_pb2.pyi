@@ -1045,7 +1045,7 @@ class Kept(_message.Message):
     def __init__(self, file: _Optional[_Union[LogFile, _Mapping]] = ..., held_by: _Optional[str] = ...) -> None: ...
 
 class CleanReport(_message.Message):
-    __slots__ = ("removals", "queue_files", "index_files", "dry_run", "log_start", "staged_files", "staged_bytes", "kept")
+    __slots__ = ("removals", "queue_files", "index_files", "dry_run", "log_start", "staged_files", "staged_bytes", "kept", "messages")
     REMOVALS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FILES_FIELD_NUMBER: _ClassVar[int]
     INDEX_FILES_FIELD_NUMBER: _ClassVar[int]
@@ -1054,6 +1054,7 @@ class CleanReport(_message.Message):
     STAGED_FILES_FIELD_NUMBER: _ClassVar[int]
     STAGED_BYTES_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
     removals: _containers.RepeatedCompositeFieldContainer[Removal]
     queue_files: int
     index_files: int
@@ -1062,7 +1063,8 @@ class CleanReport(_message.Message):
     staged_files: int
     staged_bytes: int
     kept: _containers.RepeatedCompositeFieldContainer[Kept]
-    def __init__(self, removals: _Optional[_Iterable[_Union[Removal, _Mapping]]] = ..., queue_files: _Optional[int] = ..., index_files: _Optional[int] = ..., dry_run: _Optional[bool] = ..., log_start: _Optional[int] = ..., staged_files: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., kept: _Optional[_Iterable[_Union[Kept, _Mapping]]] = ...) -> None: ...
+    messages: int
+    def __init__(self, removals: _Optional[_Iterable[_Union[Removal, _Mapping]]] = ..., queue_files: _Optional[int] = ..., index_files: _Optional[int] = ..., dry_run: _Optional[bool] = ..., log_start: _Optional[int] = ..., staged_files: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., kept: _Optional[_Iterable[_Union[Kept, _Mapping]]] = ..., messages: _Optional[int] = ...) -> None: ...
 
 class CleanReply(_message.Message):
     __slots__ = ("value",)

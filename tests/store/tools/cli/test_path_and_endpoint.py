@@ -161,6 +161,7 @@ def test_dead_letters_are_listed_and_resent(cli, document):
     assert found["properties"] == {"mine": "1"}
     assert "would be sent" in cli("dlq", "resend", "billing", "--all", "--dry-run").stdout
     assert document("dlq", "resend", "billing", status=2)["error"]["code"] == "USAGE"
+    assert [one["resent"] for one in document("dlq", "list", "billing")["messages"]] == [True] * 2
     missing = document("dlq", "resend", "billing", "--id", "X", status=2)["error"]
     assert missing["code"] == "MESSAGE_NOT_FOUND"
     assert document("dlq", "list", "bilin", status=2)["error"]["code"] == "GROUP_NOT_FOUND"
