@@ -67,6 +67,8 @@ MODULES = {
         "test_a_store_held_by_another_process_fails_the_start_with_the_reason",
         "test_a_broker_that_opens_the_directory_later_does_not_end_the_query",
         "test_a_busy_writer_does_not_fail_the_start",
+        # Serves the store itself.
+        "test_a_slow_commit_of_a_broker_fails_neither_the_start_nor_a_commit",
         # Reads right after an append, which a broker reports some milliseconds later.
         "test_small_batches_share_a_commit_and_the_end_of_the_query_commits_the_rest",
     },

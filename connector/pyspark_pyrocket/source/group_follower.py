@@ -27,11 +27,14 @@ INTERVAL_SECONDS = 1.0
 
 RocketMQ's own consumers commit every five seconds."""
 
-PATIENCE_SECONDS = 0.05
+LOCK_SECONDS = 0.05
 """How long a commit waits for the write lock; most writers hold it for a shorter time."""
 
-LAST_PATIENCE_SECONDS = 5.0
-"""How long the last commit of a query waits."""
+LAST_LOCK_SECONDS = 5.0
+"""How long the last commit of a query waits for the write lock."""
+
+CALL_SECONDS = 5.0
+"""The deadline of a commit over a network, which includes an fsync on the broker's disk."""
 
 _LOG = logging.getLogger("pyspark_pyrocket")
 
@@ -46,7 +49,7 @@ def check_group_can_follow(target: Target, options: ReadOptions) -> None:
     if not group:
         return
     try:
-        target.open_source().within(PATIENCE_SECONDS).commit(group, {})
+        target.open_source().within(CALL_SECONDS, lock=LOCK_SECONDS).commit(group, {})
     except StoreLockedError as error:
         if error.code == "LOCK_TIMEOUT":
             return
@@ -87,17 +90,17 @@ class GroupFollower:
     def retry(self, *, last: bool = False) -> None:
         """Commit the pending offsets if the interval has passed, or if `last`."""
         if self._left and (last or self.clock() >= self._not_before):
-            self._commit_left(LAST_PATIENCE_SECONDS if last else PATIENCE_SECONDS)
+            self._commit_left(LAST_LOCK_SECONDS if last else LOCK_SECONDS)
 
     def stop(self) -> None:
         """Commit the pending offsets immediately, because the query ends."""
         if self._left:
-            self._commit_left(PATIENCE_SECONDS)
+            self._commit_left(LOCK_SECONDS)
 
-    def _commit_left(self, patience: float) -> None:
+    def _commit_left(self, lock: float) -> None:
         self._not_before = self.clock() + INTERVAL_SECONDS
         try:
-            source = self._target.open_source().within(patience)
+            source = self._target.open_source().within(CALL_SECONDS, lock=lock)
             source.commit(self._group, self._left)
             existing = source.topics()
         except (PyrocketError, OSError) as error:
