@@ -190,7 +190,7 @@ def test_a_store_held_by_another_process_fails_the_start_with_the_reason(box, ma
     box.create(queues=1)
     alone()
     with pytest.raises(StoreLockedError, match=r"commitToGroup.*Java broker") as caught:
-        make()
+        make().initialOffset()
     assert caught.value.code == "STORE_IN_USE"
     assert "remove 'commitToGroup'" in caught.value.remedy
     assert DefaultSource(box.options).streamReader(schema=SCHEMA).initialOffset()
@@ -211,7 +211,7 @@ def test_a_busy_writer_does_not_fail_the_start(box, make):
     layout = Layout(box_path(box))
     turns = WriteLock(layout.mutex, layout.turnstile, os.getpid)
     with turns.hold(1000):
-        make()
+        make().initialOffset()
     turns.close()
 
 
@@ -249,11 +249,11 @@ def test_a_deleted_topic_is_reported_as_missing_and_a_removed_queue_is_not(box, 
     asked = ReadOptions.parse(Request({**box.options, "commitToGroup": "other"}, "/"), STREAM)
     del end["offsets"]["t"]["broker-a"]["0"]
     box.grow(queues=1)
-    GroupFollower(target_of(asked), asked).follow(end)
+    GroupFollower(target_of(asked).open_source, asked).follow(end)
     assert "does not exist" not in caplog.text
     with box.store() as store:
         store.topics.delete("t")
-    GroupFollower(target_of(asked), asked).follow(end)
+    GroupFollower(target_of(asked).open_source, asked).follow(end)
     assert "no offsets in topic 't', which does not exist" in caplog.text
 
 
@@ -265,7 +265,7 @@ def test_a_truncated_queue_is_committed_up_to_its_end(box, make):
     end["offsets"]["t"]["broker-a"]["0"] = 9
     asked = {**box.options, "commitToGroup": "billing"}
     asked = ReadOptions.parse(Request(asked, "/"), STREAM)
-    GroupFollower(target_of(asked), asked).follow(end)
+    GroupFollower(target_of(asked).open_source, asked).follow(end)
     assert committed(box) == {0: 2, 1: 1}
 
 

@@ -12,7 +12,7 @@ import sys
 import pyarrow as pa
 import pytest
 from pyrocket import Message, Store
-from pyrocket.errors import OptionError, TopicNotFoundError
+from pyrocket.errors import OptionError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_pyrocket import DefaultSource, worker
@@ -59,14 +59,14 @@ def test_outside_the_source_runner_invalid_options_are_rejected_immediately(box)
 def test_source_runner_raises_errors_of_creation_at_the_first_call(box, runner):
     """Spark's runner would replace an immediate error by an UnboundLocalError of its own."""
     box.create()
-    reader = make(box, topic="missing")
+    reader = make(box, unheard_of="x")
     for ask in (
         reader.prepareForTriggerAvailableNow,
         reader.getDefaultReadLimit,
         lambda: reader.latestOffset({}, ALL),
         lambda: reader.read(None),
     ):
-        with pytest.raises(TopicNotFoundError):
+        with pytest.raises(OptionError):
             ask()
     reader.stop()
 

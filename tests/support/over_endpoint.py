@@ -12,6 +12,7 @@ QUICK = frozenset(
         "test_restarted_query_reads_every_message_exactly_once",
         "test_running_query_discovers_new_queues_and_topics",
         "test_a_stream_copies_a_topic_to_another",
+        "test_fail_reports_a_deleted_topic_as_deleted",
         "test_rows_of_all_tasks_and_topics_appear_in_one_publication",
         "test_a_micro_batch_that_was_not_published_is_published_by_its_replay",
         "test_a_view_of_a_store_in_use_shows_the_state_at_planning_time",
@@ -30,6 +31,7 @@ MODULES = {
         # Tests the delay service of a reader; a broker delivers by itself.
         "test_running_query_delivers_delayed_messages_without_a_writer",
     },
+    "test_deleted_while_stopped": set(),
     "test_stream_promises": set(),
     "test_batch_write": set(),
     "test_stream_write": set(),

@@ -20,7 +20,7 @@ from pyrocket.errors import PyrocketError, StoreLockedError
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.transport.interface import Target
+from pyspark_pyrocket.transport.interface import MessageSource, Target
 
 INTERVAL_SECONDS = 1.0
 """Minimum time between two commits, which cost fsyncs: Spark requests offsets 85 times a second.
@@ -65,9 +65,13 @@ class GroupFollower:
     """Commits to a query's group the offsets that Spark has committed."""
 
     def __init__(
-        self, target: Target, options: ReadOptions, clock: Callable[[], float] = time.monotonic
+        self,
+        source: Callable[[], MessageSource],
+        options: ReadOptions,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._target, self._group, self.clock = target, options.progress.commit_to, clock
+        """`source` returns the open source."""
+        self._source, self._group, self.clock = source, options.progress.commit_to, clock
         self._known: Mapping[str, Any] | None = None
         self._committed = self._left = Offsets()
         self._not_before = 0.0
@@ -100,7 +104,7 @@ class GroupFollower:
     def _commit_left(self, lock: float) -> None:
         self._not_before = self.clock() + INTERVAL_SECONDS
         try:
-            source = self._target.open_source().within(CALL_SECONDS, lock=lock)
+            source = self._source().within(CALL_SECONDS, lock=lock)
             source.commit(self._group, self._left)
             existing = source.topics()
         except (PyrocketError, OSError) as error:
