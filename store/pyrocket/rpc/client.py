@@ -18,6 +18,7 @@ from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
 from pyrocket.rpc.connection import Connection, is_distrusted, method_of, unreachable
 from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
+from pyrocket.rpc.tls_mismatch import tls_mismatch
 
 _ONCE = ("Append", "Send")
 """Calls that append their rows again if they are repeated, for example after a lost reply."""
@@ -136,16 +137,23 @@ class Client:
 
     def _repeating(self, name: str, once: Callable[[Any, float], _Reply]) -> _Reply:
         pauses = self.pauses()
+        failure: PyrocketError | None = None
         while True:
             channel = self.connection.channel
             try:
                 seconds = min(pauses.left, self.timeouts.connect)
-                channel = self.connection.greeted(seconds, waits=self._waits)
+                # The first attempt does not wait, because a wait that ends has no reason.
+                waits = self._waits and failure is not None
+                channel = self.connection.greeted(seconds, waits=waits)
                 longest = pauses.left if name in _LONG else self.timeouts.call
                 return once(channel, min(pauses.left, longest))
             except (grpc.RpcError, TransportError) as error:
-                failure = self._error(name, error)
+                if failure is None or not isinstance(error, TransportError):
+                    failure = self._error(name, error)
                 is_last = not _may_repeat(error)
+                if not (is_last or self.connection.was_greeted):
+                    mismatch = tls_mismatch(error, self.connection.place, self.connection.address)
+                    is_last, failure = mismatch is not None, mismatch or failure
                 if is_last or not (self.connection.try_next(channel) or pauses.wait()):
                     raise failure from None
 
