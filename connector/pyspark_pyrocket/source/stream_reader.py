@@ -58,6 +58,7 @@ from pyspark_pyrocket.worker import (
     ignore_sigterm,
     in_source_runner,
     log_to_stderr,
+    some_of,
 )
 
 Json = dict[str, Any]
@@ -241,7 +242,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             LOG.info("%s", note)
         LOG.info(
             "a new query on %s in %s starts at %s: %d existing messages will be read, %s",
-            ", ".join(offset.topics),
+            some_of(offset.topics),
             self._source().target.describe(),
             self._options.span.starting.describe(),
             self._messages_after(offset),
@@ -252,7 +253,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         LOG.info(
             "resuming from the checkpoint on %s in %s; the configured start (%s) is ignored: %d "
             "messages will be read, %s",
-            ", ".join(offset.topics),
+            some_of(offset.topics),
             self._source().target.describe(),
             self._options.span.starting.describe(),
             self._messages_after(offset),
