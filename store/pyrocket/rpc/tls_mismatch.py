@@ -20,7 +20,7 @@ def tls_mismatch(error: Any, place: str, address: str) -> TransportError | None:
     if not isinstance(error, grpc.RpcError):
         return None
     details = error.details() or ""
-    if "WRONG_VERSION_NUMBER" in details:
+    if "wrong_version_number" in details.lower():
         return TransportError(
             f"The broker {place} does not use TLS, but the client does.",
             remedy="Remove `endpoint.tls` (in commands: --tls), or start the broker with"

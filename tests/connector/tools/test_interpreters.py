@@ -8,6 +8,7 @@ import sys
 import tempfile
 import venv
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyspark_pyrocket
 import pytest
@@ -237,3 +238,56 @@ def test_a_program_that_calls_configure_runs_with_a_python_that_is_not_on_path(t
         done.stderr
     )
     assert "late [SESSION_STARTED]" in done.stdout
+
+
+def test_register_registers_the_source_of_the_format(machine):
+    registered = []
+    session = SimpleNamespace(dataSource=SimpleNamespace(register=registered.append))
+    pyspark_pyrocket.register(session)
+    assert registered == [pyspark_pyrocket.DefaultSource]
+
+
+FAILED_LOOK_UP = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+import pyspark_pyrocket
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = spark.config("spark.driver.host", "127.0.0.1").getOrCreate()
+rows = spark.createDataFrame([("x",)], "body STRING").write.format("pyrocket").mode("append")
+rows = rows.option("topic", "t")
+Path(sys.argv[2]).touch()
+for _ in range(2):
+    try:
+        rows.save(sys.argv[1])
+    except Exception as error:
+        print("not found", "DATA_SOURCE_NOT_FOUND" in str(error))
+pyspark_pyrocket.register(spark)
+rows.save(sys.argv[1])
+print("rows", spark.read.format("pyrocket").option("topic", "t").load(sys.argv[1]).count())
+"""
+
+
+@pytest.mark.heavy
+@pytest.mark.spark
+def test_register_repairs_a_session_after_a_failed_look_up(tmp_path):
+    """Spark looks up data sources once; here, the Python process of the look-up dies."""
+    dies = tmp_path / "dies"
+    python = f'if [ -e {dies} ]; then rm {dies}; exit 1; fi; exec {sys.executable} "$@"'
+    settings = {
+        **os.environ,
+        "PYSPARK_PYTHON": str(executable(tmp_path / "python", python)),
+        "JAVA_HOME": str(find_java().home),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", FAILED_LOOK_UP, str(tmp_path / "store"), str(dies)],
+        env=settings,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    lines = done.stdout.splitlines()
+    assert lines == ["not found True", "not found True", "rows 1"], done.stderr[-3000:]
