@@ -54,7 +54,7 @@ def ensure(extra: str, arguments: list[str]) -> list[str]:
     """
     _require_python()
     restarted = os.environ.pop(_RESTARTED, None)
-    java = _load_java_finder()
+    java = _load_tool("java")
     packaged_java = "--with-java" in arguments or java.find_system_java() is None
     extras = [extra, "java"] if packaged_java else [extra]
     missing = find_missing(extras)
@@ -93,7 +93,7 @@ def use_checkout() -> None:
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [path for path in inherited if path and path not in _SOURCE_ROOTS]
     os.environ["PYTHONPATH"] = os.pathsep.join([*_SOURCE_ROOTS, *kept])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = _load_tool("python_link").python_for_spark(sys.executable)
 
 
 def prepare(extras: list[str]) -> Path:
@@ -157,10 +157,10 @@ def _use_java(finder: Any) -> None:
     say(found.describe())
 
 
-def _load_java_finder() -> Any:
-    """Load the connector's Java finder by path, because importing its package may not work yet."""
-    path = CHECKOUT / "connector" / "pyspark_pyrocket" / "tools" / "java.py"
-    spec = importlib.util.spec_from_file_location("pyrocket_java_finder", path)
+def _load_tool(name: str) -> Any:
+    """Load a module of the connector by path, because importing its package may not work yet."""
+    path = CHECKOUT / "connector" / "pyspark_pyrocket" / "tools" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"pyrocket_{name}", path)
     if spec is None or spec.loader is None:
         raise SystemExit(f"{path} cannot be loaded: is the checkout complete?")
     module = importlib.util.module_from_spec(spec)

