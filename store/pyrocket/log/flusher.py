@@ -22,6 +22,7 @@ can return after its timeout while an fsync hangs. The thread sleeps while nothi
 ends when the store is closed.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +50,8 @@ from pyrocket.disk.shared_state import (
 from pyrocket.errors import StoreFailedError, StoreLockedError
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.rounds import Rounds
+
+_log = logging.getLogger(__name__)
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.0002, 0.002
 _KINDS, _GATHERING = 31, 1 << 31
@@ -185,6 +188,7 @@ class Flusher:
         except SyncError as error:
             self._failure = fsync_failed(error)
             page[FAILED] = 1
+            _log.error("%s", self._failure)
             raise self._failure from error
         page[FLUSHED] = end
         page[SYNC_NS] = time.monotonic_ns() - began
@@ -246,10 +250,12 @@ def failing_on_sync_error(page: SharedState) -> Iterator[None]:
         yield
     except SyncError as error:
         page[FAILED] = 1
-        raise StoreFailedError(
+        failure = StoreFailedError(
             f"fsync of the indexes failed: {error}.",
             remedy="Check the disk, close the store everywhere and open it again.",
-        ) from error
+        )
+        _log.error("%s", failure)
+        raise failure from error
 
 
 PAGE_BYTES = 4096

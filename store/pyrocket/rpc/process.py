@@ -14,6 +14,7 @@ from typing import Any
 from pyrocket.broker.access import watch_access
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.files import read_file, refuse_if_others_can_read
+from pyrocket.broker.running import running_state
 from pyrocket.broker.settings import CODE as SETTING
 from pyrocket.broker.settings import PLAIN, Settings, is_loopback
 from pyrocket.disk.layout import Layout
@@ -52,8 +53,8 @@ def _open(directory: str, settings: Settings) -> Store:
     return Store.open(directory, create=True, config=settings.store_config())
 
 
-def serve(directory: str, settings: Settings) -> None:
-    """Serve the store until SIGTERM or SIGINT.
+def serve(directory: str, settings: Settings) -> bool:
+    """Serve the store until SIGTERM or SIGINT; return False if a write or an fsync has failed.
 
     Raises OptionError for invalid settings, before anything is served.
     """
@@ -81,7 +82,9 @@ def serve(directory: str, settings: Settings) -> None:
         run_loop(partial(_serve, broker, gate, certificate, credentials, settings))
     finally:
         broker.close()
-    _log.info("the store is closed")
+    failed = running_state(store.path).write_error
+    _log.info("the store is closed%s", ", and is recovered when it is opened" if failed else "")
+    return not failed
 
 
 def run_loop(main: Callable[[LoopWatch], Coroutine[Any, Any, None]]) -> None:

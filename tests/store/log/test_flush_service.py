@@ -193,7 +193,9 @@ def test_an_append_succeeds_without_a_flush_thread(open_store, path, monkeypatch
     await_flush(path)
 
 
-def test_a_failed_background_fsync_is_not_repeated(open_store, path, monkeypatch):
+def test_a_failed_background_fsync_is_logged_and_not_repeated(
+    open_store, path, monkeypatch, caplog
+):
     store = open_store(config=QUICK)
     store.append(message())
     await_flush(path)
@@ -211,6 +213,8 @@ def test_a_failed_background_fsync_is_not_repeated(open_store, path, monkeypatch
     page.close()
     time.sleep(0.1)
     assert len(tries) == 1
+    (logged,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert "fsync of the log failed" in logged.message
 
 
 @pytest.fixture

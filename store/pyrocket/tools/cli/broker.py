@@ -101,8 +101,7 @@ def start(directory: str, config: str | None, **given: Any) -> int:
         remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
         fail("COMMAND", f"broker needs {error.name}.", remedy, as_json=False)
     write_logs(settings.log_format, settings.log_level)
-    serve(directory, settings)
-    return OK
+    return OK if serve(directory, settings) else FOUND
 
 
 @broker.command()

@@ -12,7 +12,7 @@ import pytest
 from pyrocket import Message, Retention, Store
 from pyrocket.broker.running import RunningState, running_state
 from pyrocket.broker.settings import Settings
-from pyrocket.errors import NotAuthenticatedError, StoreLockedError
+from pyrocket.errors import NotAuthenticatedError, StoreFailedError, StoreLockedError
 from pyrocket.rpc import monitoring
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.connection import Connection, Credentials
@@ -270,3 +270,41 @@ def test_a_broker_without_its_extra_names_the_install_command(tmp_path, module, 
     assert "pip install '.[broker]'" in done.stderr
     assert len(done.stderr.splitlines()) <= 2
     assert not (tmp_path / "store").exists()
+
+
+_FAILING = """
+import os, runpy, sys
+from pyrocket.disk import io
+
+flag, sync = sys.argv.pop(1), io.sync
+
+def fail(descriptor):
+    if os.path.exists(flag):
+        raise OSError(5, "Input/output error")
+    sync(descriptor)
+
+io.sync = fail
+runpy.run_module("pyrocket", run_name="__main__")
+"""
+
+
+def test_a_broker_whose_fsync_failed_logs_one_error_and_exits_with_1(tmp_path):
+    path, flag = tmp_path / "store", tmp_path / "broken"
+    with Store.open(path, create=True) as store:
+        store.topics.create("t")
+    command = [sys.executable, "-c", _FAILING, flag, "broker", path, "--listen", "127.0.0.1:0"]
+    arguments = [*map(str, command), "--flush", "sync", "--log-format", "json"]
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
+    with ending(process, path) as found:
+        client = Client(Connection(found.listen[0]))
+        client.call("Send", message=Message(topic="t", body=b"x", queue_id=0))
+        flag.touch()
+        with pytest.raises(StoreFailedError, match="Input/output"):
+            client.call("Send", message=Message(topic="t", body=b"x", queue_id=0))
+        client.close()
+        process.terminate()
+        _, logs = process.communicate(timeout=60)
+    assert process.returncode == 1
+    lines = [json.loads(line) for line in logs.splitlines() if line.startswith("{")]
+    (failure,) = [one["message"] for one in lines if one["level"] == "error"]
+    assert "fsync of the log failed" in failure
