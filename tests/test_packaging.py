@@ -1,6 +1,7 @@
 """Spark finds `format("pyrocket")` after every kind of installation, and from any directory."""
 
 import os
+import re
 import site
 import subprocess
 import sys
@@ -90,7 +91,9 @@ def test_spark_finds_the_source_after_the_installation_of_a_wheel(checkout, pyth
 
 
 def test_a_clean_clone_builds_both_distributions_with_valid_metadata(tmp_path):
-    """The README is their description, and the licence is an SPDX expression."""
+    """The README is their description, the licence is an SPDX expression, and NOTICE is included;
+    the wheel contains nothing but the two packages.
+    """
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--no-local", ROOT, clone], check=True)
     assert os.readlink(clone / "README.md") == "jars-free-README.md"
@@ -104,8 +107,28 @@ def test_a_clean_clone_builds_both_distributions_with_valid_metadata(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     with ZipFile(built[0]) as wheel:
         metadata = wheel.read("pyspark_pyrocket-0.1.0.dist-info/METADATA").decode()
-    assert "\nLicense-Expression: Apache-2.0\n" in metadata
+        notice = wheel.read("pyspark_pyrocket-0.1.0.dist-info/licenses/NOTICE").decode()
+        folders = {name.partition("/")[0] for name in wheel.namelist()}
+    assert folders == {"pyrocket", "pyspark_pyrocket", "pyspark_pyrocket-0.1.0.dist-info"}
+    assert notice == (clone / "NOTICE").read_text()
+    for line in (
+        "License-Expression: Apache-2.0",
+        "License-File: NOTICE",
+        "Author: pyrocket developers",
+        "Project-URL: Licence, https://www.apache.org/licenses/LICENSE-2.0",
+        "Classifier: Programming Language :: Python :: 3.10",
+    ):
+        assert f"\n{line}\n" in metadata
+    assert re.search(r"\nKeywords: rocketmq,", metadata)
+    assert "Classifier: License ::" not in metadata, "an SPDX expression replaces it"
     assert metadata.endswith((clone / "jars-free-README.md").read_text())
+
+
+@pytest.mark.parametrize("line", ["SPDX-License-Identifier: Apache-2.0", "licenses/LICENSE-2.0"])
+def test_the_notice_has_three_lines_and_names_the_licence(line):
+    text = (ROOT / "NOTICE").read_text()
+    assert (len(text.splitlines()), line in text) == (3, True)
+    assert not [*ROOT.glob("LICEN*")], "no file that only looks like a licence"
 
 
 def assert_pytest_has_the_fixtures(python, folder):

@@ -23,7 +23,7 @@ FACE = ROOT / "jars-free-README.md"
 PAGES = [
     FACE,
     ROOT / "CHANGELOG.md",
-    ROOT / "examples" / "README.md",
+    *sorted((ROOT / "examples").rglob("*.md")),
     *sorted((ROOT / ".github").glob("*.md")),
     *(page for folder in ("store", "connector", "tests") for page in (ROOT / folder).rglob("*.md")),
 ]

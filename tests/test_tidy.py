@@ -21,6 +21,7 @@ BASE = [
     "consuming",
     "producing",
     "loop_threads",
+    "rounds",
     "arguments",
     "config",
     "clock",
@@ -89,7 +90,10 @@ CLIENT_SHELL = (
     *(f"pyrocket.client.{name}" for name in ("instance", "base", "server", "embedded", "remote")),
     *(f"pyrocket.client.{name}" for name in ("remote_broker", "remote_brokers", "local_offsets")),
     *(f"pyrocket.client.{name}" for name in ("producer", "pull_consumer", "push_consumer")),
-    *(f"pyrocket.client.{name}" for name in ("pending_sends", "local_transactions", "tracing")),
+    *(
+        f"pyrocket.client.{name}"
+        for name in ("pending_sends", "local_transactions", "tracing", "failures")
+    ),
 )
 """The modules of `pyrocket.client` that may use threads, connections and clocks. All others are the
 core, which tests run on a simulated clock.

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark_pyrocket.support import missing_pyspark
 
 if TYPE_CHECKING:
+    from pyspark_pyrocket.tools.foreach_batch import foreach_batch
     from pyspark_pyrocket.tools.groups import BatchCommit
-    from pyspark_pyrocket.tools.interpreters import configure
+    from pyspark_pyrocket.tools.interpreters import configure, register
     from pyspark_pyrocket.tools.lag.listener import LagListener
     from pyspark_pyrocket.tools.lag.measure import TopicLag, lag_of
     from pyspark_pyrocket.tools.lag.watch import LagWatch, watch_lag
@@ -44,7 +45,9 @@ __all__ = [
     "TopicLag",
     "configure",
     "display_stream",
+    "foreach_batch",
     "lag_of",
+    "register",
     "watch_lag",
 ]
 
@@ -56,7 +59,9 @@ _MODULES = {
     "TopicLag": "lag.measure",
     "configure": "interpreters",
     "display_stream": "notebook",
+    "foreach_batch": "foreach_batch",
     "lag_of": "lag.measure",
+    "register": "interpreters",
     "watch_lag": "lag.watch",
 }
 """Public name → the module of `tools` that it is imported from on first use."""

@@ -37,7 +37,6 @@ _SIMPLE: dict[DataType, pa.DataType] = {
     ShortType(): pa.int16(),
     IntegerType(): pa.int32(),
     LongType(): pa.int64(),
-    StringType(): pa.string(),
     TimestampNTZType(): pa.timestamp("us"),
     TimestampType(): pa.timestamp("us", tz="UTC"),
 }
@@ -60,6 +59,8 @@ def arrow_type(spark_type: DataType) -> pa.DataType:
         return pa.struct(arrow_schema(spark_type))
     if isinstance(spark_type, DecimalType):
         return pa.decimal128(spark_type.precision, spark_type.scale)
+    if isinstance(spark_type, StringType):
+        return pa.string()  # With any collation.
     return _SIMPLE[spark_type]
 
 

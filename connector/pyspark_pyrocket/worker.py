@@ -5,6 +5,8 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Collection
+from itertools import islice
 
 LOG = logging.getLogger("pyspark_pyrocket")
 
@@ -14,6 +16,8 @@ LEVEL = "PYROCKET_LOG_LEVEL"
 _level = logging.getLevelName(os.environ.get(LEVEL, "").strip().upper())
 if isinstance(_level, int):
     LOG.setLevel(_level)
+
+_MAX_NAMES = 10
 
 _frozen = False
 
@@ -58,6 +62,13 @@ def log_to_stderr() -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s pyrocket: %(message)s"))
         LOG.addHandler(handler)
         LOG.setLevel(LOG.level or logging.INFO)
+
+
+def some_of(names: Collection[str]) -> str:
+    """Return the names for a log line, or the first ten and the number of the others."""
+    shown = ", ".join(islice(names, _MAX_NAMES))
+    more = len(names) - _MAX_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def freeze_imports() -> None:

@@ -6,6 +6,7 @@ Methods check their arguments first, and errors name the invalid argument.
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NoReturn
@@ -69,6 +70,24 @@ def check_type(wanted: type | tuple[type, ...], remedy: str, /, **named: Any) ->
                 f"{name} is {value!r}, of type {type(value).__name__}.",
                 remedy=remedy,
                 code="WRONG_TYPE",
+            )
+
+
+def check_names(
+    given: Collection[str], known: Collection[str], others: Collection[str] = (), *, code: str
+) -> None:
+    """Raise InvalidInputError with this code for the first unknown name of a keyword argument.
+
+    The error has the nearest of `known` and `others`.
+    """
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, [*known, *others], 1)
+            names = ", ".join(sorted(known))
+            raise InvalidInputError(
+                f"there is no setting {name!r}.",
+                remedy=f"Did you mean {near[0]!r}?" if near else f"The settings are {names}.",
+                code=code,
             )
 
 

@@ -38,7 +38,9 @@ PyrocketError                      code, what happened, remedy
     ├── TransportError             TRANSPORT_FAILED: a broker is unreachable or too slow
     ├── BrokerBusyError            TOO_MANY_REQUESTS: repeat the call later
     └── UnsupportedError           UNSUPPORTED_*: an unsupported version or platform;
-                                   STORE_NEWER: a file was written by a later release
+        │                          STORE_NEWER: a file was written by a later release
+        └── PackageMissingError    PACKAGE_MISSING: an extra is not installed; also a
+                                   ModuleNotFoundError
 """
 
 from enum import Enum
@@ -348,3 +350,15 @@ class UnsupportedError(StoreUnavailableError):
 
     default_code = "UNSUPPORTED"
     default_failed_send = FailedSend.REFUSED
+
+
+class PackageMissingError(UnsupportedError, ModuleNotFoundError):
+    """A package of an extra is not installed; `name` is the missing module."""
+
+    default_code = "PACKAGE_MISSING"
+
+    def __init__(
+        self, message: str, *, remedy: str = "", code: str | None = None, name: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, code=code)
+        self.name = name

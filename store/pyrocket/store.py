@@ -31,6 +31,7 @@ from pyrocket.engine.snapshot import Progress, SnapshotReport, take_snapshot
 from pyrocket.engine.topic_admin import TopicAdmin
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import decode_slices
+from pyrocket.log.flusher import FlushService
 from pyrocket.message import (
     AppendResult,
     Message,
@@ -365,3 +366,8 @@ def call_on_change(store: Store, callback: Callable[[], None]) -> None:
     called for changes by other objects and processes.
     """
     store._services.hooks.after_release.append(callback)
+
+
+def flush_service_of(store: Store) -> FlushService:
+    """Return the flush thread of a store that is open for writing."""
+    return store._engine.writer.flush_service

@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import get_origin
 
 import pytest
-from pyrocket.errors import OptionError, TopicNotFoundError
+from pyrocket.errors import OptionError
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import AnalysisException, PythonException, StreamingQueryException
 from pyspark_pyrocket import DefaultSource
@@ -110,11 +110,11 @@ def test_decorated_objects_can_be_pickled():
 def test_a_failed_stream_reader_raises_its_error_with_one_frame_each_time(box, monkeypatch):
     box.create()
     pass_for(monkeypatch, SOURCE_RUNNER)
-    source = DefaultSource({**box.options, "topic": "tt"})
+    source = DefaultSource({**box.options, "unheard_of": "x"})
     batch_reader = source.streamReader(StructType().add("body", "binary"))
     for ask in (batch_reader.getDefaultReadLimit, batch_reader.prepareForTriggerAvailableNow) * 2:
         text, error = printed(ask)
-        assert isinstance(error, TopicNotFoundError)
+        assert isinstance(error, OptionError)
         assert len(frames_of_ours(text)) == 1
 
 

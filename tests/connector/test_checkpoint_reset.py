@@ -142,6 +142,47 @@ def test_a_reset_moves_only_the_selected_topics(two):
     assert wrong["code"] == "CHECKPOINT_TOPIC"
 
 
+def test_a_reset_moves_only_the_queues_that_json_names(files):
+    done = reset(files, "--to", '{"t":{"0":1}}', "--yes")
+    assert (done["before"], done["after"]) == ({"t": {"0": 2, "1": 2}}, {"t": {"0": 1, "1": 2}})
+    end = files.reader.latestOffset(files.offset(2), None)
+    (task,) = files.reader.partitions(files.offset(2), end)
+    assert [(r.queue.queue_id, r.start, r.end) for r in task.work.ranges] == [(0, 1, 2)]
+
+
+def test_a_reset_with_json_leaves_other_topics_where_they_are(two):
+    moved = reset(two, "--to", '{"u":{"0":"earliest"}}', "--yes")["after"]
+    assert moved == {"t": {"0": 1}, "u": {"0": 0}}
+
+
+@pytest.mark.parametrize(
+    ("to", "reason"),
+    [
+        ('{"t":{"9":0}}', "queue 9"),
+        ('{"t":{"0":9}}', "offset 9"),
+        ('{"t":{"0":"soon"}}', "soon"),
+        ('{"t":', "not JSON"),
+        ("yesterday", "yesterday"),
+        ("committed", "--group"),
+    ],
+)
+def test_a_wrong_place_is_reported_for_the_option_of_the_command(files, to, reason):
+    before = everything(files.path)
+    wrong = reset(files, "--to", to, "--yes", status=2)["error"]
+    assert reason in wrong["message"] + wrong["remedy"]
+    assert "starting" not in wrong["message"] + wrong["remedy"]
+    assert everything(files.path) == before
+
+
+def test_moving_one_queue_does_not_hide_a_loss_in_another(files):
+    with Store.open(files.box.path) as store:
+        store.topics.delete("t")
+    files.box.create(queues=2)
+    wrong = reset(files, "--to", '{"t":{"0":"earliest"}}', "--yes", status=2)["error"]
+    assert wrong["code"] == "CHECKPOINT_TOPIC"
+    assert "Move all queues" in wrong["remedy"]
+
+
 def test_moving_one_topic_does_not_hide_a_loss_in_another(two):
     with Store.open(two.box.path) as store:
         store.topics.delete("t")

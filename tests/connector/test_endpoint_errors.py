@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyrocket import Store
@@ -12,6 +13,8 @@ from pyrocket.errors import PyrocketError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
+from pyspark_pyrocket.source.stream_planner import empty_offset
+from pyspark_pyrocket.transport.path import PathTarget
 from support.broker import served
 from support.broker_process import running
 from support.certificates import write_certificate
@@ -29,6 +32,12 @@ topics = ["t"]
 allow = ["publish", "subscribe"]
 """
 SOON_S = 10
+CHECKPOINT = {
+    "brokers": {"broker-a": {"epoch": 0, "store": ""}},
+    "offsets": {"t": {"broker-a": {"0": 0}}},
+    "topics": {},
+    "version": 2,
+}
 SPARK = {"accessKey": "spark", "secretKey": "spark's secret"}
 
 
@@ -80,17 +89,79 @@ def test_tls_and_credentials_are_read_from_the_options(broker, tmp_path):
         assert DefaultSource(options).writer(SCHEMA, False)
 
 
-def test_an_untrusted_certificate_is_reported(broker, tmp_path):
+def calls(options):
+    """Yield the first calls of a batch, of a new and a restarted stream, and of both writes."""
+    source = DefaultSource({"topic": "t", **options})
+    yield lambda: source.reader(SCHEMA).partitions()
+    yield lambda: source.streamReader(SCHEMA).initialOffset()
+    yield lambda: source.streamReader(SCHEMA).latestOffset(CHECKPOINT, ReadAllAvailable())
+    yield lambda: source.streamReader(SCHEMA).partitions(CHECKPOINT, CHECKPOINT)
+    yield lambda: source.writer(SCHEMA, False)
+    yield lambda: source.streamWriter(SCHEMA, False)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """Run a broker without TLS; yield its address."""
+    folder = tmp_path_factory.mktemp("plain")
+    with Store.open(folder / "store", create=True) as store:
+        store.topics.create("t")
+    with running(folder / "store") as (_, found):
+        yield found.listen[0]
+    disconnect()
+
+
+def test_an_untrusted_certificate_is_reported_at_once(broker, tmp_path):
+    """Also by a restarted query, which waits for a broker that it cannot reach."""
     address, tls = broker
     other, _ = write_certificate(tmp_path, "other")
-    options = {"endpoint": address, **tls, **SPARK}
-    check_rejected(
-        {**options, "endpoint.ca": str(other)},
-        r"TRANSPORT_FAILED.*CERTIFICATE_VERIFY.*endpoint\.ca",
-    )
-    plain = {"topic": "t", "endpoint": address, "endpoint.timeout": "1s", **SPARK}
-    reader = DefaultSource(plain).reader(SCHEMA)
-    check_fails_soon(reader.partitions, address, r"TRANSPORT_FAILED.*endpoint\.tls")
+    options = {"endpoint": address, **tls, **SPARK, "endpoint.ca": str(other)}
+    for call in calls(options):
+        check_fails_soon(call, address, r"TRANSPORT_FAILED.*CERTIFICATE_VERIFY.*endpoint\.ca")
+
+
+def test_a_broker_with_tls_is_reported_at_once_to_a_client_without(broker):
+    address, _ = broker
+    for call in calls({"endpoint": address, **SPARK}):
+        check_fails_soon(call, address, r"uses TLS, but the client does not\. Set `endpoint\.tls`")
+
+
+def test_a_broker_without_tls_is_reported_at_once_to_a_client_with(plain):
+    for call in calls({"endpoint": plain, "endpoint.tls": "true"}):
+        check_fails_soon(call, plain, r"does not use TLS, but the client does\. Remove `endpoint")
+
+
+def test_a_restarted_query_names_the_reason_after_its_timeout():
+    """It may have been started together with the broker."""
+    options = {"endpoint": "127.0.0.1:1", "endpoint.timeout": "2s"}
+    _, _, *restarted = calls(options)
+    for call in restarted[:2]:
+        began = time.monotonic()
+        check_fails_soon(call, "127.0.0.1:1", "TRANSPORT_FAILED.*Connection refused")
+        assert time.monotonic() - began > 1
+
+
+@pytest.mark.slow
+def test_a_restarted_query_waits_for_its_broker(tmp_path):
+    """It waits longer than a new query would."""
+    with running(tmp_path / "store") as (_, found):
+        address = found.listen[0]
+    source = DefaultSource({"topic": "t", "endpoint": address, "endpoint.timeout": "60s"})
+    with Store.open(tmp_path / "store") as store:
+        store.topics.create("t")
+        target = PathTarget(str(tmp_path / "store"))
+        start = empty_offset(target.open_source()).to_json()
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(
+            lambda: source.streamReader(SCHEMA).latestOffset(start, ReadAllAvailable())
+        )
+        time.sleep(SOON_S)
+        assert not asked.done()
+        with running(tmp_path / "store", "--listen", address):
+            assert asked.result(30)["offsets"] == {
+                "t": {"broker-a": {"0": 0, "1": 0, "2": 0, "3": 0}}
+            }
+            disconnect()
 
 
 @pytest.mark.parametrize(
@@ -159,6 +230,7 @@ WITHOUT_GRPC = """
 import sys
 sys.modules["grpc"] = None
 import pyrocket
+from pyrocket.client import Producer
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 schema = default_columns(kafka=False, headers=False, text=False)
@@ -167,6 +239,7 @@ for start in (
     lambda: source.reader(schema).partitions(),
     lambda: source.writer(schema, False),
     lambda: pyrocket.RemoteSource,
+    lambda: Producer(endpoint="127.0.0.1:1"),
 ):
     try:
         start()
@@ -178,11 +251,12 @@ for start in (
 def test_the_error_without_the_extra_has_the_install_command():
     command = [sys.executable, "-c", WITHOUT_GRPC]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    read, write, imported = done.stdout.splitlines()
+    read, write, imported, produced = done.stdout.splitlines()
     assert read == write
     assert read.startswith("OptionError [OPTION_UNSUPPORTED] Option 'endpoint' needs grpc")
-    assert imported.startswith("ModuleNotFoundError a broker and its clients need grpc.")
-    assert all("pip install '.[endpoint]'" in line for line in (read, imported))
+    assert all("pip install '.[endpoint]'" in line for line in (read, imported, produced))
+    for line in (imported, produced):
+        assert line.startswith("PackageMissingError [PACKAGE_MISSING] a broker and its clients")
 
 
 def test_an_option_that_the_broker_does_not_support_is_rejected(tmp_path, monkeypatch):

@@ -23,6 +23,9 @@ from pyspark_pyrocket.source import group_follower
 from pyspark_pyrocket.source.group_follower import GroupFollower
 from pyspark_pyrocket.transport.path import PathSource, forget
 from pyspark_pyrocket.transport.targets import target_of
+from support.broker import served
+from support.memory import Fault
+from support.transports import disconnect
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 ALL = ReadAllAvailable()
@@ -172,9 +175,14 @@ def test_available_now_waits_for_its_last_commit(box, make, monkeypatch):
     reader.prepareForTriggerAvailableNow()
     end = ask(reader, reader.initialOffset())
     waits, real = [], PathSource.within
-    monkeypatch.setattr(PathSource, "within", lambda self, s: waits.append(s) or real(self, s))
+
+    def noting(self, seconds, *, lock):
+        waits.append(lock)
+        return real(self, seconds, lock=lock)
+
+    monkeypatch.setattr(PathSource, "within", noting)
     assert ask(reader, end) == end
-    assert waits == [group_follower.LAST_PATIENCE_SECONDS]
+    assert waits == [group_follower.LAST_LOCK_SECONDS]
     assert committed(box) == {0: 1}
 
 
@@ -182,7 +190,7 @@ def test_a_store_held_by_another_process_fails_the_start_with_the_reason(box, ma
     box.create(queues=1)
     alone()
     with pytest.raises(StoreLockedError, match=r"commitToGroup.*Java broker") as caught:
-        make()
+        make().initialOffset()
     assert caught.value.code == "STORE_IN_USE"
     assert "remove 'commitToGroup'" in caught.value.remedy
     assert DefaultSource(box.options).streamReader(schema=SCHEMA).initialOffset()
@@ -203,8 +211,23 @@ def test_a_busy_writer_does_not_fail_the_start(box, make):
     layout = Layout(box_path(box))
     turns = WriteLock(layout.mutex, layout.turnstile, os.getpid)
     with turns.hold(1000):
-        make()
+        make().initialOffset()
     turns.close()
+
+
+def test_a_slow_commit_of_a_broker_fails_neither_the_start_nor_a_commit(box, caplog):
+    """The time that a broker takes for a commit is not a wait for a lock."""
+    box.create(queues=1).send("a", queue=0)
+    slow = [Fault("commit", seconds=0.5), Fault("commit", seconds=0.5)]
+    with served(Store.open(box.path), faults=slow) as address:
+        asked = {"endpoint": address, "topic": "t", "startingOffsets": "earliest"}
+        reader = DefaultSource({**asked, "commitToGroup": "billing"}).streamReader(schema=SCHEMA)
+        ask(reader, ask(reader, reader.initialOffset()))
+        assert not slow
+        assert committed(box) == {0: 1}
+        reader.stop()
+        disconnect()
+    assert "could not be committed" not in caplog.text
 
 
 def test_a_deleted_queue_or_topic_does_not_prevent_the_commit_of_others(box, make):
@@ -226,11 +249,11 @@ def test_a_deleted_topic_is_reported_as_missing_and_a_removed_queue_is_not(box, 
     asked = ReadOptions.parse(Request({**box.options, "commitToGroup": "other"}, "/"), STREAM)
     del end["offsets"]["t"]["broker-a"]["0"]
     box.grow(queues=1)
-    GroupFollower(target_of(asked), asked).follow(end)
+    GroupFollower(target_of(asked).open_source, asked).follow(end)
     assert "does not exist" not in caplog.text
     with box.store() as store:
         store.topics.delete("t")
-    GroupFollower(target_of(asked), asked).follow(end)
+    GroupFollower(target_of(asked).open_source, asked).follow(end)
     assert "no offsets in topic 't', which does not exist" in caplog.text
 
 
@@ -242,7 +265,7 @@ def test_a_truncated_queue_is_committed_up_to_its_end(box, make):
     end["offsets"]["t"]["broker-a"]["0"] = 9
     asked = {**box.options, "commitToGroup": "billing"}
     asked = ReadOptions.parse(Request(asked, "/"), STREAM)
-    GroupFollower(target_of(asked), asked).follow(end)
+    GroupFollower(target_of(asked).open_source, asked).follow(end)
     assert committed(box) == {0: 2, 1: 1}
 
 

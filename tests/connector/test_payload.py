@@ -238,3 +238,15 @@ def test_a_stream_is_written_as_json(spark, box, tmp_path):
     writer.trigger(availableNow=True).start().awaitTermination(60)
     box.topic = "copy"
     assert box.bodies() == [b'{"id":1}', b'{"id":2}']
+
+
+def test_strings_with_a_collation_are_written_and_read(spark, box):
+    rows = spark.sql("SELECT 'Ab' COLLATE UTF8_LCASE AS s, array('x' COLLATE UNICODE_CI) AS a")
+    rows.write.format("pyrocket").mode("append").options(**box.options, valueFormat="json").save()
+    schema = "s STRING COLLATE UTF8_LCASE, a ARRAY<STRING COLLATE UNICODE_CI>"
+    read = spark.read.format("pyrocket").options(**box.options, valueFormat="json")
+    found = read.option("valueSchema", schema).load().where("s = 'aB' AND a[0] = 'X'")
+    assert [tuple(row) for row in found.select("s", "a").collect()] == [("Ab", ["x"])]
+    plain = spark.sql("SELECT 'body' COLLATE UTF8_LCASE AS body, 'K' COLLATE UNICODE_CI AS key")
+    plain.write.format("pyrocket").mode("append").options(**box.other("u").options).save()
+    assert box.other("u").read("body", "keys") == [(b"body", ["K"])]

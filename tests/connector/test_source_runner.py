@@ -12,7 +12,7 @@ import sys
 import pyarrow as pa
 import pytest
 from pyrocket import Message, Store
-from pyrocket.errors import OptionError, TopicNotFoundError
+from pyrocket.errors import OptionError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_pyrocket import DefaultSource, worker
@@ -26,7 +26,8 @@ ALL = ReadAllAvailable()
 
 
 def make(box, **options):
-    return DefaultSource({**box.options, **options}).streamReader(schema=SCHEMA)
+    asked = {key: value for key, value in {**box.options, **options}.items() if value is not None}
+    return DefaultSource(asked).streamReader(schema=SCHEMA)
 
 
 @pytest.fixture
@@ -59,14 +60,14 @@ def test_outside_the_source_runner_invalid_options_are_rejected_immediately(box)
 def test_source_runner_raises_errors_of_creation_at_the_first_call(box, runner):
     """Spark's runner would replace an immediate error by an UnboundLocalError of its own."""
     box.create()
-    reader = make(box, topic="missing")
+    reader = make(box, unheard_of="x")
     for ask in (
         reader.prepareForTriggerAvailableNow,
         reader.getDefaultReadLimit,
         lambda: reader.latestOffset({}, ALL),
         lambda: reader.read(None),
     ):
-        with pytest.raises(TopicNotFoundError):
+        with pytest.raises(OptionError):
             ask()
     reader.stop()
 
@@ -90,6 +91,21 @@ def test_source_runner_logs_the_start_of_a_query_to_stderr(box, runner, unset_lo
     unset_log()
     make(box.create()).initialOffset()
     assert "INFO pyrocket: a new query on t" in capsys.readouterr().err
+
+
+def test_a_log_line_names_at_most_ten_topics(box, caplog):
+    """A query may read thousands of topics."""
+    names = [f"t{number:02}" for number in range(12)]
+    for name in names:
+        box.other(name).create(queues=1)
+    ten = f"{', '.join(names[:10])} and 2 more in {box.path}"
+    with caplog.at_level(logging.INFO):
+        reader = make(box, topic=None, subscribePattern="t.*", startingOffsets="earliest")
+        start = reader.initialOffset()
+        assert f"a new query on {ten} starts" in caplog.text
+        make(box, topic=None, subscribePattern="t.*").latestOffset(start, ALL)
+        assert f"resuming from the checkpoint on {ten}" in caplog.text
+    forget(box.path)
 
 
 def test_outside_the_source_runner_signals_and_logs_stay_unchanged(

@@ -209,10 +209,11 @@ def test_available_now_ends_at_the_offsets_of_its_start(box, reader):
     box.send("a", "b", "c", queue=0)
     assert isinstance(reader, SupportsTriggerAvailableNow)
     reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
     box.send("d", queue=0)
     box.grow(queues=5)
     box.send("e", queue=4)
-    end = through_spark(reader.latestOffset(reader.initialOffset(), ALL))
+    end = through_spark(reader.latestOffset(start, ALL))
     assert end["offsets"] == {"t": {"broker-a": {"0": 3, "1": 0, "2": 0, "3": 0, "4": 0}}}
     assert reader.latestOffset(end, ALL) is end
     latest = reader.reportLatestOffset()["offsets"]["t"]["broker-a"]

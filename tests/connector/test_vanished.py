@@ -62,7 +62,7 @@ def test_an_assigned_queue_that_was_removed_is_read_to_its_end(numbers):
     start, seen = store.step(start, options(FAIL, asked))
     assert seen == [("t", 1, 0, 4)]
     assert next_offset(store, options(FAIL, asked), start) is None
-    assert not latest_offset(store, options(FAIL, asked), known=start.offsets.topics).offsets
+    assert not latest_offset(store, options(FAIL, asked)).offsets
 
 
 def test_available_now_reads_removed_queues_to_their_current_ends(numbers):
@@ -153,7 +153,32 @@ def test_a_recreated_topic_is_detected_with_every_kind_of_subscription(numbers):
         assert end.topic_ids["t"] == {BROKER: "another"}
 
 
-def test_the_reported_latest_offset_ignores_deleted_topics(stopped):
-    store, start = stopped
+@pytest.mark.parametrize("asked", [Subscription(pattern="t"), Subscription(("t",), wait=True)])
+def test_a_topic_that_may_be_deleted_once_read_may_also_be_created_again(numbers, asked):
+    store = numbers(t={0: (0, 3), 1: (0, 0)})
+    start, _ = store.step(initial_offset(store, options(FAIL, asked)), options(FAIL, asked))
     store.delete("t")
-    assert latest_offset(store, options(SKIP), known=start.offsets.topics).offsets.by_topic() == {}
+    store.grow("t", 0, minimum=3, maximum=5)
+    store.grow("t", 1, 2)
+    store.ids["t"] = "another"
+    end, seen = store.step(start, options(FAIL, asked))
+    assert seen == [("t", 0, 3, 5), ("t", 1, 0, 2)]
+    assert end.topic_ids["t"] == {BROKER: "another"}
+    assert not end.lost
+
+
+@pytest.mark.parametrize("minimum", [0, 4])
+def test_a_recreated_topic_of_a_pattern_is_a_loss_unless_it_was_read(numbers, minimum):
+    """Its offsets begin after messages that were not read, or at 0 again."""
+    store, asked = numbers(t={0: (0, 3)}), Subscription(pattern="t")
+    start, _ = store.step(initial_offset(store, options(FAIL, asked)), options(FAIL, asked))
+    store.grow("t", 0, minimum=minimum, maximum=9)
+    store.ids["t"] = "another"
+    with pytest.raises(TopicRecreatedError):
+        next_offset(store, options(FAIL, asked), start)
+
+
+def test_the_reported_latest_offset_ignores_deleted_topics(stopped):
+    store, _ = stopped
+    store.delete("t")
+    assert latest_offset(store, options(SKIP)).offsets.by_topic() == {}

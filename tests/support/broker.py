@@ -84,6 +84,7 @@ def served(store, port=0, access=None, certificate=None, faults=None, **settings
         max_request_bytes=given.request_bytes,
         checks=given.check_policy(),
         trace_topic=given.trace_topic if given.trace else "",
+        auto_create_groups=given.creates_groups,
     )
 
     async def serve():

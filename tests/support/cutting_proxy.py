@@ -1,4 +1,4 @@
-"""A TCP proxy for a broker. It closes connections after a request and before the reply."""
+"""A TCP proxy for a broker, which closes connections before a reply, or lets them fall silent."""
 
 import select
 import socket
@@ -12,18 +12,26 @@ class CuttingProxy:
     """Forwards connections, and closes a connection instead of forwarding every n-th reply.
 
     A reply is the first data from the broker after a request, so the call may have had its effect.
-    With `within`, each chunk of data from the broker is treated as a reply.
+    With `within`, each chunk of data from the broker is treated as a reply. `every` is 0 for no
+    cuts.
     """
 
     def __init__(self, target, every, *, within=False):
         host, _, port = target.rpartition(":")
         self._target, self._every, self._within = (host, int(port)), every, within
         self._lock, self._replies, self.cuts = threading.Lock(), 0, 0
+        self._silenced, self._closed = threading.Event(), threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
+    def silence(self):
+        """Stop forwarding on all present connections, which stay open, as behind a lost route."""
+        self._silenced.set()
+        self._silenced = threading.Event()
+
     def close(self):
+        self._closed.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
@@ -35,9 +43,12 @@ class CuttingProxy:
 
     def _forward(self, client):
         with suppress(OSError), client, socket.create_connection(self._target) as broker:
-            asked = False
+            asked, silenced = False, self._silenced
             while True:
                 ready, _, _ = select.select([client, broker], [], [])
+                if silenced.is_set():
+                    self._closed.wait()
+                    return
                 if client in ready:
                     data = client.recv(_CHUNK)
                     # HTTP/2 frames without a request, such as pings, are short.
@@ -55,7 +66,7 @@ class CuttingProxy:
     def _is_cut(self):
         with self._lock:
             self._replies += 1
-            cut = self._replies % self._every == 0
+            cut = self._every > 0 and self._replies % self._every == 0
             self.cuts += cut
         return cut
 

@@ -273,7 +273,7 @@ class MemorySource:
     def target(self):
         return MemoryTarget(self._broker.name, self._broker.uuid)
 
-    def within(self, seconds):
+    def within(self, seconds, *, lock=None):
         return type(self)(self._broker, seconds)
 
     def by_broker(self, expected=()):

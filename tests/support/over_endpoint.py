@@ -12,6 +12,7 @@ QUICK = frozenset(
         "test_restarted_query_reads_every_message_exactly_once",
         "test_running_query_discovers_new_queues_and_topics",
         "test_a_stream_copies_a_topic_to_another",
+        "test_fail_reports_a_deleted_topic_as_deleted",
         "test_rows_of_all_tasks_and_topics_appear_in_one_publication",
         "test_a_micro_batch_that_was_not_published_is_published_by_its_replay",
         "test_a_view_of_a_store_in_use_shows_the_state_at_planning_time",
@@ -30,6 +31,7 @@ MODULES = {
         # Tests the delay service of a reader; a broker delivers by itself.
         "test_running_query_delivers_delayed_messages_without_a_writer",
     },
+    "test_deleted_while_stopped": set(),
     "test_stream_promises": set(),
     "test_batch_write": set(),
     "test_stream_write": set(),
@@ -67,6 +69,8 @@ MODULES = {
         "test_a_store_held_by_another_process_fails_the_start_with_the_reason",
         "test_a_broker_that_opens_the_directory_later_does_not_end_the_query",
         "test_a_busy_writer_does_not_fail_the_start",
+        # Serves the store itself.
+        "test_a_slow_commit_of_a_broker_fails_neither_the_start_nor_a_commit",
         # Reads right after an append, which a broker reports some milliseconds later.
         "test_small_batches_share_a_commit_and_the_end_of_the_query_commits_the_rest",
     },

@@ -113,7 +113,7 @@ def _can_fill(kind: DataType) -> bool:
     if isinstance(kind, ArrayType):
         return kind.containsNull and _can_fill(kind.elementType)
     if isinstance(kind, MapType):
-        is_text = kind.keyType == StringType()
+        is_text = isinstance(kind.keyType, StringType)
         return is_text and kind.valueContainsNull and _can_fill(kind.valueType)
     return True
 

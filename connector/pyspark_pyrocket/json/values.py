@@ -82,6 +82,8 @@ def atom_reader(kind: DataType) -> Callable[[Any], Any]:
     """
     if isinstance(kind, DecimalType):
         return partial(_decimal, kind=kind)
+    if isinstance(kind, StringType):
+        return text_of  # With any collation.
     if kind in _BITS:
         return partial(_whole, most=(1 << (_BITS[kind] - 1)) - 1)
     return _ATOMS[kind]
@@ -261,7 +263,6 @@ _ATOMS: dict[DataType, Callable[[Any], Any]] = {
     DateType(): _date,
     DoubleType(): _float,
     FloatType(): _float,
-    StringType(): text_of,
     TimestampNTZType(): _timestamp_ntz,
     TimestampType(): _timestamp,
 }

@@ -30,6 +30,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+_WITH_LENGTH = ("char", "character", "varchar")
+"""Types with a length, which are read as STRING: bodies are neither padded nor cut."""
+
 _WORDS: dict[str, DataType] = {
     "boolean": BooleanType(),
     "tinyint": ByteType(),
@@ -48,6 +51,7 @@ _WORDS: dict[str, DataType] = {
     "timestamp_ltz": TimestampType(),
     "timestamp_ntz": TimestampNTZType(),
     "string": StringType(),
+    **dict.fromkeys(_WITH_LENGTH, StringType()),
     "binary": BinaryType(),
     "decimal": DecimalType(),
     "dec": DecimalType(),
@@ -86,6 +90,8 @@ def _type_ddl(kind: DataType) -> str:
         return f"ARRAY<{_type_ddl(kind.elementType)}>"
     if isinstance(kind, MapType):
         return f"MAP<{_type_ddl(kind.keyType)}, {_type_ddl(kind.valueType)}>"
+    if isinstance(kind, StringType):
+        return kind.simpleString().replace("string", "STRING").replace(" collate ", " COLLATE ")
     return kind.simpleString().upper()
 
 
@@ -163,6 +169,10 @@ class _Parser:
         if word not in _WORDS:
             self._at = before
             raise self._wrong(f"{word.upper()} is not a type that JSON can be read into")
+        if word in _WITH_LENGTH:
+            self._length()
+        if word == "string" and self._accept("collate"):
+            return StringType(self._name())
         if isinstance(_WORDS[word], DecimalType) and self._accept("("):
             return self._decimal()
         return _WORDS[word]
@@ -178,13 +188,18 @@ class _Parser:
         else:
             before = self._at
             key = self._type(depth)
-            if key != StringType():
+            if not isinstance(key, StringType):
                 self._at = before
                 raise self._wrong("The keys of a map are STRING, as they are in JSON")
             self._expect(",")
             kind = MapType(key, self._type(depth))
         self._expect(">")
         return kind
+
+    def _length(self) -> None:
+        self._expect("(")
+        self._number()
+        self._expect(")")
 
     def _decimal(self) -> DecimalType:
         before = self._at

@@ -49,7 +49,9 @@ class Endpoint:
         ALL,
         duration(_DEFAULT_TIMEOUT_MS, "`60s`"),
         "The maximum time of one call to the broker, including retries when the broker cannot be "
-        "reached; after that, the query fails.",
+        "reached; after that, the query fails. A new query fails after 8 seconds if it has never "
+        "reached the broker, and at once if the broker's certificate is not trusted or only one "
+        "side uses TLS.",
     ).field()
     tls: bool = Option(
         "endpoint.tls",

@@ -39,14 +39,15 @@ class OffsetChoice:
             )
         return cls(option, queues=parse_by_queue(option, text, _offset, _OFFSETS_EXAMPLE))
 
-    def uses(self, word: int) -> bool:
-        """Return whether `word`, EARLIEST or LATEST, is used for any queue."""
+    def is_all(self, word: int) -> bool:
+        """Return whether `word`, EARLIEST or LATEST, is used for every queue."""
         if not self.queues:
             return self.word == word
-        return any(
-            word in queues.values()
+        return all(
+            value == word
             for brokers in self.queues.values()
             for queues in brokers.values()
+            for value in queues.values()
         )
 
     def describe(self) -> str:

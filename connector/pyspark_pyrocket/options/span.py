@@ -75,8 +75,8 @@ _ENDING_OFFSETS = Option(
     "endingOffsets",
     (BATCH,),
     TEXT,
-    "`latest`, `committed` (the committed offsets of `group`), or JSON as for `startingOffsets`, "
-    "but without `earliest`. Exclusive.",
+    "`latest`, `committed` (the committed offsets of `group`), or JSON as for `startingOffsets`. "
+    "Exclusive.",
     default="`latest`",
 )
 _ENDING_TIMESTAMP = Option(
@@ -164,9 +164,9 @@ def _starting_offsets(given: OptionReader) -> Place:
         without = LATEST if given.query == STREAM else EARLIEST
         return Committed("startingOffsets", _group(given, "startingOffsets"), without)
     choice = OffsetChoice.parse("startingOffsets", text)
-    if given.query == BATCH and choice.uses(LATEST):
+    if given.query == BATCH and choice.is_all(LATEST):
         raise OptionError(
-            "Option 'startingOffsets' is latest, but a batch that starts there is empty.",
+            "Option 'startingOffsets' is latest for all queues: such a batch is empty.",
             remedy="Use earliest or offsets; a stream can start at latest.",
         )
     return choice
@@ -180,9 +180,9 @@ def _ending(given: OptionReader) -> Place:
     if text.lower() == "committed":
         return Committed("endingOffsets", _group(given, "endingOffsets"))
     choice = OffsetChoice.parse("endingOffsets", text)
-    if choice.uses(EARLIEST):
+    if choice.is_all(EARLIEST):
         raise OptionError(
-            "Option 'endingOffsets' is earliest, but a batch that ends there is empty.",
+            "Option 'endingOffsets' is earliest for all queues: such a batch is empty.",
             remedy="Use latest or offsets.",
         )
     return choice

@@ -20,8 +20,8 @@ PATH = Option(
 )
 
 TABLE_OPTIONS_ARE_LOST = (
-    "If this is a table made with CREATE TABLE ... USING pyrocket OPTIONS (...): Spark does not "
-    "pass a table's options on. Use CREATE TEMPORARY VIEW ... USING pyrocket OPTIONS (...), or "
+    "If this is a table, made with CREATE TABLE, saveAsTable or writeTo(...).create(): Spark does "
+    "not pass a table's options on. Use CREATE TEMPORARY VIEW ... USING pyrocket OPTIONS (...), or "
     "SELECT ... FROM t WITH (path = '...', topic = '...')."
 )
 

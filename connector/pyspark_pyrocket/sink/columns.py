@@ -5,6 +5,7 @@ reads have (`queueOffset`, `timestamp`, ...) are ignored, so that one topic can 
 another. Pure.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -39,6 +40,7 @@ from pyspark_pyrocket.sink.kafka_rows import (
 )
 
 _TEXT, _BYTES = StringType(), BinaryType()
+_COLLATION = re.compile(r" collate \w+")
 _NUMBER = (IntegerType(), LongType())
 
 _SENT: dict[str, tuple[str, tuple[DataType, ...]]] = {
@@ -233,15 +235,16 @@ def _known_name(field: StructField) -> str:
 
 
 def _check_type(field: StructField, types: tuple[DataType, ...]) -> DataType:
-    # `simpleString` omits nullability, which is checked row by row.
+    # `simpleString` omits nullability, which is checked row by row. A collation does not matter.
     allowed = {each.simpleString(): each for each in types}
-    if field.dataType.simpleString() not in allowed:
+    found = _COLLATION.sub("", field.dataType.simpleString())
+    if found not in allowed:
         raise SchemaError(
             f"Column {field.name!r} is {field.dataType.simpleString()}.",
             remedy=f"It has to be {' or '.join(allowed)}: cast it.",
             code="COLUMN_TYPE",
         )
-    return allowed[field.dataType.simpleString()]
+    return allowed[found]
 
 
 def send_batch(

@@ -17,6 +17,7 @@ from pyspark_pyrocket.columns.views import (
     table_schema,
 )
 from pyspark_pyrocket.options.option import BATCH, READ
+from pyspark_pyrocket.options.payload import JSON
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.selection import COMMITLOG, MESSAGES, TABLES
 from pyspark_pyrocket.options.target import Request
@@ -36,10 +37,10 @@ from pyspark_pyrocket.transport.targets import target_of
 
 
 def default_schema(request: Request) -> StructType:
-    """Return the columns of a read without `.schema(...)`, after checking its store and topics.
+    """Return the columns of a read without `.schema(...)`, after checking its options and store.
 
-    Topics that a new query creates need not exist: the columns depend on them only if they are
-    inferred from messages.
+    Topics need not exist, because the query may be a stream whose checkpoint knows what became of
+    them. Only if columns are inferred from messages, a missing topic is an error.
     """
     options = ReadOptions.parse(request, READ)
     target = target_of(options)
@@ -48,7 +49,9 @@ def default_schema(request: Request) -> StructType:
         return table_schema(options.view)
     # The view `commitlog` also shows messages of deleted topics.
     is_log = options.view == COMMITLOG
-    topics = [] if is_log or source is None else topics_to_read(source, options)
+    is_inferred = options.payload.value_format == JSON and options.payload.value_schema is None
+    known = () if is_inferred else None
+    topics = [] if is_log or source is None else topics_to_read(source, options, known)
     columns = default_columns(
         kafka=options.payload.kafka_columns,
         headers=options.payload.include_headers,

@@ -20,18 +20,21 @@ from pyrocket.errors import PyrocketError, StoreLockedError
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.transport.interface import Target
+from pyspark_pyrocket.transport.interface import MessageSource, Target
 
 INTERVAL_SECONDS = 1.0
 """Minimum time between two commits, which cost fsyncs: Spark requests offsets 85 times a second.
 
 RocketMQ's own consumers commit every five seconds."""
 
-PATIENCE_SECONDS = 0.05
+LOCK_SECONDS = 0.05
 """How long a commit waits for the write lock; most writers hold it for a shorter time."""
 
-LAST_PATIENCE_SECONDS = 5.0
-"""How long the last commit of a query waits."""
+LAST_LOCK_SECONDS = 5.0
+"""How long the last commit of a query waits for the write lock."""
+
+CALL_SECONDS = 5.0
+"""The deadline of a commit over a network, which includes an fsync on the broker's disk."""
 
 _LOG = logging.getLogger("pyspark_pyrocket")
 
@@ -46,7 +49,7 @@ def check_group_can_follow(target: Target, options: ReadOptions) -> None:
     if not group:
         return
     try:
-        target.open_source().within(PATIENCE_SECONDS).commit(group, {})
+        target.open_source().within(CALL_SECONDS, lock=LOCK_SECONDS).commit(group, {})
     except StoreLockedError as error:
         if error.code == "LOCK_TIMEOUT":
             return
@@ -62,9 +65,13 @@ class GroupFollower:
     """Commits to a query's group the offsets that Spark has committed."""
 
     def __init__(
-        self, target: Target, options: ReadOptions, clock: Callable[[], float] = time.monotonic
+        self,
+        source: Callable[[], MessageSource],
+        options: ReadOptions,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._target, self._group, self.clock = target, options.progress.commit_to, clock
+        """`source` returns the open source."""
+        self._source, self._group, self.clock = source, options.progress.commit_to, clock
         self._known: Mapping[str, Any] | None = None
         self._committed = self._left = Offsets()
         self._not_before = 0.0
@@ -87,17 +94,17 @@ class GroupFollower:
     def retry(self, *, last: bool = False) -> None:
         """Commit the pending offsets if the interval has passed, or if `last`."""
         if self._left and (last or self.clock() >= self._not_before):
-            self._commit_left(LAST_PATIENCE_SECONDS if last else PATIENCE_SECONDS)
+            self._commit_left(LAST_LOCK_SECONDS if last else LOCK_SECONDS)
 
     def stop(self) -> None:
         """Commit the pending offsets immediately, because the query ends."""
         if self._left:
-            self._commit_left(PATIENCE_SECONDS)
+            self._commit_left(LOCK_SECONDS)
 
-    def _commit_left(self, patience: float) -> None:
+    def _commit_left(self, lock: float) -> None:
         self._not_before = self.clock() + INTERVAL_SECONDS
         try:
-            source = self._target.open_source().within(patience)
+            source = self._source().within(CALL_SECONDS, lock=lock)
             source.commit(self._group, self._left)
             existing = source.topics()
         except (PyrocketError, OSError) as error:

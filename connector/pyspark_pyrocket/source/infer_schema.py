@@ -22,7 +22,7 @@ from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.planner import is_asked, read_bounds, view_partitions
 from pyspark_pyrocket.source.task import EVERY_MESSAGE, Columns, rows_of
 from pyspark_pyrocket.transport.interface import BrokerSource, MessageSource
-from pyspark_pyrocket.worker import LOG
+from pyspark_pyrocket.worker import LOG, some_of
 
 SAMPLED = 1000
 """Maximum number of messages that are examined."""
@@ -57,8 +57,8 @@ def value_fields(
 
 
 def _inferred(source: MessageSource | None, topics: list[str], options: ReadOptions) -> StructType:
-    asked = ", ".join(options.subscription.topics) or options.subscription.pattern
-    where = ", ".join(topics) or asked or f"view={options.view}"
+    asked = some_of(options.subscription.topics) or options.subscription.pattern
+    where = some_of(topics) or asked or f"view={options.view}"
     sample = f"the first messages to read of {where}"
     schema = None if source is None else infer_schema(bodies_to_read(source, options))
     if schema is None and source is not None:

@@ -57,29 +57,29 @@ def check_target(target: Target, options: ReadOptions) -> None:
 
 
 def topics_to_read(
-    source: MessageSource, options: ReadOptions, known: Collection[str] = ()
+    source: MessageSource, options: ReadOptions, known: Collection[str] | None = ()
 ) -> list[str]:
     """Return the requested topics that exist. Raises TopicNotFoundError if one is missing.
 
     All named topics have to exist, or at least one topic that the pattern matches, unless the query
     waits for its topics or creates them. A missing topic that is `known` is not an error here, but
-    a loss: it existed.
+    a loss: it existed. With None, the checkpoint has not been read yet, so any topic may be known.
     """
     existing, asked = source.topics(), options.subscription
     if asked.pattern:
         return _matching(source, existing, asked, known)
-    waits = asked.wait or options.create_if_missing
     found = [name for name in asked.topics if name in existing]
-    missing = [name for name in asked.topics if name not in existing and name not in known]
-    if missing and not waits:
-        source.topic(missing[0])  # Raises an error that names the nearest topic.
+    if known is not None and not (asked.wait or options.create_if_missing):
+        missing = [name for name in asked.topics if name not in existing and name not in known]
+        if missing:
+            source.topic(missing[0])  # Raises an error that names the nearest topic.
     for name in found:
         _check_readable(existing[name])
     return found
 
 
 def read_bounds(
-    source: MessageSource, options: ReadOptions, known: Collection[str] = ()
+    source: MessageSource, options: ReadOptions, known: Collection[str] | None = ()
 ) -> dict[MessageQueue, QueueOffsets]:
     """Return the current bounds of each queue to read. Raises the errors of `topics_to_read`."""
     topics, asked = topics_to_read(source, options, known), options.subscription
@@ -89,7 +89,7 @@ def read_bounds(
         for queue, limits in source.bounds(topics).items()
         if queue.broker not in removed
     }
-    if asked.queues:
+    if asked.queues and known is not None:
         _check_assigned(asked, bounds, set(topics).difference(known))
     return {queue: limits for queue, limits in bounds.items() if is_asked(asked, queue)}
 
@@ -148,7 +148,7 @@ def _matching(
     source: MessageSource,
     existing: Mapping[str, TopicConfig],
     asked: Subscription,
-    known: Collection[str],
+    known: Collection[str] | None,
 ) -> list[str]:
     brokers = source.by_broker()
     matching = [
@@ -157,8 +157,8 @@ def _matching(
         if asked.covers(name)
         and not any(is_system_topic(name, broker, existing) for broker in brokers)
     ]
-    found = [name for name in matching if existing[name].readable or name in known]
-    if not found and not known and not asked.wait:
+    found = [name for name in matching if existing[name].readable or name in (known or ())]
+    if not found and known is not None and not known and not asked.wait:
         raise TopicNotFoundError(
             f"No topic of {source.target.describe()} has a name that fully matches"
             f" {asked.pattern!r}.",

@@ -7,7 +7,8 @@ Possible changes since then, and the offset at which each policy continues:
     an older copy was restored     skip: the first message stored after the mark's store time, or
                                    the offset where the query stopped, if that is lower
     a queue ends before its offset skip: the queue's end
-    a topic was created again      skip: its first message; offsets continue after the old ones
+    a topic was created again      skip: its first message; offsets continue after the old ones. No
+                                   loss if it was found by a pattern and had been read completely
     a topic was deleted            all: the last end, until the topic is created again
     a topic has fewer queues       no loss: the removed queues are read to their ends
 
@@ -28,6 +29,7 @@ from pyrocket.errors import (
 )
 
 from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.topics import Subscription
 from pyspark_pyrocket.source.data_loss import HOW_TO_CONTINUE, Gap, Losses, out_of_range
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.planner import is_asked, read_bounds
@@ -81,11 +83,14 @@ def resume(
     stopped = changes.still_read(start.offsets)
     vanished = _vanished(source, options, stopped, present, losses)
     bounds = {**present, **vanished}
+    continued = _continued(changes, options.subscription, start.offsets, bounds)
     begin = Offsets()
     moved = bool(changes.restored)
     for queue, limits in bounds.items():
         begin[queue] = start.offsets.get(queue, limits.minimum)
-        gap = changes.gap(queue, begin[queue], limits) if queue in start.offsets else None
+        if queue not in start.offsets or (queue.topic, queue.broker) in continued:
+            continue
+        gap = changes.gap(queue, begin[queue], limits)
         if gap is not None:
             begin[queue] = losses.settle(queue, gap, limits)
             moved = True
@@ -317,6 +322,30 @@ def _shared(
         if queue.topic in existing and has.minimum < has.maximum
     }
     return Offsets.ends(bounds).merge(source.offsets_at(after)).items()
+
+
+def _continued(
+    changes: Changes, asked: Subscription, offsets: Offsets, bounds: Bounds
+) -> set[tuple[str, str]]:
+    """Return the recreated topics, with their brokers, that continue where the query stopped.
+
+    The query had read such a topic completely, and was allowed to lose it: see `_vanished`. A topic
+    that starts at 0 again may have lost messages.
+    """
+    found = set()
+    for topic, broker in changes.recreated:
+        read = {
+            queue: at
+            for queue, at in offsets.of_broker(broker).items()
+            if queue.topic == topic and queue in bounds
+        }
+        may_vanish = asked.wait or topic not in asked.topics
+        is_next = any(read.values()) and all(
+            bounds[each].minimum == at for each, at in read.items()
+        )
+        if may_vanish and is_next and broker not in changes.older_copies:
+            found.add((topic, broker))
+    return found
 
 
 def _deleted(topic: str) -> DataLossError:

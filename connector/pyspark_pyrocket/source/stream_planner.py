@@ -48,15 +48,15 @@ def initial_offset(source: MessageSource, options: ReadOptions) -> StreamOffset:
     )
 
 
-def latest_offset(
-    source: MessageSource, options: ReadOptions, known: Collection[str] = ()
-) -> StreamOffset:
-    """Return the end of every queue: how far a query without limits could read now.
+def empty_offset(source: MessageSource) -> StreamOffset:
+    """Return an initial offset without queues."""
+    return OffsetContext.now(source).offset(Offsets(), initial=True)
 
-    The `known` topics may have been deleted.
-    """
+
+def latest_offset(source: MessageSource, options: ReadOptions) -> StreamOffset:
+    """Return the end of every existing queue: how far a query without limits could read now."""
     context = OffsetContext.now(source)
-    return context.offset(Offsets.ends(read_bounds(source, options, known)))
+    return context.offset(Offsets.ends(read_bounds(source, options, known=None)))
 
 
 def next_offset(

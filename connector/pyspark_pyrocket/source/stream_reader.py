@@ -3,9 +3,13 @@
 Spark creates the reader twice: in the source runner, a separate process on the driver that runs as
 long as the query and serves all calls about offsets; and in a planner, which pickles it for the
 tasks. Tasks only call `read`.
+
+Only the first call about offsets tells whether the query is new or continues from a checkpoint.
+Until then nothing is opened: a topic that is missing is an error for a new query, and a loss for
+one that has read it.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -35,10 +39,11 @@ from pyspark_pyrocket.source.bad_records import prepare_bad_records
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.group_follower import GroupFollower, check_group_can_follow
 from pyspark_pyrocket.source.offsets import Offsets
-from pyspark_pyrocket.source.planner import check_target, partitions, read_bounds, topics_to_read
+from pyspark_pyrocket.source.planner import check_target, partitions, read_bounds
 from pyspark_pyrocket.source.resume import waits_for_recovery, what_remains
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import (
+    empty_offset,
     initial_offset,
     latest_offset,
     next_offset,
@@ -53,6 +58,7 @@ from pyspark_pyrocket.worker import (
     ignore_sigterm,
     in_source_runner,
     log_to_stderr,
+    some_of,
 )
 
 Json = dict[str, Any]
@@ -71,24 +77,20 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, projection: Projection) -> None:
         self._options, self._projection = options, projection
         self._intake = Intake(options.admission)
-        self._target = target_of(options)
-        self.follower = GroupFollower(self._target, options)
+        self._opened: Target | None = None
+        self.follower = GroupFollower(self._source, options)
         self._losses = Losses(options.loss)
-        self._topics: tuple[str, ...] | None = None
+        self._is_available_now = self._was_asked = False
         self._initial: Json | None = None
+        self._start_error: PyrocketError | None = None
         self._last_ends: Offsets | None = None
         self._idle: tuple[Hashable, Json] | None = None
         self._latest: tuple[Hashable, Json] | None = None
         self._waits = False
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the offsets at which `Trigger.AvailableNow` ends: the current end of every queue."""
-        if self._options.create_if_missing and self._target.find_source() is None:
-            self._last_ends = Offsets()  # A new query creates the store; a restarted one fails.
-            return
-        source = self._source
-        self._deliver_due(source)
-        self._last_ends = Offsets.ends(read_bounds(source, self._options))
+        """Let the query end at the ends that the queues have at the first call about offsets."""
+        self._is_available_now = True
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return one of the limits; Spark passes it to `latestOffset`, which applies them all."""
@@ -102,13 +104,19 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Json:
         """Return the initial offset of a new query; every call returns the same one.
 
-        Spark calls this only for a new query, so with `createIfMissing` it creates the store.
+        With `createIfMissing`, this creates the store. Spark also calls this before it replays the
+        first micro-batch, which does not depend on the initial offset. So if topics or offsets are
+        wrong, `latestOffset` raises the error.
         """
         if self._initial is None:
-            if self._options.create_if_missing:
-                prepare_source(self._target, self._options, may_create_store=True)
-            offset = initial_offset(self._source, self._options)
-            self._log_start(offset)
+            source = self._source()
+            try:
+                offset = initial_offset(source, self._options)
+                self._log_start(offset)
+            except StoreUnavailableError:
+                raise
+            except PyrocketError as error:
+                offset, self._start_error = empty_offset(source), error
             self._initial = offset.to_json()
         return self._initial
 
@@ -119,7 +127,9 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         source's version, or waits for a new one. Every call also delivers delayed messages that are
         due, for stores without a writer.
         """
-        source = self._source
+        source = self._source(start)
+        if self._start_error is not None and start == self._initial:
+            raise self._start_error
         self._deliver_due(source)
         version = source.version()
         if self._idle == (version, start) and not self._intake.is_over(source):
@@ -128,10 +138,10 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             version = source.version()
         since = self._offset(start)
-        is_resumed = self._topics is None and start != self._initial
+        is_resumed = not self._was_asked and start != self._initial
         if is_resumed and not waits_for_recovery(source, since):
             self._log_resumption(since)
-        self._topics = since.topics
+        self._was_asked = True
         end = next_offset(
             source,
             self._options,
@@ -158,7 +168,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Its distance to endOffset is the lag.
         """
-        version = self._source.version()
+        version = self._source().version()
         if self._latest is None or self._latest[0] != version:
             self._latest = (version, self._ends())
         return self._latest[1]
@@ -166,7 +176,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self) -> Json:
         """Return the end of all queues; the query's own offset while the store is recovering."""
         try:
-            return latest_offset(self._source, self._options, self._topics or ()).to_json()
+            return latest_offset(self._source(), self._options).to_json()
         except StoreUnavailableError as error:
             if error.code != "STORE_RECOVERING" or self._idle is None:
                 raise
@@ -174,10 +184,10 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch; a replay of the same offsets gets the same tasks."""
-        until = self._offset(end)
+        until, source = self._offset(end), self._source(end)
         ranges = planned_ranges(self._offset(start), until)
-        remaining = what_remains(self._source, until, ranges, Losses(self._options.loss))
-        return partitions(self._source, self._options, remaining)
+        remaining = what_remains(source, until, ranges, Losses(self._options.loss))
+        return partitions(source, self._options, remaining)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the ranges of one task."""
@@ -197,11 +207,25 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if in_source_runner():
             ignore_sigterm()
         self.follower.stop()
-        self._target.close_source()
+        if self._opened is not None:
+            self._opened.close_source()
 
-    @property
-    def _source(self) -> MessageSource:
-        return self._target.open_source()
+    def _source(self, offset: Json | None = None) -> MessageSource:
+        """Return the open source. `offset` is one of the checkpoint, or None for a new query.
+
+        The first call checks and prepares what the query needs, and fixes where it ends.
+        """
+        if self._opened is None:
+            known = None if offset is None else self._offset(offset).topics
+            target = target_of(self._options, waits=known is not None)
+            check_target(target, self._options)
+            prepare_source(target, self._options, known)
+            self._opened = target
+        source = self._opened.open_source()
+        if self._is_available_now and self._last_ends is None:
+            self._deliver_due(source)
+            self._last_ends = Offsets.ends(read_bounds(source, self._options, known=None))
+        return source
 
     def _offset(self, value: Json) -> StreamOffset:
         return StreamOffset.from_json(value).without(self._options.loss.removed_brokers)
@@ -211,15 +235,15 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             source.deliver_due()
 
     def _take(self, start: Offsets, end: Offsets) -> Offsets:
-        return self._intake.take(self._source, start, end, waits=self._last_ends is None)
+        return self._intake.take(self._source(), start, end, waits=self._last_ends is None)
 
     def _log_start(self, offset: StreamOffset) -> None:
         for note in self._options.span.notes:
             LOG.info("%s", note)
         LOG.info(
             "a new query on %s in %s starts at %s: %d existing messages will be read, %s",
-            ", ".join(offset.topics),
-            self._target.describe(),
+            some_of(offset.topics),
+            self._source().target.describe(),
             self._options.span.starting.describe(),
             self._messages_after(offset),
             self._options.admission.describe(),
@@ -229,8 +253,8 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         LOG.info(
             "resuming from the checkpoint on %s in %s; the configured start (%s) is ignored: %d "
             "messages will be read, %s",
-            ", ".join(offset.topics),
-            self._target.describe(),
+            some_of(offset.topics),
+            self._source().target.describe(),
             self._options.span.starting.describe(),
             self._messages_after(offset),
             self._options.admission.describe(),
@@ -238,7 +262,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _messages_after(self, offset: StreamOffset) -> int:
         """Return the number of messages after an offset, in topics that still exist."""
-        bounds = read_bounds(self._source, self._options, known=offset.topics)
+        bounds = read_bounds(self._source(), self._options, known=offset.topics)
         return Offsets.ends(bounds).minus(offset.offsets).total()
 
 
@@ -267,7 +291,7 @@ class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReader:
-    """Check the options, columns, store and topics of a query, and return its reader.
+    """Check the options and columns of a query, and return its reader.
 
     In Spark's source runner, an invalid query gets a `FailedReader`: if this function raised, the
     runner would fail with an UnboundLocalError of its own and hide the error.
@@ -277,10 +301,6 @@ def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReade
         projection = Projection.of(schema, options.payload)
         require_value_schema(options.payload, schema)
         check_columns(options.view, projection.scan)
-        reader = RocketStreamReader(options, projection)
-        target = target_of(options)
-        check_target(target, options)
-        prepare_source(target, options)
     except PyrocketError as error:
         if not in_source_runner():
             raise
@@ -288,33 +308,33 @@ def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReade
     if in_source_runner():
         log_to_stderr()
         exit_on_sigterm()
-    return reader
+    return RocketStreamReader(options, projection)
 
 
-def prepare_source(target: Target, options: ReadOptions, *, may_create_store: bool = False) -> None:
-    """Check the store, its topics, the group and the topic for bad records; create what is missing.
+def prepare_source(target: Target, options: ReadOptions, known: Collection[str] | None) -> None:
+    """Check the store, the group and the topic for bad records; create what is missing.
 
-    With `createIfMissing`, a missing store is not an error: the store is created if
-    `may_create_store`; otherwise the checks are left to the call that creates it. Raises
-    PyrocketError.
+    With `createIfMissing`, that includes the topics of a new query (`known` is None) and its store,
+    but only the topics that are not `known` to a checkpoint. Raises PyrocketError.
     """
     if options.create_if_missing:
-        if not may_create_store and target.find_source() is None:
-            return
-        _create_missing(target, options)
-    topics_to_read(target.open_source(), options)
+        _create_missing(target, options, known)
+    target.open_source()  # Raises an error if the store does not exist.
     check_group_can_follow(target, options)
     prepare_bad_records(target, options)
 
 
-def _create_missing(target: Target, options: ReadOptions) -> None:
+def _create_missing(target: Target, options: ReadOptions, known: Collection[str] | None) -> None:
     """Create the store and the named topics; open the store for writing only if needed."""
-    asked, known = options.subscription, target.find_source()
-    if known is not None and known.topics().keys() >= set(asked.topics):
+    asked, source = options.subscription, target.find_source()
+    wanted = [topic for topic in asked.topics if topic not in (known or ())]
+    if source is None and known is not None:
+        return
+    if source is not None and source.topics().keys() >= set(wanted):
         return
     sink = target.open_sink(create=True)
     try:
-        for topic in asked.topics:
+        for topic in wanted:
             sink.prepare(topic, queues=_queues(asked, topic))
     finally:
         sink.close(clean=False)

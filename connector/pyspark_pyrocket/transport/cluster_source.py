@@ -39,10 +39,14 @@ class ClusterSource:
         """All brokers; the target of a task is that of its broker."""
         return self._target
 
-    def within(self, seconds: float) -> "ClusterSource":
+    def within(self, seconds: float, *, lock: float | None = None) -> "ClusterSource":
         """Return a source of the same brokers whose calls have this deadline each."""
-        sources = {name: one.within(seconds) for name, one in self._sources.items()}
-        return ClusterSource(self._target, sources, lambda name: self._find(name).within(seconds))
+
+        def limited(source: BrokerSource) -> BrokerSource:
+            return source.within(seconds, lock=lock)
+
+        sources = {name: limited(one) for name, one in self._sources.items()}
+        return ClusterSource(self._target, sources, lambda name: limited(self._find(name)))
 
     def by_broker(self, expected: Collection[str] = ()) -> Mapping[str, BrokerSource]:
         """Return the source of each broker; wait for `expected` brokers that are missing."""

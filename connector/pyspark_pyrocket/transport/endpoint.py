@@ -197,7 +197,7 @@ class EndpointSource(RemoteSource):
         """Return this source, by the name of its broker."""
         return {self.hello.broker: self}
 
-    def within(self, seconds: float) -> "EndpointSource":
+    def within(self, seconds: float, *, lock: float | None = None) -> "EndpointSource":
         """Return a source of the same connection whose calls have this deadline."""
         client = self.client.within(seconds)
         return EndpointSource(self._endpoint, client, self.watch, self._broker)

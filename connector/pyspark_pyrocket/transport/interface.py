@@ -191,8 +191,14 @@ class MessageSource(Protocol):
         """The target of this source; that of one broker opens only the store of this source."""
         ...
 
-    def within(self, seconds: float) -> "MessageSource":
-        """Return a source of the same stores whose calls have this deadline."""
+    def within(self, seconds: float, *, lock: float | None = None) -> "MessageSource":
+        """Return a source of the same stores whose calls have this deadline.
+
+        Args:
+            seconds: The deadline of each call.
+            lock: The longest wait for the write lock of a directory, by default `seconds`. A broker
+                waits for the lock of its store itself.
+        """
         ...
 
     def by_broker(self, expected: Collection[str] = ()) -> Mapping[str, "BrokerSource"]:
@@ -322,7 +328,7 @@ class BrokerSource(MessageSource, Protocol):
         """The target for the tasks: it opens only the store of this source."""
         ...
 
-    def within(self, seconds: float) -> "BrokerSource":
+    def within(self, seconds: float, *, lock: float | None = None) -> "BrokerSource":
         """Return a source of the same store whose calls have this deadline."""
         ...
 

@@ -160,9 +160,9 @@ class PathSource(StoreSource):
         """The directory, and the store that is there."""
         return PathTarget(str(self.store.path), self.store.uuid)
 
-    def within(self, seconds: float) -> "PathSource":
-        """Return the store with another deadline: it bounds the wait for the write lock."""
-        return PathSource(self.store, seconds)
+    def within(self, seconds: float, *, lock: float | None = None) -> "PathSource":
+        """Return the store with another longest wait for the write lock; only that takes time."""
+        return PathSource(self.store, seconds if lock is None else lock)
 
     def by_broker(self, expected: Collection[str] = ()) -> dict[str, "PathSource"]:
         """Return this source: a directory belongs to one broker."""

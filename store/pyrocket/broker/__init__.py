@@ -16,6 +16,7 @@ rounds          the periodic work of a thread
 admin           topics, groups and retention
 broker          the store with these parts and its services
 settings        the settings, from flags, environment and files
+java_keys       the keys of RocketMQ's broker.conf
 access          users and their rights
 files           configuration files that are reloaded when they change
 running         the broker's state: offsets of the log, write errors, a full disk

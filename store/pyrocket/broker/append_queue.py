@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import BrokerBusyError, StoreUnavailableError
 from pyrocket.message import AppendResult
+from pyrocket.rounds import Rounds
 
 MAX_REQUESTS = 2000
 MAX_BYTES = 64 << 20
@@ -51,6 +52,7 @@ class AppendQueue:
         """With `gathers`, a group waits until it has as many requests as the previous group."""
         self._append, self._gathers = append, gathers
         self._expected, self._patience_s = 0, 0.0
+        self.rounds = Rounds()
         self.after_append: Callable[[], None] = lambda: None
         self._max_requests, self._max_bytes = max_requests, max_bytes
         self._waiting: deque[_Waiting] = deque()
@@ -83,6 +85,11 @@ class AppendQueue:
             self._bytes += records.bytes
             self._changed.notify()
         return waiting.result
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is alive."""
+        return self._thread.is_alive()
 
     def close(self) -> None:
         """Append the pending records, and stop the thread."""
@@ -129,8 +136,11 @@ class AppendQueue:
                 [one.records for one in group]
             )
         except Exception as error:  # Callers must not wait forever because of a defect.
+            self.rounds.record("appending failed", error)
             results = [error] * len(group)
-        self.after_append()
+        else:
+            self.rounds.succeeded("appending failed")
+        self.rounds.run("waking long polls failed", self.after_append)
         for one, result in zip(group, results, strict=True):
             if isinstance(result, Exception):
                 one.result.set_exception(result)

@@ -23,8 +23,9 @@ from pyrocket.disk.layout import Layout, listed, parse_file_name
 from pyrocket.engine.group_admin import Place
 from pyrocket.formats.record import Host
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
+from pyrocket.rounds import GuardedThread
 from pyrocket.services.transactions.model import CheckPolicy
-from pyrocket.store import Store
+from pyrocket.store import Store, flush_service_of
 from pyrocket.versions import PROTOCOL, RELEASE
 
 CAPABILITIES = (
@@ -113,7 +114,7 @@ class Broker:
         self.is_connected: Callable[[Hashable], bool] = lambda client: True
         self._consuming, self._polls = threading.Lock(), None if self._is_new else self._consume()
         self.traces = Traces(store, self.sends, trace_topic) if trace_topic else None
-        self._services = store.run_services()
+        self._services, self._flushes = store.run_services(), flush_service_of(store)
 
     @property
     def _is_new(self) -> bool:
@@ -122,7 +123,7 @@ class Broker:
     def _consume(self) -> Polls:
         # Changes of a group's state are not cancelled together with the call that made them.
         pop = Pop(self._store, partial(self.sink.appends.put, cancellable=False))
-        polls = Polls(pop, self._store.now, lambda client: self.is_connected(client))
+        polls = Polls(pop, pop.now, lambda client: self.is_connected(client))
         self.sink.appends.after_append = polls.appended
         return polls
 
@@ -195,13 +196,30 @@ class Broker:
     @property
     def trouble(self) -> str:
         """The reason why the broker is not ready; empty if it is ready."""
-        ended = {
-            "the thread of long polls has ended": self._polls is None or self._polls.is_running,
-            "the thread of transactions has ended": self.transactions.is_running,
-            "the thread of message traces has ended": not self.traces or self.traces.is_running,
+        ended = (
+            f"the thread of {what} has ended"
+            for what, thread in self._threads().items()
+            if not thread.is_running
+        )
+        return ", ".join(
+            filter(None, (self.running().trouble, self._flushes.rounds.trouble, *ended))
+        )
+
+    def failed_rounds(self) -> dict[str, int]:
+        """Return for each thread how many of its rounds have failed."""
+        return {what: thread.rounds.failures for what, thread in self._threads().items()}
+
+    def _threads(self) -> dict[str, GuardedThread]:
+        """Return the threads that must live as long as the broker, by their work."""
+        threads: dict[str, GuardedThread | None] = {
+            "flushes": self._flushes,
+            "services": self._services,
+            "appends": self.sink.appends,
+            "long polls": self._polls,
+            "transactions": self.transactions,
+            "message traces": self.traces,
         }
-        reasons = [self.running().trouble, *(text for text, runs in ended.items() if not runs)]
-        return ", ".join(filter(None, reasons))
+        return {what: thread for what, thread in threads.items() if thread is not None}
 
     @property
     def damaged(self) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pyrocket.errors import OptionError, PyrocketError
+from pyrocket.errors import OptionError
+from pyrocket.rounds import Rounds
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -19,6 +20,7 @@ else:
 
 _log = logging.getLogger(__name__)
 _LOOK_S = 1.0
+_FAILED = "reloading failed, the previous configuration remains in use"
 
 _Value = TypeVar("_Value")
 
@@ -64,13 +66,15 @@ class WatchedFiles(Generic[_Value]):
         """Read the files. Raises the same errors as `read`."""
         self._paths, self._read = paths, read
         self._lock, self._looked = threading.Lock(), time.monotonic()
+        self._rounds = Rounds(logging.ERROR)
         self._seen = self._look()
         self.value = read()
 
     def current(self) -> _Value:
         """Return the value; checks at most once a second whether the files have changed.
 
-        If the changed files are invalid, the old value remains in use, and the error is logged.
+        While the changed files cannot be read or are invalid, the old value remains in use; the
+        error is logged once, and the files are read again every second.
         """
         with self._lock:
             if time.monotonic() - self._looked > _LOOK_S:
@@ -79,15 +83,12 @@ class WatchedFiles(Generic[_Value]):
 
     def _refresh(self) -> None:
         self._looked, now = time.monotonic(), self._look()
-        if now == self._seen:
-            return
-        self._seen = now
-        try:
-            self.value = self._read()
-        except PyrocketError as error:
-            _log.error("reloading failed, the previous configuration remains in use: %s", error)
-        else:
+        if now != self._seen and self._rounds.run(_FAILED, self._reload):
+            self._seen = now
             _log.info("reloaded: %s", ", ".join(self._paths))
+
+    def _reload(self) -> None:
+        self.value = self._read()
 
     def _look(self) -> list[tuple[int, ...] | None]:
         return [_fingerprint(path) for path in self._paths]

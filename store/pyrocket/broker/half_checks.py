@@ -1,7 +1,7 @@
 """Ends the transactions of clients, and checks half messages that remain undecided.
 
 Check requests are sent over a connection that the producer keeps open. The number of pending
-requests is limited; further requests are sent in a later round. Sends therefore never wait for
+requests is limited; further requests are sent when it has read some. Sends therefore never wait for
 checks.
 """
 
@@ -9,11 +9,11 @@ import threading
 from collections.abc import Collection
 from typing import Protocol
 
-from pyrocket.broker.rounds import Rounds
 from pyrocket.errors import TransactionError
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.message import SendStatus
+from pyrocket.rounds import Rounds
 from pyrocket.services.transactions.model import (
     CheckPolicy,
     CheckRequest,
@@ -38,8 +38,8 @@ class Producers(Protocol):
         """Return the number of further check requests that the producers of a topic accept."""
         ...
 
-    def ask(self, topic: str, request: CheckRequest) -> None:
-        """Send a check request to a producer of the topic."""
+    def ask(self, topic: str, request: CheckRequest) -> bool:
+        """Send a check request to a producer of the topic; return False if none accepts it."""
         ...
 
 
@@ -56,8 +56,8 @@ class _Target:
         """Return False: an unanswered check request is repeated after the interval."""
         return False
 
-    def ask(self, request: CheckRequest) -> None:
-        self._producers.ask(self.group, request)
+    def ask(self, request: CheckRequest) -> bool:
+        return self._producers.ask(self.group, request)
 
     def close(self) -> None:
         """Do nothing: this object does not own the connections."""
@@ -70,7 +70,7 @@ class BrokerTransactions:
         self._store = store
         self._transactions = store.transactions
         self._transactions.set_policy(policy)
-        self._closed = threading.Event()
+        self._closed, self.rounds = threading.Event(), Rounds()
         self._thread: threading.Thread | None = None
 
     @property
@@ -122,9 +122,8 @@ class BrokerTransactions:
 
     def _run(self, producers: Producers) -> None:
         targets: dict[str, _Target] = {}
-        rounds = Rounds()
         while not self._closed.wait(_POLL_S):
-            rounds.run(
+            self.rounds.run(
                 "checking transactions failed and will be retried",
                 lambda: self._check(targets, producers),
             )

@@ -13,7 +13,7 @@ from pyrocket.broker.pop.holds import Hold, Holds
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import News
 from pyrocket.broker.renewals import Renewals
-from pyrocket.broker.rounds import Rounds
+from pyrocket.rounds import Rounds
 
 Wake = Callable[[], None]
 """Wakes a parked poll. Called once, by any thread; must not block."""
@@ -35,7 +35,7 @@ class Polls:
         self.pop, self._now_ms = pop, now_ms
         self.holds: Holds[Wake] = Holds()
         self.renewals = Renewals(pop, is_connected)
-        self._changed, self._closed = threading.Event(), False
+        self._changed, self._closed, self.rounds = threading.Event(), False, Rounds()
         self._lock, self._sweep_at = threading.Lock(), 0.0
         self._thread = threading.Thread(target=self._run, name="pyrocket-polls", daemon=True)
         self._thread.start()
@@ -69,7 +69,7 @@ class Polls:
         self._thread.join()
 
     def _run(self) -> None:
-        rounds = Rounds()
+        rounds = self.rounds
         while not self._closed:
             self._changed.wait(self._pause_s())
             self._changed.clear()

@@ -11,6 +11,7 @@ from pyrocket.engine.message_encoder import Origin, UniqueIds
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.message import Message, MessageQueue, SendResult
+from pyrocket.metadata.groups import check_group_name
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import CheckRequest, Undecided
@@ -88,8 +89,9 @@ class ProducerCalls:
         immunity_s: Time in which the group is not asked about it; None for the broker's default.
         born_host: The address of the client.
 
-        Raises MessageError, TopicNotFoundError.
+        Raises GroupNameError, MessageError, TopicNotFoundError.
         """
+        check_group_name(group)
         half, origin = _message(message, queue), _origin(message, born_host)
         request, status = self._store.transactions.send_half(group, half, immunity_s, origin)
         return Undecided(self._store.broker_name, request.half, request.message, status)
@@ -105,8 +107,9 @@ class ProducerCalls:
         """
         broker = self._store.broker_name
 
-        def pass_on(request: CheckRequest) -> None:
+        def pass_on(request: CheckRequest) -> bool:
             ask(Undecided(broker, request.half, request.message))
+            return True
 
         target = _Target(group, pass_on, room)
         self._store.transactions.add(target)
@@ -117,7 +120,7 @@ class _Target:
     """A producer, as a target of the check service."""
 
     def __init__(
-        self, group: str, ask: Callable[[CheckRequest], None], room: Callable[[], int]
+        self, group: str, ask: Callable[[CheckRequest], bool], room: Callable[[], int]
     ) -> None:
         self.group, self.ask, self.room = group, ask, room
 

@@ -6,7 +6,7 @@ settings also have a name in RocketMQ's broker.conf. A file whose name does not 
 read as a broker.conf.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from ipaddress import ip_address
@@ -14,6 +14,7 @@ from typing import Any
 
 from pyrocket.arguments import parse_size
 from pyrocket.broker.files import read_file, read_toml
+from pyrocket.broker.java_keys import JAVA_KEYS
 from pyrocket.config import MAX_BODY_BYTES, Retention, StoreConfig, parse_duration
 from pyrocket.errors import OptionError, TopicNameError
 from pyrocket.formats.system_topics import TRACE_TOPIC
@@ -23,15 +24,6 @@ from pyrocket.services.transactions.model import CheckPolicy
 CODE = "BROKER_SETTING"
 PLAIN = "plain://"
 ENVIRONMENT = "PYROCKET_BROKER_"
-
-WITHOUT_EFFECT = frozenset(
-    [
-        *("brokerId", "brokerRole", "brokerIP1"),
-        *("storePathRootDir", "storePathCommitLog", "mapedFileSizeConsumeQueue"),
-        *("mappedFileSizeConsumeQueue", "warmMapedFileEnable"),
-    ]
-)
-"""Common keys of broker.conf that have no effect in this broker."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +226,7 @@ class Settings:
     staging_percent: int = _setting(
         10, NUMBER, "Percentage of the disk for rows that are staged but not published."
     )
-    streams_per_client: int = _setting(100, NUMBER, "Maximum concurrent calls of one connection.")
+    streams_per_client: int = _setting(2_000, NUMBER, "Maximum concurrent calls of one connection.")
     parked_polls: int = _setting(10_000, NUMBER, "Maximum number of clients waiting for changes.")
     read_threads: int = _setting(8, NUMBER, "Number of threads that answer reads.")
     stream_stalled: float = _setting(
@@ -243,8 +235,8 @@ class Settings:
     auto_create_groups: bool | None = _setting(
         None,
         FLAG,
-        "Whether a receive or heartbeat creates a missing group. The default is true if only this"
-        " machine can reach `listen`.",
+        "Whether a receive, heartbeat or commit creates a missing group. The default is true if"
+        " only this machine can reach `listen`.",
         "autoCreateSubscriptionGroup",
     )
     long_poll: float = _setting(
@@ -283,7 +275,7 @@ class Settings:
 
     @property
     def creates_groups(self) -> bool:
-        """Whether a receive or heartbeat creates a missing group."""
+        """Whether a receive, heartbeat or commit creates a missing group."""
         if self.auto_create_groups is None:
             return all(map(is_loopback, self.listen))
         return self.auto_create_groups
@@ -407,12 +399,12 @@ def _from_java(rows: Mapping[str, Row], path: str) -> dict[str, Any]:
     ignored = []
     for line in read_file(path, code=CODE).decode(errors="replace").splitlines():
         key, equals, text = (part.strip() for part in line.partition("="))
-        if not key or key.startswith("#"):
+        if not key or key.startswith(("#", "!")):
             continue
-        if key in WITHOUT_EFFECT:
+        if key in JAVA_KEYS - by_key.keys():
             ignored.append(key)
             continue
-        row = _known(by_key, key, path)
+        row = _known(by_key, key, path, JAVA_KEYS)
         if not equals:
             raise OptionError(
                 f"{key} in {path} has no value.", remedy="Write `KEY=VALUE`.", code=CODE
@@ -421,17 +413,16 @@ def _from_java(rows: Mapping[str, Row], path: str) -> dict[str, Any]:
     return {**found, "ignored": tuple(ignored)}
 
 
-def _known(rows: Mapping[str, Row], name: str, place: str) -> Row:
+def _known(rows: Mapping[str, Row], name: str, place: str, others: Collection[str] = ()) -> Row:
     if name not in rows:
-        raise OptionError(
-            f"{place} has the unknown setting {name}.", remedy=nearest(name, rows), code=CODE
-        )
+        remedy = nearest(name, rows, others)
+        raise OptionError(f"{place} has the unknown setting {name}.", remedy=remedy, code=CODE)
     return rows[name]
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a suggestion for an unknown name."""
-    near = get_close_matches(name, list(names), n=1)
+def nearest(name: str, names: Iterable[str], others: Collection[str] = ()) -> str:
+    """Return a suggestion for an unknown name: the nearest of both, or all `names`."""
+    near = get_close_matches(name, [*names, *others], n=1)
     return f"Did you mean {near[0]}?" if near else f"The names are {', '.join(sorted(names))}."
 
 

@@ -18,7 +18,6 @@ from queue import Empty, Full, Queue
 from typing import NamedTuple
 
 from pyrocket.broker.pop.values import Delivery, Stored
-from pyrocket.broker.rounds import Rounds
 from pyrocket.broker.sends import SendOutcome, Sends, Sent
 from pyrocket.engine.message_encoder import Origin, UniqueIds
 from pyrocket.formats.message_id import offset_message_id
@@ -42,6 +41,7 @@ from pyrocket.formats.trace import (
     packed,
 )
 from pyrocket.message import Message, SendStatus
+from pyrocket.rounds import Rounds
 from pyrocket.services.transactions.model import LocalTransactionState
 from pyrocket.store import Store, consumption_of
 
@@ -70,7 +70,7 @@ class Traces:
         """Create the trace topic if it is missing, and start the thread."""
         self._store, self._sends, self._topic = store, sends, topic
         consumption_of(store).ensure_topics({topic: 1})
-        self._ids, self._rounds = UniqueIds(store.now), Rounds()
+        self._ids, self.rounds = UniqueIds(store.now), Rounds()
         self._pending: Queue[_Pending] = Queue(max_pending)
         self._lock, self.dropped = threading.Lock(), 0
         self._closed = threading.Event()
@@ -178,8 +178,8 @@ class Traces:
 
     def _run(self) -> None:
         while not self._closed.wait(_INTERVAL_S):
-            self._rounds.run("writing message traces failed", self._write)
-        self._rounds.run("writing message traces failed", self._write)
+            self.rounds.run("writing message traces failed", self._write)
+        self.rounds.run("writing message traces failed", self._write)
 
     def _write(self) -> None:
         """Append the pending records together."""

@@ -19,7 +19,8 @@ send_hooks       functions that are called before and after each send
 
 The other modules, from the top down:
 
-base             the start and the end of every client
+base             the start and the end of every client, and its state
+failures         errors that end nothing: of tasks, calls, and functions of the application
 server           brokers at an endpoint, or a store at a path
 instance         the event loop and connections that the clients of a process share
 local_offsets    the offsets of broadcasting consumers, in files

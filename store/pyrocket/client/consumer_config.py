@@ -3,12 +3,12 @@
 Source: `DefaultMQPushConsumer`, and `DefaultMQPushConsumerImpl.checkConfig`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, TypedDict
 
-from pyrocket.arguments import is_number
+from pyrocket.arguments import check_names, is_number
 from pyrocket.client.allocation import Strategy, averagely
 from pyrocket.client.consume_from import ConsumeFrom, consume_timestamp
 from pyrocket.consuming import MessageModel, Subscription
@@ -120,14 +120,39 @@ class ConsumerConfig:
         raise _invalid(name, value, f"Use a whole number from {low} to {high}{also}.")
 
 
-def consumer_config(**settings: Any) -> ConsumerConfig:
-    """Return the settings of a consumer; an unknown name is an error like an invalid value."""
-    try:
-        return ConsumerConfig(**settings)
-    except TypeError as error:
-        raise InvalidInputError(
-            f"{error}.", remedy="See `ConsumerConfig`.", code="CONSUMER_CONFIG"
-        ) from None
+class ConsumerSettings(TypedDict, total=False):
+    """The keyword arguments of consumers that are fields of `ConsumerConfig`."""
+
+    message_model: MessageModel | Literal["CLUSTERING", "BROADCASTING"]
+    consume_from: ConsumeFrom | Literal["last", "first", "timestamp"]
+    consume_timestamp: str | datetime | None
+    strategy: Strategy
+    orderly: bool
+    thread_max: int
+    consume_concurrently_max_span: int
+    pull_threshold_for_queue: int
+    pull_threshold_size_for_queue: int
+    pull_threshold_for_topic: int
+    pull_threshold_size_for_topic: int
+    pull_interval_ms: int
+    consume_message_batch_max_size: int
+    pull_batch_size: int
+    max_reconsume_times: int
+    suspend_ms: int
+    consume_timeout_min: int
+    stop_timeout_ms: int
+    trace_topic: str
+    missing_topic: Literal["error", "wait"]
+
+
+def consumer_config(arguments: Collection[str] = (), /, **settings: Any) -> ConsumerConfig:
+    """Return the settings of a consumer; an unknown name is an error like an invalid value.
+
+    `arguments` are the names of the consumer's other arguments, for the nearest name in the error.
+    """
+    names = [one.name for one in fields(ConsumerConfig)]
+    check_names(settings, names, arguments, code="CONSUMER_CONFIG")
+    return ConsumerConfig(**settings)
 
 
 def _member(name: str, value: Any, kind: Any) -> Any:

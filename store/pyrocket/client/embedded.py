@@ -342,8 +342,9 @@ class _NoProducers:
     def room(self, topic: str) -> int:
         return 0
 
-    def ask(self, topic: str, request: CheckRequest) -> None:
-        """Do nothing: there are no topics to ask for."""
+    def ask(self, topic: str, request: CheckRequest) -> bool:
+        """Return False: there are no topics to ask for."""
+        return False
 
 
 def _write_pid(path: Path) -> None:

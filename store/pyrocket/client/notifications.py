@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyrocket.client.core.failures import Failures
+from pyrocket.client.failures import Failures
 from pyrocket.client.remote_broker import RemoteBroker
 from pyrocket.errors import PyrocketError
 

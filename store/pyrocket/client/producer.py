@@ -5,14 +5,15 @@ import secrets
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
+from inspect import signature
 from os import PathLike
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from pyrocket.arguments import LONGEST_MS, check_type, check_whole
 from pyrocket.client.base import BaseClient
-from pyrocket.client.core.failures import Failures
 from pyrocket.client.core.sending import ANYWHERE, Sending, Target
+from pyrocket.client.failures import Failures
 from pyrocket.client.instance import wait_for
 from pyrocket.client.local_transactions import LocalTransactions, check_listener
 from pyrocket.client.outgoing import check_batch, check_outgoing, outgoing
@@ -33,6 +34,9 @@ from pyrocket.services.transactions.model import (
 )
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pyrocket.client.producer_config import ProducerSettings
     from pyrocket.rpc.connection import Credentials
 
 _log = logging.getLogger(__name__)
@@ -65,7 +69,7 @@ class Producer(BaseClient):
         instance: str = "",
         listener: TransactionListener | None = None,
         hooks: Sequence[SendHook] = (),
-        **settings: Any,
+        **settings: "Unpack[ProducerSettings]",
     ) -> None:
         """Check the arguments; nothing is opened before `start`.
 
@@ -83,7 +87,7 @@ class Producer(BaseClient):
         Raises InvalidInputError: CLIENT_SERVER unless exactly one of endpoint and path is given,
         PRODUCER_CONFIG, CLIENT_NAME, WRONG_TYPE, GROUP_ILLEGAL.
         """
-        self._config = producer_config(group=group, **settings)
+        self._config = producer_config(signature(type(self)).parameters, group=group, **settings)
         server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url, create=create)
         super().__init__(server, instance)
         check_type((list, tuple), "Use a list of SendHook.", hooks=hooks)

@@ -1,9 +1,10 @@
 """The settings of a producer: `ProducerConfig`."""
 
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NoReturn, TypedDict
 
-from pyrocket.arguments import check_type, is_whole
+from pyrocket.arguments import check_names, check_type, is_whole
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import check_group_name
 from pyrocket.metadata.topics import check_topic_name
@@ -56,14 +57,26 @@ class ProducerConfig:
             _refuse(name, value, f"a whole number from {least} to {most}")
 
 
-def producer_config(**settings: Any) -> ProducerConfig:
-    """Return the settings of a producer; an unknown name is an error like an invalid value."""
-    try:
-        return ProducerConfig(**settings)
-    except TypeError as error:
-        raise InvalidInputError(
-            f"{error}.", remedy="See `ProducerConfig`.", code="PRODUCER_CONFIG"
-        ) from None
+class ProducerSettings(TypedDict, total=False):
+    """The keyword arguments of a producer that are fields of `ProducerConfig`."""
+
+    timeout_ms: int
+    retries: int
+    queue_choice: Literal["round-robin", "least-latency"]
+    avoid_slow_brokers: bool
+    max_message_bytes: int
+    max_pending: int
+    trace_topic: str
+
+
+def producer_config(arguments: Collection[str] = (), /, **settings: Any) -> ProducerConfig:
+    """Return the settings of a producer; an unknown name is an error like an invalid value.
+
+    `arguments` are the names of the producer's other arguments, for the nearest name in the error.
+    """
+    names = [one.name for one in fields(ProducerConfig)]
+    check_names(settings, names, arguments, code="PRODUCER_CONFIG")
+    return ProducerConfig(**settings)
 
 
 def _refuse(name: str, value: Any, wanted: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
+from inspect import signature
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -18,6 +19,9 @@ from pyrocket.consuming import Committed, Pull, Pulled, Subscription
 from pyrocket.message import MessageQueue, QueueOffsets, StoredMessage
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pyrocket.client.consumer_config import ConsumerSettings
     from pyrocket.rpc.connection import Credentials
 
 _T = TypeVar("_T")
@@ -52,7 +56,7 @@ class PullConsumer(BaseClient):
         credentials: "Credentials | None" = None,
         instance: str = "",
         subscriptions: Mapping[str, Subscription | str] = {},
-        **settings: Any,
+        **settings: "Unpack[ConsumerSettings]",
     ) -> None:
         """Check the arguments; nothing is opened before `start`.
 
@@ -71,7 +75,9 @@ class PullConsumer(BaseClient):
         """
         server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url)
         super().__init__(server, instance)
-        self._config = consumer_config(group=group, subscriptions=subscriptions, **settings)
+        self._config = consumer_config(
+            signature(type(self)).parameters, group=group, subscriptions=subscriptions, **settings
+        )
         self._core: PollingCore
 
     def queues(self, topic: str) -> list[MessageQueue]:

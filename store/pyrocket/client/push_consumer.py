@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as WaitTimeoutError
+from inspect import signature
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,6 +33,9 @@ from pyrocket.loop_threads import LoopThreads
 from pyrocket.message import MessageQueue, StoredMessage
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pyrocket.client.consumer_config import ConsumerSettings
     from pyrocket.rpc.connection import Credentials
 
 Listener = Callable[[list[StoredMessage]], ConsumeResult]
@@ -78,7 +82,7 @@ class PushConsumer(BaseClient):
         queues_changed: QueuesChanged | None = None,
         before_consume: Callable[[list[StoredMessage]], None] | None = None,
         after_consume: Callable[[list[StoredMessage], object], None] | None = None,
-        **settings: Any,
+        **settings: "Unpack[ConsumerSettings]",
     ) -> None:
         """Check the arguments; nothing is opened before `start`.
 
@@ -100,7 +104,9 @@ class PushConsumer(BaseClient):
         """
         server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url)
         super().__init__(server, instance)
-        self._config = consumer_config(group=group, subscriptions=subscriptions, **settings)
+        self._config = consumer_config(
+            signature(type(self)).parameters, group=group, subscriptions=subscriptions, **settings
+        )
         hooks = {"before_consume": before_consume, "after_consume": after_consume}
         optional = {"queues_changed": queues_changed, **hooks}
         given = {name: one for name, one in optional.items() if one is not None}

@@ -13,6 +13,7 @@ from pyrocket.rpc.connection import (
     CHANNEL_OPTIONS,
     Credentials,
     check_protocol,
+    is_silent,
     method_of,
     unreachable,
 )
@@ -34,9 +35,6 @@ _ONCE = frozenset({"SendMessages", "SendHalf", "SendBack"})
 _MAX_CALLS = 50
 """Maximum concurrent calls of one connection; brokers refuse more than 100 by default."""
 
-_OPTIONS = [*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
-"""With the option, each channel has a connection of its own."""
-
 
 class RemoteBroker:
     """Calls one address. Created and used in one event loop; connects when it is first used.
@@ -49,12 +47,13 @@ class RemoteBroker:
         self.address, self._credentials = address, credentials
         self._channel, self._calls = self._open(), asyncio.Semaphore(_MAX_CALLS)
         self._waiting: dict[Any, int] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     def _open(self) -> Any:
         if not self._credentials.tls:
-            return grpc.aio.insecure_channel(self.address, options=_OPTIONS)
+            return grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
         trust = grpc.ssl_channel_credentials(root_certificates=self._credentials.ca)
-        return grpc.aio.secure_channel(self.address, trust, options=_OPTIONS)
+        return grpc.aio.secure_channel(self.address, trust, options=CHANNEL_OPTIONS)
 
     async def hello(self, seconds: float) -> "HelloReply":
         """Make the first call. Raises UnsupportedError (PROTOCOL_UNKNOWN) if this is no broker."""
@@ -85,8 +84,20 @@ class RemoteBroker:
         try:
             data = await channel.unary_unary(method)(sent, timeout=seconds, metadata=metadata)
         except grpc.aio.AioRpcError as error:
+            if is_silent(error):
+                self._drop(channel)
             raise self._error(name, error) from None
         return reply.FromString(data)
+
+    def _drop(self, channel: Any) -> None:
+        """Use the channel for no further calls; close it when its calls have ended."""
+        if channel is self._channel:
+            self._channel = self._open()
+        elif self._waiting.pop(channel, None) is None:
+            return
+        closing = asyncio.ensure_future(channel.close(CALL_S))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     @contextmanager
     def _waiting_channel(self) -> Iterator[Any]:
@@ -97,7 +108,8 @@ class RemoteBroker:
         try:
             yield channel
         finally:
-            self._waiting[channel] -= 1
+            if channel in self._waiting:
+                self._waiting[channel] -= 1
 
     async def stream(self, name: str, /, **arguments: Any) -> AsyncIterator[Any]:
         """Make a call with many replies. Closing the iterator cancels it. Raises as `call` does."""
@@ -116,6 +128,8 @@ class RemoteBroker:
 
     async def close(self) -> None:
         """Close all connections."""
+        for closing in [*self._closing]:
+            closing.cancel()
         for channel in (self._channel, *self._waiting):
             await channel.close()
 

@@ -13,7 +13,7 @@ from pyrocket.errors import (
     TransportError,
 )
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.nameserver.route_table import TopicData
+from pyrocket.nameserver.route_table import Route, TopicData
 from pyrocket.rpc.connection import Credentials
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.nameserver.lookup import AddressUrl, RouteLookup
@@ -114,20 +114,22 @@ class RemoteBrokers:
 
     async def _routed_topics(self, lookup: RouteLookup, topic: str) -> TopicSettings:
         """Return what a name server knows of a topic, and what it has forgotten by a restart."""
-        found = await _blocking(partial(lookup.route, topic, fresh=True))
+        ask = partial(lookup.route, topic, fresh=True)
+        found = await _blocking(ask)
+        if forgotten := self._gone(topic, _brokers_of(found)):
+            registered = await self._registered(lookup)
+            found = await _blocking(ask)  # A broker may have registered in the meantime.
+            for name in forgotten.keys() & registered:
+                self._remember(topic, name, None)
         for broker in found.brokers:
             self._locate(broker.name, broker.addresses[min(broker.addresses)])
+        for one in (*found.gone, *found.queues):
+            self._remember(topic, one.broker, one.topic)
         live = {one.broker: one.topic for one in found.queues}
-        told = {one.broker: one.topic for one in found.gone}
-        forgotten = self._gone(topic, {**live, **told})
-        if forgotten:
-            for name in forgotten.keys() & await self._registered(lookup):
-                del self._ordered[topic][name]  # It has no such topic any longer.
-        for name, settings in {**live, **told}.items():
-            self._remember(topic, name, settings)
+        told = {one.broker for one in found.gone}
         gone = self._gone(topic, live)
         # A broker that the name server does not know may run, and register soon.
-        self._forget_gone(topic, live.keys() | (gone.keys() - told.keys()))
+        self._forget_gone(topic, live.keys() | (gone.keys() - told))
         return TopicSettings(live, gone)
 
     async def _registered(self, lookup: RouteLookup) -> Collection[str]:
@@ -167,8 +169,8 @@ class RemoteBrokers:
 
     async def _create(self, broker: str, topic: str) -> TopicConfig | PyrocketError:
         """Create a missing topic at a broker; return its settings, or why it is not created."""
-        call = self.get(broker).call("CreateMissing", name=topic)
         try:
+            call = self.get(broker).call("CreateMissing", name=topic)
             reply = await asyncio.wait_for(call, _CREATE_S)
         except asyncio.TimeoutError:
             why: PyrocketError = TransportError(
@@ -264,6 +266,10 @@ class RemoteBrokers:
         if address not in self._opened:
             self._opened[address] = RemoteBroker(address, self._credentials)
         return self._opened[address]
+
+
+def _brokers_of(route: Route) -> set[str]:
+    return {one.broker for one in (*route.queues, *route.gone)}
 
 
 async def _blocking(call: Callable[[], _T]) -> _T:

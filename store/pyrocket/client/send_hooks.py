@@ -6,7 +6,7 @@ Source: `SendMessageHook`, `SendMessageContext`.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyrocket.client.core.failures import Failures
+from pyrocket.client.failures import Failures
 from pyrocket.message import Message, SendResult
 
 

@@ -78,7 +78,6 @@ def _store(directory: str, *, create: bool) -> Server:
 
 
 def _brokers(text: str, credentials: "Credentials | None", *, is_url: bool) -> Server:
-    from pyrocket.client.remote import RemoteTransport
     from pyrocket.rpc.connection import Credentials
     from pyrocket.rpc.nameserver.lookup import AddressUrl, parse_addresses
 
@@ -87,6 +86,8 @@ def _brokers(text: str, credentials: "Credentials | None", *, is_url: bool) -> S
     given = credentials or Credentials()
 
     async def connect() -> ClientTransport:
+        from pyrocket.client.remote import RemoteTransport
+
         return await RemoteTransport.open(addresses, given)
 
     return Server(("endpoint", key, given), connect)

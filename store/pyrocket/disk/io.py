@@ -9,6 +9,7 @@ either the old content or the new content.
 """
 
 import errno
+import logging
 import os
 import stat
 import uuid
@@ -18,8 +19,9 @@ from pathlib import Path
 
 from pyrocket.disk.os_errors import naming_obstacles, wrong_kind
 from pyrocket.disk.tree import entered, open_folder
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 
+_log = logging.getLogger(__name__)
 _OF_FILES = stat.S_IRGRP | stat.S_IWGRP
 _OF_FOLDERS = stat.S_IRWXG | stat.S_ISGID
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK
@@ -242,8 +244,16 @@ group offsets 60 MB.
 def replace_file(path: Path, data: bytes, scratch: Path, *, backup: bool = False) -> None:
     """Replace the content of `path` with `data`, durably.
 
-    With `backup`, the old content is saved as `<name>.bak`, as in RocketMQ.
+    With `backup`, the old content is saved as `<name>.bak`, as in RocketMQ. Raises
+    StoreUnavailableError (STORE_FILE_FULL), and changes nothing, if the file could not be read
+    again.
     """
+    if len(data) > MAX_FILE_BYTES:
+        raise StoreUnavailableError(
+            f"{path} would have {len(data)} bytes; the maximum is {MAX_FILE_BYTES}.",
+            remedy="Delete topics and consumer groups that are no longer used.",
+            code="STORE_FILE_FULL",
+        )
     make_directory(path.parent)
     make_directory(scratch)
     if backup and (before := read_or_none(path)) is not None:
@@ -308,6 +318,18 @@ def read_or_none(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
         raise
     finally:
         os.close(descriptor)
+
+
+def read_hint(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
+    """Return the content of a file that the store works without.
+
+    Returns None, and logs a warning, if it is too long or not a file. Raises StorePermissionError.
+    """
+    try:
+        return read_or_none(path, max_bytes)
+    except StoreDamagedError as error:
+        _log.warning("ignored: %s", error.message)
+        return None
 
 
 def check_file_size(path: Path, length: int, max_bytes: int) -> None:

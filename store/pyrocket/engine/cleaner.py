@@ -14,8 +14,8 @@ A manual cleaning and its preview follow the same rules (`_planned_by_hand`).
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,8 +39,10 @@ from pyrocket.engine.retention_rules import (
 )
 from pyrocket.errors import OptionError, PyrocketError, StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.index_file import Geometry
+from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.retention import RetentionFile
 
@@ -171,6 +173,7 @@ class Cleaner:
         self.refresh()
         now, policy = self._clock(), self._policy
         left = _planned_by_hand(self._log, policy, now, hours, total_bytes).removals
+        before = _minima(self._queues, self._log.first_offset())
         report = CleanReport()
         while True:
             with section():
@@ -180,7 +183,8 @@ class Cleaner:
             if done.kept or not left:
                 break
         kept = tuple(Kept(one.file, done.kept[0].held_by) for one in left)
-        return replace(report, kept=kept)
+        messages = _count(before, _minima(self._queues, report.log_start))
+        return replace(report, kept=kept, messages=messages)
 
     def remove(self, removals: Sequence[Removal]) -> CleanReport:
         """Delete the log's oldest files, and the queue and index files that point into them.
@@ -271,7 +275,28 @@ def preview(
         dry_run=True,
         log_start=start,
         kept=kept,
+        messages=_count(_minima(queues, log.first_offset()), _minima(queues, start)),
     )
+
+
+def _minima(queues: QueueTable, log_start: int) -> dict[tuple[str, int], int]:
+    """Return the minimum offset of each queue if the log begins at `log_start`.
+
+    Queues of services and damaged queues are left out.
+    """
+    found = {}
+    for topic, queue_id in queues.on_disk():
+        if topic not in CLOSED_TO_SENDERS and not topic.lower().startswith(SYSTEM_PREFIX):
+            queue = queues.get(topic, queue_id)
+            with suppress(StoreDamagedError):
+                end = queue.max_offset(WHOLE_LOG)
+                found[topic, queue_id] = queue.min_offset(log_start, end)
+    return found
+
+
+def _count(before: Mapping[tuple[str, int], int], after: Mapping[tuple[str, int], int]) -> int:
+    """Return the number of messages between two minimum offsets of each queue."""
+    return sum(after[key] - minimum for key, minimum in before.items() if key in after)
 
 
 def _index_files(layout: Layout, config: StoreConfig, log_start: int) -> int:

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 from pyrocket.arguments import check_numbers, check_text, check_texts, check_type
+from pyrocket.consuming import GroupStart
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.lock import is_locked
 from pyrocket.disk.os_errors import translating_methods
@@ -102,16 +103,21 @@ class Groups:
         """Return all committed offsets, by (topic, group), as one consistent snapshot."""
         return self._offsets.all()
 
+    def starts(self) -> Mapping[str, Mapping[str, GroupStart]]:
+        """Return by group and topic where groups start in queues without a committed offset."""
+        return self._starts.all()
+
     def lag(self, group: str = "") -> list[GroupLag]:
         """Return the lag of a group, or of all groups, in each queue of its topics.
 
-        The topics are those in which a group has committed offsets. Raises GroupNotFoundError.
+        The topics are those in which a group has committed offsets, or has started to consume.
+        Raises GroupNotFoundError.
         """
         check_text(group=group)
         name, now_ms = self.get(group).name if group else "", self._engine.clock()
         return [
             replace(one, delay_ms=delay_ms(self._reader, one, now_ms))
-            for one in positions(self._reader, self._offsets.all(), name)
+            for one in positions(self._reader, self._offsets.all(), self._starts.all(), name)
         ]
 
     def create(self, group: str) -> GroupConfig:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pyrocket.consuming import GroupStart
+from pyrocket.engine.group_starts import EARLIEST, first_offset
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.metadata.groups import Offsets
@@ -16,11 +18,11 @@ class GroupLag:
         group: The consumer group.
         topic: The topic; `%RETRY%` and the group's name for messages whose consumption failed.
         queue_id: The queue.
-        committed: The next offset to consume; None before the first commit, and the lag is then
-            the entire queue.
+        committed: The next offset to consume; None before the first commit.
         minimum: The first offset of the queue.
         maximum: The next offset of the queue.
         delay_ms: The time since the first message that is not consumed was stored; 0 if all are.
+        first: The offset at which the group starts if it has committed none.
     """
 
     group: str
@@ -30,11 +32,13 @@ class GroupLag:
     minimum: int
     maximum: int
     delay_ms: int = 0
+    first: int = 0
 
     @property
     def start(self) -> int:
         """The offset of the first message that is not consumed; `maximum` if all are."""
-        return min(max(self.committed or 0, self.minimum), self.maximum)
+        at = self.first if self.committed is None else self.committed
+        return min(max(at, self.minimum), self.maximum)
 
     @property
     def lag(self) -> int:
@@ -53,20 +57,27 @@ class GroupLag:
 
 
 def positions(
-    reader: Reader, offsets: Mapping[tuple[str, str], Offsets], group: str = ""
+    reader: Reader,
+    offsets: Mapping[tuple[str, str], Offsets],
+    starts: Mapping[str, Mapping[str, GroupStart]],
+    group: str = "",
 ) -> Iterator[GroupLag]:
     """Yield the lags of a group, or of all groups, without delays, by group, topic and queue.
 
     offsets: The committed offsets by (topic, group).
+    starts: Where groups start in queues without a committed offset, by group and topic.
     """
     queues = all_queues(reader)
-    wanted = [key for key in offsets if group in ("", key[1])]
+    places = {*offsets, *((topic, name) for name in starts for topic in starts[name])}
+    wanted = [key for key in places if group in ("", key[1])]
     for topic, name in sorted(wanted, key=lambda key: (key[1], key[0])):
-        committed = offsets[topic, name]
+        committed = offsets.get((topic, name), {})
+        start = starts.get(name, {}).get(topic, EARLIEST)
         for queue_id in sorted({*queues.get(topic, ()), *committed}):
             has = reader.system_offsets(topic, queue_id)
             at = committed.get(queue_id)
-            yield GroupLag(name, topic, queue_id, at, has.minimum, has.maximum)
+            first = first_offset(reader, topic, queue_id, start) if at is None else 0
+            yield GroupLag(name, topic, queue_id, at, has.minimum, has.maximum, first=first)
 
 
 def all_queues(reader: Reader) -> dict[str, list[int]]:

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from pyrocket.consuming import GroupStart
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
+from pyrocket.engine.reader import Reader
 from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.groups import GroupOffsets
-from pyrocket.metadata.topics import check_topic_name
+from pyrocket.metadata.topics import TopicConfig, check_topic_name
 
 EARLIEST = GroupStart(0, 0)
 """The start before all messages."""
@@ -63,15 +64,20 @@ class GroupStartTable:
             self._file.add(group, new)
 
     def first_offset(self, topic: str, queue_id: int, start: GroupStart) -> int:
-        """Return the offset of a queue's first message at or after a start.
+        """Return the offset at which a queue is consumed; see the function `first_offset`."""
+        return first_offset(self._reader, topic, queue_id, start)
 
-        This is the maximum if there is none, and for an empty start. Raises StoreDamagedError.
-        """
-        known = self._reader.system_offsets(topic, queue_id)
-        if start.log_offset is not None:
-            queue = self._reader.files.queues.get(topic, queue_id)
-            return max(queue.min_offset(start.log_offset, known.maximum), known.minimum)
-        if start.time_ms is not None:
-            config = self._reader.topics.get(topic)
-            return self._reader.offset_by_time(config, queue_id, start.time_ms)
-        return known.maximum
+
+def first_offset(reader: Reader, topic: str, queue_id: int, start: GroupStart) -> int:
+    """Return the offset of a queue's first message at or after a start.
+
+    This is the maximum if there is none, and for an empty start. Raises StoreDamagedError.
+    """
+    known = reader.system_offsets(topic, queue_id)
+    if start.log_offset is not None:
+        queue = reader.files.queues.get(topic, queue_id)
+        return max(queue.min_offset(start.log_offset, known.maximum), known.minimum)
+    if start.time_ms is not None:
+        config = TopicConfig(topic, queue_id + 1, queue_id + 1)
+        return reader.offset_by_time(config, queue_id, start.time_ms)
+    return known.maximum

@@ -31,9 +31,11 @@ from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import (
     KEYS,
     MAX_PROPERTIES_BYTES,
+    NAME_END,
     SHARDING_KEY,
     TAGS,
     UNIQ_KEY,
+    VALUE_END,
     encode_properties,
     find_illegal_property,
 )
@@ -212,7 +214,9 @@ class MessageEncoder:
         else:
             body, sys_flag = message.body, origin.sys_flag
         unique_id, more = origin.unique_id, {**origin.properties, **to.properties}
-        properties = encode_properties(_all_properties(message, unique_id, more))
+        named = _all_properties(message, unique_id, more)
+        properties = encode_properties(named)
+        _check_separators(named, properties)
         if len(properties) > MAX_PROPERTIES_BYTES:
             raise MessageError(
                 f"the message has {len(properties)} bytes of properties;"
@@ -328,6 +332,17 @@ def _all_properties(message: Message, unique_id: str, more: Mapping[str, str]) -
     }
     given = {name: value for name, value in own.items() if value}
     return given | dict(message.properties) | dict(more)
+
+
+def _check_separators(named: Mapping[str, str], block: bytes) -> None:
+    """Raise MessageError if a name or value contains a separator, and so adds other properties."""
+    if block.count(NAME_END) == block.count(VALUE_END) == len(named):
+        return
+    found = next(name for name in named if {"\x01", "\x02"} & {*name, *named[name]})
+    raise MessageError(
+        f"the property {found!r} contains \\x01 or \\x02, the separators of the format.",
+        remedy="Change or remove it.",
+    )
 
 
 def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Array | None]]:

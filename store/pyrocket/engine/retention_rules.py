@@ -63,6 +63,8 @@ class CleanReport:
 
     kept: files that exceed the limits but are still needed, in log order. staged_files,
     staged_bytes: files with rows that were staged for a sink but not published within a week.
+    messages: the number of messages in the deleted log files, without those of services; only a
+    manual cleaning counts them.
     """
 
     removals: tuple[Removal, ...] = ()
@@ -73,9 +75,10 @@ class CleanReport:
     staged_files: int = 0
     staged_bytes: int = 0
     kept: tuple[Kept, ...] = ()
+    messages: int = 0
 
     def then(self, later: "CleanReport") -> "CleanReport":
-        """Return the sums of both reports, with `kept` and `log_start` of the later report."""
+        """Return the sums of both reports; the other fields are those of the later report."""
         return replace(
             later,
             removals=self.removals + later.removals,

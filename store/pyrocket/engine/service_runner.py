@@ -10,7 +10,6 @@ The shared field `next_due` is the time of the next check, so that earlier check
 lower it; the runner sets it after a check, under the write lock.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError, StoreReadOnlyError
+from pyrocket.rounds import Rounds
 
 RETRY_MS = 100
 """Delay before a service retries after a failure: RocketMQ's DELAY_FOR_A_WHILE."""
@@ -39,7 +39,7 @@ this process wake the thread, so the interval only bounds the delay after the cl
 """
 
 _BUSY_MS = 2
-_log = logging.getLogger(__name__)
+_FAILED = f"a due service failed and is retried in {RETRY_MS} ms"
 
 
 class Service(Protocol):
@@ -69,7 +69,7 @@ class ServiceRunner:
         """All processes that open the store must pass the same services."""
         self._engine, self._services, self._clock = engine, services, engine.clock
         self._pause_began: int | None = None
-        self._logged = ""
+        self.rounds = Rounds()
         self._refused = False
         self.tend_seconds = TEND_SECONDS
         self._running = threading.Lock()
@@ -154,20 +154,20 @@ class ServiceRunner:
         except PyrocketError as error:
             self._failed(error, now)
         if self._pause_began is None:
-            self._logged = ""
+            self.rounds.succeeded(_FAILED)
         return done
 
     def _deliver(self, service: Service, writer: Writer, now: int) -> int:
         try:
             return service.deliver_due(writer, now)
-        except (PyrocketError, OSError) as error:
+        except Exception as error:  # The other services must go on.
             self._failed(error, now)
             return 0
 
     def _next_due(self, service: Service, writer: Writer, now: int) -> int:
         try:
             return service.next_due(writer, now)
-        except (PyrocketError, OSError) as error:
+        except Exception as error:
             self._failed(error, now)
             return now + RETRY_MS
 
@@ -176,14 +176,7 @@ class ServiceRunner:
             self._refused = True  # Another process writes: retry afterwards.
             return
         self._pause_began = now
-        self._log_once(error)
-
-    def _log_once(self, error: Exception) -> None:
-        """Log an error, unless it is the same as the last logged error."""
-        text = repr(error)
-        if text != self._logged:
-            self._logged = text
-            _log.warning("a due service failed and is retried in %d ms: %s", RETRY_MS, error)
+        self.rounds.record(_FAILED, error)
 
 
 class ServiceThread:
@@ -194,7 +187,7 @@ class ServiceThread:
 
     def __init__(self, runner: ServiceRunner, engine: Engine) -> None:
         """Start the thread; it ends when the engine is closed."""
-        self._runner, self._engine = runner, engine
+        self._runner, self._engine, self.rounds = runner, engine, runner.rounds
         self._woken, self._stopped = threading.Event(), False
         self._wakes_at = NEVER
         self._thread = threading.Thread(target=self._run, name="pyrocket-services", daemon=True)
@@ -240,7 +233,7 @@ class ServiceThread:
             except StoreReadOnlyError:
                 return
             if time.monotonic() - tended >= self._runner.tend_seconds:
-                writer.run_maintenance()
+                self.rounds.run("indexing or cleaning failed", writer.run_maintenance)
                 tended = time.monotonic()
             if not self._runner.run_due(writer):
                 pause_ms = self._runner.wait_ms(writer.page)

@@ -113,9 +113,8 @@ class Writer:
         )
         own, self._kept = config.retention, RetentionFile(layout)
         keep = self._kept.read if own is None else lambda: own
-        flush = self._flusher.flush
-        self._cleaner = Cleaner(self._parts, self._clock, keep, flush, self._hooks)
-        self._flush_service = FlushService(FlushPolicy.of(config), self.page, flush)
+        self._cleaner = Cleaner(self._parts, self._clock, keep, self._flusher.flush, self._hooks)
+        self.flush_service = FlushService(FlushPolicy.of(config), self.page, self._flusher)
 
     def _recover(self) -> None:
         """Recover the store and mark the shared state as valid; requires exclusive access.
@@ -280,21 +279,22 @@ class Writer:
         """Close the open files of all queues, before some are deleted."""
         self._queues.close()
 
-    def flush(self, timeout_ms: int | None = None) -> None:
+    def flush(self) -> None:
         """Flush all records published before the call; see `Flusher.flush`."""
-        self._flusher.flush(timeout_ms)
+        with translating_os_errors(self._layout.root, "flush again"):
+            self._flusher.flush()
 
     def flush_as_configured(self) -> None:
-        """Flush, request a flush, or do nothing, as configured for appends; see `flush`."""
+        """Flush, request a flush, or do nothing, as configured for appends."""
         config = self.identity.config
         if config.flush == "sync":
-            self.flush(config.flush_timeout_ms)
+            self.flush_service.flush(config.flush_timeout_ms)
         elif config.flush == "async":
             self.flush_soon()
 
     def flush_soon(self) -> None:
         """Request a flush of all records published before the call; return without waiting."""
-        self._flush_service.wake()
+        self.flush_service.wake()
 
     def _after_sync(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:
         with failing_on_sync_error(self.page):
@@ -337,7 +337,7 @@ class Writer:
         io.sync_directory(self._layout.root)
 
     def _release(self) -> None:
-        parts = ("_flush_service", "_flusher", "files", "_keys", "_write_lock", "_session")
+        parts = ("flush_service", "_flusher", "files", "_keys", "_write_lock", "_session")
         for held in [getattr(self, part, None) for part in parts]:
             if held is not None:
                 held.close()

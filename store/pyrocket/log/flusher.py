@@ -15,15 +15,17 @@ A waiting caller sleeps until the fsync that covers it has ended. The leader of 
 woken first, so that the disk is not idle while many callers wake. If a leader dies, the others wake
 by themselves after a few ms (`SharedEvent`).
 
-With asynchronous flushing, a thread of each store flushes at an interval if enough pages are dirty,
-and after the thorough interval in any case (RocketMQ's `FlushRealTimeService`). The thread sleeps
-while nothing is dirty, and ends when the store is closed.
+Each store has one flush thread (`FlushService`). With asynchronous flushing it flushes at an
+interval if enough pages are dirty, and after the thorough interval in any case (RocketMQ's
+`FlushRealTimeService`). With synchronous flushing it runs the fsyncs of appends, so that an append
+can return after its timeout while an fsync hangs. The thread sleeps while nothing is dirty, and
+ends when the store is closed.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +46,9 @@ from pyrocket.disk.shared_state import (
     WANTED,
     SharedState,
 )
-from pyrocket.errors import StoreFailedError, StoreLockedError, StoreUnavailableError
+from pyrocket.errors import StoreFailedError, StoreLockedError
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.rounds import Rounds
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.0002, 0.002
 _KINDS, _GATHERING = 31, 1 << 31
@@ -77,15 +80,15 @@ class Flusher:
         self.timeout_ms = timeout_ms
         self._lock = EventLock(lock)
         self._led, self._leading = threading.Condition(), False
+        self._failure: StoreFailedError | None = None
 
-    def flush(self, timeout_ms: int | None = None) -> None:
+    def flush(self) -> None:
         """Make everything durable that was published before the call.
 
         Raises StoreLockedError (FLUSH_DISK_TIMEOUT) if fsyncs of other callers take longer than
-        `timeout_ms` (by default `self.timeout_ms`), and StoreFailedError if an fsync failed.
+        `self.timeout_ms`, StoreFailedError if an fsync failed, and OSError if no fsync was started.
         """
-        target = self._page[PUBLISHED]
-        wait_ms = self.timeout_ms if timeout_ms is None else timeout_ms
+        target, wait_ms = self._page[PUBLISHED], self.timeout_ms
         deadline = time.monotonic() + wait_ms / 1000
         while self._become_leader(target, deadline, wait_ms):
             try:
@@ -94,6 +97,25 @@ class Flusher:
                 with self._led:
                     self._leading = False
                     self._led.notify_all()
+
+    def await_flush(self, target: int, timeout_ms: int) -> None:
+        """Wait until the log is durable up to `target` by an fsync of another thread.
+
+        Raises StoreLockedError (FLUSH_DISK_TIMEOUT), and StoreFailedError if an fsync failed.
+        """
+        page = self._page
+        with self._led:
+            self._led.wait_for(lambda: page[FLUSHED] >= target or page[FAILED], timeout_ms / 1000)
+        if page[FLUSHED] >= target:
+            return
+        if page[FAILED]:
+            raise self._failure or failed_before()
+        raise _late(timeout_ms)
+
+    def wake_waiting(self) -> None:
+        """Let the callers of `await_flush` look again: another process may have flushed."""
+        with self._led:
+            self._led.notify_all()
 
     def notify_appended(self) -> None:
         """Wake the leader if enough appends for its group are published."""
@@ -161,8 +183,9 @@ class Flusher:
         try:
             self._log.run.sync(page[FLUSHED], end)
         except SyncError as error:
+            self._failure = fsync_failed(error)
             page[FAILED] = 1
-            raise fsync_failed(error) from error
+            raise self._failure from error
         page[FLUSHED] = end
         page[SYNC_NS] = time.monotonic_ns() - began
         page[GROUP] = page[APPENDS] - page[FLUSHED_APPENDS]
@@ -193,7 +216,7 @@ def _kind(number: int) -> int:
 
 def _late(wait_ms: int) -> StoreLockedError:
     return StoreLockedError(
-        f"other processes have been flushing the log for {wait_ms} ms. The messages are stored,"
+        f"the log was not flushed within {wait_ms} ms. The messages are stored,"
         " but it is not known yet whether they are durable.",
         remedy="The disk is very slow or stuck. flush_timeout_ms sets the wait.",
         code="FLUSH_DISK_TIMEOUT",
@@ -257,32 +280,69 @@ class FlushPolicy:
         return elapsed_ms >= self.thorough_ms or dirty_bytes >= self.least_pages * PAGE_BYTES
 
 
-class FlushService:
-    """A thread of one open store that calls `flush`."""
+RETRY_S = 1.0
+"""Pause of the flush thread after an error."""
 
-    def __init__(self, policy: FlushPolicy, page: SharedState, flush: Callable[[], None]) -> None:
-        self._policy, self._page, self._flush = policy, page, flush
-        self._dirty, self._stop = threading.Event(), threading.Event()
+_FAILED = "flushing the log failed"
+
+
+class FlushService:
+    """A thread of one open store that flushes. An error before an fsync is retried."""
+
+    def __init__(self, policy: FlushPolicy, page: SharedState, flusher: Flusher) -> None:
+        self._policy, self._page, self._flusher = policy, page, flusher
+        self.rounds = Rounds()
+        self._dirty, self._asked, self._stop = (threading.Event() for _ in range(3))
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is alive, or has not been started yet."""
+        return self._thread is None or self._thread.is_alive()
+
     def wake(self) -> None:
         """Start or wake the thread; called after an append."""
-        if self._thread is None:
-            with self._starting:
-                if self._thread is None and not self._stop.is_set():
-                    self._thread = threading.Thread(
-                        target=self._run, name="pyrocket-flush", daemon=True
-                    )
-                    self._thread.start()
+        if self._starts():
+            self._dirty.set()
+
+    def flush(self, timeout_ms: int) -> None:
+        """Make everything durable that was published before the call, by an fsync of the thread.
+
+        Raises StoreLockedError (FLUSH_DISK_TIMEOUT) if that takes longer than `timeout_ms`, and
+        StoreFailedError if an fsync failed.
+        """
+        target = self._page[PUBLISHED]
+        if self._page[FLUSHED] >= target:
+            return
+        if not self._starts():
+            self._flusher.flush()
+            return
+        self._asked.set()
         self._dirty.set()
+        self._flusher.await_flush(target, timeout_ms)
 
     def close(self) -> None:
         """Stop the thread without flushing. Call this before the shared state is closed."""
-        self._stop.set()
-        self._dirty.set()
+        for event in (self._stop, self._asked, self._dirty):
+            event.set()
         if self._thread is not None:
             self._thread.join()
+
+    def _starts(self) -> bool:
+        """Start the thread if necessary; return False if the process can start no more threads."""
+        if self._thread is not None:
+            return True
+        with self._starting:
+            if self._thread is None and not self._stop.is_set():
+                thread = threading.Thread(target=self._run, name="pyrocket-flush", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    self.rounds.record(_FAILED, error)
+                else:
+                    self._thread = thread
+        return self._thread is not None
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -292,19 +352,24 @@ class FlushService:
 
     def _flush_until_clean(self) -> None:
         began = time.monotonic()
-        while not self._stop.wait(self._policy.interval_ms / 1000):
+        while True:
+            is_asked = self._asked.wait(self._policy.interval_ms / 1000)
+            self._asked.clear()
             dirty = self._page[PUBLISHED] - self._page[FLUSHED]
-            if dirty <= 0:
+            if self._stop.is_set() or not (is_asked or dirty > 0):
                 return
-            if self._policy.is_due(dirty, (time.monotonic() - began) * 1000):
-                if not self._tried():
+            if is_asked or self._policy.is_due(dirty, (time.monotonic() - began) * 1000):
+                if not self.rounds.run(_FAILED, self._flush):
+                    self._stop.wait(RETRY_S)
+                    self._asked.set()
+                elif self._page[FAILED]:
                     return
                 began = time.monotonic()
 
-    def _tried(self) -> bool:
-        """Flush. A failure is recorded in the shared state, and the next append raises it."""
+    def _flush(self) -> None:
+        """Flush. A failed fsync is recorded in the shared state, and the next append raises it."""
         try:
-            self._flush()
-        except StoreUnavailableError as error:
-            return error.code == "FLUSH_DISK_TIMEOUT"
-        return True
+            with suppress(StoreFailedError):
+                self._flusher.flush()
+        finally:
+            self._flusher.wake_waiting()

@@ -14,6 +14,8 @@ from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error, int_keys, text_keys
 
 _LAST = 16
+_MAX_ENDS = 1_000_000
+"""How many ends the file has at most, besides those of the last recovery: 30 MB."""
 
 _Ends = dict[str, dict[int, int]]
 """The end of each queue, by topic and queue id."""
@@ -49,7 +51,7 @@ class Epochs:
         ends: _Ends = {}
         for (topic, queue_id), end in queue_ends.items():
             ends.setdefault(topic, {})[queue_id] = end
-        path, cuts = self._layout.epochs, [*self._load(), ends]
+        path, cuts = self._layout.epochs, [*_shortened(self._load(), ends), ends]
         content = [{topic: text_keys(cut[topic]) for topic in cut} for cut in cuts]
         replace_file(path, encode_own(path, content), self._layout.scratch)
 
@@ -64,3 +66,22 @@ class Epochs:
                 remedy="Restore it from a copy. Or delete it: then readers cannot detect where"
                 " earlier recoveries truncated the log.",
             ) from error
+
+
+def _shortened(cuts: list[_Ends], last: _Ends) -> list[_Ends]:
+    """Return earlier ends without those that `last` repeats, and without the oldest if too many.
+
+    Every crash adds the ends of all queues; without this, crashes of an idle store would make the
+    file too long to be read.
+    """
+    left, kept = _MAX_ENDS, list[_Ends]()
+    for cut in reversed(cuts):
+        changed = {
+            topic: {
+                queue: end for queue, end in ends.items() if last.get(topic, {}).get(queue) != end
+            }
+            for topic, ends in cut.items()
+        }
+        left -= sum(map(len, changed.values()))
+        kept.append({topic: ends for topic, ends in changed.items() if ends} if left >= 0 else {})
+    return kept[::-1]

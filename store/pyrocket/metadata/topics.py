@@ -86,12 +86,16 @@ class TopicConfig:
 
 def check_topic_name(name: str) -> None:
     """Raise TopicNameError unless users may create a topic of this name and send to it."""
+    _check_legal(name)
+    check_not_system(name)
+
+
+def _check_legal(name: str) -> None:
     if not (isinstance(name, str) and _NAME.fullmatch(name) and len(name) <= MAX_TOPIC_BYTES):
         raise TopicNameError(
             f"{name!r} is not a legal topic name.",
             remedy=f"Use 1 to {MAX_TOPIC_BYTES} of the characters a-z A-Z 0-9 _ - % |.",
         )
-    check_not_system(name)
 
 
 def check_not_system(name: str) -> None:
@@ -192,10 +196,12 @@ class Topics:
     def ensure(self, queues: Mapping[str, int]) -> bool:
         """Create or enlarge topics, durably, so that each has at least the given number of queues.
 
-        Returns whether a topic was changed. Raises InvalidInputError for an invalid number.
+        Returns whether a topic was changed. Raises TopicNameError, and InvalidInputError for an
+        invalid number.
         """
         lacking = lacking_topics(queues, self.all())
         for topic in lacking:
+            _check_legal(topic.name)
             _check_settings(topic)
         if lacking:
             self._put(lacking, change=True)

@@ -32,12 +32,14 @@ Needs the extra `endpoint`; other packages import this package only when an endp
 
 from importlib import import_module
 
+from pyrocket.errors import PackageMissingError
+
 try:
     for _needed in ("grpc", "google.protobuf"):
         import_module(_needed)
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"a broker and its clients need {error.name}."
-        " Run: pip install '.[endpoint]' in the checkout of pyrocket.",
+    raise PackageMissingError(
+        f"a broker and its clients need {error.name}, which is not installed.",
+        remedy="Run: pip install '.[endpoint]' in the checkout of pyrocket.",
         name=error.name,
     ) from None

@@ -6,6 +6,7 @@ The event loop receives, waits and replies; threads do the work.
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from pyrocket.rpc.threads import Threads, Work
 _LOG = logging.getLogger("pyrocket")
 
 DEFAULTS = Settings()
+_PENDING = 1_000_000
 _PEER_S = 60
 """Time without a packet from a client after which the server sends it a keepalive ping."""
 
@@ -32,19 +34,28 @@ _PEER_S = 60
 def _options(settings: Settings) -> list[tuple[str, int]]:
     """Return the options of the server.
 
-    Without the first option, a second broker could share the port. The last two allow clients to
-    send a keepalive ping every 10 s.
+    Without the first option, a second broker could share the port. With the last two, the server
+    accepts any number of keepalive pings, and never answers too_many_pings.
+
+    A client waits while it has too many calls; it learns the limit when it connects. gRPC's
+    overload protection would refuse calls below the limit, and its limits for calls that have
+    arrived but not started would cancel some above 1000.
     """
     return [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.request_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", settings.streams_per_client),
+        ("grpc.http.overload_protection", 0),
+        ("grpc.server.max_pending_requests", _PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", _PENDING),
         ("grpc.max_connection_idle_ms", int(1000 * settings.connection_idle)),
         ("grpc.keepalive_time_ms", 1000 * _PEER_S),
         ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.http2.ping_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", 0),
         ("grpc.http2.max_ping_strikes", 0),
     ]
 
@@ -62,6 +73,7 @@ class CallServer:
         self._server = grpc.aio.server(options=_options(settings))
         self._stopping = asyncio.Event()
         self.parked = self.stalled = 0
+        self._parked_by_peer: Counter[str] = Counter()
         self.observe: Callable[[str, str, float], None] = lambda call, status, seconds: None
         self.budget = Budget(settings.connection_bytes, settings.total_bytes)
 
@@ -147,12 +159,14 @@ class CallServer:
             await asyncio.wait_for(self._write(context, replies), self._settings.stream_stalled)
         except asyncio.TimeoutError:
             self.stalled += 1
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "The client stopped reading.")
+            with connected():
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "The client stopped reading.")
 
     async def _write(self, context: _Context, replies: Sequence[bytes]) -> None:
         for reply in replies:
             async with self.budget.wait(context.peer(), len(reply)):
-                await context.write(reply)
+                with connected():
+                    await context.write(reply)
 
     def _answer(self, call: Call, request: bytes, context: _Context) -> Any:
         arguments, visible = self.admitted(call, request, context)
@@ -180,17 +194,17 @@ class CallServer:
         except PyrocketError as error:
             code, text, metadata = status_of(self._gate.without_names(error))
             status = code.name
-            await context.abort(code, text, metadata)
+            with connected():
+                await context.abort(code, text, metadata)
             raise
         except grpc.aio.AbortError:
             status = "UNAVAILABLE"
             raise
         except Exception as error:
             status = "UNKNOWN"
-            if context.done():
-                raise  # The client has ended the call.
             _LOG.exception("a call failed unexpectedly")
-            await context.abort(*status_of(_unexpected(error)))
+            with connected():
+                await context.abort(*status_of(_unexpected(error)))
             raise
         finally:
             self.observe(call, status, time.monotonic() - began)
@@ -200,18 +214,41 @@ class CallServer:
         return self._threads.run(work, kind)
 
     @contextmanager
-    def park(self) -> Iterator[None]:
-        """Count a waiting client during a `with` block. Raises BrokerBusyError if too many wait."""
-        if self.parked >= self._settings.parked_polls:
+    def park(self, peer: str) -> Iterator[None]:
+        """Count a waiting call of a connection during a `with` block.
+
+        Half of a connection's calls remain for acks and heartbeats, which must not wait. Raises
+        BrokerBusyError if too many calls wait.
+        """
+        mine, settings = self._parked_by_peer, self._settings
+        if self.parked >= settings.parked_polls or mine[peer] > settings.streams_per_client // 2:
             raise BrokerBusyError(
                 "too many clients are waiting for changes.",
-                remedy="Raise the broker's setting parked_polls.",
+                remedy="Raise the broker's setting parked_polls or streams_per_client.",
             )
         self.parked += 1
+        mine[peer] += 1
         try:
             yield
         finally:
             self.parked -= 1
+            mine[peer] -= 1
+            if not mine[peer]:
+                del mine[peer]
+
+
+@contextmanager
+def connected() -> Iterator[None]:
+    """Cancel the call if the client has gone while a reply or status is sent.
+
+    gRPC cancels a call whose client has gone, except while it sends: then the send fails.
+    """
+    try:
+        yield
+    except grpc.aio.AbortError:
+        raise
+    except grpc.aio.BaseError:
+        raise asyncio.CancelledError from None
 
 
 def _arguments(call: Call, request: bytes) -> dict[str, Any]:

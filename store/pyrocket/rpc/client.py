@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 import grpc
 
 from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
-from pyrocket.rpc.connection import Connection, is_distrusted, method_of, unreachable
+from pyrocket.rpc.connection import Connection, is_distrusted, is_silent, method_of, unreachable
 from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
+from pyrocket.rpc.tls_mismatch import tls_mismatch
 
 _ONCE = ("Append", "Send")
 """Calls that append their rows again if they are repeated, for example after a lost reply."""
@@ -136,17 +137,26 @@ class Client:
 
     def _repeating(self, name: str, once: Callable[[Any, float], _Reply]) -> _Reply:
         pauses = self.pauses()
+        failure: PyrocketError | None = None
         while True:
             channel = self.connection.channel
             try:
                 seconds = min(pauses.left, self.timeouts.connect)
-                channel = self.connection.greeted(seconds, waits=self._waits)
+                # The first attempt does not wait, because a wait that ends has no reason.
+                waits = self._waits and failure is not None
+                channel = self.connection.greeted(seconds, waits=waits)
                 longest = pauses.left if name in _LONG else self.timeouts.call
                 return once(channel, min(pauses.left, longest))
             except (grpc.RpcError, TransportError) as error:
-                failure = self._error(name, error)
-                is_last = not _may_repeat(error)
-                if is_last or not (self.connection.try_next(channel) or pauses.wait()):
+                if failure is None or not isinstance(error, TransportError):
+                    failure = self._error(name, error)
+                silent = _is_silent(error)
+                repeats = _may_repeat(error) or (silent and name not in _ONCE)
+                if repeats and not self.connection.was_greeted:
+                    mismatch = tls_mismatch(error, self.connection.place, self.connection.address)
+                    repeats, failure = mismatch is None, mismatch or failure
+                moved = (repeats or silent) and self.connection.try_next(channel, silent=silent)
+                if not repeats or not (moved or pauses.wait()):
                     raise failure from None
 
     def _error(self, name: str, error: Any) -> PyrocketError:
@@ -183,6 +193,13 @@ class _Blocks:
         finally:
             sending.put(None)
         return call.result()
+
+
+def _is_silent(error: Any) -> bool:
+    """Whether a call, or the first call of its channel, got no answer within its time."""
+    if isinstance(error, TransportError):
+        return True
+    return is_silent(error) and carried_error(error, "") is None
 
 
 def _may_repeat(error: Any) -> bool:

@@ -230,7 +230,7 @@ class ClientsService:
             await run(lambda: self._broker.polls)  # Created in a thread: it may wait for the disk.
             queue, deadline = asked["queue"], asyncio.get_running_loop().time() + hold_s
             place = asked["group"], queue.topic, queue.queue_id
-            with self._server.park():
+            with self._server.park(context.peer()):
                 found = await self._polls.wait(place, self._session, deadline, look)
         return await run(lambda: call.encode(found.reply))
 
@@ -248,7 +248,7 @@ class ClientsService:
         stop = self._subscribe(**asked, stream=stream, user=user)
         self._streams.add(stream)
         try:
-            with self._server.park():
+            with self._server.park(context.peer()):
                 while (notification := await stream.next()) is not None:
                     message = kind()
                     put(message, notification)

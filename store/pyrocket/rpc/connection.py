@@ -37,9 +37,16 @@ CHANNEL_OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 5000),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    # A channel has connections of its own: otherwise a new client would share a silent one.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A connection that falls silent is lost after 20 s.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # gRPC sends no keepalive ping while it waits for the answer to a ping of its own, 60 s by
+    # default.
+    ("grpc.http2.ping_timeout_ms", 10_000),
 ]
 _log = logging.getLogger(__name__)
 
@@ -168,16 +175,17 @@ class Connection:
                 self._greeted = self.was_greeted = True
             return channel
 
-    def try_next(self, failed: Any) -> bool:
+    def try_next(self, failed: Any, *, silent: bool = False) -> bool:
         """After a channel has failed, switch to the next address and repeat the first call there.
 
+        With `silent`, a single address gets a new channel, too; otherwise its channel reconnects.
         Returns False after the last address: then the first address is next.
         """
         with self._lock:
             if failed is not self._channel:
                 return False
             self._greeted = False
-            if len(self._addresses) == 1:
+            if len(self._addresses) == 1 and not silent:
                 return False
             self._channel = None  # Left open: other threads may still use the channel.
             self._at = (self._at + 1) % len(self._addresses)
@@ -246,8 +254,19 @@ def is_distrusted(error: Any) -> bool:
     return "CERTIFICATE_VERIFY_FAILED" in (error.details() or "")
 
 
+def is_silent(error: Any) -> bool:
+    """Whether a call got no answer within its time, so that its connection may be dead."""
+    return error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 def unreachable(place: str, call: str, error: Any, *, repeat_is_safe: bool) -> PyrocketError:
     """Return the error for a call that was not answered, or that the broker does not implement."""
+    if "too_many_pings" in (error.details() or "").lower().replace(" ", "_"):
+        _log.warning(
+            "the server %s, or a proxy before it, has closed the connection because of keepalive"
+            " pings (too_many_pings); allow one ping every 10 s there",
+            place,
+        )
     if error.code() == grpc.StatusCode.UNIMPLEMENTED:
         return _missing(place, call)
     if is_distrusted(error):

@@ -2,7 +2,8 @@
 
     fetch                                    subscribe on the topic
     append, stage, publish                   publish on each topic
-    offsets of a group                       subscribe on the group
+    offsets of a group                       subscribe on the group; to commit, also on each topic
+    checks of a producer group               publish on any topic; each check: on its topic
     create, alter, delete, reset             admin
     register a broker                        admin on the whole store
     routes of topics                         any right on each
@@ -71,7 +72,7 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "PlanView": (("view", STORE, ""),),
     "ReadView": (("view", STORE, ""),),
     "Committed": ((SUBSCRIBE, GROUP, "group"),),
-    "Commit": ((SUBSCRIBE, GROUP, "group"),),
+    "Commit": ((SUBSCRIBE, GROUP, "group"), (SUBSCRIBE, TOPIC, "offsets")),
     "Prepare": ((PUBLISH, TOPIC, "topic"), ("create", TOPIC, "topic")),
     "Append": ((PUBLISH, TOPIC, "topics"),),
     "Send": ((PUBLISH, TOPIC, "message"), ("create", TOPIC, "message")),
@@ -105,7 +106,7 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "GroupStarts": ((SUBSCRIBE, GROUP, "group"),),
     "GroupMembers": ((SUBSCRIBE, GROUP, "group"),),
     "CheckFilter": ((SUBSCRIBE, TOPIC, "topic"),),
-    "Notifications": ((SUBSCRIBE, GROUP, "group"),),
+    "Notifications": (("follow", STORE, ""),),
     **dict.fromkeys(
         ("PullQueue", "StartOffset", "CommittedOffset", "SendBack"),
         ((SUBSCRIBE, TOPIC, "queue"), (SUBSCRIBE, GROUP, "group")),
@@ -145,8 +146,8 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
 }
 """Call → the rights that it needs: right, kind, and the argument with the names.
 
-`any` is satisfied by any right; `view` and `join` stand for the rights that `_needs_of_view` and
-`_needs_of_join` return.
+`any` is satisfied by any right; `view`, `join` and `follow` stand for the rights that
+`_needs_of_view`, `_needs_of_join` and `_needs_of_follow` return.
 `create` means `admin`, but is not needed if the topic exists or the call does not create topics.
 FinishStaging needs no right: only the writer knows the name of the staged file, and the rights were
 checked for each of its blocks.
@@ -197,7 +198,8 @@ class Gate:
             self._check(access, user, right, kind, name, arguments)
         if call == "Locate" and not arguments["request"].topics:
             access.check(user, WHOLE_STORE)
-        if call == "Publish":  # A batch without rows names no topic.
+        # A batch without rows, and the checks of a producer group, name no topic.
+        if call in ("Publish", "Discard") or arguments.get("producer_group"):
             access.check_publishes(user)
         if call in _LISTS:
             kind = _LISTS[call]
@@ -236,6 +238,8 @@ def _needs(call: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str, 
             yield from _needs_of_view(arguments)
         elif right == "join":
             yield from _needs_of_join(arguments["heartbeat"])
+        elif right == "follow":
+            yield from _needs_of_follow(arguments)
         elif kind == STORE:
             yield right, kind, ""
         else:
@@ -247,6 +251,12 @@ def _needs_of_join(heartbeat: Heartbeat) -> Iterator[tuple[str, str, str]]:
         yield SUBSCRIBE, GROUP, consumer.group
         for topic in {*consumer.subscriptions, *consumer.starts}:
             yield SUBSCRIBE, TOPIC, topic
+
+
+def _needs_of_follow(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the right on a consumer group; producers name none, and get checks by topic."""
+    if arguments["group"] or not arguments["producer_group"]:
+        yield SUBSCRIBE, GROUP, arguments["group"]
 
 
 def _needs_of_view(arguments: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.service import SERVICE as BROKER
@@ -35,23 +36,30 @@ class Health:
         return grpc.method_handlers_generic_handler(SERVICE, calls)
 
     async def _check(self, request: bytes, context: Any) -> bytes:
-        status = self._status(request)
+        status = self._status(await self._service(request, context))
         if status == _UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such service.")
         return self._encode(status)
 
     async def _watch(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
-        sent = None
+        service, sent = await self._service(request, context), None
         while sent != _NOT_SERVING:
-            status = self._status(request)
+            status = self._status(service)
             if status != sent:
                 yield self._encode(status)
                 sent = status
             await asyncio.sleep(_SECONDS)
 
-    def _status(self, request: bytes) -> int:
-        asked = self._request.FromString(request)
-        if asked.service not in self._known:
+    async def _service(self, request: bytes, context: Any) -> str:
+        """Return the name of the service in a request; end the call if it is malformed."""
+        try:
+            return self._request.FromString(request).service
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The request is malformed.")
+            raise
+
+    def _status(self, service: str) -> int:
+        if service not in self._known:
             return _UNKNOWN
         return _SERVING if self._serves() else _NOT_SERVING
 

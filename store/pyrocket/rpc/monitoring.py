@@ -87,8 +87,19 @@ class Metrics:
         yield self._counter("pyrocket_dropped_traces",
                             "Records of the message trace that were not stored.",
                             self._broker.dropped_traces)  # fmt: skip
+        yield self._failed_rounds()
         yield self._messages()
         yield from self._lags()
+
+    def _failed_rounds(self) -> Metric:
+        metric = CounterMetricFamily(
+            "pyrocket_failed_rounds",
+            "Rounds of the broker's threads that failed and are retried.",
+            labels=(*_NODE, "thread"),
+        )
+        for thread, count in self._broker.failed_rounds().items():
+            metric.add_metric((*self._node, thread), count)
+        return metric
 
     def _messages(self) -> Metric:
         metric = CounterMetricFamily(

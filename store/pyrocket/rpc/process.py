@@ -116,7 +116,13 @@ async def _serve(
     if settings.nameserver:
         server.advertise(address, listens)
     registrar = Registrar(broker.store, topics, settings.nameserver, credentials)
-    with _monitoring(broker, server, watch, settings) as metrics:
+
+    def trouble() -> str:
+        if server.is_stopping:
+            return "stopping"
+        return ", ".join(filter(None, (broker.trouble, registrar.trouble)))
+
+    with _monitoring(broker, server, watch, settings, trouble) as metrics:
         await server.start()
         # In a thread, because it waits for the disk.
         await asyncio.to_thread(broker_file.write, RunningBroker(os.getpid(), listens, metrics))
@@ -143,7 +149,7 @@ def stop_signal() -> asyncio.Event:
 
 @contextmanager
 def _monitoring(
-    broker: Broker, server: Server, watch: LoopWatch, settings: Settings
+    broker: Broker, server: Server, watch: LoopWatch, settings: Settings, trouble: Callable[[], str]
 ) -> Iterator[str]:
     """Serve /metrics and /health; yield their address, or an empty string."""
     address = settings.metrics
@@ -158,7 +164,7 @@ def _monitoring(
             host.strip("[]"),
             int(port),
             Metrics(broker, server, watch, settings.cluster_name),
-            lambda: "stopping" if server.is_stopping else broker.trouble,
+            trouble,
         )
     except (OSError, ValueError, OverflowError):
         raise _unusable(address, "--metrics") from None

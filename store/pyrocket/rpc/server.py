@@ -14,7 +14,7 @@ from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import InvalidInputError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.rpc.allocator import keep_blocks, release_blocks
-from pyrocket.rpc.call_server import DEFAULTS, CallServer
+from pyrocket.rpc.call_server import DEFAULTS, CallServer, connected
 from pyrocket.rpc.clients import ClientsService
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.gate import Gate
@@ -161,7 +161,8 @@ class Server(CallServer):
             raise _cut_off() from None
         except asyncio.TimeoutError:
             self.stalled += 1
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "The client stopped sending.")
+            with connected():
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "The client stopped sending.")
             raise
 
     async def _watch(self, request: bytes, context: _Context) -> None:
@@ -171,7 +172,7 @@ class Server(CallServer):
         """Send each new version until the client disconnects or the server stops."""
         metadata = context.invocation_metadata() or ()
         await self.run(lambda: self._gate.user(metadata))
-        with self.park():
+        with self.park(context.peer()):
             kind = message_class("pyrocket.v1.Version")
             sent: Version | None = None
             while (version := await self._feed.after(sent)) is not None:

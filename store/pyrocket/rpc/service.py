@@ -21,7 +21,7 @@ from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record import Host
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.message import Message, QueueRange, SendResult
+from pyrocket.message import Message, MessageQueue, QueueRange, SendResult
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.blocks import blocks_of
@@ -147,6 +147,13 @@ class BulkService:
                 remedy="Use earliest, latest, a time, or an offset for each queue.",
             )
         return self._broker.reset_group(group, topic, given[0], force=force)
+
+    def commit(
+        self, group: str, offsets: Mapping[MessageQueue, int], backwards: bool
+    ) -> dict[MessageQueue, int]:
+        """Commit offsets; a missing group is created only if the broker creates groups."""
+        self._broker.consumers.group(group)
+        return self._source.commit(group, offsets, backwards=backwards)
 
     def delete_group(self, group: str) -> None:
         """Delete a group, its offsets, and its messages in flight."""

@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Hashable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pyrocket.errors import PyrocketError
+from pyrocket.rounds import Rounds
 from pyrocket.rpc.client import Client, Pauses
 from pyrocket.rpc.descriptors import message_class
 
@@ -24,6 +26,7 @@ class VersionWatch:
         self._stream: object | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._rounds = Rounds()
 
     def version(self) -> Hashable:
         """Return the newest version.
@@ -58,27 +61,32 @@ class VersionWatch:
         self._closed = True
 
     def _follow(self) -> None:
-        kind: type[Version] = message_class("pyrocket.v1.Version")
         pauses = Pauses(_FOREVER_S)
         while not self._closed:
-            session = object()
-            try:
+            seen: list[object] = []
+            self._rounds.run("following the versions failed", lambda: self._watch(seen))  # noqa: B023
+            if seen:
+                pauses = Pauses(_FOREVER_S)
+            pauses.wait()
+
+    def _watch(self, seen: list[object]) -> None:
+        """Follow one stream; append to `seen` that it has started."""
+        kind: type[Version] = message_class("pyrocket.v1.Version")
+        session = object()
+        # ValueError: this process has closed the connection.
+        try:
+            with suppress(PyrocketError, ValueError):
                 for reply in self._client.stream("Watch"):
                     self._stream = session
                     version = kind.FromString(reply)
-                    self._set(
-                        tuple(getattr(version, name) for name in kind.DESCRIPTOR.fields_by_name)
-                    )
+                    names = kind.DESCRIPTOR.fields_by_name
+                    self._set(tuple(getattr(version, name) for name in names))
+                    seen[:] = [session]
                     if self._closed:
                         return
-                    pauses = Pauses(_FOREVER_S)
-            except (PyrocketError, ValueError):
-                # ValueError: this process has closed the connection.
-                pass
-            finally:
-                self._stream = None
-                self._set(None)
-            pauses.wait()
+        finally:
+            self._stream = None
+            self._set(None)
 
     def _set(self, version: Hashable | None) -> None:
         with self._changed:

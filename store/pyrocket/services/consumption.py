@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pyrocket.disk.io import read_or_none, replace_file
+from pyrocket.clock import Clock, steady_clock, system_clock
+from pyrocket.disk.io import read_hint, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.disk.shared_state import DISPATCHED
@@ -83,6 +84,12 @@ class Consumption:
     def now(self) -> int:
         """Return the time of the store's clock, epoch ms."""
         return self._engine.clock()
+
+    @property
+    def ages(self) -> Clock:
+        """Counts the time that passes: `steady_clock`, or the store's clock if that is a test's."""
+        clock = self._engine.clock
+        return steady_clock if clock is system_clock else clock
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
@@ -260,23 +267,27 @@ class Consumption:
         """Return the log offset of a change; -1 if it is not in the log."""
         return int(self._reader.log_offsets_at(POP_TOPIC, 0, np.array([offset]))[0])
 
-    def read_changes(self, start: int, end: int) -> Iterator[bytes]:
-        """Yield the bodies of the changes [start, end); an unreadable change is logged and skipped.
+    def read_changes(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the born times and bodies of the changes [start, end).
+
+        An unreadable change is logged and skipped.
 
         The messages of a skipped change are delivered again.
         """
         for piece in read_undamaged(self._reader, POP_TOPIC, 0, start, end, log_damaged=True):
+            records = piece.records
+            born = records.field("born_timestamp").tolist()
             yield from (
-                body
-                for body, flags in zip(
-                    piece.records.bodies().to_pylist(), piece.records.sys_flag, strict=True
+                (ms, body)
+                for ms, body, flags in zip(
+                    born, records.bodies().to_pylist(), records.sys_flag, strict=True
                 )
                 if not flags & SYS_DAMAGED
             )
 
     def load(self) -> dict[str, Any] | None:
         """Return the last snapshot; None if it is missing or cannot be read."""
-        data = read_or_none(self._layout.pop)
+        data = read_hint(self._layout.pop)
         if data is None:
             return None
         try:

@@ -230,24 +230,25 @@ def _server_of(place: Place) -> "tuple[list[str], Credentials]":
                 remedy="Write host:port, such as localhost:8081 or [::1]:8081; separate several"
                 " addresses by commas.",
             )
-    try:
-        from pyrocket.rpc.connection import Credentials
-    except ModuleNotFoundError as error:
-        raise OptionError(
-            f"connecting to a broker needs {error.name}, which is not installed.",
-            remedy="Run: pip install '.[endpoint]' in the checkout of pyrocket.",
-        ) from error
+    return addresses, credentials_of(place)
+
+
+def credentials_of(place: Place) -> "Credentials":
+    """Return the TLS settings and the user of `place`.
+
+    Raises OptionError if a file cannot be read, PackageMissingError without the extra `endpoint`.
+    """
+    from pyrocket.rpc.connection import Credentials
 
     secret = place.secret_key
     if place.secret_key_file:
         secret = _content("secret-key-file", place.secret_key_file).decode().strip()
-    credentials = Credentials(
+    return Credentials(
         tls=place.tls or bool(place.ca),
         ca=_content("ca", place.ca) if place.ca else None,
         access_key=place.access_key,
         secret_key=secret,
     )
-    return addresses, credentials
 
 
 def _at_broker(

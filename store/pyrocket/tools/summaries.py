@@ -77,8 +77,8 @@ class QueueLag(TopicLag):
     """The lag of a group in a queue, with the offsets [minimum, maximum) of its messages.
 
     broker: the name of the queue's broker.
-    committed: the next offset to consume; None before the first commit, and the lag is then the
-        entire queue.
+    committed: the next offset to consume; None before the first commit, and the lag then begins
+        where the group starts.
     lost: the number of messages that were deleted before they were consumed.
     beyond_end: how far `committed` is beyond the queue's end; above 0 only after a crash or a
         restore.
@@ -104,9 +104,9 @@ def topics_of(session: "Session", name: str = "") -> Iterator[TopicInfo]:
     try:
         rows = [*_rows(session, "topics", topics=[name] if name else [])]
     except StorePermissionError:
-        if name or not names:
+        if name:
             raise
-        rows = [*_rows(session, "topics", topics=[*names])]
+        rows = [*_rows(session, "topics", topics=[*names])] if names else []
     for row in rows:
         kind = row["kind"]
         if kind == "user" and is_system_topic(row["topic"], session.hello.broker, names):
@@ -143,8 +143,8 @@ def topic_of(session: "Session", name: str) -> TopicInfo:
 def lags_of(session: "Session", group: str = "") -> list[QueueLag]:
     """Return the lag of a group, or of all groups, in each queue of its topics.
 
-    A group without committed offsets has no lag. A user without rights on the whole store gets the
-    groups for which the user has any right. Raises GroupNotFoundError.
+    A group that has not started to consume has no lag. A user without rights on the whole store
+    gets the groups for which the user has any right. Raises GroupNotFoundError.
     """
     now_ms = session.source.now_ms()
     try:

@@ -75,13 +75,14 @@ def _queue(reader: Reader, topic: str, queue_id: int) -> dict[str, int | None] |
 
 
 def groups_table(reader: Reader, groups: Groups, group: str = "") -> pa.Table:
-    """Return one row per queue of each topic in which a group has committed offsets.
+    """Return one row per queue of each topic in which a group has committed offsets or a start.
 
-    A group without offsets has one row. Raises GroupNotFoundError.
+    A group without any has one row. Raises GroupNotFoundError.
     """
     names = [groups.get(group).name] if group else list(groups.all())
     rows: dict[str, list[Row]] = {name: [] for name in names}
-    for one in positions(reader, groups.offsets(), names[0] if group else ""):
+    wanted = names[0] if group else ""
+    for one in positions(reader, groups.offsets(), groups.starts(), wanted):
         rows.setdefault(one.group, []).append(_lag(reader, one))
     without: dict[str, list[Row]] = {name: [{"consumerGroup": name}] for name in names}
     return _table("groups", (row for name in rows for row in rows[name] or without[name]))

@@ -63,11 +63,7 @@ class Views:
         check_text(group=group)
         check_texts(topics=topics)
         if view not in _VIEWS:
-            raise InvalidInputError(
-                f"there is no view {view!r}.",
-                remedy=f"Use one of {', '.join(_VIEWS)}.",
-                code="VIEW_UNKNOWN",
-            )
+            raise _unknown(view)
         if view == "commitlog":
             return [*log_parts(self._reader, tuple(topics), skips_damage=skips_damage)]
         if view in ("groups", "topics"):
@@ -106,9 +102,11 @@ class Views:
         """Return the rows of a part in batches of a few MiB; the call checks the columns.
 
         Columns: `pyrocket.VIEW_COLUMNS`. Raises OffsetOutOfRangeError if messages have been
-        deleted, StoreDamagedError, SchemaError.
+        deleted, StoreDamagedError, SchemaError, InvalidInputError (VIEW_UNKNOWN).
         """
         check_type(get_args(ViewPart), "Use a part that `plan` returned.", part=part)
+        if isinstance(part, TablePart) and part.view not in ("groups", "topics"):
+            raise _unknown(part.view)
         check_columns(columns, VIEW_COLUMNS[_view_of(part)])
         if isinstance(part, LogPart):
             return read_log(self._reader, part, columns)
@@ -122,6 +120,14 @@ class Views:
         if part.view == "topics":
             return topics_table(self._reader, part.topics)
         return groups_table(self._reader, self._groups, part.group)
+
+
+def _unknown(view: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"there is no view {view!r}.",
+        remedy=f"Use one of {', '.join(_VIEWS)}.",
+        code="VIEW_UNKNOWN",
+    )
 
 
 def _view_of(part: ViewPart) -> str:

@@ -44,6 +44,7 @@ READ = [
     "struct<a: int, b: binary>",
     "\n a\tINT ,\n b STRING ",
     "_1 INT, 2nd STRING",
+    "a STRING COLLATE UTF8_LCASE, b ARRAY<STRING COLLATE de_CI>",
 ]
 
 
@@ -79,6 +80,15 @@ def test_spark_parses_printed_ddl_to_the_same_schema(spark):
 def test_printed_ddl_parses_to_the_same_schema(schema):
     assert parse_ddl("valueSchema", to_ddl(schema)) == schema
     assert parse_ddl("valueSchema", schema.json()) == schema
+
+
+@pytest.mark.parametrize("ddl", ["a CHAR(3)", "a VARCHAR ( 10 )", "a character(1)"])
+def test_a_string_with_a_length_is_a_string(ddl):
+    """As `from_json` reads it: bodies are neither padded nor cut."""
+    schema = StructType([StructField("a", StringType())])
+    assert parse_ddl("valueSchema", ddl) == schema
+    described = {**schema.jsonValue()["fields"][0], "type": "char(3)"}
+    assert parse_ddl("valueSchema", json.dumps({"type": "struct", "fields": [described]})) == schema
 
 
 def test_not_null_is_ignored_because_bodies_cannot_guarantee_it():

@@ -175,12 +175,19 @@ def test_headers_are_a_column_of_kafka_mode():
 def test_a_batch_cannot_start_at_latest(value):
     with pytest.raises(OptionError, match="is empty"):
         read(BATCH, startingOffsets=value)
-    assert read(STREAM, startingOffsets=value).span.starting.uses(LATEST)
+    assert read(STREAM, startingOffsets=value).span.starting.is_all(LATEST)
 
 
 @pytest.mark.parametrize("value", ["earliest", '{"t":{"0":-2}}', '{"t":{"b":{"0":"earliest"}}}'])
 def test_a_batch_cannot_end_at_earliest(value):
     with pytest.raises(OptionError, match="is empty"):
+        read(BATCH, endingOffsets=value)
+
+
+def test_a_single_queue_of_a_batch_may_be_empty():
+    """As in a stream, such a queue starts at its end, or ends at its start."""
+    for value in ('{"t":{"0":-2,"1":-1}}', '{"t":{"0":3,"1":"latest"}}'):
+        assert not read(BATCH, startingOffsets=value).span.starting.is_all(LATEST)
         read(BATCH, endingOffsets=value)
 
 

@@ -111,6 +111,18 @@ def test_workers_that_spark_would_refuse_are_reported_with_the_remedy(tmp_path, 
     assert f"PYSPARK_PYTHON={sys.executable}" in found.remedy
 
 
+def test_an_interpreter_whose_path_has_a_space_is_reported_with_a_path_that_works(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    python = executable(tmp_path / "My Projects" / "bin" / "python3", "exit 1")
+    found = check_worker(str(python))
+    assert found.verdict is Verdict.FAIL
+    assert "has a space" in found.found
+    link = found.remedy.split("PYSPARK_PYTHON=")[1].split()[0]
+    assert os.path.samefile(link, python)
+
+
 @pytest.mark.parametrize("given", ["PYSPARK_PYTHON", "PATH"])
 def test_the_interpreter_that_spark_would_start_is_examined(tmp_path, monkeypatch, given):
     """PYSPARK_PYTHON if set, otherwise `python3` on PATH; not the Python of the doctor."""

@@ -1,5 +1,7 @@
 """`pyrocket doctor --endpoint` tries each step of a call, and reports the one that fails."""
 
+import json
+
 import pytest
 from pyrocket import Store
 from pyrocket.broker.access import read_access
@@ -52,7 +54,7 @@ def test_tls_and_credentials_are_checked(store, tmp_path):
     with served(store, access=lambda: access, certificate=certificate) as address:
         verdicts, last = examined(address, "--tls", "--ca", pem, **known)
         assert verdicts["TLS"] == verdicts["rights"] == "ok"
-        assert last["found"] == "1 topics"
+        assert last["found"] == "1 topic"
 
         verdicts, last = examined(address, "--tls", "--ca", pem, status=1)
         assert (last["verdict"], [*verdicts][-1]) == ("fail", "credentials")
@@ -65,6 +67,48 @@ def test_tls_and_credentials_are_checked(store, tmp_path):
         verdicts, last = examined(address, status=1, **known)
         assert [*verdicts][-1] == "calls"
         assert "--tls" in last["remedy"]
+
+
+def test_the_user_and_the_endpoint_come_from_the_places_of_all_commands(store, tmp_path):
+    pem, key = write_certificate(tmp_path)
+    users, secret, config = (tmp_path / name for name in ("users.toml", "secret", "cli.toml"))
+    users.touch(0o600)
+    users.write_text(USERS)
+    secret.write_text("spark's secret\n")
+    access, certificate = read_access(str(users)), Certificate(str(pem), str(key))
+    with served(store, access=lambda: access, certificate=certificate) as address:
+        config.touch(0o600)
+        config.write_text(
+            f'endpoint = "{address}"\nca = "{pem}"\naccess_key = "spark"\n'
+            f'secret_key_file = "{secret}"\n'
+        )
+        user = ["--access-key", "spark", "--secret-key-file", secret]
+        in_environment = {
+            "PYROCKET_ENDPOINT": address,
+            "PYROCKET_CA": str(pem),
+            "PYROCKET_ACCESS_KEY": "spark",
+            "PYROCKET_SECRET_KEY_FILE": str(secret),
+        }
+        for arguments, environment in (
+            (["--endpoint", address, "--ca", pem, *user], {}),
+            ([], in_environment),
+            ([], {"PYROCKET_CONFIG": str(config)}),
+            (["--config", config], {}),
+        ):
+            found = document("doctor", *arguments, **environment)
+            assert {one["verdict"] for one in found["checks"]} == {"ok"}
+            assert f"{address}: TLS" in {one["name"] for one in found["checks"]}
+
+
+def test_a_file_of_a_secret_that_is_missing_is_an_error(tmp_path):
+    flags = ["--endpoint", "127.0.0.1:1", "--secret-key-file", tmp_path / "nothing"]
+    error = document("doctor", *flags, status=2)["error"]
+    assert "secret-key-file" in error["message"]
+
+
+def test_a_path_checks_this_machine_although_the_environment_names_a_broker(tmp_path):
+    done = run("doctor", tmp_path, "--json", PYROCKET_ENDPOINT="127.0.0.1:1")
+    assert not [one for one in json.loads(done.stdout)["checks"] if "127.0.0.1" in one["name"]]
 
 
 def test_a_closed_port_and_an_unknown_host_are_reported():

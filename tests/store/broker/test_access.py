@@ -142,3 +142,19 @@ def test_a_changed_file_is_reloaded_and_an_invalid_file_is_ignored(write, monkey
         assert watched.current().has("spark", Need(SUBSCRIBE, TOPIC, "returns"))
     assert "remains in use" in caplog.text
     assert "Did you mean allow?" in caplog.text
+
+
+def test_a_changed_file_that_could_not_be_read_is_read_again(write, monkeypatch, caplog):
+    monkeypatch.setattr(files, "_LOOK_S", -1)
+    watched = watch_access(write(USERS))
+    write(USERS.replace("orders", "returns"))
+    with monkeypatch.context() as limit:
+
+        def fail(path):
+            raise OSError(24, "Too many open files")
+
+        limit.setattr(files.Path, "read_bytes", fail)
+        for _ in range(3):
+            assert watched.current().has("spark", Need(SUBSCRIBE, TOPIC, "orders"))
+    assert len([one for one in caplog.records if "remains in use" in one.message]) == 1
+    assert watched.current().has("spark", Need(SUBSCRIBE, TOPIC, "returns"))

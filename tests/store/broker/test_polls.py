@@ -7,8 +7,8 @@ import pytest
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.pop.holds import Hold
-from pyrocket.broker.rounds import Rounds
 from pyrocket.errors import BrokerBusyError
+from pyrocket.rounds import Rounds
 from support.pops import sent
 
 

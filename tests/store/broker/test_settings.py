@@ -1,6 +1,7 @@
 """The settings of a broker, from flags, the environment, TOML files and broker.conf."""
 
 import pytest
+from pyrocket.broker.java_keys import JAVA_KEYS
 from pyrocket.broker.settings import LIST, TEXT, Settings, load, table
 from pyrocket.errors import OptionError
 
@@ -34,7 +35,7 @@ def test_a_flag_overrides_the_environment_which_overrides_the_file(write):
 def test_limits_have_their_documented_defaults():
     found = Settings()
     assert (found.request_bytes, found.connection_bytes) == (16 << 20, 64 << 20)
-    assert (found.total_bytes, found.streams_per_client) == (512 << 20, 100)
+    assert (found.total_bytes, found.streams_per_client) == (512 << 20, 2000)
     assert (found.parked_polls, found.stream_stalled) == (10_000, 60)
     assert (found.connection_idle, found.drain) == (1800, 30)
 
@@ -69,6 +70,35 @@ def test_a_broker_conf_of_rocketmq_is_read(write):
     assert found.nameserver == ("a:9876", "b:9876")
     assert found.ignored == ("brokerRole",)
     assert "a size up to 4m" in rejected({}, {}, write("b.conf", "maxMessageSize=5000000"))
+
+
+KEYS = """
+brokerId brokerRole brokerIP1 brokerIP2 brokerPermission haListenPort storePathRootDir
+storePathIndex storePathCommitLog storePathConsumeQueue storeCheckpoint abortFile sendMessageThreadPoolNums
+pullMessageThreadPoolNums useReentrantLockWhenPutMessage transientStorePoolEnable aclEnable
+authenticationEnabled enablePropertyFilter osPageCacheBusyTimeOutMills diskMaxUsedSpaceRatio
+serverWorkerThreads clientCloseSocketIfTimeout maxTransferBytesOnMessageInMemory slaveReadEnable
+flushCommitLogThoroughInterval flushIntervalCommitLog timerWheelEnable enableControllerMode
+destroyMapedFileIntervalForcibly redeleteHangedFileInterval checkCRCOnRecover messageIndexEnable
+tieredStorageLevel rmqAddressServerDomain metricsExporterType
+"""
+
+
+def test_every_key_that_rocketmq_accepts_is_accepted(write):
+    keys = KEYS.split()
+    found = load({}, {}, write("broker.conf", "\n".join(f"{key} = 1" for key in keys)))
+    assert found.ignored == (*keys,)
+
+
+def test_every_key_that_has_an_effect_is_one_of_rocketmqs():
+    assert {row.java for row in table().values() if row.java} <= JAVA_KEYS
+
+
+def test_a_mistyped_key_is_rejected_with_the_nearest_of_all_keys(write):
+    assert "Did you mean brokerRole?" in rejected({}, {}, write("b.conf", "brokerRol=MASTER"))
+    unlike = rejected({}, {}, write("b.conf", "zzzz=1"))
+    assert "flushDiskType" in unlike
+    assert "haListenPort" not in unlike, "only the settings with an effect are listed"
 
 
 def test_the_trace_settings_of_a_broker_conf_are_read(write):

@@ -1,10 +1,13 @@
 """The settings of consumers and their bounds."""
 
+import dataclasses
 from datetime import datetime, timezone
 
 import pytest
+from pyrocket.client import Producer, PullConsumer, PushConsumer
 from pyrocket.client.consume_from import ConsumeFrom
-from pyrocket.client.consumer_config import ConsumerConfig
+from pyrocket.client.consumer_config import ConsumerConfig, ConsumerSettings
+from pyrocket.client.producer_config import ProducerConfig, ProducerSettings
 from pyrocket.consuming import MessageModel, Subscription
 from pyrocket.errors import GroupNameError, InvalidInputError, TopicNameError
 
@@ -84,3 +87,30 @@ def test_texts_are_converted():
     assert config.subscriptions == {"orders": Subscription("a || b")}
     assert config.message_model is MessageModel.BROADCASTING
     assert config.consume_from is ConsumeFrom.TIMESTAMP
+
+
+def test_the_typed_settings_are_the_fields_of_the_configurations():
+    fields = {one.name for one in dataclasses.fields(ConsumerConfig)}
+    assert {*ConsumerSettings.__annotations__} == fields - {"group", "subscriptions"}
+    fields = {one.name for one in dataclasses.fields(ProducerConfig)}
+    assert {*ProducerSettings.__annotations__} == fields - {"group"}
+
+
+@pytest.mark.parametrize(
+    ("client", "wrong", "near"),
+    [
+        (PushConsumer, "thread_maxx", "thread_max"),
+        (PushConsumer, "end_point", "endpoint"),
+        (PushConsumer, "pull_batchsize", "pull_batch_size"),
+        (PullConsumer, "consume_form", "consume_from"),
+        (PullConsumer, "instanse", "instance"),
+        (Producer, "retry", "retries"),
+        (Producer, "endpoints", "endpoint"),
+    ],
+)
+def test_a_mistyped_setting_is_an_error_with_the_nearest_name(tmp_path, client, wrong, near):
+    more = {"subscriptions": {}, "listener": print} if client is PushConsumer else {}
+    with pytest.raises(InvalidInputError, match=f"Did you mean {near!r}") as caught:
+        client("g", path=tmp_path, **{wrong: 3}, **more)
+    assert wrong in caught.value.message
+    assert caught.value.code == f"{'PRODUCER' if client is Producer else 'CONSUMER'}_CONFIG"

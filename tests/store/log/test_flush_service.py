@@ -1,15 +1,21 @@
-"""Asynchronous flushes follow an append soon, and appends do not wait for them."""
+"""The flush thread: flushes follow an append soon; appends wait for an fsync only with a limit."""
 
+import errno
 import threading
 import time
 from dataclasses import replace
 
 import pytest
+from pyrocket import LocalTransactionState, TransactionProducer
+from pyrocket.broker.broker import Broker
 from pyrocket.disk import io
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.shared_state import FAILED, FLUSHED, PUBLISHED
 from pyrocket.errors import OptionError, StoreFailedError
+from pyrocket.log import flusher
 from pyrocket.log.flusher import FlushPolicy
-from support.stores import SMALL, batch, message, numbered, words
+from pyrocket.message import SendStatus
+from support.stores import SMALL, batch, bodies, message, numbered, words
 
 POLICY = FlushPolicy(interval_ms=500, least_pages=4, thorough_ms=10_000)
 QUICK = replace(SMALL, flush="async", flush_interval_ms=5, flush_thorough_interval_ms=20)
@@ -119,3 +125,157 @@ def test_failed_background_flush_is_raised_by_the_next_append(open_store, path, 
     page.close()
     with pytest.raises(StoreFailedError):
         store.append(message())
+
+
+def until(holds):
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(OSError(one, "no more") for one in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)),
+        KeyError("defect"),
+    ],
+)
+def test_the_flush_thread_survives_an_error_before_an_fsync(
+    open_store, path, monkeypatch, caplog, error
+):
+    store = open_store(config=QUICK)
+    broker, tries = Broker(store), []
+    monkeypatch.setattr(flusher, "RETRY_S", 0.01)
+    with monkeypatch.context() as fails:
+
+        def fail(*given):
+            tries.append(given)
+            raise error
+
+        fails.setattr(FileQueue, "sync", fail)
+        store.append(message())
+        until(lambda: len(tries) > 3)
+        assert broker.trouble == f"flushing the log failed: {error}"
+        assert broker.failed_rounds()["flushes"] >= 3
+    await_flush(path)
+    until(lambda: not broker.trouble)
+    assert len([one for one in caplog.records if "flushing the log" in one.message]) == 1
+    assert store.append(message()).status is SendStatus.SEND_OK
+    broker.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_end_of_the_flush_thread_is_reported_as_trouble(open_store, monkeypatch):
+    broker = Broker(open_store(config=QUICK))
+
+    def dies(*given):
+        raise SystemExit
+
+    with monkeypatch.context() as fails:
+        fails.setattr(FileQueue, "sync", dies)
+        broker.store.append(message())
+        until(lambda: broker.trouble == "the thread of flushes has ended")
+    broker.close()
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_an_append_succeeds_without_a_flush_thread(open_store, path, monkeypatch, flush):
+    store = open_store(config=replace(QUICK, flush=flush))
+    with monkeypatch.context() as limit:
+
+        def refuse(thread):
+            raise RuntimeError("can't start new thread")
+
+        limit.setattr(threading.Thread, "start", refuse)
+        assert store.append(message()).status is SendStatus.SEND_OK
+    store.append(message())
+    await_flush(path)
+
+
+def test_a_failed_background_fsync_is_not_repeated(open_store, path, monkeypatch):
+    store = open_store(config=QUICK)
+    store.append(message())
+    await_flush(path)
+    tries = []
+
+    def fail(descriptor):
+        tries.append(descriptor)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(flusher, "RETRY_S", 0.001)
+    monkeypatch.setattr(io, "sync", fail)
+    store.append(message())
+    page = words(path)
+    until(lambda: page[FAILED])
+    page.close()
+    time.sleep(0.1)
+    assert len(tries) == 1
+
+
+@pytest.fixture
+def slow_disk(open_store, monkeypatch):
+    """A store whose appends wait 100 ms for an fsync, and a disk whose next fsync hangs."""
+    store = open_store(config=replace(SMALL, flush="sync", flush_timeout_ms=100))
+    store.append(message())
+    leave, real = threading.Event(), io.sync
+
+    def slow(descriptor):
+        leave.wait(5)
+        real(descriptor)
+
+    monkeypatch.setattr(io, "sync", slow)
+    yield store, leave
+    leave.set()
+
+
+def test_an_append_returns_after_the_flush_timeout_while_an_fsync_hangs(slow_disk, path):
+    store, leave = slow_disk
+    for number in (1, 2):
+        sent = store.append(message())
+        assert (sent.status, sent.queue_offset) == (SendStatus.FLUSH_DISK_TIMEOUT, number)
+    leave.set()
+    await_flush(path)
+    assert store.append(message()).status is SendStatus.SEND_OK
+
+
+def test_a_transaction_is_rolled_back_if_its_half_message_may_not_be_durable(slow_disk):
+    class Listener:
+        def execute(self, message, arg):
+            raise AssertionError("executed")
+
+        def check(self, message):
+            raise AssertionError("asked")
+
+    store, _ = slow_disk
+    with TransactionProducer(store, "g", Listener(), background=False) as producer:
+        sent = producer.send(message())
+    assert sent.status is SendStatus.FLUSH_DISK_TIMEOUT
+    assert sent.state is LocalTransactionState.ROLLBACK
+
+
+def test_a_failed_fsync_is_reported_to_every_waiting_append(open_store, path, monkeypatch):
+    store = open_store(config=replace(SMALL, flush="sync", flush_timeout_ms=30_000))
+    store.append(message())
+    leave, errors = threading.Event(), []
+
+    def fail(descriptor):
+        leave.wait(10)
+        raise OSError(5, "Input/output error")
+
+    def append():
+        try:
+            store.append(message())
+        except StoreFailedError as error:
+            errors.append(str(error))
+
+    monkeypatch.setattr(io, "sync", fail)
+    threads = [threading.Thread(target=append) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(bodies(store)[0]) == 4)
+    leave.set()
+    for thread in threads:
+        thread.join(10)
+    assert len(errors) == 3
+    assert all("Input/output error" in one for one in errors)

@@ -78,7 +78,7 @@ def outcome(channel, method, data):
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.heavy)])
-def test_a_malformed_request_is_answered_with_an_error_code(channel, count):
+def test_a_malformed_request_is_answered_with_an_error_code(channel, count, caplog):
     rng = random.Random(7)
     for method in CALLS:
         for _ in range(count):
@@ -89,6 +89,36 @@ def test_a_malformed_request_is_answered_with_an_error_code(channel, count):
             known = dict(error.trailing_metadata() or ())
             assert METADATA_KEY in known, (method.name, data, error)
             assert b"BROKER_FAILED" not in known[METADATA_KEY], (method.name, data, error)
+    assert not [one.getMessage() for one in caplog.records if one.exc_info]
+
+
+UNEVEN = {"topic": "t", "offsets": bytes(8)}
+HALF_A_NUMBER = {"topic": "t", "offsets": b"1", "log_offsets": b"1", "sizes": b"1"}
+INVALID = {
+    "uneven arrays": ("SlicesAt", {"locations": UNEVEN}, "LOCATIONS_INVALID"),
+    "half a number": ("SlicesAt", {"locations": HALF_A_NUMBER}, "LOCATIONS_INVALID"),
+    "unknown view": ("ReadView", {"part": {"table_part": {"view": "x"}}}, "VIEW_UNKNOWN"),
+    "view of messages": ("ReadView", {"part": {"table_part": {"view": "dlq"}}}, "VIEW_UNKNOWN"),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_input_is_answered_with_its_code_and_not_logged(channel, caplog, case):
+    name, fields, code = INVALID[case]
+    method = service("pyrocket.v1.Broker").methods_by_name[name]
+    request = message_class(method.input_type.full_name)(**fields)
+    error = outcome(channel, method, request.SerializeToString())
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert code in error.details()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("name", ["Check", "Watch"])
+def test_a_malformed_health_check_is_answered_with_a_status(channel, caplog, name):
+    method = service("grpc.health.v1.Health").methods_by_name[name]
+    error = outcome(channel, method, b"\xff" * 9)
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert not caplog.records
 
 
 def test_a_request_that_is_not_a_protobuf_message_is_rejected(channel):

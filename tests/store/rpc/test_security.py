@@ -1,6 +1,7 @@
 """Every call with missing, wrong, insufficient and sufficient credentials; TLS and addresses."""
 
 import logging
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -40,6 +41,8 @@ USERS = """
 secret = "the owner's secret"
 [users.reader]
 secret = "the reader's secret"
+[users.sender]
+secret = "the sender's secret"
 [users.stranger]
 secret = "the stranger's secret"
 [users.root]
@@ -53,6 +56,10 @@ allow = ["publish", "subscribe"]
 users = ["reader"]
 topics = ["orders"]
 allow = ["subscribe"]
+[[rules]]
+users = ["sender"]
+topics = ["orders"]
+allow = ["publish"]
 [[rules]]
 users = ["stranger"]
 topics = ["others"]
@@ -297,6 +304,72 @@ def test_a_group_starts_only_in_topics_on_which_its_user_has_a_right(address):
             except grpc.RpcError as error:
                 found = error.code()
             assert found == wanted
+
+
+def test_checks_of_a_producer_group_require_only_the_right_to_publish(place):
+    method, request, _ = method_of("Notifications", "pyrocket.v1.Clients")
+    codes = {}
+    for user in ("sender", "reader"):
+        metadata = Credentials(access_key=user, secret_key=f"the {user}'s secret").metadata()
+        sent = fill(request(), {"producer_group": "any", "client_id": "c"}).SerializeToString()
+        with pytest.raises(grpc.RpcError) as caught:
+            next(place.unary_stream(method)(sent, metadata=metadata, timeout=1))
+        codes[user] = caught.value.code()
+    assert codes == {
+        "sender": grpc.StatusCode.DEADLINE_EXCEEDED,
+        "reader": grpc.StatusCode.PERMISSION_DENIED,
+    }
+
+
+def test_a_producer_cannot_follow_a_group_or_remove_its_members_without_a_right(place):
+    method, request, _ = method_of("Notifications", "pyrocket.v1.Clients")
+    metadata = Credentials(access_key="sender", secret_key="the sender's secret").metadata()
+    asked = {"producer_group": "any", "group": "etl", "client_id": "c"}
+    sent = fill(request(), asked).SerializeToString()
+    with pytest.raises(grpc.RpcError) as caught:
+        next(place.unary_stream(method)(sent, metadata=metadata, timeout=5))
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_commit_requires_a_right_on_each_topic_whose_end_it_tells(address):
+    owner = Client(Connection(address, CALLERS["a user with the right"]))
+    others = MessageQueue("others", "broker-a", 0)
+    with pytest.raises(StorePermissionError, match="others"):
+        owner.call("Commit", group="etl", offsets={QUEUE: 0, others: 99})
+    owner.close()
+
+
+def test_discarding_files_without_topics_requires_the_right_to_publish(address):
+    given = Credentials(access_key="reader", secret_key="the reader's secret")
+    reader = Client(Connection(address, given))
+    staged = replace(STAGED, topics={}, name="a/b")
+    with pytest.raises(StorePermissionError):
+        reader.call("Discard", staged=[staged])
+    reader.close()
+
+
+NAMING_A_GROUP = {
+    "Commit": {"group": "etl", "offsets": {QUEUE: 0}},
+    "SendBack": {"group": "etl", "queue": QUEUE},
+    "JoinGroups": {"heartbeat": Heartbeat("c", "i", [CONSUMER])},
+    "LockQueues": {"group": "etl", "client_id": "c", "queues": [QUEUE]},
+}
+
+
+def test_only_an_administrator_creates_groups_if_the_broker_does_not(tmp_path, users):
+    metadata = CALLERS["a user with the right"].metadata()
+    with Store.open(tmp_path / "store", create=True) as store:
+        store.append(Message(topic="orders", body=b"1"))
+        given = {"access": lambda: users, "auto_create_groups": False}
+        with served(store, **given) as address, grpc.insecure_channel(address) as channel:
+            for name, asked in NAMING_A_GROUP.items():
+                method, request, _ = method_of(name, SERVICES[name])
+                sent = fill(request(), asked).SerializeToString()
+                with pytest.raises(grpc.RpcError, match="pyrocket group create") as caught:
+                    channel.unary_unary(method)(sent, metadata=metadata, timeout=20)
+                assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+            assert "etl" not in store.groups.all()
+            assert "%RETRY%etl" not in store.topics.all()
 
 
 def test_a_batch_without_rows_requires_the_right_to_publish(address):

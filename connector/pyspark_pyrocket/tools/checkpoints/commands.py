@@ -25,7 +25,7 @@ from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.tools.checkpoints.files import Checkpoint, checkpoint_path, read_checkpoint
 from pyspark_pyrocket.tools.checkpoints.reset import (
     Move,
-    place_options,
+    place_of,
     plan_new,
     plan_reset,
     write_move,
@@ -95,12 +95,13 @@ def reset(
     """Move the query with the checkpoint in DIRECTORY to other offsets.
 
     Times are written as for the option startingTimestamp (-1h, 2026-01-31T12:00:00Z), JSON as for
-    startingOffsets. Stop the query first. The query continues with its next micro-batch, so its
-    sink and its state do not change; rows that it has already written stay. With --json there is no
-    confirmation prompt: without --yes nothing is changed.
+    startingOffsets; queues that the JSON does not name keep their offsets. Stop the query first.
+    The query continues with its next micro-batch, so its sink and its state do not change; rows
+    that it has already written stay. With --json there is no confirmation prompt: without --yes
+    nothing is changed.
     """
     found = read_checkpoint(directory)
-    place = place_options(to) | ({"group": group} if group else {})
+    place = place_of(to, group)
     with opened_source(_target(store)) as opened:
         _refuse_running(opened.target, force=force or dry_run)
         move = plan_reset(found, opened, place, topics=topics, source=source)

@@ -14,16 +14,27 @@ checkpoint are moved to the backup.
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from uuid import uuid4
 
-from pyrocket.errors import InvalidInputError
+from pyrocket import MessageQueue, check_group_name
+from pyrocket.errors import InvalidInputError, OptionError
 
+from pyspark_pyrocket.options.json_values import ByQueue
 from pyspark_pyrocket.options.option import STREAM
+from pyspark_pyrocket.options.positions import (
+    LATEST,
+    WORDS,
+    Committed,
+    OffsetChoice,
+    Place,
+    TimeChoice,
+)
 from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.resume import Changes
 from pyspark_pyrocket.source.stream_offset import StreamOffset
@@ -40,7 +51,7 @@ from pyspark_pyrocket.tools.checkpoints.files import (
 )
 from pyspark_pyrocket.transport.interface import MessageSource
 
-_NAMED = ("earliest", "latest", "committed")
+_OPTION = "--to"
 
 _SETTINGS = {
     "spark.sql.dropDuplicates.deterministicKeyOrder.enabled": "true",
@@ -75,24 +86,34 @@ class Move:
     query_id: str = ""
 
 
-def place_options(to: str) -> dict[str, str]:
-    """Return the options of a query for `to`: a name, JSON with offsets, or a time."""
+def place_of(to: str, group: str) -> Place:
+    """Return the place for `--to`: a name, JSON with offsets of some queues, or a time."""
     text = to.strip()
-    if text.lower() in _NAMED or text.startswith("{"):
-        return {"startingOffsets": text}
-    return {"startingTimestamp": text}
+    if text.lower() == "committed":
+        if not group:
+            raise OptionError(
+                f"{_OPTION} committed needs a group.",
+                remedy="Name it with --group.",
+                code="OPTION_MISSING",
+            )
+        check_group_name(group)
+        return Committed(_OPTION, group, LATEST)
+    if text.lower() in WORDS or text.startswith("{"):
+        return OffsetChoice.parse(_OPTION, text)
+    return TimeChoice.parse(_OPTION, text)
 
 
 def plan_reset(
     checkpoint: Checkpoint,
     reads: MessageSource,
-    place: dict[str, str],
+    place: Place,
     *,
     topics: Sequence[str] = (),
     source: int | None = None,
 ) -> Move:
     """Return the move of a query to `place`, for all of its topics or only `topics`.
 
+    If `place` names queues, only these are moved.
     source: the source's index in the query, required if several sources are pyrocket's. Raises
     InvalidInputError (CHECKPOINT_EMPTY, CHECKPOINT_SOURCE, CHECKPOINT_TOPIC) and the errors of a
     new query at `place`.
@@ -107,7 +128,7 @@ def plan_reset(
         )
     index = _source(newest, source)
     before = newest.ours()[index]
-    moved = _moved_topics(reads, before, topics)
+    moved = _moved_queues(reads, before, place, topics)
     after = _offset_after_move(reads, before, moved, place)
     lines = list(newest.sources)
     lines[index] = json.dumps(after.to_json())
@@ -179,10 +200,15 @@ def _source(newest: PlannedBatch, wanted: int | None) -> int:
     )
 
 
-def _moved_topics(reads: MessageSource, before: StreamOffset, topics: Sequence[str]) -> list[str]:
+def _moved_queues(
+    reads: MessageSource, before: StreamOffset, place: Place, topics: Sequence[str]
+) -> set[MessageQueue]:
+    """Return the existing queues to move: those that `place` names, or all of the topics."""
+    named = place.queues if isinstance(place, OffsetChoice) else {}
+    wanted = topics or (*named,)
     # A topic that the query waits for has no queues, and so no offsets to move.
     known = before.offsets.topics
-    unknown = [topic for topic in topics if topic not in known]
+    unknown = [topic for topic in wanted if topic not in known]
     if unknown:
         raise InvalidInputError(
             f"The query does not read topic {unknown[0]!r}.",
@@ -190,15 +216,35 @@ def _moved_topics(reads: MessageSource, before: StreamOffset, topics: Sequence[s
             code="CHECKPOINT_TOPIC",
         )
     existing = reads.topics()
-    return [topic for topic in topics or known if topic in existing or topic in topics]
+    bounds = reads.bounds([each for each in wanted or known if each in existing or each in wanted])
+    queues = {queue for queue in before.offsets if queue in bounds}
+    return _named_queues(named, queues) if named else queues
+
+
+def _named_queues(named: ByQueue[int], queues: Set[MessageQueue]) -> set[MessageQueue]:
+    """Return the queues that JSON names. Raises InvalidInputError (CHECKPOINT_TOPIC)."""
+    found = set()
+    for topic, brokers in named.items():
+        known = {queue for queue in queues if queue.topic == topic}
+        for broker, ids in brokers.items():
+            of_broker = {each.queue_id: each for each in known if broker in ("", each.broker)}
+            unknown = sorted(set(ids).difference(of_broker))
+            if unknown:
+                raise InvalidInputError(
+                    f"The query does not read queue {unknown[0]} of topic {topic!r}.",
+                    remedy=f"It reads {', '.join(map(str, sorted(known)))}.",
+                    code="CHECKPOINT_TOPIC",
+                )
+            found |= {of_broker[each] for each in ids}
+    return found
 
 
 def _offset_after_move(
-    reads: MessageSource, before: StreamOffset, moved: Sequence[str], place: dict[str, str]
+    reads: MessageSource, before: StreamOffset, moved: Set[MessageQueue], place: Place
 ) -> StreamOffset:
-    kept = {*moved, *_staying_topics(reads, before, moved)}
-    assigned = {"assign": _assigned(reads, before, moved)}
-    there = initial_offset(reads, _options(reads, assigned | place))
+    kept = {*(queue.topic for queue in moved), *_staying_topics(reads, before, moved)}
+    options = _options(reads, {"assign": _assigned(moved)})
+    there = initial_offset(reads, replace(options, span=Span(starting=place)))
     offsets = before.offsets.of_topics(kept).merge(there.offsets)
     waiting = tuple(topic for topic in before.waiting if topic in kept)
     ids = {topic: known for topic, known in before.topic_ids.items() if topic in kept}
@@ -212,24 +258,30 @@ def _offset_after_move(
     )
 
 
-def _staying_topics(reads: MessageSource, before: StreamOffset, moved: Sequence[str]) -> list[str]:
-    """Return the topics that are not moved and that retain their offsets.
+def _staying_topics(
+    reads: MessageSource, before: StreamOffset, moved: Set[MessageQueue]
+) -> list[str]:
+    """Return the topics with queues that are not moved and that retain their offsets.
 
     If the store was replaced or restored, the offsets of topics that it does not have are dropped.
-    Raises InvalidInputError (CHECKPOINT_TOPIC) if the offsets of another topic are no longer valid.
+    Raises InvalidInputError (CHECKPOINT_TOPIC) if such an offset is no longer valid.
     """
     changes = Changes.since(reads, before)
     is_other = bool(changes.restored) or _is_other_store(reads, before)
-    stays = [topic for topic in before.topics if topic not in moved]
+    bounds = reads.bounds([topic for topic in before.offsets.topics if topic in reads.topics()])
+    left = {queue.topic for queue in before.offsets if queue in bounds and queue not in moved}
+    moved_topics = {queue.topic for queue in moved} - left
+    stays = [topic for topic in before.topics if topic not in moved_topics]
     if is_other:
         stays = [topic for topic in stays if topic not in changes.deleted]
     for topic in stays:
-        cut = [queue for queue in changes.cuts if queue.topic == topic]
+        cut = [queue for queue in changes.cuts if queue.topic == topic and queue not in moved]
         if is_other or cut or topic in dict(changes.recreated):
             raise InvalidInputError(
                 f"The checkpoint's offsets of topic {topic!r} are no longer valid in "
-                f"{reads.target.describe()}, and moving only other topics would hide that.",
-                remedy=f"Move this topic as well: add --topic {topic}, or omit --topic.",
+                f"{reads.target.describe()}, and moving only others would hide that.",
+                remedy=f"Move all queues of this topic as well: add --topic {topic}, or omit "
+                "--topic and the offsets of queues.",
                 code="CHECKPOINT_TOPIC",
             )
     return stays
@@ -242,13 +294,11 @@ def _is_other_store(reads: MessageSource, before: StreamOffset) -> bool:
     return bool(stores and now and not stores & now)
 
 
-def _assigned(reads: MessageSource, before: StreamOffset, moved: Sequence[str]) -> str:
-    """Return the queues of the moved topics that exist, as the option `assign`."""
-    existing = reads.bounds(moved)
-    queues: dict[str, list[int]] = {topic: [] for topic in moved}
-    for queue in before.offsets:
-        if queue in existing:
-            queues[queue.topic].append(queue.queue_id)
+def _assigned(moved: Set[MessageQueue]) -> str:
+    """Return the queues as the option `assign`."""
+    queues: dict[str, list[int]] = {}
+    for queue in sorted(moved):
+        queues.setdefault(queue.topic, []).append(queue.queue_id)
     return json.dumps(queues)
 
 

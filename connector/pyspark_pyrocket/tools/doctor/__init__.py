@@ -6,10 +6,11 @@ discovery   whether Spark finds `format("pyrocket")`; probe runs in the workers'
 report      findings, printed as a table or as JSON
 """
 
-import os
-from typing import BinaryIO
-
 import click
+from pyrocket.errors import PackageMissingError
+from pyrocket.tools.cli.frame import FOUND, OK, as_json, exits
+from pyrocket.tools.cli.place import GivenPlace, place_options
+from pyrocket.tools.session import Place, credentials_of
 
 from pyspark_pyrocket.tools.doctor.checks import (
     check_java,
@@ -25,47 +26,30 @@ from pyspark_pyrocket.tools.doctor.report import Check, Verdict, fail, show_json
 
 
 @click.command()
-@click.argument("path", required=False)
-@click.option("--endpoint", metavar="HOST:PORT", help="Check a broker instead, step by step.")
-@click.option("--tls", is_flag=True, help="Connect to the broker with TLS.")
-@click.option("--ca", type=click.File("rb"), help="PEM file with trusted CA certificates.")
-@click.option("--access-key", envvar="PYROCKET_ACCESS_KEY", default="", help="The broker's user.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def doctor(
-    path: str | None,
-    endpoint: str | None,
-    tls: bool,
-    ca: BinaryIO | None,
-    access_key: str,
-    as_json: bool,
-) -> None:
+@click.argument("directory", metavar="[PATH]", required=False)
+@place_options
+@as_json
+@exits
+def doctor(directory: str | None, place: GivenPlace, as_json: bool) -> int:
     """Check this machine: Python, Spark, Java, discovery, and space at PATH.
 
-    PATH defaults to PYROCKET_STORE. The secret of a broker's user is read from
-    PYROCKET_SECRET_KEY. Exits with 1 if a check fails.
+    With --endpoint, or PYROCKET_ENDPOINT and without PATH, check each step of a call to that broker
+    instead. The options, the environment and the settings file are those of all commands. Exits
+    with 1 if a check fails.
     """
-    if endpoint is not None:
-        checks = _examine_endpoint(endpoint, tls, ca.read() if ca else None, access_key)
-    else:
-        checks = examine(path or os.environ.get("PYROCKET_STORE"))
+    found = Place(path=directory) if directory else place.find()
+    checks = _examine_endpoint(found) if found.endpoint else examine(found.path or None)
     (show_json if as_json else show_table)(checks)
-    if any(check.verdict is Verdict.FAIL for check in checks):
-        raise SystemExit(1)
+    return FOUND if any(check.verdict is Verdict.FAIL for check in checks) else OK
 
 
-def _examine_endpoint(address: str, tls: bool, ca: bytes | None, access_key: str) -> list[Check]:
+def _examine_endpoint(place: Place) -> list[Check]:
     # Needs grpcio, which is not installed on machines that use no broker.
     try:
-        from pyrocket import Credentials
-
         from pyspark_pyrocket.tools.doctor.endpoint import check_endpoint
-    except ModuleNotFoundError as error:
-        remedy = "Run: pip install '.[endpoint]' in the checkout of pyrocket."
-        return [fail("endpoint", f"it needs {error.name}", remedy)]
-
-    secret = os.environ.get("PYROCKET_SECRET_KEY", "")
-    credentials = Credentials(tls=tls, ca=ca, access_key=access_key, secret_key=secret)
-    return check_endpoint(address, credentials)
+    except PackageMissingError as error:
+        return [fail("endpoint", error.message, error.remedy)]
+    return check_endpoint(place.endpoint, credentials_of(place))
 
 
 def examine(store: str | None) -> list[Check]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark_pyrocket.tools.doctor.report import Check, fail, ok, warn
 from pyspark_pyrocket.tools.java import JavaNotFoundError, find_java
+from pyspark_pyrocket.tools.python_link import needs_quotes, python_for_spark
 
 PYTHON_MINIMUM = (3, 10)
 PYSPARK_MINIMUM = (4, 2)
@@ -44,8 +45,14 @@ def check_worker(python: str) -> Check:
     named = f"{python} ({'PYSPARK_PYTHON' if os.environ.get('PYSPARK_PYTHON') else 'the default'})"
     use_this = (
         "Call pyspark_pyrocket.configure() before the session, or set"
-        f" PYSPARK_PYTHON={sys.executable} before Spark starts."
+        f" PYSPARK_PYTHON={python_for_spark(sys.executable)} before Spark starts."
     )
+    if needs_quotes(python):
+        found = f"{named} has a space in its path, which Spark does not support"
+        use = f"Set PYSPARK_PYTHON={python_for_spark(python)} before Spark starts."
+        return fail(
+            "workers", found, f"Call pyspark_pyrocket.configure() before the session. {use}"
+        )
     try:
         worker_version, has_pyarrow = _ask(python)
     except (OSError, subprocess.SubprocessError, ValueError) as error:

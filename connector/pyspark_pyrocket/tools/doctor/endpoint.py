@@ -8,6 +8,7 @@ from typing import Any
 
 from pyrocket import Client, Connection, Credentials, Timeouts
 from pyrocket.errors import NotAuthenticatedError, PyrocketError
+from pyrocket.tools.cli.frame import counted
 
 from pyspark_pyrocket.tools.doctor.report import Check, fail, ok, warn
 
@@ -122,4 +123,4 @@ def _rights(address: str, count: int) -> Check:
             "this user cannot access any topic",
             "Create a topic, or add a rule for this user to the broker's users file.",
         )
-    return ok(f"{address}: rights", f"{count} topics")
+    return ok(f"{address}: rights", counted(count, "topic"))

@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 
-from pyrocket.broker.consumers.members import Members
+from pyrocket.broker.consumers.members import Members, check_client_id
 from pyrocket.broker.consumers.pulls import Pulls, check_queue, filter_of
 from pyrocket.broker.consumers.queue_locks import QueueLocks
 from pyrocket.broker.pop.retries import (
@@ -77,17 +77,11 @@ class Consumers:
 
         The starts of the groups are stored before. Returns whether the client was a live member of
         all these groups. Raises GroupNotFoundError, GroupNameError, TopicNameError,
-        StoreDamagedError, and InvalidInputError (DUPLICATE_CLIENT).
+        StoreDamagedError, and InvalidInputError (CLIENT_ID_INVALID, DUPLICATE_CLIENT).
         """
+        check_client_id(beat.client_id)
         for data in beat.consumers:
-            config = self._storage.group(data.group)
-            if config is None and not self._creates_groups:
-                raise GroupNotFoundError(
-                    f"there is no consumer group {data.group!r}.",
-                    remedy="Create it: pyrocket group create. Or let the broker create groups:"
-                    " --auto-create-groups.",
-                )
-            config = config or self._store.groups.create(data.group)
+            config = self.group(data.group)
             self._storage.ensure_topics({retry_topic(data.group): max(config.retry_queues, 1)})
             self._storage.starts.add(data.group, data.starts)
         return self.members.heartbeat(beat, self.ages())
@@ -108,11 +102,33 @@ class Consumers:
             start = starts.of(group).get(queue.topic, EARLIEST)
         return starts.first_offset(queue.topic, queue.queue_id, start)
 
+    def group(self, name: str) -> GroupConfig:
+        """Return a group; a missing one is created if the broker creates groups.
+
+        Raises GroupNotFoundError, GroupNameError.
+        """
+        config = self._storage.group(name)
+        if config is None and not self._creates_groups:
+            raise _missing(name)
+        return config or self._store.groups.create(name)
+
     def lock(
         self, group: str, client_id: str, queues: Collection[MessageQueue]
     ) -> dict[MessageQueue, bool]:
-        """Lock or renew queues for a client; see `QueueLocks.lock`."""
-        return self.locks.lock(group, client_id, queues, self.ages())
+        """Lock or renew queues for a client; see `QueueLocks.lock`.
+
+        Queues that do not exist are not locked. Raises InvalidInputError (CLIENT_ID_INVALID),
+        GroupNotFoundError.
+        """
+        check_client_id(client_id)
+        if self._storage.group(group) is None:
+            raise _missing(group)
+        there = [queue for queue in queues if self._exists(queue)]
+        return self.locks.lock(group, client_id, there, self.ages())
+
+    def _exists(self, queue: MessageQueue) -> bool:
+        config = self._storage.topic(queue.topic)
+        return config is not None and 0 <= queue.queue_id < config.read_queues
 
     def unlock(self, group: str, client_id: str, queues: Collection[MessageQueue]) -> None:
         """Remove the locks of a client."""
@@ -218,10 +234,10 @@ class Consumers:
     ) -> "Future[None]":
         """Copy a message to the retry topic or the dead-letter topic; see `ClientTransport`.
 
-        Raises MessageNotFoundError if the message was deleted or cannot be read. Source:
-        `SendMessageProcessor.consumerSendMsgBack`.
+        Raises GroupNotFoundError, GroupNameError, and MessageNotFoundError if the message was
+        deleted or cannot be read. Source: `SendMessageProcessor.consumerSendMsgBack`.
         """
-        config = self._storage.group(group) or GroupConfig(group)
+        config = self.group(group)
         record = self._storage.read(queue.topic, queue.queue_id, queue_offset)
         if record is None:
             raise MessageNotFoundError(
@@ -276,3 +292,11 @@ def _check_stored(appended: "Future[AppendResult]") -> None:
     is_stored = isinstance(error, PyrocketError) and error.failed_send is FailedSend.STORED
     if error is not None and not is_stored:
         raise error
+
+
+def _missing(group: str) -> GroupNotFoundError:
+    # The gate removes the remedy, which could suggest names of other users' groups.
+    return GroupNotFoundError(
+        f"there is no consumer group {group!r}; create it with `pyrocket group create`.",
+        remedy="Or let the broker create groups: --auto-create-groups.",
+    )

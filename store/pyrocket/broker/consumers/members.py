@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
 from pyrocket.errors import InvalidInputError
 
+MAX_CLIENT_ID_BYTES = 255
 EXPIRY_MS = 120_000
 """Time without a heartbeat after which a member is removed."""
 
@@ -145,6 +146,16 @@ class Members:
         for group in groups:
             for watcher in self._watchers:
                 watcher(group)
+
+
+def check_client_id(client_id: str) -> None:
+    """Raise InvalidInputError (CLIENT_ID_INVALID) unless an id has 1 to 255 bytes."""
+    if not 0 < len(client_id.encode()) <= MAX_CLIENT_ID_BYTES:
+        raise InvalidInputError(
+            f"the client id {client_id[:40]!r} has {len(client_id.encode())} bytes.",
+            remedy=f"Use an id of 1 to {MAX_CLIENT_ID_BYTES} bytes.",
+            code="CLIENT_ID_INVALID",
+        )
 
 
 def _expire(members: dict[str, _Member], now_ms: int) -> bool:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from pyrocket.disk.io import read_or_none, replace_file
+from pyrocket.disk.io import read_hint, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
@@ -17,6 +17,9 @@ from pyrocket.message import MessageQueue
 
 LOCK_MS = 60_000
 """How long a lock lasts after its last renewal."""
+
+_MAX_BYTES = 16 * 1024 * 1024
+"""A longer `locks.json` is neither written nor read: the locks in memory are valid without it."""
 
 _log = logging.getLogger(__name__)
 _Key = tuple[str, str, int]
@@ -91,11 +94,15 @@ class QueueLocks:
         }
         rows = [[*key, one.owner] for key, one in sorted(self._locks.items())]
         path = self._layout.queue_locks
-        replace_file(path, encode_own(path, {"locks": rows}), self._layout.scratch)
+        data = encode_own(path, {"locks": rows})
+        if len(data) <= _MAX_BYTES:
+            replace_file(path, data, self._layout.scratch)
+        else:
+            _log.warning("%s is not written: it would have %d bytes", path, len(data))
 
 
 def _load(layout: Layout) -> Mapping[_Key, str]:
-    data = read_or_none(layout.queue_locks)
+    data = read_hint(layout.queue_locks, _MAX_BYTES)
     if data is None:
         return {}
     try:

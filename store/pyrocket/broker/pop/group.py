@@ -90,6 +90,11 @@ class GroupState:
         return sum(len(state.flight) for state in self.queues.values())
 
     @property
+    def last_delivery(self) -> int:
+        """The time of the last delivery of the messages in flight, epoch ms; 0 if there is none."""
+        return max((state.flight.last_delivery for state in self.queues.values()), default=0)
+
+    @property
     def retries(self) -> int:
         """The number of messages in flight in the group's retry topic, which all topics share."""
         topic = RETRY_PREFIX + self.name

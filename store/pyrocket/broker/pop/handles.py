@@ -8,6 +8,7 @@ from pyrocket.broker.pop.group import GroupState, Place, Put
 from pyrocket.broker.pop.retries import dead_letter, dead_letter_topic, retry_topics
 from pyrocket.broker.pop.states import GroupStates
 from pyrocket.broker.pop.values import Acked, Changed, Stored, nothing_to_store
+from pyrocket.clock import Clock
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
 from pyrocket.services.consumption import Consumption
 
@@ -19,10 +20,15 @@ class Handles:
     """Changes messages in flight of the groups of one store."""
 
     def __init__(
-        self, storage: Consumption, states: GroupStates, receipts: Receipts, put: Put
+        self,
+        storage: Consumption,
+        states: GroupStates,
+        receipts: Receipts,
+        put: Put,
+        now: Clock,
     ) -> None:
         self._storage, self._states = storage, states
-        self._receipts, self._put = receipts, put
+        self._receipts, self._put, self._now = receipts, put, now
 
     def ack(self, group: str, topic: str, handles: Sequence[str]) -> Acked:
         """Ack messages. A handle becomes invalid when its message is acked or visible again.
@@ -42,7 +48,7 @@ class Handles:
 
         Raises BrokerBusyError.
         """
-        state, visible = self._states.known(group), self._storage.now() + max(invisible_ms, 0)
+        state, visible = self._states.known(group), self._now() + max(invisible_ms, 0)
         with state.lock:
             found = self._find(state, topic, handle)
             if found is None:
@@ -61,7 +67,7 @@ class Handles:
         Used to renew messages for clients, and to release the messages of a disconnected client.
         Raises BrokerBusyError.
         """
-        visible = self._storage.now() + max(invisible_ms, 0)
+        visible = self._now() + max(invisible_ms, 0)
 
         def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
             offsets = sorted(one.offset for one in receipts)
@@ -136,7 +142,7 @@ class Handles:
             return None
         name = (topic, *retry_topics(state.name, topic))[receipt.source]
         place = name, receipt.queue_id
-        row = state.row(place, receipt, self._storage.now())
+        row = state.row(place, receipt, self._now())
         if row is None:
             return None
         if row < 0 and not self._is_fifo(state.name):

@@ -1,17 +1,21 @@
 """Parked long polls, indexed by the queue that they wait for.
 
-The cost of a wake-up depends only on the number of polls parked on that queue.
+The polls of a group on all queues of a topic share the messages, so only the poll that has waited
+longest is woken; if it finds messages, it wakes the next one (`LongPolls.wait`). The cost of a
+wake-up does not depend on the number of polls parked.
 """
 
 import threading
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, TypeVar
 
 from pyrocket.formats.system_topics import RETRY_PREFIX
 
 _Waiter = TypeVar("_Waiter", bound=Hashable)
 _Key = tuple[str, ...] | tuple[str, int]
+_Place = tuple[str, str, int | None]
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,11 @@ class Hold(Generic[_Waiter]):
     queue_id: int | None
     waiter: _Waiter
 
+    @property
+    def place(self) -> _Place:
+        """Group, topic and queue id: the polls with the same place share the messages."""
+        return self.group, self.topic, self.queue_id
+
     def woken_by(self) -> Iterator[_Key]:
         """Yield the keys that wake the poll: arrivals, due retries, and messages visible again."""
         yield (self.topic,) if self.queue_id is None else (self.topic, self.queue_id)
@@ -38,7 +47,7 @@ class Holds(Generic[_Waiter]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_key: dict[_Key, set[Hold[_Waiter]]] = {}
+        self._by_key: dict[_Key, dict[_Place, dict[Hold[_Waiter], None]]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -48,7 +57,8 @@ class Holds(Generic[_Waiter]):
         """Add a hold. The caller must then check again for messages that have just arrived."""
         with self._lock:
             for key in hold.woken_by():
-                self._by_key.setdefault(key, set()).add(hold)
+                places = self._by_key.setdefault(key, {})
+                places.setdefault(hold.place, {})[hold] = None
             self._count += 1
 
     def remove(self, hold: Hold[_Waiter]) -> bool:
@@ -57,26 +67,37 @@ class Holds(Generic[_Waiter]):
             return self._remove(hold)
 
     def arrived(self, topic: str, queue_id: int) -> list[Hold[_Waiter]]:
-        """Remove and return the holds that a message in this queue may answer."""
+        """Remove and return the holds that a message in this queue may answer.
+
+        Of each group, these are all holds on this queue, and one hold on all queues of the topic.
+        """
         return self._take((topic,), (topic, queue_id))
 
     def visible(self, group: str, topic: str) -> list[Hold[_Waiter]]:
-        """Remove and return the holds of a group on a topic; see `Swept.news`."""
+        """Remove and return holds of a group on a topic, as `arrived`; see `Swept.news`."""
         is_retry = topic == RETRY_PREFIX + group
         return self._take((topic,) if is_retry else (group, topic))
 
     def _take(self, *keys: _Key) -> list[Hold[_Waiter]]:
         with self._lock:
-            found = [hold for key in keys for hold in self._by_key.get(key, ())]
+            found = [
+                hold
+                for key in keys
+                for (*_, queue_id), holds in self._by_key.get(key, {}).items()
+                for hold in islice(holds, 1 if queue_id is None else None)
+            ]
             return [hold for hold in found if self._remove(hold)]
 
     def _remove(self, hold: Hold[_Waiter]) -> bool:
         found = False
         for key in hold.woken_by():
-            holds = self._by_key.get(key, set())
+            places = self._by_key.get(key, {})
+            holds = places.get(hold.place, {})
             found = found or hold in holds
-            holds.discard(hold)
+            holds.pop(hold, None)
             if not holds:
+                places.pop(hold.place, None)
+            if not places:
                 self._by_key.pop(key, None)
         self._count -= found
         return found

@@ -59,6 +59,11 @@ class InFlight:
         """Bytes of the columns."""
         return sum(getattr(self, name).nbytes for name in COLUMNS)
 
+    @property
+    def last_delivery(self) -> int:
+        """The time of the last delivery, epoch ms; 0 if there was none."""
+        return int(self.since[: self._count].max(initial=0))
+
     def clear(self) -> None:
         """Remove all rows."""
         for name, dtype in DTYPES.items():

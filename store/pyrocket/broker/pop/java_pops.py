@@ -14,6 +14,7 @@ from typing import Any
 
 from pyrocket.broker.pop.events import Event, Repeat, Saved, Start
 from pyrocket.broker.pop.group import GroupState, Place, Put
+from pyrocket.clock import Clock
 from pyrocket.filters.message_filter import EVERYTHING
 from pyrocket.formats.properties import TAGS, decode_properties
 from pyrocket.formats.record_decode import Record
@@ -62,8 +63,17 @@ class _Popped:
                 yield group, (topic, queue_id), rest, max(offsets[one] for one in rest)
 
 
-def take_over(storage: Consumption, state_of: Callable[[str], GroupState], put: Put) -> None:
-    """Take over the messages that a RocketMQ 5 broker has in flight, and consume its topic."""
+def take_over(
+    storage: Consumption,
+    state_of: Callable[[str], GroupState],
+    put: Put,
+    now: Clock,
+) -> None:
+    """Take over the messages that a RocketMQ 5 broker has in flight, and consume its topic.
+
+    now: The time of the states; RocketMQ's times are those of the store's clock.
+    """
+    ahead_ms = now() - storage.now()
     ends = {place: storage.bounds(*place).maximum for place in storage.queues(REVIVE_PREFIX)}
     committed = storage.committed()
     starts = {
@@ -76,7 +86,7 @@ def take_over(storage: Consumption, state_of: Callable[[str], GroupState], put: 
     stored = [
         put(state_of(group), events)
         for group, place, offsets, visible in popped.left()
-        if (events := _events(storage, state_of(group), place, offsets, visible))
+        if (events := _events(storage, state_of(group), place, offsets, visible + ahead_ms))
     ]
     for each in stored:
         each.result(30)

@@ -25,6 +25,7 @@ from pyrocket.broker.pop.values import (
     Stored,
     Swept,
 )
+from pyrocket.clock import Clock, SteadyTime
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
     GroupNotFoundError,
@@ -55,25 +56,39 @@ class Pop:
     A method adds its changes to the append queue; the future `stored` of its result completes when
     the changes are durable (with asyncio: `wrap_future`). The state changes at once, so a message
     is not delivered twice in the meantime. A message is acked only when its ack has been appended.
-    Only `sweep`, `snapshot` and `close` wait for the disk. All times are those of the store's
-    clock.
+    Only `sweep`, `snapshot` and `close` wait for the disk.
+
+    All times are those of `now`, which starts at the store's clock or at the last time in the
+    recovered state, whichever is later. If the clock is set back, no message therefore stays
+    invisible for longer than its invisible time, neither before nor after a restart.
     """
 
-    def __init__(self, store: Store, append: Append, settings: PopSettings | None = None) -> None:
-        """Recover the state: the last snapshot, and the records after it."""
+    def __init__(
+        self,
+        store: Store,
+        append: Append,
+        settings: PopSettings | None = None,
+        ages: Clock | None = None,
+    ) -> None:
+        """Recover the state: the last snapshot, and the records after it.
+
+        ages: Counts the time that passes; by default `steady_clock`, or the store's test clock.
+        """
         self._storage, self._append = consumption_of(store), append
         self._settings = settings or PopSettings()
         self._storage.ensure_topics({POP_TOPIC: 1})
         self._storage.watch_queues()
         recovered = recover(self._storage)
+        start_ms = max(self._storage.now(), recovered.last_ms)
+        self.now = SteadyTime(start_ms, self._storage.ages if ages is None else ages)
         self._states = GroupStates(self._storage, self._put, recovered.groups)
         self._key, receipts = recovered.key, Receipts(recovered.key)
         self._saving = threading.Lock()
-        self._receiver = Receiver(self._storage, self._settings, receipts, self._put)
-        self._handles = Handles(self._storage, self._states, receipts, self._put)
+        self._receiver = Receiver(self._storage, self._settings, receipts, self._put, self.now)
+        self._handles = Handles(self._storage, self._states, receipts, self._put, self.now)
         self._keeper = OffsetKeeper(self._storage, self._put)
         self._mover = Mover(self._storage, self._settings, self._put)
-        self._saved_ms = self._storage.now() if recovered.from_snapshot else 0
+        self._saved_ms = self.now() if recovered.from_snapshot else 0
         self._committed_ms = 0
         self._resume()
         if not recovered.from_snapshot:
@@ -136,7 +151,7 @@ class Pop:
         snapshots at their intervals, takes over offsets that other programs have committed or
         reset, and removes the state of deleted groups.
         """
-        now = self._storage.now()
+        now = self.now()
         self._states.drop_deleted()
         done = Swept()
         for state in self._states.all():
@@ -161,10 +176,10 @@ class Pop:
     def snapshot(self) -> None:
         """Save the offsets and the complete state, so that earlier records are no longer needed."""
         with self._saving:
-            self._saved_ms = self._storage.now()
+            self._saved_ms = self.now()
             self._states.drop_deleted()
             self._keeper.commit(self._states.all())
-            save(self._storage, self._key, self._states.all)
+            save(self._storage, self._key, self._states.all, self.now)
 
     def save_offsets(self, group: str) -> None:
         """Save the committed offsets of a group before they are reset.
@@ -223,7 +238,7 @@ class Pop:
         try:
             self._states.drop_deleted()
             self._keeper.commit(self._states.all())
-            take_over(self._storage, self._states.made, self._put)
+            take_over(self._storage, self._states.made, self._put, self.now)
         except (PyrocketError, OSError) as error:
             _log.warning("taking over the state of a RocketMQ broker failed: %s", error)
         self._commit()
@@ -245,7 +260,7 @@ class Pop:
         self, state: GroupState, events: Sequence[Event], batches: Sequence[EncodedBatch] = ()
     ) -> Stored:
         """Append batches and events, all or none, and apply the events. Requires `state.lock`."""
-        now = self._storage.now()
+        now = self.now()
         record = encode_events(events, now)
         stored = self._append(ReceivedRecords({}, [*batches, record]))
         for event in events:

@@ -15,6 +15,7 @@ from pyrocket.broker.pop.values import (
     Received,
     nothing_to_store,
 )
+from pyrocket.clock import Clock
 from pyrocket.consuming import GroupStart
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
@@ -41,14 +42,19 @@ class Receiver:
     """Receives messages for the groups of one store."""
 
     def __init__(
-        self, storage: Consumption, settings: PopSettings, receipts: Receipts, put: Put
+        self,
+        storage: Consumption,
+        settings: PopSettings,
+        receipts: Receipts,
+        put: Put,
+        now: Clock,
     ) -> None:
         self._storage, self._settings, self._receipts = storage, settings, receipts
-        self._put = put
+        self._put, self._now = put, now
 
     def receive(self, state: GroupState, config: GroupConfig, wanted: Wanted) -> Received:
         """Deliver messages; see `Pop.receive`."""
-        now, attempt_id = self._storage.now(), wanted.attempt_id if config.fifo else ""
+        now, attempt_id = self._now(), wanted.attempt_id if config.fifo else ""
         if self._settings.start_at_end and self._storage.topic(wanted.topic):
             self._storage.starts.add(state.name, {wanted.topic: GroupStart()})
         with state.lock:

@@ -12,12 +12,14 @@ from typing import Any
 
 from pyrocket.broker.pop.events import Drop, decode_events
 from pyrocket.broker.pop.group import GroupState
+from pyrocket.clock import Clock
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 from pyrocket.formats.receipt import new_key
 from pyrocket.services.consumption import LACKS_ALL, Consumption
 
 _WAIT_S = 30
+_NEVER = 2**62
 _log = logging.getLogger(__name__)
 
 
@@ -25,30 +27,38 @@ _log = logging.getLogger(__name__)
 class Recovered:
     """The key that signs receipts, and the groups by name.
 
-    from_snapshot: Whether a valid snapshot was found.
+    from_snapshot: Whether a valid snapshot was found. last_ms: The last time in the state.
     """
 
     key: bytes
     groups: dict[str, GroupState]
     from_snapshot: bool
+    last_ms: int
 
 
 def recover(storage: Consumption) -> Recovered:
     """Return the recovered state."""
     storage.dispatch()
-    key, start, saved = _restore(storage, storage.load())
+    key, start, saved = _restore(storage, content := storage.load())
     if saved is None:
         storage.saved_next = LACKS_ALL
-    groups = saved or {}
+    groups, last_ms = saved or {}, _time_of(content) if saved else 0
     known = storage.changes()
-    for body in storage.read_changes(max(start, known.minimum), known.maximum):
+    for born_ms, body in storage.read_changes(max(start, known.minimum), known.maximum):
+        last_ms = max(last_ms, born_ms)
         _apply(groups, body)
     for state in groups.values():
         _fit(storage, state)
-    return Recovered(key, groups, saved is not None)
+        last_ms = max(last_ms, state.last_delivery)
+    return Recovered(key, groups, saved is not None, last_ms)
 
 
-def save(storage: Consumption, key: bytes, groups: Callable[[], Sequence[GroupState]]) -> None:
+def save(
+    storage: Consumption,
+    key: bytes,
+    groups: Callable[[], Sequence[GroupState]],
+    now: Clock,
+) -> None:
     """Save the state of all groups if it has changed."""
     # Some acks in the log may not be applied yet, and some applied changes may not be in the log.
     known = storage.changes()
@@ -59,6 +69,7 @@ def save(storage: Consumption, key: bytes, groups: Callable[[], Sequence[GroupSt
         "key": key.hex(),
         "next": known.maximum,
         "last": storage.change_place(known.maximum - 1) if known.maximum else -1,
+        "now": now(),
         "groups": {},
     }
     for state in groups():
@@ -97,6 +108,12 @@ def _restore(
             describe_error(error),
         )
         return key, 0, None
+
+
+def _time_of(content: dict[str, Any] | None) -> int:
+    """Return the time of a snapshot; 0 if an earlier release has written it."""
+    found = (content or {}).get("now", 0)
+    return found if isinstance(found, int) and found < _NEVER else 0
 
 
 def _agrees(storage: Consumption, after: int, last: int) -> bool:

@@ -78,7 +78,7 @@ class Delivery:
         are those in the retry topic.
     attempt: The number of the delivery, starting at 1.
     handle: The receipt handle, for example for `ack`.
-    invisible_until: Epoch ms.
+    invisible_until: A time of `Pop.now`.
     """
 
     message: StoredMessage
@@ -142,7 +142,7 @@ class Swept:
     news: Groups and topics with messages that are visible again.
     moved, dead: Numbers of messages whose copies are being appended to retry and to dead-letter
         topics.
-    next_ms: Time at which the next message becomes visible, epoch ms; None if none is invisible.
+    next_ms: Time of `Pop.now` at which the next message becomes visible; None if none is invisible.
     """
 
     news: tuple[News, ...] = ()

@@ -4,7 +4,7 @@ The core consists of coroutines of one event loop. They wait for replies of a `C
 listeners, and for times on the loop's clock. A client runs them in the event loop of a thread;
 tests run them in a simulated loop that orders, delays and loses replies.
 
-failures       errors that must end nothing: tasks that are repeated, calls, callbacks
+tasks          tasks that are repeated, also side by side at several brokers
 routes         the queues of each topic, and when they are asked for again
 process_queue  a queue that a consumer holds: its messages, position and attempts
 offsets        where a group starts, and the offsets that it has reached, until they are stored

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Sequence
 
 from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.failures import attempt
 from pyrocket.client.core.listening import IsOwn, Listen, ListenerExitError, Stats, result_of
 from pyrocket.client.core.process_queue import ProcessQueue
+from pyrocket.client.failures import attempt
 from pyrocket.client.transport import ClientTransport
 from pyrocket.consuming import MessageModel
 from pyrocket.message import StoredMessage

@@ -13,7 +13,6 @@ from typing import Any
 from pyrocket.client.consume_from import consume_timestamp
 from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.concurrent import ConcurrentConsumption
-from pyrocket.client.core.failures import Tasks, within
 from pyrocket.client.core.group_member import LOCK_S, GroupMember, QueuesChanged
 from pyrocket.client.core.listening import Listen, Stats
 from pyrocket.client.core.membership import HEARTBEAT_S, PATIENCE_S
@@ -22,6 +21,7 @@ from pyrocket.client.core.orderly import OrderlyConsumption
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
 from pyrocket.client.core.pulling import Pulling
 from pyrocket.client.core.routes import REFRESH_S, Routes
+from pyrocket.client.core.tasks import Tasks, within
 from pyrocket.client.transport import ClientTransport, Member
 from pyrocket.consuming import MessageModel, Subscription
 from pyrocket.errors import PyrocketError, TopicNotFoundError, TransportError
@@ -67,22 +67,16 @@ class ConsumerCore:
         """
         self._config, self._transport = config, transport
         self._client_id = member.client_id
-        self.stats, self._stopping = Stats(), False
-        self._subscriptions = _subscriptions_of(config)
-        self._routes, self._tasks = Routes(transport), Tasks(self.stats)
+        self.stats, self._stopping = (stats := Stats()), False
+        self._subscriptions = subscriptions = _subscriptions_of(config)
+        self._routes, self._tasks = Routes(transport), Tasks(stats)
         kind = OrderlyConsumption if config.orderly else ConcurrentConsumption
         self._consumption = kind(
-            config, transport, listen, self.stats, lambda held: self._member.is_own(held)
+            config, transport, listen, stats, lambda held: self._member.is_own(held)
         )
         self.exited = self._consumption.exited
         self._pulling = Pulling(
-            config,
-            transport,
-            self._subscriptions,
-            self.stats,
-            self._consumption,
-            self._limits,
-            self._correct,
+            config, transport, subscriptions, stats, self._consumption, self._limits, self._correct
         )
         self._member = GroupMember(
             config,
@@ -90,10 +84,10 @@ class ConsumerCore:
             transport,
             self._routes,
             offsets,
-            self._subscriptions,
+            subscriptions,
             self._consumption,
             timestamp_ms=consume_timestamp(config.consume_timestamp, now_ms),
-            stats=self.stats,
+            stats=stats,
             tasks=self._tasks,
             random=random,
             boot_s=boot_s or asyncio.get_running_loop().time,

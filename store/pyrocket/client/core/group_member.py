@@ -10,12 +10,13 @@ from random import Random
 
 from pyrocket.client.allocation import sort_members, sort_queues
 from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.failures import SideBySide, Tasks, attempt
 from pyrocket.client.core.listening import Consumption, Stats
 from pyrocket.client.core.membership import PATIENCE_S, Membership
 from pyrocket.client.core.offsets import OffsetStore, save
 from pyrocket.client.core.process_queue import LAPSE_S, ProcessQueue
 from pyrocket.client.core.routes import Routes
+from pyrocket.client.core.tasks import SideBySide, Tasks
+from pyrocket.client.failures import attempt
 from pyrocket.client.transport import ClientTransport, Member
 from pyrocket.consuming import Subscription
 from pyrocket.errors import PyrocketError, TopicNotFoundError

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pyrocket.client.core.failures import Failures
 from pyrocket.client.core.process_queue import ProcessQueue
+from pyrocket.client.failures import Failures
 from pyrocket.client.results import ConsumeResult
 from pyrocket.formats.properties import RETRY_TOPIC
 from pyrocket.message import MessageQueue, StoredMessage

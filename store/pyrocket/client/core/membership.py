@@ -8,8 +8,9 @@ from random import Random
 
 from pyrocket.client.consume_from import ConsumeFrom
 from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.failures import Failures, SideBySide, Tasks, attempt, within
 from pyrocket.client.core.offsets import END, OffsetStore
+from pyrocket.client.core.tasks import SideBySide, Tasks, within
+from pyrocket.client.failures import Failures, attempt
 from pyrocket.client.transport import ClientTransport, Member
 from pyrocket.consuming import ConsumerData, GroupStart, Heartbeat, MessageModel, Subscription
 from pyrocket.errors import TransportError

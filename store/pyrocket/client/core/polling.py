@@ -8,11 +8,12 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.failures import Failures, SideBySide, Tasks
 from pyrocket.client.core.membership import HEARTBEAT_S, Membership
 from pyrocket.client.core.offsets import OffsetStore
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
 from pyrocket.client.core.pulling import Pulling
+from pyrocket.client.core.tasks import SideBySide, Tasks
+from pyrocket.client.failures import Failures
 from pyrocket.client.transport import ClientTransport, Member
 from pyrocket.consuming import Committed
 from pyrocket.errors import InvalidInputError, TransportError

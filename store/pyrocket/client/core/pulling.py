@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.failures import Failures, attempt
 from pyrocket.client.core.listening import Consumption
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
+from pyrocket.client.failures import Failures, attempt
 from pyrocket.client.transport import ClientTransport
 from pyrocket.consuming import Pull, Pulled, PullStatus, Subscription
 from pyrocket.message import StoredMessage

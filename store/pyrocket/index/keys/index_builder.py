@@ -270,8 +270,8 @@ class IndexBuilder:
                 before = page[INDEXED]
                 with turn():
                     done += self._build_slice()
-        except PyrocketError as error:
-            if error.code != "LOCK_TIMEOUT":
+        except (PyrocketError, OSError) as error:
+            if getattr(error, "code", "") != "LOCK_TIMEOUT":
                 _log.warning("the key index of %s is behind: %s", self._layout.root, error)
 
     def _is_behind(self) -> bool:

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pyrocket.errors import OffsetOutOfRangeError, PyrocketError, StoreDamagedError
+from pyrocket.errors import (
+    InvalidInputError,
+    OffsetOutOfRangeError,
+    PyrocketError,
+    StoreDamagedError,
+)
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_slice import RecordSlice
@@ -23,7 +28,8 @@ class MessageLocations:
     """Messages of one queue: their queue offsets, log offsets and sizes in the log.
 
     Each field contains int64 values in native byte order; offsets are ascending. Fields are bytes,
-    so that a pickled task is small.
+    so that a pickled task is small. Raises InvalidInputError (LOCATIONS_INVALID) if the fields have
+    different lengths.
     """
 
     topic: str
@@ -31,6 +37,16 @@ class MessageLocations:
     offsets: bytes
     log_offsets: bytes
     sizes: bytes
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.offsets), len(self.log_offsets), len(self.sizes)}
+        if len(lengths) > 1 or lengths.pop() % 8:
+            raise InvalidInputError(
+                "the queue offsets, log offsets and sizes of the locations are not arrays of equal"
+                " length.",
+                remedy="Pass locations that a look-up returned.",
+                code="LOCATIONS_INVALID",
+            )
 
     @classmethod
     def of(

@@ -11,6 +11,7 @@ from pyrocket.message import SendStatus
 from pyrocket.rpc.messaging.interface import new, number
 
 _MAX_TEXT = 600
+_FAILED = "INTERNAL_SERVER_ERROR"
 
 
 class RefusedError(Exception):
@@ -48,13 +49,22 @@ _BY_ERROR: list[tuple[type[Exception], str]] = [
     (errors.GroupNameError, "ILLEGAL_CONSUMER_GROUP"),
     (errors.GroupNotFoundError, "CONSUMER_GROUP_NOT_FOUND"),
     (errors.QueueNotFoundError, "NOT_FOUND"),
+    (errors.MessageIdError, "ILLEGAL_MESSAGE_ID"),
+    (errors.MessageNotFoundError, "NOT_FOUND"),
     (errors.OffsetOutOfRangeError, "ILLEGAL_OFFSET"),
+    (errors.TransactionError, "INVALID_TRANSACTION_ID"),
     (errors.UnsupportedError, "UNSUPPORTED"),
     (errors.BrokerBusyError, "TOO_MANY_REQUESTS"),
+    (errors.StoreUnavailableError, _FAILED),
     (errors.InvalidInputError, "BAD_REQUEST"),
     (DecodeError, "BAD_REQUEST"),
 ]
-"""The first matching class determines the code; other errors are INTERNAL_SERVER_ERROR."""
+"""The first matching class determines the code; other errors are INTERNAL_SERVER_ERROR.
+
+MESSAGE_NOT_FOUND is not used, because clients treat it as success. With a full disk or a store that
+is not available, RocketMQ's proxy answers INTERNAL_SERVER_ERROR too; producers then try another
+broker.
+"""
 
 
 def status(code: str, text: str = "") -> Any:
@@ -96,5 +106,7 @@ def refusal_of(error: Exception) -> RefusedError:
         text, by_code = f"the broker failed unexpectedly: {type(error).__name__}.", None
         if isinstance(error, DecodeError):
             text = "the request is malformed."
-    found = next((code for kind, code in _BY_ERROR if isinstance(error, kind)), None)
-    return RefusedError(by_code or found or "INTERNAL_SERVER_ERROR", text)
+    found = next((code for kind, code in _BY_ERROR if isinstance(error, kind)), _FAILED)
+    if isinstance(error, PyrocketError) and (by_code or found) == _FAILED:
+        text = str(error)  # Contains the error's code, such as DISK_FULL.
+    return RefusedError(by_code or found, text)

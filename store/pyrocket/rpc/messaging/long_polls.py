@@ -66,6 +66,9 @@ class LongPolls:
 
         place: Group, topic and queue id; the queue id None means all queues. The wait ends early if
         the client disconnects.
+
+        Of the polls on all queues, a message wakes one (`Holds`). Therefore a poll that was woken
+        wakes the next one if it finds messages, or if it ends before it has looked for them.
         """
         loop = asyncio.get_running_loop()
 
@@ -78,22 +81,28 @@ class LongPolls:
                 found = await look()
             return found
 
-        found = await look_on()
-        while not found.messages and not is_over():
-            woken = asyncio.Event()
-            wake = _waker(loop, woken)
-            hold = Hold(*place, wake)
-            holds = self._broker.polls.holds
-            holds.park(hold)
-            session.polls.add(wake)
-            try:
-                found = await look_on()  # Messages may have arrived before the call was parked.
-                if not found.messages and not session.ended:
-                    with suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(woken.wait(), deadline - loop.time())
-            finally:
-                holds.remove(hold)
-                session.polls.discard(wake)
+        found, wakes_next = await look_on(), False
+        try:
+            while not found.messages and not is_over():
+                woken = asyncio.Event()
+                wake = _waker(loop, woken)
+                hold = Hold(*place, wake)
+                holds = self._broker.polls.holds
+                holds.park(hold)
+                session.polls.add(wake)
+                try:
+                    found = await look_on()  # Messages may have arrived before the call was parked.
+                    wakes_next = wakes_next and bool(found.messages)
+                    if not found.messages and not session.ended:
+                        with suppress(asyncio.TimeoutError):
+                            await asyncio.wait_for(woken.wait(), deadline - loop.time())
+                finally:
+                    wakes_next = wakes_next or not holds.remove(hold)
+                    session.polls.discard(wake)
+        finally:
+            group, topic, queue_id = place
+            if wakes_next and queue_id is None:
+                self._broker.polls.visible_in(group, topic, 0)
         return found
 
 

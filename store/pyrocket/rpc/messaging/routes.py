@@ -40,22 +40,20 @@ class Routes:
         return new("QueryRouteResponse", status=status("OK"), message_queues=queues)
 
     def query_assignment(self, request: Any, caller: Caller) -> Any:
-        """Return the queues that a push consumer polls: all queues as one, except in FIFO groups.
+        """Return what a push consumer polls: all queues of the topic as one queue.
 
-        All consumers of a group get the same queues; each receive gets some of the messages.
+        Each receive gets some of the messages. RocketMQ returns the queues one by one for FIFO
+        groups, so that a client polls each of them; here, the broker keeps the order of a message
+        group among all receives, and the queue of a receive is ignored.
         """
         topic, group = caller.topic(request.topic), caller.group(request.group)
         caller.admit("QueryAssignment", [topic], [group])
         check_endpoints(request.endpoints)
         config = readable_topic(self._store, topic)
-        queues = self._queues(request, config)[: config.read_queues]
-        for queue in queues:
-            queue.broker.endpoints.CopyFrom(self._reachable(request.endpoints))
-        known = self._store.groups.all().get(group)
-        if known is None or not known.fifo:
-            queues = queues[:1]
-            queues[0].id = ANY_QUEUE
-        found = [new("Assignment", message_queue=queue) for queue in queues]
+        queue = self._queues(request, config)[0]
+        queue.id = ANY_QUEUE
+        queue.broker.endpoints.CopyFrom(self._reachable(request.endpoints))
+        found = [new("Assignment", message_queue=queue)]
         return new("QueryAssignmentResponse", status=status("OK"), assignments=found)
 
     def _reachable(self, endpoints: Any) -> Any:

@@ -67,6 +67,7 @@ class MessagingService:
             "ForwardMessageToDeadLetterQueue": receipts.forward_message_to_dead_letter_queue,
             "Heartbeat": self._telemetry.heartbeat,
             "NotifyClientTermination": self._telemetry.notify_client_termination,
+            "SyncLiteSubscription": self._telemetry.sync_lite_subscription,
             "SendMessage": sending.send_message,
             "RecallMessage": sending.recall_message,
             "EndTransaction": transactions.end_transaction,
@@ -132,7 +133,7 @@ class MessagingService:
             start = pulled.next_offset
             return pulled
 
-        with self._serving.park():
+        with self._serving.park(context.peer()):
             place = (request.group.name, asked.topic, asked.queue_id)
             pulled = await self._long_polls.wait(place, session, deadline, look)
         replies = await run(lambda: self._pulling.replies(asked, pulled))
@@ -145,7 +146,7 @@ class MessagingService:
         )
         deadline = deadline_of(context, asked.wait_ms, self._max_wait_s)
         place = (asked.group, asked.topic, None)
-        with self._serving.park():
+        with self._serving.park(context.peer()):
             received = await self._long_polls.wait(
                 place, session, deadline, lambda: self._take(asked)
             )
@@ -187,7 +188,7 @@ class MessagingService:
             await self._refuse(context, error)
             return
         try:
-            with self._serving.park():
+            with self._serving.park(context.peer()):
                 await self._follow(requests, context, caller)
         except PyrocketError as error:
             await self._refuse(context, error)

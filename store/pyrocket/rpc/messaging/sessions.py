@@ -15,8 +15,11 @@ from typing import Any
 Key = tuple[str, str]
 """User and client id."""
 
-MAX_COMMANDS = 64
-"""Maximum pending commands of a client; further commands are not sent."""
+MAX_COMMANDS, MAX_BYTES = 2000, 8 << 20
+"""Maximum pending commands of a client, and their bytes; further commands are not sent.
+
+RocketMQ's clients keep up to 2,000 check requests, too.
+"""
 
 _IDLE_S = 300
 _ALIVE_S = 35
@@ -38,20 +41,21 @@ class Stream:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Queue[Any] = asyncio.Queue()
-        self._room = MAX_COMMANDS
+        self._room, self._bytes = MAX_COMMANDS, 0
         self._lock = threading.Lock()
 
     @property
     def room(self) -> int:
         """The number of further commands that the stream accepts."""
-        return self._room
+        return self._room if self._bytes < MAX_BYTES else 0
 
     def offer(self, command: Any) -> bool:
         """Send a command, or None to end the stream. Return False if too many are pending."""
         with self._lock:
-            if self._room <= 0 and command is not None:
+            if self.room <= 0 and command is not None:
                 return False
             self._room -= 1
+            self._bytes += _size(command)
         self._loop.call_soon_threadsafe(self._waiting.put_nowait, command)
         return True
 
@@ -60,7 +64,12 @@ class Stream:
         command = await self._waiting.get()
         with self._lock:
             self._room += 1
+            self._bytes -= _size(command)
         return command
+
+
+def _size(command: Any) -> int:
+    return 0 if command is None else int(command.ByteSize())
 
 
 @dataclass

@@ -23,6 +23,7 @@ _FRAME_BYTES = (4 << 20) - 65_536
 """Node.js clients receive at most 4 MiB per reply, including everything around the body."""
 
 _PRODUCER_ATTEMPTS = 3
+_LITE = ("LITE_PUSH_CONSUMER", "LITE_SIMPLE_CONSUMER")
 NODE = "NODE_JS"
 
 
@@ -38,6 +39,7 @@ class Telemetry:
 
         Send Node.js clients their settings again, because they miss settings that arrive too early.
         """
+        _check_client_type(request.client_type)
         groups = [caller.group(request.group)] if request.group.name else []
         caller.admit("Heartbeat", groups=groups)
         session = self._sessions.seen(caller.key)
@@ -53,6 +55,10 @@ class Telemetry:
         self._broker.release(caller.key)
         return new("NotifyClientTerminationResponse", status=status("OK"))
 
+    def sync_lite_subscription(self, request: Any, caller: Caller) -> Any:
+        """Reject the call. Raises RefusedError (UNSUPPORTED)."""
+        raise _no_lite()
+
     def answer(self, command: Any, caller: Caller, session: Session) -> Any:
         """Return the reply to a command; None if there is none. Raises RefusedError."""
         if command.WhichOneof("command") != "settings":
@@ -60,6 +66,7 @@ class Telemetry:
         size = command.settings.ByteSize()
         if size > MAX_SETTINGS_BYTES:
             raise RefusedError("BAD_REQUEST", f"settings of {size} bytes are too large.")
+        _check_client_type(command.settings.client_type)
         settings = new("Settings")
         settings.CopyFrom(command.settings)
         session.language = name_of("Language", settings.user_agent.language)
@@ -80,7 +87,9 @@ class Telemetry:
         topics = [caller.topic(topic) for topic in settings.publishing.topics]
         caller.admit("Telemetry", publishing=topics)
         self._sessions.publishes(session, topics)
-        longest = min(self._store.config.max_message_bytes, _FRAME_BYTES)
+        longest = self._store.config.max_message_bytes
+        if session.language == NODE:
+            longest = min(longest, _FRAME_BYTES)
         settings.publishing.max_body_size = longest
         settings.publishing.validate_message_type = True
         policy = settings.backoff_policy
@@ -105,6 +114,15 @@ class Telemetry:
         if known is None and self._creates_groups:
             return self._store.groups.create(group)
         return known or GroupConfig(group)
+
+
+def _check_client_type(number_of_type: int) -> None:
+    if name_of("ClientType", number_of_type) in _LITE:
+        raise _no_lite()
+
+
+def _no_lite() -> RefusedError:
+    return RefusedError("UNSUPPORTED", "lite topics and lite consumers are not supported.")
 
 
 def _retries(config: GroupConfig, language: str) -> Any:

@@ -61,17 +61,13 @@ class AskedProducers:
         """Return the number of further check requests that the producers of a topic accept."""
         return sum(max(stream.room, 0) for stream in self._sessions.producers(topic))
 
-    def ask(self, topic: str, request: CheckRequest) -> None:
-        """Send a check request to a producer of the topic.
-
-        If no producer can receive it, a later round of checks retries.
-        """
+    def ask(self, topic: str, request: CheckRequest) -> bool:
+        """Send a check request to a producer of the topic; return False if none accepts it."""
         command = new(
             "RecoverOrphanedTransactionCommand",
             message=message_of(request.message, new("Resource", name=topic)),
             transaction_id=request.half.transaction_id,
         )
+        sent = new("TelemetryCommand", recover_orphaned_transaction_command=command)
         streams = sorted(self._sessions.producers(topic), key=lambda one: -one.room)
-        for stream in streams:
-            if stream.offer(new("TelemetryCommand", recover_orphaned_transaction_command=command)):
-                return
+        return any(stream.offer(sent) for stream in streams)

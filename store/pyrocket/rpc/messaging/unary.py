@@ -52,8 +52,8 @@ class Serving(Protocol):
         """Send replies of a stream; cancel the stream if the client does not read them."""
         ...
 
-    def park(self) -> AbstractContextManager[None]:
-        """Count a waiting client during a `with` block. Raises BrokerBusyError if too many wait."""
+    def park(self, peer: str) -> AbstractContextManager[None]:
+        """Count a waiting call of a connection. Raises BrokerBusyError if too many wait."""
         ...
 
 
@@ -99,10 +99,9 @@ class UnaryCalls:
         """Return the reply's code and text for an error; log an unexpected error."""
         if isinstance(error, PyrocketError):
             error = self._gate.without_names(error)
-        refusal = refusal_of(error)
-        if refusal.code == "INTERNAL_SERVER_ERROR":
+        elif not isinstance(error, RefusedError | DecodeError):
             _LOG.error("a call failed unexpectedly", exc_info=error)
-        return refusal
+        return refusal_of(error)
 
 
 def _refused(name: str, request: bytes, refusal: RefusedError) -> Any:

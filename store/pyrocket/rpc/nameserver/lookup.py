@@ -147,7 +147,7 @@ class RouteLookup:
             try:
                 return _answer(connection, call, kind, arguments)
             except TransportError:  # noqa: PERF203 - the loop is for the errors
-                connection.try_next(connection.channel)
+                connection.try_next(connection.channel, silent=True)
                 attempts -= 1
                 if not attempts:
                     raise

@@ -8,12 +8,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import Any
 
 import grpc
 
-from pyrocket.errors import PyrocketError, TransportError
+from pyrocket.errors import TransportError
 from pyrocket.nameserver.route_table import PRIMARY, Registration, TopicData
+from pyrocket.rounds import Rounds
 from pyrocket.rpc.connection import Credentials, method_of
 from pyrocket.rpc.messages import fill
 from pyrocket.rpc.nameserver.calls import SERVICE, call_error, unanswered
@@ -81,6 +81,12 @@ class Registrar:
             with suppress(FutureTimeoutError, TransportError):
                 stream.first.result(_ANSWER_S)
 
+    @property
+    def trouble(self) -> str:
+        """The reason why the broker may be missing in a route; empty if no thread has ended."""
+        ended = [one.name for one in self._streams if one.ident and not one.is_alive()]
+        return ", ".join(f"the thread {name} has ended" for name in ended)
+
     def stop(self) -> None:
         """Unregister from all name servers."""
         for stream in self._streams:
@@ -103,7 +109,7 @@ class _Stream(threading.Thread):
     def __init__(self, address: str, credentials: Credentials, topics: RegisteredTopics) -> None:
         super().__init__(name=f"pyrocket-register-{address}", daemon=True)
         self._address, self._credentials, self._topics = address, credentials, topics
-        self._stopping, self._call, self._failure = False, None, ""
+        self._stopping, self._call, self._rounds = False, None, Rounds()
         self.first: Future[None] = Future()
         self.wake = threading.Event()
 
@@ -119,14 +125,18 @@ class _Stream(threading.Thread):
 
     def run(self) -> None:
         while not self._stopping:
-            self._attempt()
+            if not self._rounds.run("registering failed", self._attempt):
+                self._pause()
 
     def _attempt(self) -> None:
         try:
             self._register_until_stopped()
         except Exception as error:
-            self._report(error)
-            self._pause()
+            found = _described(self._address, error)
+            if not self.first.done():
+                self.first.set_exception(found)
+            if not self._stopping:
+                raise found from None
 
     def _register_until_stopped(self) -> None:
         """Register at intervals. Raises grpc.RpcError, PyrocketError."""
@@ -156,24 +166,17 @@ class _Stream(threading.Thread):
             channel.close()
 
     def _registered(self) -> None:
-        if self._failure or not self.first.done():
+        if self._rounds.trouble or not self.first.done():
             _log.info("registered with the name server at %s", self._address)
-        self._failure = ""
+        self._rounds.succeeded("registering failed")
         if not self.first.done():
             self.first.set_result(None)
-
-    def _report(self, error: Any) -> None:
-        """Log an error unless it is the same as the last one."""
-        if isinstance(error, grpc.RpcError):
-            error = call_error(self._address, "Register", error)
-        if str(error) != self._failure and not self._stopping:
-            is_expected = isinstance(error, PyrocketError)
-            _log.warning("registering failed: %s", error, exc_info=None if is_expected else error)
-        self._failure = str(error)
-        if not self.first.done():
-            self.first.set_exception(error)
 
     def _pause(self) -> None:
         self.wake.clear()
         if not self._stopping:
             self.wake.wait(_RETRY_S)
+
+
+def _described(address: str, error: Exception) -> Exception:
+    return call_error(address, "Register", error) if isinstance(error, grpc.RpcError) else error

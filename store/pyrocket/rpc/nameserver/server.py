@@ -61,7 +61,7 @@ class NameServer(CallServer):
         register = partial(self._table.register, connection=connection)
         call = replace(self._register_call, answer=register)
         try:
-            with self.park():
+            with self.park(context.peer()):
                 while (request := await self._next(requests)) is not None:
                     await self.send(context, await self._reply(call, request, context))
         finally:

@@ -903,7 +903,7 @@ class GroupReply(_message.Message):
     def __init__(self, value: _Optional[_Union[GroupConfig, _Mapping]] = ...) -> None: ...
 
 class GroupLag(_message.Message):
-    __slots__ = ("group", "topic", "queue_id", "committed", "minimum", "maximum", "delay_ms")
+    __slots__ = ("group", "topic", "queue_id", "committed", "minimum", "maximum", "delay_ms", "first")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -911,6 +911,7 @@ class GroupLag(_message.Message):
     MINIMUM_FIELD_NUMBER: _ClassVar[int]
     MAXIMUM_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     queue_id: int
@@ -918,7 +919,8 @@ class GroupLag(_message.Message):
     minimum: int
     maximum: int
     delay_ms: int
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., committed: _Optional[int] = ..., minimum: _Optional[int] = ..., maximum: _Optional[int] = ..., delay_ms: _Optional[int] = ...) -> None: ...
+    first: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., committed: _Optional[int] = ..., minimum: _Optional[int] = ..., maximum: _Optional[int] = ..., delay_ms: _Optional[int] = ..., first: _Optional[int] = ...) -> None: ...
 
 class LagReply(_message.Message):
     __slots__ = ("value",)
@@ -1043,7 +1045,7 @@ class Kept(_message.Message):
     def __init__(self, file: _Optional[_Union[LogFile, _Mapping]] = ..., held_by: _Optional[str] = ...) -> None: ...
 
 class CleanReport(_message.Message):
-    __slots__ = ("removals", "queue_files", "index_files", "dry_run", "log_start", "staged_files", "staged_bytes", "kept")
+    __slots__ = ("removals", "queue_files", "index_files", "dry_run", "log_start", "staged_files", "staged_bytes", "kept", "messages")
     REMOVALS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FILES_FIELD_NUMBER: _ClassVar[int]
     INDEX_FILES_FIELD_NUMBER: _ClassVar[int]
@@ -1052,6 +1054,7 @@ class CleanReport(_message.Message):
     STAGED_FILES_FIELD_NUMBER: _ClassVar[int]
     STAGED_BYTES_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
     removals: _containers.RepeatedCompositeFieldContainer[Removal]
     queue_files: int
     index_files: int
@@ -1060,7 +1063,8 @@ class CleanReport(_message.Message):
     staged_files: int
     staged_bytes: int
     kept: _containers.RepeatedCompositeFieldContainer[Kept]
-    def __init__(self, removals: _Optional[_Iterable[_Union[Removal, _Mapping]]] = ..., queue_files: _Optional[int] = ..., index_files: _Optional[int] = ..., dry_run: _Optional[bool] = ..., log_start: _Optional[int] = ..., staged_files: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., kept: _Optional[_Iterable[_Union[Kept, _Mapping]]] = ...) -> None: ...
+    messages: int
+    def __init__(self, removals: _Optional[_Iterable[_Union[Removal, _Mapping]]] = ..., queue_files: _Optional[int] = ..., index_files: _Optional[int] = ..., dry_run: _Optional[bool] = ..., log_start: _Optional[int] = ..., staged_files: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., kept: _Optional[_Iterable[_Union[Kept, _Mapping]]] = ..., messages: _Optional[int] = ...) -> None: ...
 
 class CleanReply(_message.Message):
     __slots__ = ("value",)

@@ -14,10 +14,11 @@ import numpy as np
 
 from pyrocket.disk import io
 from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.io import read_or_none, replace_file
+from pyrocket.disk.io import read_hint, replace_file
 from pyrocket.disk.layout import Layout, file_name
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checked_json import decode_own, encode_own
+from pyrocket.formats.fastjson import PARSE_ERRORS
 from pyrocket.formats.java_timers import (
     FILE_BYTES,
     HOLDS_MS,
@@ -124,11 +125,11 @@ class JavaHandover:
     def _handed(self) -> _Handed | None:
         try:
             path = self._layout.handed
-            known = decode_own(path, read_or_none(path) or b"null")
+            known = decode_own(path, read_hint(path) or b"null")
             due, offset = known["cursor"]
             counts = (int(known[name]) for name in ("at_ms", "units", "late_ms"))
             return _Handed(int(known["timed"]), (int(due), int(offset)), *counts)
-        except (ValueError, TypeError, KeyError):
+        except PARSE_ERRORS:
             return None
 
 

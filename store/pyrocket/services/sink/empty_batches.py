@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from pyrocket.clock import Clock
 from pyrocket.disk import io
-from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none, replace_file
+from pyrocket.disk.io import SMALL_FILE_BYTES, read_hint, replace_file
 from pyrocket.disk.layout import Layout, listed
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
@@ -109,7 +109,7 @@ class EmptyBatches:
 
 
 def _read(path: Path, kind: type[_Content], name: Path) -> _Content | None:
-    data = read_or_none(path, SMALL_FILE_BYTES)
+    data = read_hint(path, SMALL_FILE_BYTES)
     if data is None:
         return None
     try:

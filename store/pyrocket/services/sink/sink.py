@@ -95,7 +95,6 @@ class Sink:
             return Published(0, 0, False, self._reader.position().published, _left_out(staged))
         published = self._publisher().publish_anonymous(with_rows)
         self._tidy_up(with_rows)
-        self._area.remove_folder_of(with_rows[0].name)
         return replace(published, left_out=_left_out(staged))
 
     def discard(self, staged: Sequence[Staged]) -> None:
@@ -141,7 +140,7 @@ class Sink:
         )
 
     def _tidy_up(self, staged: Sequence[Staged]) -> None:
-        """Recycle the published files and delete the files of failed attempts.
+        """Recycle the published files, and delete the files of failed attempts and the folder.
 
         A file that cannot be deleted now is deleted when it is a week old.
         """
@@ -149,6 +148,7 @@ class Sink:
             for one in staged:
                 self._area.recycle(one.name)
             self._area.remove_batches_up_to(staged[0].name)
+            self._area.remove_folder_of(staged[0].name)
             self._area.clean(self._clock())
 
     def _remove_leftovers(self, full: bool) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pyrocket.disk import io
 from pyrocket.errors import SinkError, StoreUnavailableError
+from pyrocket.formats.fastjson import PARSE_ERRORS
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.staged_block import BlockIndex
 from pyrocket.services.sink.staged_file import StagedWriter
@@ -36,9 +37,12 @@ class _Journal:
         self._path, self.blocks, self._end = path, list[list[BlockIndex]](), 0
         self.is_complete = False
         # A line without a newline was not acknowledged.
-        for line in re.findall(rb"[^\n]*\n", io.read_or_none(path) or b""):
-            self.blocks.append([BlockIndex(**entry) for entry in json.loads(line)])
-            self._end += len(line)
+        try:
+            for line in re.findall(rb"[^\n]*\n", io.read_hint(path) or b""):
+                self.blocks.append([BlockIndex(**entry) for entry in json.loads(line)])
+                self._end += len(line)
+        except (*PARSE_ERRORS, RecursionError):
+            self.blocks, self._end = [], 0  # The next block is then UPLOAD_LOST.
 
     @property
     def entries(self) -> list[BlockIndex]:

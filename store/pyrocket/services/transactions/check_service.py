@@ -1,12 +1,13 @@
 """Checks half messages that stay undecided, as RocketMQ's transaction check service does.
 
-In each round, every undecided message that is old enough is re-appended to its queue with an
-incremented check counter, and a producer of its group is asked about the copy. After 15 checks or
-72 hours the message is appended to TRANS_CHECK_MAX_TIME_TOPIC instead. A message within its
-immunity time is also re-appended, but its producer is not asked. Source:
-`TransactionalMessageServiceImpl.check`.
+In a round, every undecided message that is due is re-appended to its queue with an incremented
+check counter, and a producer of its group is asked about the copy. After 15 checks or 72 hours the
+message is appended to TRANS_CHECK_MAX_TIME_TOPIC instead. A message within its immunity time is
+also re-appended, but its producer is not asked. Source: `TransactionalMessageServiceImpl.check`.
 
-Because no broker runs all the time, three things differ:
+RocketMQ runs a round per interval. Here a round runs when the first message is due, so that a first
+check comes soon after the timeout; each message is checked at most once per interval. Because no
+broker runs all the time, three more things differ:
 
 - A process checks only messages of groups for which it has a producer. Other messages are neither
   counted nor discarded, and the half cursor stops at the first of them. A message after the cursor
@@ -14,9 +15,10 @@ Because no broker runs all the time, three things differ:
 - Several processes may have producers of one group. Together they check a message once per
   interval; the store time of the newest copy is the time of the last check. So a producer can also
   answer the last check before the message is discarded.
-- Only checks that reach a producer are counted: a round takes only as many messages as its
-  producers accept, and skips messages that this process is executing or whose earlier check is
-  unanswered.
+- Only checks that reach a producer are counted: a round takes only as many messages of a group as
+  its producers accept, and skips messages that this process is executing or whose earlier check is
+  unanswered. Groups take turns within a round, because their producers may share a connection. If
+  a producer refuses a request nevertheless, it is asked about the same copy later.
 """
 
 import threading
@@ -25,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
+from pyrocket.disk.shared_state import NEVER
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.half_message import HalfMessage, parse_java_long
@@ -43,6 +46,8 @@ from pyrocket.services.transactions.records import (
 )
 
 _RETRY_MS = 1000
+"""Time between two rounds, unless more messages are due than fit into one."""
+
 _HOUR_MS = 3_600_000
 _HALF_QUEUE = TopicConfig(HALF_TOPIC, 1, 1)
 
@@ -63,8 +68,8 @@ class CheckTarget(Protocol):
         """Return whether this message is being executed or has an unanswered request."""
         ...
 
-    def ask(self, request: CheckRequest) -> None:
-        """Accept a request; the answer is a call of `Transactions.end`."""
+    def ask(self, request: CheckRequest) -> bool:
+        """Accept a request, or return False. The answer is a call of `Transactions.end`."""
         ...
 
     def close(self) -> None:
@@ -97,11 +102,27 @@ def decide(half: HalfMessage, now_ms: int, policy: CheckPolicy) -> CheckAction:
     return CheckAction.WAIT if 0 <= age_ms <= policy.timeout_ms else CheckAction.CHECK
 
 
+def next_check(half: HalfMessage, policy: CheckPolicy) -> int:
+    """Return the first time (epoch ms) at which `decide` may return CHECK or DISCARD."""
+    renewed = 0 if half.checks is None else half.store_timestamp + policy.interval_ms
+    immune_s = half.immune_s
+    first_ms = policy.timeout_ms if immune_s is None or immune_s == -1 else immune_s * 1000
+    return max(renewed, half.born_timestamp + first_ms + 1)
+
+
 @dataclass
 class _Round:
-    """The plan of one round, by queue offset."""
+    """The plan of one group's part of a round, by queue offset.
+
+    owed: Messages about which the producer has to be asked without a new copy.
+    lacks_room: Whether messages are due that the producers do not accept.
+    """
 
     policy: CheckPolicy
+    room: int
+    renews: bool
+    owed: list[int] = field(default_factory=list)
+    lacks_room: bool = False
     renewed: dict[int, dict[str, str]] = field(default_factory=dict)
     discarded: dict[int, dict[str, str]] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
@@ -126,8 +147,10 @@ class TransactionCheckService:
         self, bridge: TransactionBridge, targets: Callable[[], Collection[CheckTarget]]
     ) -> None:
         self._bridge, self._targets = bridge, targets
-        self._next_round = 0
+        self._next_round = self._next_renewal = 0
         self._is_wanted = self._unsaved = False
+        self._owed: set[int] = set()
+        self._full: set[str] = set()
         self._running = threading.Lock()
 
     def start_soon(self) -> None:
@@ -157,23 +180,64 @@ class TransactionCheckService:
 
     def _is_due(self, now_ms: int) -> bool:
         # If the clock was set back, the next round must not be hours away.
-        waits = self._next_round - self._bridge.policy.interval_ms <= now_ms < self._next_round
-        return bool(self._targets()) and (self._is_wanted or not waits)
+        policy = self._bridge.policy
+        longest = max(policy.interval_ms, policy.timeout_ms, _RETRY_MS)
+        waits = self._next_round - longest <= now_ms < self._next_round
+        targets = self._targets()
+        has_room = self._full and any(one.room() > 0 for one in targets if one.group in self._full)
+        return bool(targets) and (self._is_wanted or has_room or not waits)
 
     def _run_round(self, writer: Writer, now_ms: int) -> int:
-        bridge = self._bridge
+        bridge, policy = self._bridge, self._bridge.policy
+        renews = not self._next_renewal - policy.interval_ms <= now_ms < self._next_renewal
         with bridge.exclusive(writer, wait=False):
             self._is_wanted = False
-            plan = self._plan(self._targets(), now_ms)
+            groups, next_ms = self._due(now_ms, renews=renews)
+            self._limit_backlog(writer)
+        plans = {each: self._run_group(writer, each, now_ms, renews=renews) for each in groups}
+        self._full = {group for group, plan in plans.items() if plan.lacks_room}
+        # Counted from the end of the round, so that its copies are old enough in the next round.
+        end = bridge.clock()
+        if renews:
+            self._next_renewal = end + policy.interval_ms
+        soonest = end + min(_RETRY_MS, policy.interval_ms)
+        if any(plan.is_full for plan in plans.values()):
+            self._next_round = end
+        elif self._full or self._owed:
+            self._next_round = soonest
+        else:
+            latest = min(now_ms + policy.timeout_ms, end + policy.interval_ms)
+            self._next_round = max(soonest, min(next_ms, latest))
+        return sum(len(plan.all_ended) for plan in plans.values())
+
+    def _due(self, now_ms: int, *, renews: bool) -> tuple[Collection[str], int]:
+        """Return the groups with due messages, and the time at which the next message is due."""
+        policy, groups, next_ms = self._bridge.policy, dict.fromkeys(self._groups(), False), NEVER
+        for half in self._bridge.halves:
+            if half.group not in groups:
+                continue
+            action = decide(half, now_ms, policy)
+            waits = action is CheckAction.WAIT and half.queue_offset not in self._owed
+            if waits or (action is CheckAction.RENEW and not renews):
+                next_ms = min(next_ms, next_check(half, policy))
+            else:
+                groups[half.group] = True
+        return [group for group, is_due in groups.items() if is_due], next_ms
+
+    def _groups(self) -> Collection[str]:
+        return {one.group for one in self._targets()}
+
+    def _run_group(self, writer: Writer, group: str, now_ms: int, *, renews: bool) -> _Round:
+        bridge = self._bridge
+        targets = [one for one in self._targets() if one.group == group]
+        room = sum(one.room() for one in targets)
+        with bridge.exclusive(writer, wait=False):
+            plan = self._plan(group, targets, _Round(bridge.policy, room, renews), now_ms)
             first_copy = bridge.halves.end
             if plan.all_ended:
                 self._append(writer, plan)
-            self._limit_backlog(writer)
-        # Counted from the end of the round, as in RocketMQ, so that its copies are old enough in
-        # the next round.
-        self._next_round = bridge.clock() + (0 if plan.is_full else bridge.policy.interval_ms)
         self._ask(plan, first_copy)
-        return len(plan.all_ended)
+        return plan
 
     def _limit_backlog(self, writer: Writer) -> None:
         """Re-append the first messages if they hold the half cursor back too far."""
@@ -183,31 +247,40 @@ class TransactionCheckService:
             end = bridge.halves.end - bridge.policy.max_backlog
             bridge.append_again(writer, [one for one in bridge.halves if one.queue_offset < end])
 
-    def _plan(self, targets: Collection[CheckTarget], now_ms: int) -> _Round:
-        plan, room = _Round(self._bridge.policy), _room_of_groups(targets)
+    def _plan(
+        self, group: str, targets: Collection[CheckTarget], plan: _Round, now_ms: int
+    ) -> _Round:
         for half in self._bridge.halves:
-            if half.group not in room or any(one.is_asked(half) for one in targets):
+            if half.group != group or any(one.is_asked(half) for one in targets):
                 continue
             if plan.is_full:
                 break
-            self._add(plan, room, half, now_ms)
+            self._add(plan, half, now_ms)
         self._leave_immune(plan)
         return plan
 
-    def _add(self, plan: _Round, room: dict[str, int], half: HalfMessage, now_ms: int) -> None:
+    def _add(self, plan: _Round, half: HalfMessage, now_ms: int) -> None:
         policy, at = self._bridge.policy, half.queue_offset
         action = decide(half, now_ms, policy)
+        asks = action is CheckAction.CHECK or (action is CheckAction.WAIT and at in self._owed)
         if action is CheckAction.DISCARD:
             checks = half.checks
             countable = checks is None or checks < policy.max_checks
             plan.discarded[at] = count_check(half) if countable else {}
-        elif action is CheckAction.RENEW:
+        elif action is CheckAction.RENEW and plan.renews:
             if half.prepared is not None and self._bridge.halves.is_named(half.prepared):
                 plan.ended.add(at)
                 return
             plan.renewed[at] = keep_immune(half, policy.max_checks)
-        elif action is CheckAction.CHECK and room[half.group] > 0:
-            room[half.group] -= 1
+        elif asks and plan.room <= 0:
+            plan.lacks_room = True
+            return
+        elif asks and at in self._owed:
+            plan.room -= 1
+            plan.owed.append(at)
+            return
+        elif asks:
+            plan.room -= 1
             plan.renewed[at] = count_check(half)
             plan.asked.append(half)
         else:
@@ -250,15 +323,16 @@ class TransactionCheckService:
     def _ask(self, plan: _Round, first_copy: int) -> None:
         """Send the requests; the copies are in the order of their originals."""
         copy_of = {at: first_copy + n for n, at in enumerate(sorted(plan.renewed))}
-        for half in plan.asked:
-            copy = copy_of[half.queue_offset]
-            (message,) = self._bridge.reader.read(_HALF_QUEUE, 0, copy, 1)
-            self._send(check_request(message))
+        self._owed.update(copy_of[half.queue_offset] for half in plan.asked)
+        for at in [*plan.owed, *(copy_of[half.queue_offset] for half in plan.asked)]:
+            (message,) = self._bridge.reader.read(_HALF_QUEUE, 0, at, 1)
+            if not self._send(check_request(message)):
+                return
+            self._owed.discard(at)
 
-    def _send(self, request: CheckRequest) -> None:
+    def _send(self, request: CheckRequest) -> bool:
         able = [one for one in self._targets() if one.group == request.half.group]
-        if able:
-            max(able, key=lambda one: one.room()).ask(request)
+        return bool(able) and max(able, key=lambda one: one.room()).ask(request)
 
 
 def check_request(stored: StoredMessage, record: Record | None = None) -> CheckRequest:
@@ -275,10 +349,3 @@ def check_request(stored: StoredMessage, record: Record | None = None) -> CheckR
         stored, topic=properties.get(REAL_TOPIC, ""), queue_id=-1 if queue_id is None else queue_id
     )
     return CheckRequest(half, message, record)
-
-
-def _room_of_groups(targets: Collection[CheckTarget]) -> dict[str, int]:
-    room: dict[str, int] = {}
-    for one in targets:
-        room[one.group] = room.get(one.group, 0) + one.room()
-    return room

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyrocket.errors import PyrocketError, StoreReadOnlyError, TransactionError
+from pyrocket.errors import StoreReadOnlyError, TransactionError
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.message import Message, SendStatus
 from pyrocket.metadata.groups import check_group_name
+from pyrocket.rounds import Rounds
 from pyrocket.services.transactions.model import (
     CheckRequest,
     HalfMessageRef,
@@ -71,7 +72,7 @@ class TransactionProducer:
         self._transactions, self.group, self._listener = store.transactions, group, listener
         self._requests: queue.Queue[CheckRequest] = queue.Queue(MAX_REQUESTS)
         self._asked: set[str] = set()
-        self._closed = threading.Event()
+        self._closed, self._store_is_closed = threading.Event(), False
         self._transactions.add(self)
         self._thread: threading.Thread | None = None
         if background:
@@ -149,27 +150,27 @@ class TransactionProducer:
         """Return whether this message is being executed or has an unanswered request."""
         return _key(half) in self._asked
 
-    def ask(self, request: CheckRequest) -> None:
-        """Queue a request for the listener."""
+    def ask(self, request: CheckRequest) -> bool:
+        """Queue a request for the listener; return False if the queue is full."""
         self._asked.add(_key(request.half))
         try:
             self._requests.put_nowait(request)
         except queue.Full:
             self._asked.discard(_key(request.half))
-            _log.warning("too many checks are pending: %s is checked later", request.half)
+            return False
+        return True
 
     def _serve(self) -> None:
-        logged = ""
-        while not self._closed.is_set():
-            try:
-                self._transactions.run_checks()
-            except StoreReadOnlyError:
-                return  # The store was closed.
-            except (PyrocketError, OSError) as error:
-                if str(error) != logged:
-                    logged = str(error)
-                    _log.warning("checking transactions failed and will be retried: %s", error)
+        rounds = Rounds()
+        while not (self._closed.is_set() or self._store_is_closed):
+            rounds.run("checking transactions failed and will be retried", self._check)
             self._answer_next(wait=True)
+
+    def _check(self) -> None:
+        try:
+            self._transactions.run_checks()
+        except StoreReadOnlyError:
+            self._store_is_closed = True
 
     def _answer_next(self, *, wait: bool) -> bool:
         try:

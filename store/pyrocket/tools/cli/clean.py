@@ -5,17 +5,22 @@ from typing import Any
 
 import click
 
+from pyrocket.arguments import format_size
 from pyrocket.disk.layout import file_name
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.tools.cli.frame import (
+    FOUND,
     OK,
     as_json,
+    confirmed,
+    counted,
     directory,
     dry_run,
     exits,
     files_only,
     show_json,
     size,
+    yes,
 )
 from pyrocket.tools.cli.place import GivenPlace, place_options
 
@@ -32,14 +37,17 @@ _total_bytes = click.option(
 @files_only
 @_hours
 @_total_bytes
+@yes
 @dry_run
 @as_json
 @exits
 def clean(directory: str, as_json: bool, **limits: Any) -> int:
     """Delete the oldest log files of the store in DIRECTORY, but never the last one.
 
-    The store may be in use. The queues' minimum offsets increase; offsets are never reused. Rows
-    that were staged for a sink more than a week ago and never published are also deleted.
+    Asks first if messages would be deleted. The store may be in use. The queues' minimum offsets
+    increase; offsets are never reused. Rows that were staged for a sink more than a week ago and
+    never published are also deleted. With --json there is no prompt: without --yes, nothing is
+    deleted.
     """
     return _clean(GivenPlace({"path": directory}, None), as_json, **limits)
 
@@ -48,6 +56,7 @@ def clean(directory: str, as_json: bool, **limits: Any) -> int:
 @place_options
 @_hours
 @_total_bytes
+@yes
 @dry_run
 @as_json
 @exits
@@ -57,16 +66,42 @@ def clean_store(place: GivenPlace, as_json: bool, **limits: Any) -> int:
 
 
 def _clean(
-    place: GivenPlace, as_json: bool, hours: float | None, total_bytes: int | None, dry_run: bool
+    place: GivenPlace,
+    as_json: bool,
+    hours: float | None,
+    total_bytes: int | None,
+    yes: bool,
+    dry_run: bool,
 ) -> int:
     if hours is None and total_bytes is None:
         raise click.UsageError("Set a limit: --hours, --total-bytes, or both.")
-    report = place.target().clean(hours, total_bytes, dry_run)
+    target = place.target()
+    report = target.clean(hours, total_bytes, True)
+    is_agreed = not dry_run and (
+        not deletes_messages(report)
+        or confirmed(f"Delete {deleted(report)}?", yes=yes, as_json=as_json)
+    )
+    if is_agreed:
+        report = target.clean(hours, total_bytes, False)
     if as_json:
         show_json(_document(report))
-    else:
+    elif is_agreed or dry_run:
         _show(report)
-    return OK
+    return OK if is_agreed or dry_run else FOUND
+
+
+def deletes_messages(report: CleanReport) -> bool:
+    """Return whether a cleaning deletes log files or staged rows."""
+    return bool(report.removals or report.staged_files)
+
+
+def deleted(report: CleanReport) -> str:
+    """Return what a cleaning deletes, for a question."""
+    files = counted(len(report.removals), "log file")
+    text = f"{counted(report.messages, 'message')} in {files} ({format_size(report.bytes)})"
+    if report.staged_files:
+        text += f" and {counted(report.staged_files, 'file')} of rows that were never published"
+    return text
 
 
 def _document(report: CleanReport) -> dict[str, object]:
@@ -77,6 +112,7 @@ def _document(report: CleanReport) -> dict[str, object]:
             for removal in report.removals
         ],
         "bytes": report.bytes,
+        "messages": report.messages,
         "keptFiles": [
             {"name": file_name(one.file.start), "heldBy": one.held_by} for one in report.kept
         ],
@@ -101,16 +137,17 @@ def _show(report: CleanReport) -> None:
     for kept in report.kept:
         click.echo(f"commitlog/{file_name(kept.file.start)} {kept_verb} (held by {kept.held_by})")
     click.echo(
-        f"{len(report.removals)} log files, {report.bytes:,} bytes; {report.queue_files} queue and"
-        f" {report.index_files} index files. The log {begins} at {report.log_start}."
+        f"{counted(report.messages, 'message')} in {counted(len(report.removals), 'log file')},"
+        f" {report.bytes:,} bytes; {report.queue_files} queue and {report.index_files} index files."
+        f" The log {begins} at {report.log_start}."
     )
     if report.kept:
         click.echo(
-            f"{len(report.kept)} log files, {report.kept_bytes:,} bytes, exceed the limits but"
-            f" {'would be' if report.dry_run else 'are'} kept. Clean again once they are not held."
+            f"Beyond the limits but {kept_verb}: {counted(len(report.kept), 'log file')},"
+            f" {report.kept_bytes:,} bytes. Clean again once no file is held."
         )
     if report.staged_files:
         click.echo(
-            f"{report.staged_files} files of rows that were never published,"
+            f"{counted(report.staged_files, 'file')} of rows that were never published,"
             f" {report.staged_bytes:,} bytes, {deleted}."
         )

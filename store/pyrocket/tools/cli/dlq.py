@@ -1,4 +1,8 @@
-"""`pyrocket dlq`: show the dead letters of a consumer group, and resend them."""
+"""`pyrocket dlq`: show the dead letters of a consumer group, resend them, and delete them.
+
+A resent copy has an additional key, made of the group and the letter's id. The letter counts as
+resent as long as a message with this key is stored.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +20,17 @@ from pyrocket.formats.properties import (
 from pyrocket.formats.system_topics import DLQ_PREFIX
 from pyrocket.message import Message, SendResult, StoredMessage
 from pyrocket.tools.cli.command_group import CommandGroup
-from pyrocket.tools.cli.frame import FOUND, OK, as_json, dry_run, exits, show_json
+from pyrocket.tools.cli.frame import (
+    FOUND,
+    OK,
+    as_json,
+    confirmed,
+    counted,
+    dry_run,
+    exits,
+    show_json,
+    yes,
+)
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import message_document, message_line, show_rows
 from pyrocket.tools.cli.target import Target
@@ -24,7 +38,7 @@ from pyrocket.tools.cli.target import Target
 
 @click.group(cls=CommandGroup)
 def dlq() -> None:
-    """Show the dead letters of a consumer group, and resend them."""
+    """Show, resend and delete the dead letters of a consumer group."""
 
 
 @dlq.command("list")
@@ -34,13 +48,20 @@ def dlq() -> None:
 @as_json
 @exits
 def list_letters(name: str, place: GivenPlace, count: int, as_json: bool) -> int:
-    """Show the newest dead letters of GROUP, the newest last. Exits with 1 if there are none."""
-    found = _letters(place.target(), name, count)
+    """Show the newest dead letters of GROUP, the newest last, and whether they were resent.
+
+    Exits with 1 if there are none.
+    """
+    target = place.target()
+    found = _letters(target, name, count)
+    resent = _resent(target, name, found)
     if as_json:
-        show_json({"group": name, "messages": [_document(one) for one in found]})
+        shown = [_document(one, is_resent=_mark(name, one) in resent) for one in found]
+        show_json({"group": name, "messages": shown})
         return OK if found else FOUND
     for one in found:
-        click.echo(f"topic={_origin(one)} id={one.msg_id} {message_line(one)}")
+        mark = "resent " if _mark(name, one) in resent else ""
+        click.echo(f"{mark}topic={_origin(one)} id={one.msg_id} {message_line(one)}")
     if not found:
         click.echo(f"{name} has no dead letters.", err=True)
     return OK if found else FOUND
@@ -54,6 +75,7 @@ def list_letters(name: str, place: GivenPlace, count: int, as_json: bool) -> int
 )
 @click.option("--all", "every", is_flag=True, help="All dead letters.")
 @click.option("--to", metavar="TOPIC", help="Send to this topic instead of the original topic.")
+@click.option("--again", is_flag=True, help="Also send dead letters that were already resent.")
 @dry_run
 @as_json
 @exits
@@ -63,33 +85,69 @@ def resend(
     ids: Sequence[str],
     every: bool,
     to: str | None,
+    again: bool,
     dry_run: bool,
     as_json: bool,
 ) -> int:
     """Resend dead letters of GROUP as new messages of their original topic.
 
-    All groups that consume this topic receive the new messages. The dead letters are not deleted:
-    if they are resent twice, they are delivered twice.
+    All groups that consume this topic receive the new messages. The dead letters are not deleted;
+    those that were already resent are skipped.
     """
     if every == bool(ids):
         raise click.UsageError("Give either --id or --all.")
     target = place.target()
     found = [one for one in _letters(target, name, None) if every or one.msg_id in ids]
     _check_ids(name, ids, found)
-    sent: list[SendResult | None] = [None] * len(found)
+    resent = set() if again else _resent(target, name, found, to)
+    left = [one for one in found if _mark(name, one) not in resent]
+    sent: list[SendResult | None] = [None] * len(left)
     if not dry_run:
-        copies = (_copy(one, to or _origin(one)) for one in found)
+        copies = (_copy(one, to or _origin(one), _mark(name, one)) for one in left)
         sent = [*target.send(copies, create_topic=False)]
     rows = [
         (to or _origin(one), one.msg_id, after and after.msg_id)
-        for one, after in zip(found, sent, strict=True)
+        for one, after in zip(left, sent, strict=True)
     ]
+    skipped = len(found) - len(left)
     if as_json:
         shown = [{"topic": row[0], "msgId": row[1], "newMsgId": row[2]} for row in rows]
-        show_json({"group": name, "dryRun": dry_run, "messages": shown})
+        show_json({"group": name, "dryRun": dry_run, "messages": shown, "skipped": skipped})
     else:
         show_rows(("topic", "dead letter", "would be sent" if dry_run else "sent as"), rows)
+        if skipped:
+            click.echo(f"Skipped, because already resent: {skipped}. --again sends them.", err=True)
     return OK if found else FOUND
+
+
+@dlq.command()
+@click.argument("name", metavar="GROUP")
+@place_options
+@yes
+@dry_run
+@as_json
+@exits
+def purge(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool) -> int:
+    """Delete all dead letters of GROUP: delete its dead-letter topic.
+
+    The topic is created again with the next dead letter. With --json there is no prompt: without
+    --yes, nothing is deleted. Exits with 1 if nothing is deleted.
+    """
+    target = place.target()
+    count = len(_letters(target, name, None))
+    asked = f"{counted(count, 'dead letter')} of {name}"
+    deleted = bool(
+        count and not dry_run and confirmed(f"Delete {asked}?", yes=yes, as_json=as_json)
+    )
+    if deleted:
+        target.delete_topic(DLQ_PREFIX + name)
+    if as_json:
+        show_json({"group": name, "messages": count, "deleted": deleted, "dryRun": dry_run})
+    elif not count:
+        click.echo(f"{name} has no dead letters.", err=True)
+    elif deleted or dry_run:
+        click.echo(f"{'Deleted' if deleted else 'Would delete'}: {asked}.")
+    return OK if deleted or (dry_run and count) else FOUND
 
 
 def _letters(target: Target, group: str, count: int | None) -> list[StoredMessage]:
@@ -114,18 +172,35 @@ def _origin(one: StoredMessage) -> str:
     return one.properties.get(DLQ_ORIGIN_TOPIC) or one.properties.get(RETRY_TOPIC) or one.topic
 
 
-def _copy(one: StoredMessage, topic: str) -> Message:
+def _mark(group: str, one: StoredMessage) -> str:
+    """Return the key of the resent copies of a dead letter."""
+    return f"{DLQ_PREFIX}{group}:{one.msg_id}"
+
+
+def _resent(
+    target: Target, group: str, letters: Sequence[StoredMessage], to: str | None = None
+) -> set[str]:
+    """Return the keys of the resent copies that are stored."""
+    if not letters:
+        return set()
+    likely = {*map(_origin, letters)} | ({to} if to else set())
+    copies = target.by_keys(likely, [_mark(group, one) for one in letters])
+    return {key for one in copies for key in one.keys}
+
+
+def _copy(one: StoredMessage, topic: str, mark: str) -> Message:
     own = {DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID, *RESERVED_PROPERTIES}
+    keys = [key for key in one.keys if not key.startswith(DLQ_PREFIX)]
     return Message(
         topic=topic,
         body=one.body,
         tags=one.tags,
-        keys=one.keys,
+        keys=[*keys, mark],
         properties={name: value for name, value in one.properties.items() if name not in own},
         sharding_key=one.properties.get(SHARDING_KEY),
         flag=one.flag,
     )
 
 
-def _document(one: StoredMessage) -> dict[str, Any]:
-    return {**message_document(one), "originTopic": _origin(one)}
+def _document(one: StoredMessage, *, is_resent: bool) -> dict[str, Any]:
+    return {**message_document(one), "originTopic": _origin(one), "resent": is_resent}

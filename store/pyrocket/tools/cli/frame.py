@@ -71,6 +71,7 @@ files_only = click.option(
 """Rejects `--endpoint` in commands that only work on a directory."""
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 _NUMBER = click.IntRange(min=1)
 
@@ -164,6 +165,19 @@ def agreed(question: str) -> bool:
             remedy,
             as_json=False,
         )
+
+
+def confirmed(question: str, *, yes: bool, as_json: bool) -> bool:
+    """Return whether to delete something: ask, unless `--yes` or `--json` was given.
+
+    With `--json` there is no prompt, and without `--yes` the answer is no.
+    """
+    return yes or (not as_json and agreed(question))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 message` or `2,000 messages`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def fail(code: str, message: str, remedy: str, *, as_json: bool, status: int = FAILED) -> NoReturn:

@@ -6,19 +6,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyrocket.config import MAX_QUEUES
+from pyrocket.errors import GroupNotFoundError
 from pyrocket.tools.cli.advise import advise
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FOUND,
     OK,
-    agreed,
     as_json,
+    confirmed,
+    counted,
     dry_run,
     exits,
     show_json,
+    yes,
 )
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import show_rows, show_table, time_ms
+from pyrocket.tools.cli.target import Target
 from pyrocket.tools.summaries import QueueLag, TopicLag, sum_by_topic
 
 if TYPE_CHECKING:
@@ -64,7 +68,8 @@ def list_groups(place: GivenPlace, as_json: bool) -> int:
 def lag(name: str, place: GivenPlace, as_json: bool) -> int:
     """Show the lag of GROUP, or of all groups, for each queue.
 
-    committed is the next offset to consume; before the first commit, the lag is the entire queue.
+    committed is the next offset to consume; before the first commit, the lag begins where the group
+    starts.
     lost is the number of messages that were deleted before they were consumed. beyond is greater
     than 0 if the committed offset is beyond the queue's end, because the store was restored from an
     older copy or a recovery truncated its log. The group's next commit corrects the offset; until
@@ -246,7 +251,7 @@ def alter(
 @group.command()
 @click.argument("name", metavar="GROUP")
 @place_options
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes
 @dry_run
 @as_json
 @exits
@@ -259,8 +264,8 @@ def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool
     target = place.target()
     target.group(name)
     topics = len(sum_by_topic(target.lag(name)))
-    asked = f"{name} with offsets in {topics} topics"
-    deleted = not dry_run and (yes or (not as_json and agreed(f"Delete {asked}?")))
+    asked = f"{name} with offsets in {counted(topics, 'topic')}"
+    deleted = not dry_run and confirmed(f"Delete {asked}?", yes=yes, as_json=as_json)
     if deleted:
         target.delete_group(name)
     if as_json:
@@ -293,6 +298,7 @@ def _queue_offset(text: str) -> tuple[int, int]:
     help="The offset of one queue; may be repeated.",
 )
 @click.option("--force", is_flag=True, help="Reset the group although it has live members.")
+@click.option("--create", is_flag=True, help="Create the group if it is missing.")
 @dry_run
 @as_json
 @exits
@@ -303,6 +309,7 @@ def reset(
     to: str | None,
     offsets: tuple[tuple[int, int], ...],
     force: bool,
+    create: bool,
     dry_run: bool,
     as_json: bool,
 ) -> int:
@@ -311,7 +318,7 @@ def reset(
     A time is written as 2026-11-23T04:00:00Z or in epoch milliseconds. Stop the group's consumers
     first: a group with live members is reset only with --force. The members of a broker then
     continue at the new offsets; in a directory that a process consumes without a broker, its later
-    commits override the reset. A missing group is created.
+    commits override the reset.
     """
     from pyrocket.engine.group_admin import AtTime
 
@@ -321,12 +328,22 @@ def reset(
     if to is not None:
         place_of = to if to in ("earliest", "latest") else AtTime(time_ms(to))
     target = place.target()
+    if not create:
+        _check_group(target, name)
     before = target.committed(name, topic)
     after = target.reset_offsets(topic, place_of)
     if not dry_run:
         after = target.reset(name, topic, place_of, force=force)
     _show_reset(name, topic, before, {**before, **after}, dry_run=dry_run, as_json=as_json)
     return OK
+
+
+def _check_group(target: Target, name: str) -> None:
+    try:
+        target.group(name)
+    except GroupNotFoundError as error:
+        remedy = f"{error.remedy} --create creates the group."
+        raise GroupNotFoundError(error.message, remedy=remedy) from error
 
 
 @click.group(cls=CommandGroup)

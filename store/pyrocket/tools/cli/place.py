@@ -34,13 +34,18 @@ class GivenPlace:
     def target(self) -> Target:
         """Return the store. Raises OptionError, click.UsageError."""
         place = self.find()
-        if place.endpoint:
-            # By default gRPC writes the reasons for failed connections to standard error.
-            os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        if not place.name:
+            raise click.UsageError(
+                "Name a store: --path DIRECTORY (or PYROCKET_STORE), or --endpoint HOST:PORT (or"
+                " PYROCKET_ENDPOINT)."
+            )
         return Target(place)
 
     def find(self) -> Place:
-        """Return the location of the store. Raises OptionError, click.UsageError."""
+        """Return the location of the store; without one, a `Place` that has no name.
+
+        Raises OptionError, click.UsageError.
+        """
         layers = [self.options, environment(), _settings(self.config)]
         known: dict[str, Any] = {}
         for layer in layers:
@@ -52,15 +57,13 @@ class GivenPlace:
                 for name, value in layer.items()
                 if name not in known and not (has_store and name in ("path", "endpoint"))
             }
-        if "path" not in known and "endpoint" not in known:
-            raise click.UsageError(
-                "Name a store: --path DIRECTORY (or PYROCKET_STORE), or --endpoint HOST:PORT (or"
-                " PYROCKET_ENDPOINT)."
-            )
         if "secret_key_file" in self.options:
             known.pop("secret_key", None)
         if "path" in known:
             known["path"] = local_path(known["path"])
+        if "endpoint" in known:
+            # By default gRPC writes the reasons for failed connections to standard error.
+            os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         return Place(**known)
 
 

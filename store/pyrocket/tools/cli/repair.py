@@ -15,6 +15,7 @@ from pyrocket.tools.cli.frame import (
     files_only,
     progress,
     show_json,
+    yes,
 )
 from pyrocket.tools.cli.verify import report_document, show_report
 from pyrocket.tools.repair.plan import Action
@@ -24,7 +25,7 @@ from pyrocket.tools.repair.plan import Action
 @directory
 @files_only
 @dry_run
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes
 @click.option(
     "--cut",
     is_flag=True,

@@ -8,15 +8,20 @@ import click
 
 from pyrocket.arguments import format_size
 from pyrocket.config import Retention
-from pyrocket.tools.cli.clean import clean_store
+from pyrocket.engine.retention_rules import CleanReport
+from pyrocket.tools.cli.clean import clean_store, deleted
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
+    FOUND,
     OK,
     as_json,
+    confirmed,
+    dry_run,
     exits,
     show_json,
     size,
     with_path_option,
+    yes,
 )
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.repair import repair
@@ -131,6 +136,8 @@ def _hours(text: str) -> float:
     type=hours_of_day,
     help="The hours of the day at which expired messages are deleted, such as 4 or 4,16.",
 )
+@yes
+@dry_run
 @as_json
 @exits
 def retention(
@@ -138,17 +145,24 @@ def retention(
     hours: float | str | None,
     total_bytes: int | str | None,
     at_hours: tuple[int, ...] | None,
+    yes: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> int:
     """Show or set how long a store keeps messages. Omitted settings are not changed.
 
-    Only entire log files are deleted, and never the last one. All writers apply the setting;
-    writers that already have the store open apply it within ten seconds.
+    Asks first if the new limits delete messages that are kept now. Only entire log files are
+    deleted, and never the last one. With any limit, the oldest files are also deleted while the
+    disk is more than 85 % full. All writers apply the setting; writers that already have the
+    store open apply it within ten seconds. With --json there is no prompt: without --yes, a setting
+    that deletes messages is not changed.
     """
     target = place.target()
+    found = target.retention()
     if hours is None and total_bytes is None and at_hours is None:
-        return _show_retention(target, as_json=as_json)
-    known = target.retention() or KEEPS_ALL
+        _show_retention(target, found, as_json=as_json)
+        return OK
+    known = found or KEEPS_ALL
     wanted = replace(
         known,
         hours=_picked(hours, known.hours),
@@ -158,17 +172,44 @@ def retention(
     keeps_all = wanted.hours is None and wanted.total_bytes is None
     if keeps_all and at_hours is not None:
         raise click.UsageError("--clean-time needs a limit: also give --retention-hours.")
-    target.set_retention(None if keeps_all else wanted)
-    return _show_retention(target, as_json=as_json)
+    new = None if keeps_all else wanted
+    report = _newly_deleted(target, found, new)
+    changes = not dry_run and (
+        report is None
+        or confirmed(f"Delete {deleted(report)} beyond these limits?", yes=yes, as_json=as_json)
+    )
+    if changes:
+        target.set_retention(new)
+    if as_json or changes or dry_run:
+        shown = new if changes or dry_run else found
+        more = {"changed": changes, "messages": report.messages} if report else {}
+        _show_retention(target, shown, as_json=as_json, **more)
+    if report and dry_run and not as_json:
+        click.echo(f"This would delete {deleted(report)}.")
+    return OK if changes or dry_run else FOUND
 
 
-def _show_retention(target: Target, *, as_json: bool) -> int:
-    found = target.retention()
+def _newly_deleted(
+    target: Target, known: Retention | None, wanted: Retention | None
+) -> CleanReport | None:
+    """Return what a new retention deletes; None if the known one deletes it already."""
+    if wanted is None:
+        return None
+    report = target.clean(wanted.hours, wanted.total_bytes, True)
+    if known is not None and report.removals:
+        before = target.clean(known.hours, known.total_bytes, True)
+        if len(before.removals) >= len(report.removals):
+            return None
+    return replace(report, staged_files=0) if report.removals else None
+
+
+def _show_retention(
+    target: Target, shown: Retention | None, *, as_json: bool, **more: object
+) -> None:
     if as_json:
-        show_json({"path": target.place.name, "retention": retention_document(found)})
+        show_json({"path": target.place.name, "retention": retention_document(shown), **more})
     else:
-        click.echo(f"messages kept: {retention_text(found)}")
-    return OK
+        click.echo(f"messages kept: {retention_text(shown)}")
 
 
 def _picked(given: Any, known: Any) -> Any:

@@ -1,14 +1,14 @@
 """The typed interface between commands and a store, in its directory or at its broker."""
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pyrocket.config import Retention
-from pyrocket.errors import OffsetOutOfRangeError
+from pyrocket.errors import OffsetOutOfRangeError, StorePermissionError
 from pyrocket.message import Message, MessageQueue, QueueRange, SendResult, StoredMessage
 from pyrocket.tools.session import Place, Session, messages_of, open_session, open_sessions
 from pyrocket.tools.summaries import (
@@ -213,31 +213,28 @@ class Target:
 
     def by_key(self, topic: str, key: str, count: int) -> list[StoredMessage]:
         """Return the newest messages with a key; the newest is last."""
-        return self._find(topic, keys=[key], count=count)
+        with self._open() as store:
+            store.source.topic(topic)
+            return _find(store, [topic], keys=[key], count=count)
+
+    def by_keys(self, topics: Collection[str], keys: Sequence[str]) -> list[StoredMessage]:
+        """Return the messages with any of these keys, in all topics that the user may read.
+
+        topics: those that are searched if the user may not read all.
+        """
+        with self._open() as store:
+            names = store.source.topics()
+            try:
+                return _find(store, [*names], keys=keys)
+            except StorePermissionError:
+                readable = [name for name in topics if name in names]
+                return _find(store, readable, keys=keys) if readable else []
 
     def by_id(self, topic: str, msg_id: str) -> StoredMessage | None:
         """Return the first message with a unique id or an offset message id, or None."""
-        return next(iter(self._find(topic, ids=[msg_id])), None)
-
-    def _find(
-        self,
-        topic: str,
-        *,
-        keys: Sequence[str] = (),
-        ids: Sequence[str] = (),
-        count: int = _NO_END,
-    ) -> list[StoredMessage]:
-        from pyrocket.engine.key_lookup import LookupRequest
-
-        request = LookupRequest(topics=[topic], keys=keys, ids=ids)
         with self._open() as store:
             store.source.topic(topic)
-            found: list[StoredMessage] = []
-            for each in store.source.locate(request).locations:
-                newest = each[slice(max(len(each) - count, 0), len(each))]
-                for part in store.source.slices_at(newest):
-                    found += messages_of(part)
-            return sorted(found, key=_log_offset)[-count:]
+            return next(iter(_find(store, [topic], ids=[msg_id])), None)
 
     def send(self, messages: Iterable[Message], *, create_topic: bool) -> Sending:
         """Append the messages one by one, each when the next result is requested.
@@ -307,7 +304,7 @@ class Target:
     def lag(self, group: str = "") -> list[QueueLag]:
         """Return the lag of a group, or of all groups, in each queue of its topics.
 
-        A group without committed offsets has no lag. Raises GroupNotFoundError.
+        A group that has not started to consume has no lag. Raises GroupNotFoundError.
         """
         with open_sessions(self.place) as stores:
             return lags_of_all(stores, group)
@@ -365,6 +362,26 @@ def _from(has: QueueRange, offset: int) -> QueueRange:
             remedy=f"Use an offset from {has.start} to {has.end}.",
         )
     return replace(has, start=offset)
+
+
+def _find(
+    store: Session,
+    topics: Sequence[str],
+    *,
+    keys: Sequence[str] = (),
+    ids: Sequence[str] = (),
+    count: int = _NO_END,
+) -> list[StoredMessage]:
+    """Return the newest `count` messages with one of the keys or ids; the newest is last."""
+    from pyrocket.engine.key_lookup import LookupRequest
+
+    found: list[StoredMessage] = []
+    request = LookupRequest(topics=topics, keys=keys, ids=ids)
+    for each in store.source.locate(request).locations:
+        newest = each[slice(max(len(each) - count, 0), len(each))]
+        for part in store.source.slices_at(newest):
+            found += messages_of(part)
+    return sorted(found, key=_log_offset)[-count:]
 
 
 _log_offset = attrgetter("physical_offset")

@@ -13,11 +13,13 @@ from pyrocket.tools.cli.frame import (
     FOUND,
     OK,
     advising,
-    agreed,
     as_json,
+    confirmed,
+    counted,
     dry_run,
     exits,
     show_json,
+    yes,
 )
 from pyrocket.tools.cli.message import tail
 from pyrocket.tools.cli.place import GivenPlace, place_options
@@ -132,7 +134,7 @@ def create(
             raise
         created, text = False, f"Topic {name} exists; nothing was changed."
     else:
-        created, text = True, f"Topic {name} was created with {queues} queues."
+        created, text = True, f"Topic {name} was created with {counted(queues, 'queue')}."
     if as_json:
         show_json({"topic": name, "created": created})
     else:
@@ -203,7 +205,7 @@ topic.add_command(tail)
 @topic.command()
 @click.argument("name")
 @place_options
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes
 @dry_run
 @as_json
 @exits
@@ -216,13 +218,14 @@ def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool
     """
     target = place.target()
     found = target.topic(name)
+    messages = f"{name} with {counted(found.messages, 'message')}"
     if dry_run:
         if as_json:
             show_json({**_document(found), "deleted": False, "dryRun": True})
         else:
-            click.echo(f"Topic {name} with {found.messages:,} messages would be deleted.")
+            click.echo(f"Topic {messages} would be deleted.")
         return OK
-    deleted = yes or (not as_json and agreed(f"Delete {name} with {found.messages:,} messages?"))
+    deleted = confirmed(f"Delete {messages}?", yes=yes, as_json=as_json)
     if deleted:
         target.delete_topic(name)
     if as_json:

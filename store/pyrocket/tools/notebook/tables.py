@@ -111,8 +111,8 @@ def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
 
     With name servers in PYROCKET_ENDPOINT, the queues of all brokers.
 
-    committed: the next offset to consume; None before the first commit, and the lag is then the
-        entire queue.
+    committed: the next offset to consume; None before the first commit, and the lag then begins
+        where the group starts.
     bytes: approximate size of the lag in the log.
     behind: age of the oldest message of the lag.
     lost: number of messages that were deleted before they were consumed.

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Message, Store
+from pyrocket.broker.consumers import queue_locks
 from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Pull, PullStatus, Subscription
 from pyrocket.errors import (
@@ -156,6 +157,11 @@ class TestMembers:
 
 
 class TestLocks:
+    @pytest.fixture(autouse=True)
+    def groups(self, store):
+        for group in ("billing", "audit"):
+            store.groups.create(group)
+
     def test_a_queue_is_locked_for_one_client_for_a_minute_after_each_renewal(
         self, consumers, store, clock
     ):
@@ -210,6 +216,35 @@ class TestLocks:
         consumers.lock("billing", "c1", queues)
         restarted = Consumers(store, at_once(store))
         assert restarted.lock("billing", "c1", queues) == {queues[0]: True}
+
+    def test_only_queues_that_exist_are_locked(self, consumers, store):
+        queues = [queue_of(store, number) for number in range(-1, 500)]
+        missing = [queue_of(store, 0, f"missing-{number}") for number in range(500)]
+        assert consumers.lock("billing", "c1", [*missing, *queues]) == queues[1:3]
+        assert (store.path / "pyrocket" / "locks.json").stat().st_size < 200
+
+    def test_nothing_is_written_for_a_client_id_that_is_too_long_or_an_unknown_group(
+        self, consumers, store
+    ):
+        for refused in ("", "x" * 256, "ü" * 128):
+            with pytest.raises(InvalidInputError, match="CLIENT_ID_INVALID"):
+                consumers.lock("billing", refused, [queue_of(store)])
+            with pytest.raises(InvalidInputError, match="CLIENT_ID_INVALID"):
+                consumers.heartbeat(beat(refused))
+        with pytest.raises(GroupNotFoundError, match="unknown"):
+            consumers.lock("unknown", "c1", [queue_of(store)])
+        assert not (store.path / "pyrocket" / "locks.json").exists()
+
+    def test_a_file_of_locks_that_would_be_too_long_is_not_written(
+        self, consumers, store, monkeypatch, caplog
+    ):
+        consumers.lock("billing", "c1", [queue_of(store, 0)])
+        file = store.path / "pyrocket" / "locks.json"
+        monkeypatch.setattr(queue_locks, "_MAX_BYTES", file.stat().st_size)
+        before = file.read_bytes()
+        assert consumers.lock("billing", "c1", [queue_of(store, 1)])
+        assert file.read_bytes() == before
+        assert "is not written" in caplog.text
 
     def test_a_corrupt_file_of_locks_is_logged_and_ignored(self, consumers, store, caplog):
         queues = [queue_of(store)]

@@ -207,6 +207,45 @@ class TestLife:
         assert start_of(consumers, store, topic="others") == 1
 
 
+class TestLag:
+    def test_a_group_that_has_committed_nothing_shows_the_messages_since_its_start(
+        self, consumers, store, clock
+    ):
+        send(store, b"0", b"1")
+        consumers.heartbeat(beat(orders=END, later=END))
+        assert [one.lag for one in store.groups.lag("billing")] == [0, 0]
+        send(store, b"2", b"3", b"4")
+        send(store, b"0", queue_id=1)
+        clock.now += 1000
+        found = store.groups.lag("billing")
+        assert [(one.start, one.lag, one.delay_ms) for one in found] == [(2, 3, 1000), (0, 1, 1000)]
+        (lags,) = [one for group, topic, one in consumers.lags() if topic == "orders"]
+        assert [one.ready for one in lags] == [3, 1]
+        with Store.open(store.path, read_only=True, clock=clock) as reader:
+            assert reader.groups.lag() == store.groups.lag()
+            (part,) = reader.views.plan("groups", group="billing")
+            (batch,) = reader.views.scan(part, ["committedOffset", "lag"])
+            shown = batch.to_pylist()
+        assert [(one["committedOffset"], one["lag"]) for one in shown] == [(None, 3), (None, 1)]
+
+    def test_the_lag_of_the_other_queues_begins_where_the_group_starts(self, consumers, store):
+        send(store, b"0", b"1")
+        send(store, b"0", queue_id=1)
+        consumers.heartbeat(beat(orders=END))
+        store.groups.commit("billing", "orders", {0: 1})
+        assert [(one.committed, one.lag) for one in store.groups.lag()] == [(1, 1), (None, 0)]
+
+    def test_a_topic_that_is_created_again_is_counted_from_its_first_message(
+        self, consumers, store
+    ):
+        consumers.heartbeat(beat(orders=END))
+        store.topics.delete("orders")
+        assert store.groups.lag("billing") == []
+        store.topics.create("orders", read_queues=1, write_queues=1)
+        send(store, b"0", b"1")
+        assert [one.lag for one in store.groups.lag("billing")] == [2]
+
+
 class TestStartOffset:
     def test_messages_after_the_first_contact_are_consumed(self, consumers, store):
         send(store, b"0", b"1")

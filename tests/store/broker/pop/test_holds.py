@@ -44,6 +44,24 @@ def test_a_retry_visible_again_wakes_all_polls_of_its_group():
     assert len(table) == 1
 
 
+def test_of_each_group_one_poll_on_all_queues_is_woken_the_one_that_waits_longest():
+    mine = [Hold("g", "t", None, number) for number in range(3)]
+    others = [Hold("h", "t", None, number) for number in range(2)]
+    table = parked(*mine, *others)
+    assert table.arrived("t", 0) == [mine[0], others[0]]
+    assert table.visible("g", "t") == [mine[1]]
+    table.park(mine[0])
+    assert table.visible("g", "%RETRY%g") == [mine[2]]
+    assert table.arrived("t", 1) == [mine[0], others[1]]
+    assert len(table) == 0
+
+
+def test_all_polls_on_one_queue_are_woken():
+    mine = [Hold("g", "t", 0, number) for number in range(3)]
+    table = parked(*mine)
+    assert table.arrived("t", 0) == mine
+
+
 def test_a_removed_poll_is_not_woken():
     hold = Hold("g", "t", None, 1)
     table = parked(hold)

@@ -8,8 +8,6 @@ import pyarrow as pa
 import pytest
 from pyrocket import Store
 from pyrocket.broker.pop.pop import Pop
-from pyrocket.config import parse_delay_levels
-from pyrocket.metadata.groups import Backoff
 from pyrocket.rpc.client import Client, Connection
 from pyrocket.rpc.messaging.interface import ms_of, number
 from pyrocket.rpc.remote_admin import RemoteAdmin
@@ -292,13 +290,13 @@ def assigned(stub, topic, group):
     )
 
 
-def test_an_assignment_is_any_queue_and_for_fifo_groups_each_queue(store, stub):
+def test_a_push_consumer_polls_all_queues_of_a_topic_as_one(store, stub):
     store.groups.create("fifo")
     store.groups.update("fifo", fifo=True)
-    assert [one.message_queue.id for one in assigned(stub, "t", "g").assignments] == [-1]
-    each = assigned(stub, "t", "fifo").assignments
-    assert [one.message_queue.id for one in each] == [0, 1, 2, 3]
-    assert each[0].message_queue.broker.endpoints.addresses[0].port == 8081
+    for group in ("g", "fifo"):
+        (one,) = assigned(stub, "t", group).assignments
+        assert one.message_queue.id == -1
+        assert one.message_queue.broker.endpoints.addresses[0].port == 8081
 
 
 REFUSED = {
@@ -591,20 +589,3 @@ def test_sends_and_routes_do_not_wait_for_receives_and_acks(stub, serving, monke
     scanned.set()
     for thread in threads:
         thread.join(20)
-
-
-@pytest.mark.parametrize("delays", [None, "3s 4s"])
-def test_the_delays_that_are_shown_are_sent_to_clients(store, stub, delays):
-    store.groups.create("g")
-    if delays is not None:
-        store.groups.update("g", backoff=Backoff(parse_delay_levels(delays)))
-    settings = {
-        "client_type": 2,
-        "user_agent": {"language": number("Language", "JAVA")},
-        "subscription": {"group": resource("g"), "subscriptions": [{"topic": resource("t")}]},
-    }
-    with stub.telemetry(**settings) as commands:
-        policy = next(commands).settings.backoff_policy
-    sent = [one.seconds for one in policy.customized_backoff.next]
-    assert sent == [ms // 1000 for ms in store.groups.all()["g"].backoff.delays_ms]
-    assert sent[:2] == ([3, 4] if delays else [10, 30])

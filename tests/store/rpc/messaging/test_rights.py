@@ -73,7 +73,7 @@ ARGUMENTS = {
     "ChangeInvisibleDuration": HANDLED,
     "ForwardMessageToDeadLetterQueue": HANDLED,
 }
-NOT_SERVED = {"SyncLiteSubscription"}
+NOT_SERVED = {"SyncLiteSubscription"}  # UNSUPPORTED for every user
 PRODUCER = {"publishing": {"topics": [resource("orders")]}}
 CONSUMER = {
     "subscription": {"group": resource("etl"), "subscriptions": [{"topic": resource("orders")}]}

@@ -224,7 +224,7 @@ def test_the_settings_of_a_producer_are_completed(stub):
     assert reply.status.code == OK
     settings = reply.settings
     assert settings.publishing.topics[0].name == "t"
-    assert 4 << 19 < settings.publishing.max_body_size < 4 << 20
+    assert settings.publishing.max_body_size == 4 << 20
     assert settings.publishing.validate_message_type
     assert settings.backoff_policy.max_attempts == 3
     assert settings.backoff_policy.exponential_backoff.initial.nanos == 10_000_000
@@ -234,7 +234,10 @@ def test_the_settings_of_a_producer_are_completed(stub):
 def test_a_nodejs_client_gets_its_settings_again(stub):
     agent = {"language": number("Language", "NODE_JS")}
     with stub.telemetry(**producing("t"), user_agent=agent) as commands:
-        assert next(commands) == next(commands)
+        reply = next(commands)
+        # The client receives at most 4 MiB per reply, including everything around a body.
+        assert 4 << 19 < reply.settings.publishing.max_body_size <= (4 << 20) - 65_536
+        assert reply == next(commands)
         assert stub.code("Heartbeat", client_type=1) == "OK"
         assert next(commands).settings.publishing.topics[0].name == "t"
 
@@ -245,6 +248,10 @@ def test_a_nodejs_client_gets_its_settings_again(stub):
         ({}, "BAD_REQUEST"),
         (producing("a b"), "ILLEGAL_TOPIC"),
         ({"subscription": {"group": {"name": "a b"}}}, "ILLEGAL_CONSUMER_GROUP"),
+        *(
+            ({"client_type": lite, "subscription": {"group": {"name": "g"}}}, "UNSUPPORTED")
+            for lite in (5, 6)
+        ),
     ],
 )
 def test_invalid_settings_end_the_stream_with_a_status(stub, settings, code):
@@ -312,12 +319,15 @@ def test_a_heartbeat_of_an_unknown_client_is_accepted(stub):
     assert stub.code("Heartbeat", client_type=3, group=resource("g")) == "OK"
 
 
-def test_unsupported_calls_are_unimplemented(stub):
-    import grpc
+def test_lite_consumers_are_unsupported(stub):
+    assert stub.code("SyncLiteSubscription") == "UNSUPPORTED"
+    for lite in (5, 6):
+        assert stub.code("Heartbeat", client_type=lite, group=resource("g")) == "UNSUPPORTED"
 
-    with pytest.raises(grpc.RpcError) as caught:
-        stub.call("SyncLiteSubscription")
-    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+def test_a_body_of_4_mib_is_stored(store, stub):
+    assert code_of(stub.send(bytes(4 << 20))) == "OK"
+    assert code_of(stub.send(bytes((4 << 20) + 1))) == "MESSAGE_BODY_TOO_LARGE"
 
 
 def test_pulled_messages_equal_the_sent_messages(store, stub):

@@ -38,6 +38,13 @@ def test_published_rows_are_complete_and_durable(store, reader):
     assert result.bytes >= sum(map(len, ROWS))
 
 
+def test_a_query_leaves_no_folder_after_a_published_batch(store):
+    """A query may be deleted at any time, and its folder would stay."""
+    for number in range(2):
+        publish(store, number, ROWS)
+        assert not (store.path / "pyrocket" / "staging" / numbered(number).key).exists()
+
+
 def test_rows_of_a_queue_keep_the_order_of_tasks_and_batches(store):
     for number in range(3):
         publish(store, number, [b"%d:%02d" % (number, row) for row in range(30)], queue_id=1)

@@ -98,3 +98,11 @@ def test_few_journals_are_kept_in_memory(area, monkeypatch):
     assert len(uploads._known) == 2
     assert all(uploads.finish(name, 3)[0] > 3 * 10 * 20 for name in names)
     assert area.bytes > 5 * 3 * 10 * 150
+
+
+@pytest.mark.parametrize("damage", [b'{"x": 1}\n', b"\xff\n", b"[" * 200_000 + b"\n", b"[[1]]\n"])
+def test_an_upload_with_a_damaged_journal_is_lost(area, damage):
+    Uploads(area).add(NAME, 0, block(0))
+    journal(area).write_bytes(damage)
+    with pytest.raises(SinkError, match="UPLOAD_LOST"):
+        Uploads(area).add(NAME, 1, block(1))

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 from pyrocket.disk import io
@@ -138,3 +139,115 @@ def test_round_is_retried_after_lock_timeout(store, one, clock):
         busy.join(20)
     assert answers == [0]
     assert one.check_now() == 1
+
+
+class Asked:
+    """The producers of a group: records each question with its time, and accepts up to `room`."""
+
+    def __init__(self, store, group, room=None):
+        self.group, self.clock, self.asked = group, inner(store).engine.clock, []
+        self.free = room if room is not None else [1000]
+        self.accepts = True
+
+    def room(self):
+        return self.free[0]
+
+    def is_asked(self, half):
+        return False
+
+    def ask(self, request):
+        if not (self.accepts and self.free[0] > 0):
+            return False
+        self.free[0] -= 1
+        self.asked.append((request.message.msg_id, self.clock(), request.message))
+        return True
+
+    def close(self):
+        pass
+
+
+def send_undecided(held, group, count=1):
+    return [held.transactions.send_half(group, message())[0] for _ in range(count)]
+
+
+def checks_of(half):
+    return int(half.properties.get("TRANSACTION_CHECK_TIMES", 0))
+
+
+def test_first_checks_stay_prompt_under_a_steady_load(store, clock):
+    """20 undecided messages a second for 40 s; the producers read 10 requests every 100 ms."""
+    held, sent = Held(store, timeout_ms=6 * SECOND, interval_ms=30 * SECOND), {}
+    target = Asked(store, "pg", [10])
+    held.transactions.add(target)
+    for _ in range(400):
+        for request in send_undecided(held, "pg", 2):
+            sent[request.half.transaction_id] = clock.now
+        held.transactions.run_checks()
+        target.free[0] = 10
+        clock.now += 100
+    asked = {}
+    for name, at, _ in target.asked:
+        asked.setdefault(name, []).append(at)
+    assert all(asked[name][0] - at < 9 * SECOND for name, at in sent.items() if name in asked)
+    assert all(clock.now - at < 9 * SECOND for name, at in sent.items() if name not in asked)
+    times = [second - first for many in asked.values() for first, second in pairwise(many)]
+    assert times
+    assert min(times) >= 30 * SECOND, "a message is checked at most once per interval"
+
+
+def test_a_message_counts_as_checked_as_often_as_its_producer_was_asked(store, clock):
+    held, target = Held(store), Asked(store, "pg")
+    held.transactions.add(target)
+    send_undecided(held, "pg", 5)
+    for _ in range(3):
+        clock.now += MINUTE + SECOND
+        held.transactions.run_checks()
+    assert len(target.asked) == 15
+    assert [checks_of(one) for one in halves(store)[-5:]] == [3] * 5
+
+
+def test_a_full_producer_gets_no_copies_and_does_not_stop_the_checks_of_others(store, clock):
+    held = Held(store)
+    full, free = Asked(store, "full", [0]), Asked(store, "free")
+    held.transactions.add(full)
+    held.transactions.add(free)
+    send_undecided(held, "full", 3)
+    send_undecided(held, "free", 3)
+    clock.now += MINUTE
+    held.transactions.run_checks()
+    assert (len(full.asked), len(free.asked)) == (0, 3)
+    assert len(halves(store)) == 9
+    full.free[0] = 2
+    for asked in (2, 3):
+        clock.now += SECOND
+        held.transactions.run_checks()
+        assert len(full.asked) == asked
+        full.free[0] = 2
+
+
+def test_producers_with_one_connection_share_its_room(store, clock):
+    held, room = Held(store), [3]
+    both = [Asked(store, group, room) for group in "ab"]
+    for one in both:
+        held.transactions.add(one)
+        send_undecided(held, one.group, 3)
+    clock.now += MINUTE
+    held.transactions.run_checks()
+    assert sum(len(one.asked) for one in both) == 3
+    assert len(halves(store)) == 9, "a message about which no producer was asked has no copy"
+
+
+def test_a_refused_request_is_sent_later_without_a_second_copy(store, clock):
+    held, target = Held(store), Asked(store, "pg")
+    held.transactions.add(target)
+    send_undecided(held, "pg", 2)
+    clock.now += MINUTE
+    target.accepts = False
+    for _ in range(3):
+        held.transactions.run_checks()
+        clock.now += SECOND
+    assert not target.asked
+    target.accepts = True
+    held.transactions.run_checks()
+    assert [checks_of(message) for _, _, message in target.asked] == [1, 1]
+    assert len(halves(store)) == 4

@@ -32,12 +32,13 @@ def test_message_is_not_checked_before_six_seconds(store, one, listener, clock):
     assert [seen.body for seen in listener.checked] == [b"x"]
 
 
-def test_a_round_of_checks_runs_every_minute(one, clock):
+def test_a_message_is_checked_when_its_timeout_has_passed_and_then_every_minute(one, clock):
     one.send(message())
     assert one.check_now() == 0, "the first round runs immediately"
+    assert rounds(one, clock, 2, every=3 * SECOND) == [0, 0]
+    assert rounds(one, clock, 1, every=SECOND) == [1]
     assert rounds(one, clock, 6, every=10 * SECOND - 1) == [0] * 6
-    clock.now += 6
-    assert one.check_now() == 1
+    assert rounds(one, clock, 1, every=SECOND) == [1]
     assert rounds(one, clock, 4, every=15 * SECOND) == [0, 0, 0, 1]
 
 

@@ -29,7 +29,9 @@ ON_A_DIRECTORY = """
     dlq resend billing --all --dry-run; group list; group show billing; group create etl
     group alter etl --fifo; group reset etl t --to latest; offset reset etl t --to earliest
     offset show billing; group delete etl --yes; store retention
-    store retention --retention-hours 72; store info; bench --seconds 0.1
+    store retention --retention-hours 72
+    store retention --retention-bytes 0 --dry-run; dlq purge billing; store info
+    bench --seconds 0.1
     store clean --total-bytes 0 --dry-run; store verify; store repair --dry-run
 """
 

@@ -161,6 +161,7 @@ def test_dead_letters_are_listed_and_resent(cli, document):
     assert found["properties"] == {"mine": "1"}
     assert "would be sent" in cli("dlq", "resend", "billing", "--all", "--dry-run").stdout
     assert document("dlq", "resend", "billing", status=2)["error"]["code"] == "USAGE"
+    assert [one["resent"] for one in document("dlq", "list", "billing")["messages"]] == [True] * 2
     missing = document("dlq", "resend", "billing", "--id", "X", status=2)["error"]
     assert missing["code"] == "MESSAGE_NOT_FOUND"
     assert document("dlq", "list", "bilin", status=2)["error"]["code"] == "GROUP_NOT_FOUND"
@@ -443,6 +444,12 @@ USERS = """
 secret = "the root's secret"
 [users.reader]
 secret = "the reader's secret"
+[users.nobody]
+secret = "the nobody's secret"
+[[rules]]
+users = ["nobody"]
+topics = ["of-nobody"]
+allow = ["subscribe"]
 [[rules]]
 users = ["root"]
 topics = ["*"]
@@ -470,6 +477,15 @@ def secured(tmp_path_factory):
         served_certificate = Certificate(str(certificate), str(key))
         with served(store, access=lambda: access, certificate=served_certificate) as address:
             yield address, certificate, folder
+
+
+def test_a_user_without_a_right_on_any_topic_lists_no_topics(secured):
+    address, certificate, folder = secured
+    secret = folder / "nobodys_secret"
+    secret.write_text("the nobody's secret\n")
+    options = ["--endpoint", address, "--tls", "--ca", certificate, "--access-key", "nobody"]
+    done = run("topic", "list", *options, "--secret-key-file", secret, "--json")
+    assert (done.exit_code, json.loads(done.stdout)["topics"]) == (0, [])
 
 
 def test_tls_and_credentials_are_set_by_options_environment_or_file(secured):

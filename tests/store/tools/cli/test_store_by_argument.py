@@ -117,7 +117,7 @@ def test_the_clean_command_deletes_the_oldest_log_files(sound):
     planned = document("clean", sound, "--total-bytes", 8192, "--dry-run")
     assert (planned["dryRun"], len(planned["logFiles"])) == (True, count - 2)
     assert len(log_files(sound)) == count
-    done = run("clean", sound, "--total-bytes", 8192)
+    done = run("clean", sound, "--total-bytes", 8192, "--yes")
     assert done.exit_code == 0
     assert f"{count - 2} log files" in done.output
     assert len(log_files(sound)) == 2
@@ -139,7 +139,7 @@ def test_the_clean_command_reports_kept_files_with_the_reason(sound, dry_run):
         store.append_batch(batch(numbered(60), 0), topic="t")
     before = log_files(sound)
     limit = ["--total-bytes", 0, *dry_run]
-    output = document("clean", sound, *limit)
+    output = document("clean", sound, *limit, *([] if dry_run else ["--yes"]))
     stays = [each.name for each in before if int(each.name) >= held][:-1]
     assert [one["name"] for one in output["keptFiles"]] == stays
     assert {one["heldBy"] for one in output["keptFiles"]} == {

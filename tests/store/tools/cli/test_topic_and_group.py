@@ -127,3 +127,16 @@ def test_topic_is_deleted_after_a_confirmation(path):
     assert document_on(path, "topic", "delete", "t", "--yes", status=2)["error"]["code"] == (
         "TOPIC_NOT_FOUND"
     )
+
+
+def test_a_reset_of_a_mistyped_group_is_refused_and_creates_nothing(path):
+    for more in ([], ["--dry-run"]):
+        error = document_on(
+            path, "group", "reset", "bilin", "t", "--to", "latest", *more, status=2
+        )["error"]
+        assert error["code"] == "GROUP_NOT_FOUND"
+        assert "'billing'" in error["remedy"]
+        assert "--create" in error["remedy"]
+    assert "bilin" not in {one["group"] for one in document_on(path, "group", "list")["groups"]}
+    document_on(path, "offset", "reset", "bilin", "t", "--to", "latest", "--create")
+    assert "bilin" in {one["group"] for one in document_on(path, "group", "list")["groups"]}

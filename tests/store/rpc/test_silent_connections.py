@@ -1,0 +1,131 @@
+"""A connection that falls silent is noticed soon; a new client does not share it."""
+
+import asyncio
+import logging
+import time
+
+import grpc
+import pytest
+from pyrocket import Client, Connection, Message, Store, Timeouts
+from pyrocket.client.remote_broker import BROKER, RemoteBroker
+from pyrocket.errors import TransportError
+from pyrocket.rpc import connection
+from pyrocket.rpc.connection import Credentials
+from support.broker import served
+from support.cutting_proxy import cutting
+
+
+@pytest.fixture
+def proxy(tmp_path):
+    store = Store.open(tmp_path / "store", create=True)
+    with served(store) as address, cutting(address, every=0) as found:
+        yield found
+
+
+@pytest.fixture
+def client(proxy):
+    found = Client(Connection(proxy.address), Timeouts(call=1, connect=1, total=20))
+    found.call("Topics")
+    yield found
+    found.close()
+
+
+def test_a_call_on_a_silent_connection_is_repeated_on_a_new_one(proxy, client):
+    for _ in range(2):
+        proxy.silence()
+        began = time.monotonic()
+        client.call("Topics")
+        assert time.monotonic() - began < 5
+
+
+def test_a_call_that_must_not_be_repeated_fails_and_the_next_call_succeeds(proxy, client):
+    proxy.silence()
+    with pytest.raises(TransportError, match="DEADLINE_EXCEEDED"):
+        client.call("Send", message=Message(topic="t", body=b"x"))
+    began = time.monotonic()
+    client.call("Topics")
+    assert time.monotonic() - began < 1
+
+
+def test_a_new_client_does_not_share_a_silent_connection(proxy, client):
+    proxy.silence()
+    other, began = Client(Connection(proxy.address)), time.monotonic()
+    other.call("Topics")
+    assert time.monotonic() - began < 3
+    other.close()
+
+
+def test_a_client_in_an_event_loop_leaves_a_silent_connection(proxy):
+    async def run():
+        broker = RemoteBroker(proxy.address, Credentials())
+        await broker.hello(5)
+        proxy.silence()
+        with pytest.raises(TransportError) as caught:
+            await broker.hello(0.5)
+        assert caught.value.repeat_is_safe
+        began = time.monotonic()
+        await broker.hello(5)
+        assert time.monotonic() - began < 3
+        await broker.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_a_stream_on_a_silent_connection_ends_within_25_seconds(proxy):
+    client = Client(Connection(proxy.address))
+    stream = client.stream("Watch")
+    next(stream)
+    proxy.silence()
+    began = time.monotonic()
+    with pytest.raises(TransportError):
+        for _ in stream:
+            pass
+    assert time.monotonic() - began < 25
+    client.close()
+
+
+@pytest.mark.slow
+def test_a_call_in_an_event_loop_ends_within_25_seconds_of_silence(proxy):
+    async def run():
+        broker = RemoteBroker(proxy.address, Credentials())
+        await broker.hello(5)
+        proxy.silence()
+        began = time.monotonic()
+        with pytest.raises(TransportError):
+            await broker.call("Topics", BROKER, 60)
+        assert time.monotonic() - began < 25
+        await broker.close()
+
+    asyncio.run(run())
+
+
+def test_a_broker_accepts_frequent_keepalive_pings(tmp_path):
+    options = [
+        ("grpc.keepalive_time_ms", 50),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.enable_retries", 0),
+    ]
+    with (
+        served(Store.open(tmp_path / "store", create=True)) as address,
+        grpc.insecure_channel(address, options) as channel,
+    ):
+        watch = channel.unary_stream("/pyrocket.v1.Broker/Watch")(b"", timeout=1.5)
+        with pytest.raises(grpc.RpcError) as caught:
+            list(watch)
+        assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED, caught.value.details()
+
+
+def test_a_server_that_refuses_keepalive_pings_is_logged(caplog):
+    class Refused:
+        def code(self):
+            return grpc.StatusCode.UNAVAILABLE
+
+        def details(self):
+            return "GOAWAY received; Error code: 11; Debug Text: too_many_pings"
+
+    with caplog.at_level(logging.WARNING):
+        connection.unreachable("at host:1", "Topics", Refused(), repeat_is_safe=True)
+    assert "host:1" in caplog.text
+    assert "too_many_pings" in caplog.text
