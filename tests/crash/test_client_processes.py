@@ -1,55 +1,113 @@
 """Consumers lose no message when members, brokers and name servers are killed."""
 
-import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 
 import pytest
 from pyrocket import Store, StoreConfig
 from support import broker_process, name_server
-from support.client_processes import GROUP, TOPIC, consumed, lines, start, stop
+from support.client_processes import (
+    GROUP,
+    TOPIC,
+    check_order,
+    processes,
+    stop,
+    suspended,
+    wait_until_consumed,
+    wait_until_registered,
+    wait_until_sent,
+)
 from support.name_server import wait_until
 
 pytestmark = pytest.mark.crash
-SIZES = pytest.mark.parametrize("count", [3000, pytest.param(100_000, marks=pytest.mark.heavy)])
-BATCH = 20
+QUEUES, BATCH = 8, 20
 
 
-def new_store(path, name="broker-a"):
+def new_store(path, name="broker-a", *, ordered=False):
     with Store.open(path, create=True, config=StoreConfig(broker_name=name)) as store:
-        store.topics.create(TOPIC, read_queues=8, write_queues=8)
+        store.topics.create(TOPIC, read_queues=QUEUES, write_queues=QUEUES, ordered=ordered)
         store.groups.create(GROUP)
     return path
 
 
-@contextmanager
-def processes():
-    """Yield a function that starts a process; kill all that still run at the end."""
-    running = []
-
-    def begin(*arguments, **options):
-        running.append(start(*arguments, **options))
-        return running[-1]
-
-    try:
-        yield begin
-    finally:
-        for process in running:
-            process.kill()
-            process.wait(30)
+def everything_is_committed(path):
+    """Whether the committed offsets of the group are the ends of the queues."""
+    with Store.open(path, read_only=True) as store:
+        ends = {number: store.max_offset(TOPIC, number) for number in range(QUEUES)}
+        return store.groups.committed(GROUP, TOPIC) == ends
 
 
-def wait_for_all(sent, files, seconds=240):
-    """Wait until every acknowledged message was consumed, and print the counts."""
-    wanted = {*lines(sent)}
-    wait_until(lambda: wanted <= consumed(files).keys(), seconds)
-    found = consumed(files)
-    repeated = sum(found.values()) - len(found)
-    each = ", ".join(f"{file.name} {len(lines(file))}" for file in files)
-    sys.stdout.write(
-        f"{len(wanted)} acknowledged, {len(found)} consumed, {repeated} again: {each}\n"
-    )
+class Members:
+    """The consumers of one group, each with a file of its own."""
+
+    def __init__(self, begin, endpoint, folder, **settings):
+        self._begin, self._endpoint, self._folder = begin, endpoint, folder
+        self._settings = settings
+        self.files, self.live = [], []
+
+    def add(self, count=1):
+        """Start members."""
+        for _ in range(count):
+            file = self._folder / f"consumer-{len(self.files)}"
+            process = self._begin("consume", self._endpoint, file, **self._settings)
+            self.files.append(file)
+            self.live.append((process, file))
+
+    def wait_until_started(self):
+        for _, file in self.live:
+            wait_until(Path(f"{file}.started").exists)
+
+    def kill(self, number):
+        process, _ = self.live.pop(number)
+        process.kill()
+        process.wait(30)
+
+    def stop(self):
+        self.wait_until_started()
+        for process, _ in self.live:
+            stop(process)
+
+
+# The queues of an orderly member that was killed are locked for a minute.
+@pytest.mark.parametrize(
+    ("count", "kills", "pause_s", "orderly"),
+    [
+        (2000, 4, 0.05, False),
+        pytest.param(2000, 4, 0.05, True, marks=pytest.mark.slow),
+        pytest.param(100_000, 20, 0.012, False, marks=pytest.mark.heavy),
+        pytest.param(100_000, 20, 0.012, True, marks=pytest.mark.heavy),
+    ],
+)
+def test_members_that_are_killed_at_any_moment_and_replaced_lose_no_message(
+    tmp_path, count, kills, pause_s, orderly
+):
+    path, sent = new_store(tmp_path / "store"), tmp_path / "sent"
+    random = Random(f"{count} {orderly}")
+    # The first kills come before the first commit, which is made after five seconds.
+    moments = [0, count // 50, *sorted(random.sample(range(count), kills - 2))]
+    settings = {"orderly": orderly, "consume_message_batch_max_size": 8}
+    with ExitStack() as stack:
+        begin = stack.enter_context(processes())
+        _, found = stack.enter_context(broker_process.running(path))
+        (address,) = found.listen
+        members = Members(begin, address, tmp_path, **settings)
+        members.add(3)
+        members.wait_until_started()
+        producer = begin("produce", address, sent, batch=BATCH, pause_s=pause_s)
+        for moment in moments:
+            wait_until_sent(sent, moment)
+            members.kill(random.randrange(3))
+            members.add()
+        wait_until_sent(sent, count)
+        stop(producer)
+        wait_until_consumed(sent, members.files)
+        wait_until(lambda: everything_is_committed(path), 120)
+        members.stop()
+    if orderly:
+        check_order(members.files, "queue")
+    assert everything_is_committed(path)
 
 
 @pytest.mark.parametrize(
@@ -57,87 +115,119 @@ def wait_for_all(sent, files, seconds=240):
     [
         (3000, False),
         pytest.param(100_000, False, marks=pytest.mark.heavy),
-        # The queues of the killed member are locked for a minute.
         pytest.param(100_000, True, marks=pytest.mark.heavy),
     ],
 )
-def test_a_killed_member_an_added_one_and_a_restarted_broker_lose_no_message(
-    tmp_path, count, orderly
-):
+def test_a_restarted_broker_loses_no_message(tmp_path, count, orderly):
     path, sent = new_store(tmp_path / "store"), tmp_path / "sent"
-    files = [tmp_path / f"consumer-{number}" for number in range(4)]
-    options = {"orderly": orderly, "consume_message_batch_max_size": 8}
+    settings = {"orderly": orderly, "consume_message_batch_max_size": 8}
     with ExitStack() as stack:
         begin = stack.enter_context(processes())
         broker, found = stack.enter_context(broker_process.running(path))
         (address,) = found.listen
-        members = [begin("consume", address, file, **options) for file in files[:3]]
-        producer = begin("produce", address, sent, count=count, batch=BATCH)
-        wait_until(lambda: len(lines(sent)) >= count // 3, 240)
-        members[0].kill()
-        members.append(begin("consume", address, files[3], **options))
-        wait_until(Path(f"{files[3]}.started").exists)
-        wait_until(lambda: len(lines(sent)) >= count * 2 // 3, 240)
+        members = Members(begin, address, tmp_path, **settings)
+        members.add(3)
+        members.wait_until_started()
+        producer = begin("produce", address, sent, batch=BATCH)
+        wait_until_sent(sent, count // 3)
+        members.kill(0)
+        members.add()
+        wait_until_sent(sent, count * 2 // 3)
         broker.kill()
         broker.wait(30)
         with broker_process.running(path, "--listen", address):
-            assert producer.wait(240) == 0
-            wait_for_all(sent, files)
+            wait_until_sent(sent, count)
+            stop(producer)
+            wait_until_consumed(sent, members.files)
             wait_until(lambda: everything_is_committed(path), 120)
-            for member in members[1:]:
-                stop(member)
+            members.stop()
     if orderly:
-        check_order(files)
+        check_order(members.files, "queue")
     assert everything_is_committed(path)
 
 
-def everything_is_committed(path):
-    """Whether the committed offsets of the group are the ends of the queues."""
-    with Store.open(path, read_only=True) as store:
-        ends = {number: store.max_offset(TOPIC, number) for number in range(8)}
-        return store.groups.committed(GROUP, TOPIC) == ends
+class Cluster:
+    """Two name servers and two brokers of an ordered topic."""
 
-
-def check_order(files):
-    """Check that no member got a message of a queue before an earlier one that it got, too."""
-    for file in files:
-        seen, newest = set(), {}
-        for line in lines(file):
-            queue, body = line.split()
-            assert line in seen or int(body) > newest.get(queue, -1), (file.name, line)
-            seen.add(line)
-            newest[queue] = max(newest.get(queue, -1), int(body))
-
-
-@SIZES
-def test_a_killed_name_server_and_a_killed_broker_lose_no_message(tmp_path, count):
-    sent, files = tmp_path / "sent", [tmp_path / f"consumer-{number}" for number in range(2)]
-    with ExitStack() as stack:
-        begin = stack.enter_context(processes())
-        servers = [stack.enter_context(name_server.running()) for _ in range(2)]
-        endpoint = ",".join(address for _, address in servers)
-        brokers = {}
+    def __init__(self, stack, folder):
+        self._stack, self._folder = stack, folder
+        running = [stack.enter_context(name_server.running()) for _ in range(2)]
+        self.servers = [process for process, _ in running]
+        self._ports = [address.rpartition(":")[2] for _, address in running]
+        self.endpoint = ",".join(address for _, address in running)
+        self.brokers, self._listen = {}, {}
         for name in ("broker-a", "broker-b"):
-            path = new_store(tmp_path / name, name)
-            running = broker_process.running(path, "--nameserver", endpoint)
-            brokers[name] = stack.enter_context(running)
-        for file in files:
-            begin("consume", endpoint, file)
-        producer = begin("produce", endpoint, sent, count=count, batch=BATCH)
-        wait_until(lambda: len(lines(sent)) >= count // 3, 240)
-        servers[0][0].kill()
-        broker, found = brokers["broker-a"]
-        broker.kill()
-        broker.wait(30)
-        time.sleep(1)
-        again = ["--listen", found.listen[0], "--nameserver", endpoint]
-        with broker_process.running(tmp_path / "broker-a", *again):
-            assert producer.wait(240) == 0
-            wait_for_all(sent, files)
-    both = [bodies(tmp_path / name) for name in ("broker-a", "broker-b")]
-    assert all(both), "each broker has messages"
+            new_store(folder / name, name, ordered=True)
+            self._start_broker(name, "127.0.0.1:0")
+        for _, address in running:
+            wait_until_registered(address, *self.brokers)
+
+    def _start_broker(self, name, listen):
+        flags = ["--listen", listen, "--nameserver", self.endpoint]
+        running = broker_process.running(self._folder / name, *flags)
+        self.brokers[name], found = self._stack.enter_context(running)
+        (self._listen[name],) = found.listen
+
+    def restart_broker(self, name, pause_s):
+        """Kill a broker, and start it again after a pause."""
+        _kill(self.brokers[name])
+        time.sleep(pause_s)
+        self._start_broker(name, self._listen[name])
+
+    def restart_server(self, number, pause_s):
+        """Kill a name server, and start it again after a pause."""
+        _kill(self.servers[number])
+        time.sleep(pause_s)
+        running = name_server.running(port=self._ports[number])
+        self.servers[number], _ = self._stack.enter_context(running)
+
+    def message_counts(self):
+        """Return how many messages each broker has stored."""
+        counts = {}
+        for name in self.brokers:
+            with Store.open(self._folder / name, read_only=True) as store:
+                counts[name] = sum(one.maximum for one in store.offsets(TOPIC).values())
+        return counts
 
 
-def bodies(path):
-    with Store.open(path, read_only=True) as store:
-        return sum(one.maximum for one in store.offsets(TOPIC).values())
+def _kill(process):
+    process.kill()
+    process.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("count", "pause_s", "down_s", "frozen_s", "orderly"),
+    [
+        pytest.param(3200, 0.5, 2, 5, True, marks=pytest.mark.slow),
+        pytest.param(3200, 0.5, 2, 5, False, marks=pytest.mark.slow),
+        pytest.param(100_000, 0.5, 5, 60, True, marks=pytest.mark.heavy),
+        pytest.param(100_000, 0.5, 5, 60, False, marks=pytest.mark.heavy),
+    ],
+)
+def test_killed_and_frozen_brokers_and_name_servers_lose_no_message_and_no_order(
+    tmp_path, count, pause_s, down_s, frozen_s, orderly
+):
+    """Every message has one of 16 keys. A key's messages stay at one broker."""
+    sent = tmp_path / "sent"
+    settings = {"orderly": orderly, "consume_message_batch_max_size": 8}
+    with ExitStack() as stack:
+        cluster = Cluster(stack, tmp_path)
+        begin = stack.enter_context(processes())
+        members = Members(begin, cluster.endpoint, tmp_path, **settings)
+        members.add(3)
+        members.wait_until_started()
+        paced = {"batch": BATCH, "pause_s": pause_s, "timeout_ms": 3000}
+        producer = begin("produce", cluster.endpoint, sent, keys=16, **paced)
+        wait_until_sent(sent, count // 20)
+        cluster.restart_broker("broker-a", down_s)
+        cluster.restart_server(0, down_s)
+        with suspended(cluster.brokers["broker-b"]):
+            time.sleep(frozen_s)
+        with suspended(cluster.servers[1]):
+            time.sleep(frozen_s)
+        wait_until_sent(sent, count)
+        stop(producer)
+        wait_until_consumed(sent, members.files)
+    assert all(cluster.message_counts().values()), "each broker has messages"
+    if orderly:
+        check_order(members.files, "key")

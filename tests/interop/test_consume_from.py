@@ -1,8 +1,7 @@
-"""Compares the offsets and timestamps at which RocketMQ's push consumer starts with pyrocket's."""
+"""RocketMQ's consumers read timestamps as pyrocket, and its broker corrects the same offsets."""
 
 import os
 import time
-from itertools import product
 from random import Random
 
 import pytest
@@ -10,32 +9,9 @@ from interop.programs import run
 from interop.rocketmq import SMALL
 from interop.stores_of_ours import SIZES
 from pyrocket import Message, QueueOffsets, Store
-from pyrocket.client.consume_from import (
-    ConsumeFrom,
-    OffsetQuery,
-    consume_timestamp,
-    corrected_offset,
-    offset_of_new_group,
-    start_offset,
-)
+from pyrocket.client.consume_from import consume_timestamp, corrected_offset
 
-WHERE = {
-    "CONSUME_FROM_LAST_OFFSET": ConsumeFrom.LAST,
-    "CONSUME_FROM_FIRST_OFFSET": ConsumeFrom.FIRST,
-    "CONSUME_FROM_TIMESTAMP": ConsumeFrom.TIMESTAMP,
-}
-QUERIES = {OffsetQuery.MAXIMUM: 1000, OffsetQuery.BY_TIMESTAMP: 2000}
 ZONES = ["UTC", "Asia/Shanghai", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe"]
-TOPICS = ["orders", "%RETRY%g", "%RETRYg", "a%RETRY%g", "%DLQ%g"]
-
-
-def test_consumption_starts_at_rocketmqs_offset(java_version):
-    lines, own = [], []
-    for where, topic, committed in product(WHERE, TOPICS, [-1, 0, 1, 77, 1 << 40]):
-        lines.append(f"start {where} {topic} {committed}")
-        start = start_offset(topic, None if committed < 0 else committed, WHERE[where])
-        own.append(QUERIES.get(start, start))
-    assert list(map(int, run(java_version.classes, "ConsumeFrom", lines))) == own
 
 
 @pytest.fixture
@@ -62,9 +38,9 @@ def test_timestamps_are_read_as_rocketmq_does(java_version, local_zone):
             day = f"20{random.randrange(10, 30)}{random.choice([3, 4, 10, 11]):02}"
             hour = random.choice([0, 1, 1, 2, 2, 3, 12])
             text = f"{day}{random.randrange(1, 31):02}{hour:02}{random.randrange(60):02}07"
-            lines.append(f"time {zone} {text}")
+            lines.append(f"{zone} {text}")
             own.append(consume_timestamp(text, 0))
-    assert list(map(int, run(java_version.classes, "ConsumeFrom", lines))) == own
+    assert list(map(int, run(java_version.classes, "ConsumeTimestamp", lines))) == own
 
 
 def three_queues(path):
@@ -95,15 +71,3 @@ def test_invalid_offsets_are_corrected_as_by_rocketmqs_broker(java, store_path):
                 assert illegal == (corrected != offset), (queue_id, offset, pulled)
                 found = pulled["status"] == "FOUND"
                 assert pulled["next"] == corrected + found, (queue_id, offset, pulled)
-
-
-def test_new_groups_start_at_the_offset_that_rocketmqs_broker_returns(java, store_path):
-    ranges = three_queues(store_path)
-    if java.is_5:
-        # The broker checks whether the first message is in memory; an empty queue has none.
-        del ranges[2]
-    with java.broker(store_path, **SMALL) as broker:
-        for queue_id, available in ranges.items():
-            answer = broker.committed("beginners", "orders", queue_id)
-            own = offset_of_new_group(available.minimum, log_bytes=200_000, memory_bytes=1 << 30)
-            assert own == (None if answer < 0 else answer)
