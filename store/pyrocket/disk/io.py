@@ -328,7 +328,7 @@ def read_hint(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
     try:
         return read_or_none(path, max_bytes)
     except StoreDamagedError as error:
-        _log.warning("ignored: %s", error.message)
+        _log.warning("%s is ignored: %s", path, error.message)
         return None
 
 
