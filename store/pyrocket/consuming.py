@@ -1,7 +1,7 @@
 """The values that consumers and brokers exchange: heartbeats, pulls and commits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from pyrocket.message import MessageQueue, QueueOffsets, StoredMessage
@@ -49,10 +49,22 @@ class GroupStart:
         log_offset: The messages at or after this offset of the log are consumed.
         time_ms: The store time of the first contact, in epoch milliseconds. Without `log_offset`,
             the messages stored at or after this time are consumed.
+        end_offset: With a start by time that was not in the future: the end of the log at the first
+            contact. Messages from there on are consumed whatever their store time, because the
+            broker's clock may be set back.
     """
 
     log_offset: int | None = None
     time_ms: int | None = None
+    end_offset: int | None = None
+
+    def stored_at(self, end: "GroupStart") -> "GroupStart":
+        """Return what is stored for this start, which was sent, at the current end of the log."""
+        if self == GroupStart():
+            return end
+        if self.log_offset is None and (self.time_ms or 0) <= (end.time_ms or 0):
+            return replace(self, end_offset=end.log_offset)
+        return self
 
 
 @dataclass(frozen=True)

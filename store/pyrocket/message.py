@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from pyrocket.errors import MessageError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
@@ -30,6 +32,13 @@ class Message:
     flag: int = 0
     delay_level: int = 0
     deliver_at_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise MessageError (MESSAGE_ILLEGAL) unless the body is bytes."""
+        if not isinstance(self.body, bytes):
+            raise MessageError(
+                f"the body is {type(self.body).__name__}.", remedy="Encode it: a body is bytes."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

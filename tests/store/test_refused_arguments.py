@@ -2,7 +2,14 @@
 
 import pyarrow as pa
 import pytest
-from pyrocket.errors import GroupNameError, InvalidInputError, SchemaError, TransactionError
+from pyrocket import Message
+from pyrocket.errors import (
+    GroupNameError,
+    InvalidInputError,
+    MessageError,
+    SchemaError,
+    TransactionError,
+)
 from support.halves import Listener, producer
 from support.stores import message
 
@@ -87,3 +94,10 @@ def test_a_topic_name_that_is_not_a_valid_folder_name_is_rejected(topic, name):
     with pytest.raises(InvalidInputError) as failure:
         topic.queue_range(name, 0)
     assert failure.value.remedy
+
+
+@pytest.mark.parametrize("body", ["text", None, 5, bytearray(b"x")])
+def test_a_message_whose_body_is_not_bytes_is_refused_when_it_is_made(body):
+    with pytest.raises(MessageError, match="Encode it") as caught:
+        Message(topic="t", body=body)
+    assert caught.value.code == "MESSAGE_ILLEGAL"

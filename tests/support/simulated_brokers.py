@@ -246,7 +246,7 @@ class Brokers:
     def _store_starts(self, broker, data):
         starts = self.starts[broker.name][data.group]
         for topic, start in data.starts.items():
-            starts.setdefault(topic, self._end(broker) if start == GroupStart() else start)
+            starts.setdefault(topic, start.stored_at(self._end(broker)))
 
     def _end(self, broker):
         return GroupStart(broker.log_end, max(broker.last_store_ms, broker.now_ms()))
@@ -262,10 +262,10 @@ class Brokers:
         start = start or self.starts[queue.broker][group].get(queue.topic, GroupStart(0))
         available = self.range(queue)
         for message in self.messages[queue]:
+            end = start.end_offset if start.log_offset is None else start.log_offset
+            is_after = end is not None and message.physical_offset >= end
             if start.log_offset is None:
-                is_after = message.store_timestamp >= start.time_ms
-            else:
-                is_after = message.physical_offset >= start.log_offset
+                is_after = is_after or message.store_timestamp >= start.time_ms
             if is_after:
                 return message.queue_offset
         return available.maximum

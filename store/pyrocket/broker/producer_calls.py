@@ -17,8 +17,10 @@ from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import CheckRequest, Undecided
 from pyrocket.store import Store
 
-Ask = Callable[[Undecided], None]
-"""Asks a producer about a half message; called by any thread, and must not block."""
+Ask = Callable[[Undecided], bool]
+"""Asks a producer about a half message, and returns whether it accepts the request; called by any
+thread, and must not block.
+"""
 
 
 class ProducerCalls:
@@ -108,8 +110,7 @@ class ProducerCalls:
         broker = self._store.broker_name
 
         def pass_on(request: CheckRequest) -> bool:
-            ask(Undecided(broker, request.half, request.message))
-            return True
+            return ask(Undecided(broker, request.half, request.message))
 
         target = _Target(group, pass_on, room)
         self._store.transactions.add(target)

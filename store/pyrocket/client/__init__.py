@@ -40,18 +40,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyrocket.client.advice import Advice as Advice
     from pyrocket.client.advice import advise as advise
+    from pyrocket.client.allocation import Strategy as Strategy
+    from pyrocket.client.allocation import averagely as averagely
+    from pyrocket.client.allocation import by_circle as by_circle
+    from pyrocket.client.allocation import by_config as by_config
+    from pyrocket.client.allocation import by_consistent_hash as by_consistent_hash
+    from pyrocket.client.allocation import by_machine_room as by_machine_room
+    from pyrocket.client.allocation import machine_room_nearby as machine_room_nearby
     from pyrocket.client.consume_from import ConsumeFrom as ConsumeFrom
     from pyrocket.client.consumer_config import ConsumerConfig as ConsumerConfig
     from pyrocket.client.core.listening import Stats as Stats
     from pyrocket.client.deduplication.listener import Deduplicated as Deduplicated
     from pyrocket.client.deduplication.sqlite import SqliteMarks as SqliteMarks
     from pyrocket.client.deduplication.transaction import TransactionMarks as TransactionMarks
+    from pyrocket.client.outgoing import split_batch as split_batch
     from pyrocket.client.producer import Producer as Producer
     from pyrocket.client.producer_config import ProducerConfig as ProducerConfig
     from pyrocket.client.pull_consumer import PullConsumer as PullConsumer
     from pyrocket.client.push_consumer import PushConsumer as PushConsumer
     from pyrocket.client.results import ConsumeResult as ConsumeResult
     from pyrocket.client.results import ConsumeStatus as ConsumeStatus
+    from pyrocket.client.selection import Selector as Selector
+    from pyrocket.client.selection import by_hash as by_hash
+    from pyrocket.client.selection import by_random as by_random
+    from pyrocket.client.selection import in_rooms as in_rooms
     from pyrocket.client.send_hooks import SendContext as SendContext
     from pyrocket.client.send_hooks import SendHook as SendHook
     from pyrocket.consuming import Committed as Committed
@@ -62,17 +74,21 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "client.advice": "Advice advise",
+    "client.allocation": "Strategy averagely by_circle by_config by_consistent_hash by_machine_room"
+    " machine_room_nearby",
     "client.consume_from": "ConsumeFrom",
     "client.consumer_config": "ConsumerConfig",
     "client.core.listening": "Stats",
     "client.deduplication.listener": "Deduplicated",
     "client.deduplication.sqlite": "SqliteMarks",
     "client.deduplication.transaction": "TransactionMarks",
+    "client.outgoing": "split_batch",
     "client.producer": "Producer",
     "client.producer_config": "ProducerConfig",
     "client.pull_consumer": "PullConsumer",
     "client.push_consumer": "PushConsumer",
     "client.results": "ConsumeResult ConsumeStatus",
+    "client.selection": "Selector by_hash by_random in_rooms",
     "client.send_hooks": "SendContext SendHook",
     "consuming": "Committed MessageModel PullStatus Pulled Subscription",
 }

@@ -12,6 +12,7 @@ Source: `RebalancePushImpl.computePullFromWhere`, `DefaultMessageStore.getMessag
 from datetime import datetime
 from enum import Enum
 
+from pyrocket.config import parse_duration
 from pyrocket.errors import InvalidInputError
 from pyrocket.message import QueueOffsets
 
@@ -52,26 +53,28 @@ def corrected_offset(requested: int, available: QueueOffsets) -> int:
 def consume_timestamp(given: str | datetime | None, now_ms: int) -> int:
     """Return the timestamp of `ConsumeFrom.TIMESTAMP` in epoch milliseconds.
 
-    `given` is a string like "20210701080000" (yyyyMMddHHmmss) in the local time zone, or a
-    datetime. None stands for half an hour before `now_ms`, the current time in epoch milliseconds,
-    rounded down to seconds. If a local time occurs twice, the later one is returned, as in
-    RocketMQ. Raises InvalidInputError (CONSUMER_CONFIG).
+    `given` is a string like "20210701080000" (yyyyMMddHHmmss) in the local time zone, a string like
+    "-1h" for a time before `now_ms`, or a datetime. `now_ms` is the current time in epoch
+    milliseconds; None stands for half an hour before it, rounded down to seconds. If a local time
+    occurs twice, the later one is returned, as in RocketMQ. Raises InvalidInputError
+    (CONSUMER_CONFIG).
 
-    >>> consume_timestamp(None, now_ms=1_801_999)
-    1000
+    >>> consume_timestamp(None, now_ms=1_801_999), consume_timestamp("-30m", now_ms=1_801_999)
+    (1000, 1999)
     """
     if given is None:
         return (now_ms - DEFAULT_TIMESTAMP_AGE_MS) // 1000 * 1000
     try:
         if isinstance(given, str):
-            return _parse(given)
+            ago = parse_duration(given[1:].lower()) if given.startswith("-") else None
+            return _parse(given) if ago is None else now_ms - ago
         if isinstance(given, datetime):
             return round(given.timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         pass
     raise InvalidInputError(
         f"consume_timestamp is {given!r}.",
-        remedy="Use a string like '20210701080000' (yyyyMMddHHmmss) or a datetime.",
+        remedy="Use a string like '-1h' or '20210701080000' (yyyyMMddHHmmss), or a datetime.",
         code="CONSUMER_CONFIG",
     )
 

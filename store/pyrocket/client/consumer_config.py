@@ -39,8 +39,8 @@ class ConsumerConfig:
         subscriptions: Topic → tags separated by `||`, or a Subscription; `*` selects all messages.
         message_model: Whether the members share the queues, or each consumes all of them.
         consume_from: Where a group starts at its first contact with a topic.
-        consume_timestamp: The start for ConsumeFrom.TIMESTAMP: "yyyyMMddHHmmss" or a datetime; by
-            default half an hour ago.
+        consume_timestamp: The start for ConsumeFrom.TIMESTAMP: "-1h" before the consumer's start,
+            "yyyyMMddHHmmss" or a datetime; by default half an hour ago.
         strategy: How the members share the queues; see `pyrocket.client.allocation`.
         orderly: Whether the messages of a queue are consumed in order, one batch at a time.
         thread_max: The maximum number of listeners that run at once.

@@ -219,8 +219,9 @@ class EmbeddedTransport:
         """Call `ask` for each half message to be decided; return a function to stop."""
         loop = asyncio.get_running_loop()
 
-        def pass_on(undecided: Undecided) -> None:
+        def pass_on(undecided: Undecided) -> bool:
             _call_in(loop, partial(ask, undecided))
+            return True
 
         self._shared.check_transactions()
         return self._broker.producers.watch_checks(group, pass_on)

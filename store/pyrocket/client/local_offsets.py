@@ -12,7 +12,8 @@ such file:
     {"version":1,"starts":{"orders":{"broker-a":
         {"logOffset":4711,"timeMs":1700000000000,"metMs":1700000000123}}}}
 
-`logOffset` and `timeMs` are the broker's, and `metMs` is the time of this machine.
+`logOffset` and `timeMs` are the broker's, with `endOffset` for a start by time (see `GroupStart`);
+`metMs` is the time of this machine.
 
 Source: `LocalFileOffsetStore`.
 """
@@ -23,6 +24,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +40,7 @@ _ENTRY = re.compile(r"(\{[^{}]*\})\s*:\s*(-?[0-9]+)")
 _TABLE = re.compile(r'\s*\{\s*"offsetTable"\s*:\s*\{(.*)\}\s*\}\s*', re.DOTALL)
 
 _BEGINNING = GroupStart(0, 0)
+_FIELDS = ("logOffset", "timeMs", "endOffset", "metMs")
 
 _T = TypeVar("_T")
 _Starts = dict[str, dict[str, tuple[GroupStart, int]]]
@@ -76,12 +79,12 @@ class LocalOffsets:
                 known = starts.setdefault(topic, {})
                 if broker in known:
                     continue
+                others = [(other, max(now - met, 0)) for other, met in known.values()]
                 if any((one.topic, one.broker) == (topic, broker) for one in offsets):
                     start = _BEGINNING  # An earlier release has consumed the topic.
-                elif start == END:
-                    others = [(other, max(now - met, 0)) for other, met in known.values()]
-                    start = later(end, others) if others else end
-                known[broker] = start, now
+                elif start == END and others:
+                    start = later(end, others)
+                known[broker] = start.stored_at(end), now
             if starts != self._starts:
                 data = json.dumps({"version": 1, "starts": _jsoned(starts)}).encode()
                 replace_file(self._starts_file, data, self._file.parent / "scratch")
@@ -156,7 +159,7 @@ def offsets_of(
 
 def _jsoned(starts: _Starts) -> dict[str, dict[str, dict[str, int]]]:
     def fields(start: GroupStart, met_ms: int) -> dict[str, int]:
-        given = {"logOffset": start.log_offset, "timeMs": start.time_ms, "metMs": met_ms}
+        given = dict(zip(_FIELDS, (*astuple(start), met_ms), strict=True))
         return {name: value for name, value in given.items() if value is not None}
 
     return {
@@ -166,7 +169,7 @@ def _jsoned(starts: _Starts) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def _start(given: Any) -> tuple[GroupStart, int]:
-    start = GroupStart(given.get("logOffset"), given.get("timeMs"))
+    start = GroupStart(*(given.get(name) for name in _FIELDS[:-1]))
     if start == END or not all(isinstance(one, int) for one in given.values()):
         raise ValueError(f"{given} is not a start")
     return start, given["metMs"]

@@ -33,7 +33,7 @@ class PullConsumer(BaseClient):
     It starts in a `with` block, or by `start`. Safe to share between threads::
 
         with PullConsumer("reports", path="/data/store") as consumer:
-            consumer.assign(consumer.queues("orders"))
+            consumer.assign("orders")
             for message in consumer.poll():
                 ...
             consumer.commit()
@@ -85,15 +85,18 @@ class PullConsumer(BaseClient):
         self._check_started()
         return sorted(self._run(self._instance.routes.get(topic, fresh=True)).readable)
 
-    def assign(self, queues: Collection[MessageQueue]) -> None:
+    def assign(self, queues: Collection[MessageQueue] | str) -> None:
         """Read exactly these queues; those that are assigned already keep their positions.
 
+        The name of a topic stands for all its readable queues.
+
         A new queue starts at the offset that the group has committed, or else where `consume_from`
-        defines. Raises QueueNotFoundError, GroupNotFoundError, InvalidInputError
-        (DUPLICATE_CLIENT).
+        defines. Raises TopicNotFoundError, QueueNotFoundError, GroupNotFoundError,
+        InvalidInputError (DUPLICATE_CLIENT).
         """
         self._check_started()
-        self._run(self._core.assign([*queues]))
+        wanted = self.queues(queues) if isinstance(queues, str) else queues
+        self._run(self._core.assign([*wanted]))
 
     def assigned(self) -> list[MessageQueue]:
         """Return the assigned queues, sorted."""

@@ -57,11 +57,13 @@ class GroupStartTable:
         end = self.end()
         with self._engine.writer.exclusive():
             consumed = {topic for topic, name in self._offsets.all() if name == group}
-            new = {
-                topic: EARLIEST if topic in consumed else end if start == GroupStart() else start
-                for topic, start in new.items()
-            }
-            self._file.add(group, new)
+            self._file.add(
+                group,
+                {
+                    topic: EARLIEST if topic in consumed else start.stored_at(end)
+                    for topic, start in new.items()
+                },
+            )
 
     def first_offset(self, topic: str, queue_id: int, start: GroupStart) -> int:
         """Return the offset at which a queue is consumed; see the function `first_offset`."""
@@ -74,10 +76,11 @@ def first_offset(reader: Reader, topic: str, queue_id: int, start: GroupStart) -
     This is the maximum if there is none, and for an empty start. Raises StoreDamagedError.
     """
     known = reader.system_offsets(topic, queue_id)
-    if start.log_offset is not None:
-        queue = reader.files.queues.get(topic, queue_id)
-        return max(queue.min_offset(start.log_offset, known.maximum), known.minimum)
-    if start.time_ms is not None:
+    found, log_offset = known.maximum, start.log_offset
+    if log_offset is None and start.time_ms is not None:
         config = TopicConfig(topic, queue_id + 1, queue_id + 1)
-        return reader.offset_by_time(config, queue_id, start.time_ms)
-    return known.maximum
+        found, log_offset = reader.offset_by_time(config, queue_id, start.time_ms), start.end_offset
+    if log_offset is not None:
+        queue = reader.files.queues.get(topic, queue_id)
+        found = min(found, queue.min_offset(log_offset, known.maximum))
+    return max(found, known.minimum)

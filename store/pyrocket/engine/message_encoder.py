@@ -281,10 +281,6 @@ def _keys_of(message: Message) -> Sequence[str]:
 def check_message(message: Message, max_body_bytes: int) -> None:
     """Raise MessageError unless the message can be stored, except for its topic and queue."""
     check_message_kinds(message)
-    if not isinstance(message.body, bytes):
-        raise MessageError(
-            f"the body is {type(message.body).__name__}.", remedy="Encode it: a body is bytes."
-        )
     if len(message.body) > max_body_bytes:
         raise MessageError(
             f"the body has {len(message.body)} bytes; the maximum is {max_body_bytes}.",

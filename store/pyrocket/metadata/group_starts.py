@@ -76,12 +76,11 @@ class GroupStartFile:
         replace_file(self._path, encode_own(self._path, {_TABLE: table}), self._scratch)
 
 
-def _start_of(log_offset: int | None = None, time_ms: int | None = None) -> GroupStart:
+def _start_of(**given: object) -> GroupStart:
     """Return a stored start. Raises one of `PARSE_ERRORS`."""
-    given = [value for value in (log_offset, time_ms) if value is not None]
-    if not given or not all(is_whole(value, -(2**63), 2**63 - 1) for value in given):
-        raise ValueError(f"no group starts at {log_offset!r}, {time_ms!r}")
-    return GroupStart(log_offset, time_ms)
+    if not given or not all(is_whole(value, -(2**63), 2**63 - 1) for value in given.values()):
+        raise ValueError(f"no group starts at {given}")
+    return GroupStart(**given)  # type: ignore[arg-type]
 
 
 def _to_json(start: GroupStart) -> dict[str, int]:

@@ -271,9 +271,9 @@ class ClientsService:
         """
         if producer_group:
 
-            def check(undecided: Undecided) -> None:
-                if self._may_decide(user, undecided):
-                    stream.offer(Notification(check=undecided))
+            def check(undecided: Undecided) -> bool:
+                check = Notification(check=undecided)
+                return self._may_decide(user, undecided) and stream.offer(check)
 
             watch = self._broker.producers.watch_checks
             return watch(producer_group, check, lambda: max(stream.room, 0))

@@ -58,7 +58,7 @@ def test_tls_and_credentials_are_checked(store, tmp_path):
 
         verdicts, last = examined(address, "--tls", "--ca", pem, status=1)
         assert (last["verdict"], [*verdicts][-1]) == ("fail", "credentials")
-        assert "secretKey" in last["remedy"]
+        assert "--secret-key-file" in last["remedy"]
 
         verdicts, last = examined(address, "--tls", status=1, **known)
         assert [*verdicts][-1] == "TLS"

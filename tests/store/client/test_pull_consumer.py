@@ -176,3 +176,11 @@ class TestMisuse:
         with pytest.raises(InvalidInputError, match="pull_bach_size") as caught:
             consumer(at, pull_bach_size=5)
         assert caught.value.code == "CONSUMER_CONFIG"
+
+
+def test_the_name_of_a_topic_assigns_all_its_queues(at):
+    with consumer(at) as one:
+        one.assign("orders")
+        assert one.assigned() == one.queues("orders") == [FIRST, SECOND]
+        with pytest.raises(TopicNotFoundError, match="'order'"):
+            one.assign("order")

@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import click
+from pyrocket.tools.cli.frame import counted
 
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
@@ -107,7 +108,8 @@ def _show_offset(
     click.echo(f"\n{which}{when} ({counts_in}):")
     show_table(offset_table(offset.offsets, bounds))
     for topic in offset.lost.topics:
-        click.echo(f"  lost in {topic}: {offset.lost.of_topics((topic,)).total()} messages")
+        count = counted(offset.lost.of_topics((topic,)).total(), "message")
+        click.echo(f"  lost in {topic}: {count}")
 
 
 def _with_earlier(
@@ -121,7 +123,7 @@ def _with_earlier(
 def _line(batch: PlannedBatch, before: PlannedBatch | None) -> str:
     state = "committed" if batch.committed else "planned, not committed"
     rows = rows_of(batch, before)
-    messages = "? messages" if rows is None else f"{rows:,} messages"
+    messages = "? messages" if rows is None else counted(rows, "message")
     return (
         f"  micro-batch {batch.number}  {_time(batch) or 'at an unknown time'}  {state}  {messages}"
     )

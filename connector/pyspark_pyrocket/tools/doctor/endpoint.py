@@ -8,7 +8,7 @@ from typing import Any
 
 from pyrocket import Client, Connection, Credentials, Timeouts
 from pyrocket.errors import NotAuthenticatedError, PyrocketError
-from pyrocket.tools.cli.frame import counted
+from pyrocket.tools.cli.frame import counted, with_flags
 
 from pyspark_pyrocket.tools.doctor.report import Check, fail, ok, warn
 
@@ -85,7 +85,7 @@ def _calls(address: str, credentials: Credentials) -> Iterator[Check]:
     try:
         hello, topics = client.call("Hello"), client.call("Topics").value
     except NotAuthenticatedError as error:
-        yield fail(f"{address}: credentials", error.message, error.remedy)
+        yield fail(f"{address}: credentials", error.message, with_flags(error.remedy))
     except PyrocketError as error:
         remedy = "Use --tls if the broker has a certificate." if not credentials.tls else ""
         yield fail(f"{address}: calls", error.message, remedy or "See the broker's log.")

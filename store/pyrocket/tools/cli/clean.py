@@ -138,7 +138,8 @@ def _show(report: CleanReport) -> None:
         click.echo(f"commitlog/{file_name(kept.file.start)} {kept_verb} (held by {kept.held_by})")
     click.echo(
         f"{counted(report.messages, 'message')} in {counted(len(report.removals), 'log file')},"
-        f" {report.bytes:,} bytes; {report.queue_files} queue and {report.index_files} index files."
+        f" {report.bytes:,} bytes; {counted(report.queue_files, 'queue file')},"
+        f" {counted(report.index_files, 'index file')}."
         f" The log {begins} at {report.log_start}."
     )
     if report.kept:

@@ -73,6 +73,9 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON d
 dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
+SUGGESTION = "Did you mean"
+"""The beginning of a remedy with the nearest name."""
+
 _NUMBER = click.IntRange(min=1)
 
 
@@ -141,13 +144,16 @@ def exits(command: Callable[..., int]) -> Callable[..., None]:
 
 @contextmanager
 def advising(remedies: Mapping[str, str]) -> Iterator[None]:
-    """Replace the remedies of errors with these codes by those in `remedies`."""
+    """Replace the remedies of errors with these codes, but keep a suggested name."""
     try:
         yield
     except PyrocketError as error:
         if error.code not in remedies:
             raise
-        raise type(error)(error.message, remedy=remedies[error.code], code=error.code) from error
+        remedy = remedies[error.code]
+        if error.remedy.startswith(SUGGESTION):
+            remedy = f"{error.remedy} {remedy}"
+        raise type(error)(error.message, remedy=remedy, code=error.code) from error
 
 
 def agreed(question: str) -> bool:
@@ -180,8 +186,25 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+_FLAGS = {
+    "endpoint.ca": "--ca",
+    "endpoint.tls": "--tls",
+    "accessKey": "--access-key",
+    "secretKey": "--secret-key-file",
+}
+"""Spark's option in the errors of a broker's clients → the flag of the commands."""
+
+
+def with_flags(text: str) -> str:
+    """Return a text that names flags of the commands instead of Spark's options."""
+    for option, flag in _FLAGS.items():
+        text = text.replace(f"`{option}`", f"`{flag}`")
+    return text
+
+
 def fail(code: str, message: str, remedy: str, *, as_json: bool, status: int = FAILED) -> NoReturn:
     """Print an error and its remedy, and exit."""
+    message, remedy = with_flags(message), with_flags(remedy)
     if as_json:
         show_json({"error": {"code": code, "message": message, "remedy": remedy}})
     else:

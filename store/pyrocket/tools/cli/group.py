@@ -315,19 +315,19 @@ def reset(
 ) -> int:
     """Reset the offsets of GROUP in TOPIC: of all queues with --to, or of some with --offset.
 
-    A time is written as 2026-11-23T04:00:00Z or in epoch milliseconds. Stop the group's consumers
-    first: a group with live members is reset only with --force. The members of a broker then
-    continue at the new offsets; in a directory that a process consumes without a broker, its later
-    commits override the reset.
+    A time is written as -1h, as 2026-11-23T04:00:00Z or in epoch milliseconds. Stop the group's
+    consumers first: a group with live members is reset only with --force. The members of a broker
+    then continue at the new offsets; in a directory that a process consumes without a broker, its
+    later commits override the reset.
     """
     from pyrocket.engine.group_admin import AtTime
 
     if (to is None) == (not offsets):
         raise click.UsageError("Use either --to or --offset.")
+    target = place.target()
     place_of: Any = dict(offsets)
     if to is not None:
-        place_of = to if to in ("earliest", "latest") else AtTime(time_ms(to))
-    target = place.target()
+        place_of = to if to in ("earliest", "latest") else AtTime(time_ms(to, target.now_ms))
     if not create:
         _check_group(target, name)
     before = target.committed(name, topic)

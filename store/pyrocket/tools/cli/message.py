@@ -64,7 +64,9 @@ message.add_command(_tail)
 @click.option("--count", type=click.IntRange(1), default=10, show_default=True)
 @click.option("--queue", type=click.IntRange(0), help="Only messages of this queue.")
 @click.option("--offset", type=click.IntRange(0), help="Start at this queue offset.")
-@click.option("--from", "since", metavar="TIME", help="Messages stored at or after this time.")
+@click.option(
+    "--from", "since", metavar="TIME", help="Messages stored at or after this time, such as -1h."
+)
 @as_json
 @exits
 def show(
@@ -82,8 +84,9 @@ def show(
     """
     if offset is not None and (queue is None or since is not None):
         raise click.UsageError("Use --offset with --queue, and without --from.")
-    from_ms = None if since is None else time_ms(since)
-    _show(place.target().oldest(topic, count, queue, offset, from_ms), as_json=as_json)
+    target = place.target()
+    from_ms = None if since is None else time_ms(since, target.now_ms)
+    _show(target.oldest(topic, count, queue, offset, from_ms), as_json=as_json)
     return OK
 
 
@@ -132,7 +135,7 @@ def find(
 
 
 _REMEDIES = {
-    "TOPIC_NOT_FOUND": "Check the name, or use --create-topic to create the topic.",
+    "TOPIC_NOT_FOUND": "Use --create-topic to create the topic.",
     "STORE_NOT_FOUND": "Check the path; `pyrocket topic create --create-store` creates a store.",
 }
 

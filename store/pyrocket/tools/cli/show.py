@@ -1,12 +1,13 @@
 """Output of the commands: tables and messages as text, or JSON values."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyrocket.config import parse_duration
 from pyrocket.errors import OptionError
 from pyrocket.message import StoredMessage
 
@@ -85,16 +86,22 @@ def message_document(one: StoredMessage) -> dict[str, Any]:
     }
 
 
-def time_ms(text: str) -> int:
-    """Parse a time, in ISO-8601 or as epoch milliseconds; a time without a zone is local."""
+def time_ms(text: str, now_ms: Callable[[], int]) -> int:
+    """Parse a time to epoch milliseconds: `-1h` before now, ISO-8601, or epoch milliseconds.
+
+    A time without a zone is local. `now_ms` is called only for a time before now.
+    """
     if text.isascii() and text.isdigit():
         return int(text)
+    ago = parse_duration(text[1:].lower()) if text.startswith("-") else None
+    if ago is not None:
+        return now_ms() - ago
     try:
         return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise OptionError(
             f"{text!r} is not a time.",
-            remedy="Write 2026-11-23T04:00:00Z, or milliseconds since 1970.",
+            remedy="Write -1h (an hour ago), 2026-11-23T04:00:00Z, or milliseconds since 1970.",
             code="CLI_TIME",
         ) from None
 

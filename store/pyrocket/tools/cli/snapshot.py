@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 import click
 
 from pyrocket.errors import StoreLockedError, StorePermissionError, StoreUnavailableError
-from pyrocket.tools.cli.frame import OK, as_json, directory, exits, files_only, progress, show_json
+from pyrocket.tools.cli.frame import (
+    OK,
+    as_json,
+    counted,
+    directory,
+    exits,
+    files_only,
+    progress,
+    show_json,
+)
 
 if TYPE_CHECKING:
     from pyrocket.store import Store
@@ -38,8 +47,8 @@ def snapshot(directory: str, target: str, read_only: bool, as_json: bool) -> int
         return OK
     size = report.copied_bytes / 2**20
     click.echo(
-        f"{report.path}: {report.linked_files} files linked, {report.copied_files} copied"
-        f" ({size:,.1f} MiB); the log ends at {report.log_end}."
+        f"{report.path}: {counted(report.linked_files, 'file')} linked,"
+        f" {report.copied_files:,} copied ({size:,.1f} MiB); the log ends at {report.log_end}."
     )
     if report.unlinkable:
         click.echo(f"Some files could not be linked ({report.unlinkable}).", err=True)

@@ -49,7 +49,7 @@ def info(place: GivenPlace, as_json: bool) -> int:
     if as_json:
         show_json(_document(found))
         return OK
-    for name, value in _lines(found):
+    for name, value in _lines(found, "endpoint" if place.find().endpoint else "path"):
         click.echo(f"{name:<18} {value}")
     return OK
 
@@ -71,11 +71,11 @@ def _document(found: StoreInfo) -> dict[str, object]:
     }
 
 
-def _lines(found: StoreInfo) -> list[tuple[str, str]]:
-    """Return the information as names and displayed values."""
+def _lines(found: StoreInfo, place: str) -> list[tuple[str, str]]:
+    """Return the information as names and displayed values; `place` is the name of the first."""
     size = (found.log_end - found.log_start) / 2**20
     return [
-        ("path", found.path),
+        (place, found.path),
         ("uuid", found.store_id or "none: only RocketMQ has written here"),
         ("broker name", found.broker_name),
         ("topics", f"{found.topics:,}"),

@@ -71,6 +71,11 @@ class Target:
     def __init__(self, place: Place) -> None:
         self.place = place
 
+    def now_ms(self) -> int:
+        """Return the current time of the store: that of its broker, or of this machine."""
+        with self._open() as store:
+            return store.source.now_ms()
+
     def info(self) -> StoreInfo:
         """Return the store's identity, sizes and contents."""
         from pyrocket.views.parts import LogPart

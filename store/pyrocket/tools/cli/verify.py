@@ -10,6 +10,7 @@ from pyrocket.tools.cli.frame import (
     OK,
     as_json,
     broker_settings,
+    counted,
     directory,
     exits,
     files_only,
@@ -95,8 +96,9 @@ def show_report(report: Report) -> None:
 def summary(report: Report) -> str:
     """Return a one-line summary of the check."""
     size = (report.log_end - report.log_start) / 2**20
-    verdict = "all is well" if report.ok else f"{sum(report.counts.values())} findings"
+    verdict = "all is well" if report.ok else counted(sum(report.counts.values()), "finding")
+    entries = "1 entry" if report.entries == 1 else f"{report.entries:,} entries"
     return (
-        f"{report.path}: {report.messages:,} messages in {size:,.1f} MiB of log,"
-        f" {report.entries:,} entries in {report.queues} queues: {verdict}."
+        f"{report.path}: {counted(report.messages, 'message')} in {size:,.1f} MiB of log,"
+        f" {entries} in {counted(report.queues, 'queue')}: {verdict}."
     )

@@ -6,6 +6,7 @@ import click
 import pytest
 from pyrocket import Message, Store
 from pyrocket.tools.cli import main
+from pyrocket.tools.cli.frame import counted
 from support.broker import served
 from support.commands import run
 from support.stores import SMALL, append_as_broker, batch, log_files, numbered, reboot
@@ -127,3 +128,10 @@ def test_a_damaged_queue_does_not_prevent_a_cleaning(path):
     count = len(log_files(path))
     assert run("clean", path, "--total-bytes", "8k", "--yes").exit_code == 0
     assert len(log_files(path)) < count
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 topics"), (1, "1 topic"), (2, "2 topics"), (1000, "1,000 topics")]
+)
+def test_one_thing_is_counted_in_the_singular(number, text):
+    assert counted(number, "topic") == text

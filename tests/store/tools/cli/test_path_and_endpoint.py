@@ -176,7 +176,8 @@ def test_a_store_is_shown_changed_and_cleaned(cli, document, where):
     assert (found["path"], found["brokerName"]) == (where[1], "broker-a")
     assert found["uuid"]
     assert found["logEnd"] > found["logStart"]
-    assert f"path               {where[1]}" in cli("store", "info").stdout
+    label = where[0].removeprefix("--")
+    assert cli("store", "info").stdout.splitlines()[0].split() == [label, where[1]]
     kept = document("store", "retention", "--retention-hours", 48)["retention"]
     assert kept == {"hours": 48, "bytes": None, "cleanTime": [4]}
     assert cli("store", "retention", "--retention-hours", "none").stdout == "messages kept: all\n"
@@ -224,6 +225,8 @@ def test_messages_are_shown_from_the_start_from_an_offset_or_from_a_time(cli, do
     assert bodies("--queue", 0, "--offset", 1) == ["m2", "m4"]
     assert bodies("--from", 0, "--queue", 1) == ["m1", "m3"]
     assert bodies("--from", "2999-01-01T00:00:00Z") == []
+    assert bodies("--from", "-1h") == ["m0", "m1", "m2", "m3", "m4"]
+    assert bodies("--from", "-1ms") == []
     assert cli("message", "show", "t").stdout.splitlines()[0].startswith("queue=0 offset=0 ")
     assert document("message", "show", "t", "--offset", 1, status=2)["error"]["code"] == "USAGE"
     wrong = document("message", "show", "t", "--from", "soon", status=2)["error"]
@@ -284,6 +287,8 @@ def test_a_group_is_created_shown_reset_and_deleted(cli, document):
     row = cli("offset", "show", "etl").stdout.splitlines()[1].split()
     assert row == ["t", "broker-a", "0", "0", "1", "3"]
     assert "would be" in cli("group", "reset", "etl", "t", "--to", 0, "--dry-run").stdout
+    ago = document("group", "reset", "etl", "t", "--to", "-2h", "--dry-run")["offsets"]
+    assert [one["after"] for one in ago] == [0, 0]
     for command in ("group", "offset"):
         shown = cli(command, "reset", "etl", "t", "--offset", "0=1").stdout
         assert shown.splitlines()[-2].split() == ["0", "1", "1"]
@@ -585,3 +590,28 @@ def test_tables_are_drawn_on_a_terminal(tmp_path, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "\x1b" in run("topic", "list", "--path", tmp_path / "s").stdout
     assert "\x1b" in run("group", "lag", "--path", tmp_path / "s").stdout
+
+
+def test_a_message_for_a_mistyped_topic_is_refused_with_the_nearest_name(document):
+    error = document("message", "send", "tt", "x", status=2)["error"]
+    assert error["remedy"] == "Did you mean 't'? Use --create-topic to create the topic."
+
+
+def test_errors_name_flags_and_not_options_of_spark(tmp_path):
+    pem, key = write_certificate(tmp_path)
+    users = tmp_path / "users.toml"
+    users.touch(0o600)
+    users.write_text('[users.ana]\nsecret = "secret of ana"\n')
+    access, certificate = read_access(str(users)), Certificate(str(pem), str(key))
+    with (
+        Store.open(tmp_path / "s", create=True) as store,
+        served(store, access=lambda: access, certificate=certificate) as address,
+    ):
+        for flags, named in (
+            (["--tls"], "--ca"),
+            (["--ca", pem], "--access-key"),
+            (["--ca", pem], "--secret-key-file"),
+        ):
+            error = run("topic", "list", "--endpoint", address, *flags).stderr
+            assert f"`{named}`" in error
+            assert not re.search("endpoint.ca|endpoint.tls|accessKey|secretKey", error)

@@ -36,7 +36,7 @@ def test_sizes_are_shown_in_mib(path):
     shown = run("store", "info", "--path", path).stdout
     assert "1.5 MiB, offsets" in shown
     assert "log files of       3.0 MiB" in shown
-    assert "1 messages in 1.5 MiB of log" in run("store", "verify", "--path", path).stdout
+    assert "1 message in 1.5 MiB of log" in run("store", "verify", "--path", path).stdout
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["--path", "PYROCKET_STORE"])
