@@ -244,14 +244,12 @@ class ClientsService:
         admitted = partial(self._server.admitted, self._watch, request, context)
         asked, _ = await self._server.run(admitted)
         user = await self._server.run(lambda: self._gate.user(context.invocation_metadata() or ()))
-        stream, kind = Stream(), message_class("pyrocket.v1.Notification")
+        stream = Stream()
         stop = self._subscribe(**asked, stream=stream, user=user)
         self._streams.add(stream)
         try:
             with self._server.park(context.peer()):
-                while (notification := await stream.next()) is not None:
-                    message = kind()
-                    put(message, notification)
+                while (message := await stream.next()) is not None:
                     await self._server.send(context, message.SerializeToString())
         finally:
             self._streams.discard(stream)
@@ -272,15 +270,16 @@ class ClientsService:
         if producer_group:
 
             def check(undecided: Undecided) -> bool:
-                check = Notification(check=undecided)
-                return self._may_decide(user, undecided) and stream.offer(check)
+                if not self._may_decide(user, undecided):
+                    return False
+                return stream.offer(_encoded(Notification(check=undecided)))
 
             watch = self._broker.producers.watch_checks
             return watch(producer_group, check, lambda: max(stream.room, 0))
 
         def changed(name: str) -> None:
             if name == group:
-                stream.offer(Notification(group=name))
+                stream.offer(_encoded(Notification(group=name)))
 
         return self._broker.consumers.members.watch(changed)
 
@@ -293,6 +292,12 @@ class ClientsService:
         except PyrocketError:
             return False
         return True
+
+
+def _encoded(notification: Notification) -> Any:
+    message = message_class("pyrocket.v1.Notification")()
+    put(message, notification)
+    return message
 
 
 def _check_body(message: OutgoingMessage) -> None:
