@@ -72,22 +72,22 @@ class Members:
 
 # The queues of an orderly member that was killed are locked for a minute.
 @pytest.mark.parametrize(
-    ("count", "kills", "pause_s", "orderly"),
+    ("count", "kills", "batch", "orderly"),
     [
-        (2000, 4, 0.05, False),
-        pytest.param(2000, 4, 0.05, True, marks=pytest.mark.slow),
-        pytest.param(100_000, 20, 0.012, False, marks=pytest.mark.heavy),
-        pytest.param(100_000, 20, 0.012, True, marks=pytest.mark.heavy),
+        (2000, 4, 20, False),
+        pytest.param(2000, 4, 20, True, marks=pytest.mark.slow),
+        pytest.param(100_000, 20, 100, False, marks=pytest.mark.heavy),
+        pytest.param(100_000, 20, 100, True, marks=pytest.mark.heavy),
     ],
 )
 def test_members_that_are_killed_at_any_moment_and_replaced_lose_no_message(
-    tmp_path, count, kills, pause_s, orderly
+    tmp_path, count, kills, batch, orderly
 ):
     path, sent = new_store(tmp_path / "store"), tmp_path / "sent"
     random = Random(f"{count} {orderly}")
     # The first kills come before the first commit, which is made after five seconds.
     moments = [0, count // 50, *sorted(random.sample(range(count), kills - 2))]
-    settings = {"orderly": orderly, "consume_message_batch_max_size": 8}
+    settings = {"orderly": orderly, "consume_message_batch_max_size": batch}
     with ExitStack() as stack:
         begin = stack.enter_context(processes())
         _, found = stack.enter_context(broker_process.running(path))
@@ -95,7 +95,7 @@ def test_members_that_are_killed_at_any_moment_and_replaced_lose_no_message(
         members = Members(begin, address, tmp_path, **settings)
         members.add(3)
         members.wait_until_started()
-        producer = begin("produce", address, sent, batch=BATCH, pause_s=pause_s)
+        producer = begin("produce", address, sent, batch=batch, pause_s=0.05)
         for moment in moments:
             wait_until_sent(sent, moment)
             members.kill(random.randrange(3))
@@ -196,27 +196,27 @@ def _kill(process):
 
 
 @pytest.mark.parametrize(
-    ("count", "pause_s", "down_s", "frozen_s", "orderly"),
+    ("count", "batch", "down_s", "frozen_s", "orderly"),
     [
-        pytest.param(3200, 0.5, 2, 5, True, marks=pytest.mark.slow),
-        pytest.param(3200, 0.5, 2, 5, False, marks=pytest.mark.slow),
-        pytest.param(100_000, 0.5, 5, 60, True, marks=pytest.mark.heavy),
-        pytest.param(100_000, 0.5, 5, 60, False, marks=pytest.mark.heavy),
+        pytest.param(3200, 20, 2, 5, True, marks=pytest.mark.slow),
+        pytest.param(3200, 20, 2, 5, False, marks=pytest.mark.slow),
+        pytest.param(100_000, 100, 5, 60, True, marks=pytest.mark.heavy),
+        pytest.param(100_000, 100, 5, 60, False, marks=pytest.mark.heavy),
     ],
 )
 def test_killed_and_frozen_brokers_and_name_servers_lose_no_message_and_no_order(
-    tmp_path, count, pause_s, down_s, frozen_s, orderly
+    tmp_path, count, batch, down_s, frozen_s, orderly
 ):
     """Every message has one of 16 keys. A key's messages stay at one broker."""
     sent = tmp_path / "sent"
-    settings = {"orderly": orderly, "consume_message_batch_max_size": 8}
+    settings = {"orderly": orderly, "consume_message_batch_max_size": batch}
     with ExitStack() as stack:
         cluster = Cluster(stack, tmp_path)
         begin = stack.enter_context(processes())
         members = Members(begin, cluster.endpoint, tmp_path, **settings)
         members.add(3)
         members.wait_until_started()
-        paced = {"batch": BATCH, "pause_s": pause_s, "timeout_ms": 3000}
+        paced = {"batch": batch, "pause_s": 0.5, "timeout_ms": 3000}
         producer = begin("produce", cluster.endpoint, sent, keys=16, **paced)
         wait_until_sent(sent, count // 20)
         cluster.restart_broker("broker-a", down_s)

@@ -191,7 +191,7 @@ def _until_terminated():
 
 
 def _appended(file):
-    return os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    return os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
 
 
 def _sent(producer, messages):
