@@ -46,6 +46,8 @@ _MAX_PERM = 2**31 - 1
 """Brokers may use other permission bits."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_SYSTEM_NAME = re.compile(r"[%|+a-zA-Z0-9_-]+")
+"""RocketMQ 5 has retry topics such as `%RETRY%group+topic`."""
 
 _TABLE = "topicConfigTable"
 _DEFAULTS = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
@@ -86,12 +88,12 @@ class TopicConfig:
 
 def check_topic_name(name: str) -> None:
     """Raise TopicNameError unless users may create a topic of this name and send to it."""
-    _check_legal(name)
+    _check_characters(name, _NAME)
     check_not_system(name)
 
 
-def _check_legal(name: str) -> None:
-    if not (isinstance(name, str) and _NAME.fullmatch(name) and len(name) <= MAX_TOPIC_BYTES):
+def _check_characters(name: str, legal: re.Pattern[str]) -> None:
+    if not (isinstance(name, str) and legal.fullmatch(name) and len(name) <= MAX_TOPIC_BYTES):
         raise TopicNameError(
             f"{name!r} is not a legal topic name.",
             remedy=f"Use 1 to {MAX_TOPIC_BYTES} of the characters a-z A-Z 0-9 _ - % |.",
@@ -201,7 +203,7 @@ class Topics:
         """
         lacking = lacking_topics(queues, self.all())
         for topic in lacking:
-            _check_legal(topic.name)
+            _check_characters(topic.name, _SYSTEM_NAME)
             _check_settings(topic)
         if lacking:
             self._put(lacking, change=True)
