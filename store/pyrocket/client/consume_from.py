@@ -30,6 +30,15 @@ class ConsumeFrom(str, Enum):
     TIMESTAMP = "timestamp"
     """The first message stored at or after a given time."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> "ConsumeFrom | None":
+        """Return the member for the name of a `ConsumeFromWhere`."""
+        return {
+            "CONSUME_FROM_LAST_OFFSET": cls.LAST,
+            "CONSUME_FROM_FIRST_OFFSET": cls.FIRST,
+            "CONSUME_FROM_TIMESTAMP": cls.TIMESTAMP,
+        }.get(str(value))
+
 
 class OffsetQuery(Enum):
     """An offset that the consumer must request from the broker."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyrocket.broker.admin import StoreAdmin
     from pyrocket.broker.sink import StoreSink
     from pyrocket.broker.source import StoreSource
+    from pyrocket.filters.message_filter import MessageFilter
     from pyrocket.formats.record_slice import RecordSlice
     from pyrocket.rpc.connection import Credentials
     from pyrocket.rpc.remote_admin import RemoteAdmin
@@ -105,9 +106,12 @@ class Session:
             bounds = {queue: bounds[queue]}
         return [QueueRange(each, has.minimum, has.maximum) for each, has in bounds.items()]
 
-    def messages(self, ranges: Sequence[QueueRange]) -> Iterator[StoredMessage]:
-        """Yield the messages of ranges, range after range."""
-        for part in self.source.slices([each for each in ranges if each.end > each.start]):
+    def messages(
+        self, ranges: Sequence[QueueRange], where: "MessageFilter | None" = None
+    ) -> Iterator[StoredMessage]:
+        """Yield the messages of ranges that `where` selects, range after range."""
+        filled = [each for each in ranges if each.end > each.start]
+        for part in self.source.slices(filled, where=where):
             yield from messages_of(part)
 
 

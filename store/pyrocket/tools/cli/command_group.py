@@ -37,7 +37,6 @@ ALIASES = {
     "updateSubGroup": "group alter --create-missing",
     "updateTopic": "topic alter --create-missing",
     "updateTopicPerm": "topic alter",
-    "message consume": "message show",
     "message produce": "message send",
     "message query": "message find",
     "store set": "store retention",

@@ -22,7 +22,7 @@ from pyrocket.tools.cli.frame import (
     yes,
 )
 from pyrocket.tools.cli.message import tail
-from pyrocket.tools.cli.place import GivenPlace, place_options
+from pyrocket.tools.cli.place import GivenPlace, complete_topics, place_options
 from pyrocket.tools.cli.show import iso, show_rows, show_table
 from pyrocket.tools.summaries import QueueInfo, TopicInfo
 
@@ -63,7 +63,7 @@ def list_topics(place: GivenPlace, with_system: bool, as_json: bool) -> int:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @place_options
 @as_json
 @exits
@@ -142,12 +142,12 @@ def create(
     return OK
 
 
-_PERMISSIONS = {"none": 0, "w": 2, "r": 4, "rw": 6}
+_PERMISSIONS = {"none": 0, "w": 2, "r": 4, "rw": 6, "2": 2, "4": 4, "6": 6}
 _queue_count = click.IntRange(0, MAX_QUEUES)
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @place_options
 @click.option("--read-queues", type=_queue_count, help="The number of queues for consumers.")
 @click.option("--write-queues", type=_queue_count, help="The number of queues for producers.")
@@ -203,7 +203,7 @@ topic.add_command(tail)
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @place_options
 @yes
 @dry_run

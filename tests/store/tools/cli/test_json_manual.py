@@ -20,7 +20,8 @@ OF_THE_CONNECTOR = {"check", "micro-batch", "damaged file"}
 ANYWHERE = """
     topic list; topic show t; topic create new; topic alter new --perm r; topic delete new --yes
     topic show nowhere
-    message find t --key k; message send t hello; dlq list billing; dlq resend billing --all --to t
+    message find t --key k; message consume t --group billing; message send t hello
+    dlq list billing; dlq resend billing --all --to t
     group show slow; group show billing; group alter slow --fifo; group lag; store info
     broker status; group advise billing --peak 9 --cpu-ms 1 --wait-ms 2
 """
