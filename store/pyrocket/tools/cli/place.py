@@ -41,6 +41,15 @@ class GivenPlace:
             )
         return Target(place)
 
+    def server(self) -> Place:
+        """Return the location of brokers or name servers. Raises OptionError, click.UsageError."""
+        place = self.find()
+        if not place.endpoint:
+            raise click.UsageError(
+                "Name a broker or name servers: --endpoint HOST:PORT (or PYROCKET_ENDPOINT)."
+            )
+        return place
+
     def find(self) -> Place:
         """Return the location of the store; without one, a `Place` that has no name.
 

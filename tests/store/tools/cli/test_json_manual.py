@@ -95,6 +95,8 @@ def test_the_output_of_every_command_has_the_fields_in_json_md(path, tmp_path):
         join_group(address, "billing", "c1", t="*")
         for words in commands(ANYWHERE):
             check(*words, "--endpoint", address)
+        check("broker", "list", "--endpoint", address)
+        check("topic", "route", "t", "--endpoint", address)
     for words in commands(ANYWHERE + ON_A_DIRECTORY):
         check(*words, "--path", path)
     overwrite(queue_files(path)[0], bytes(20), 40)
