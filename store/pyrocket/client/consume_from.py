@@ -32,6 +32,15 @@ class ConsumeFrom(str, Enum):
     TIMESTAMP = "timestamp"
     """The messages stored at or after a given time."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> "ConsumeFrom | None":
+        """Return the member for the name of a `ConsumeFromWhere`."""
+        return {
+            "CONSUME_FROM_LAST_OFFSET": cls.LAST,
+            "CONSUME_FROM_FIRST_OFFSET": cls.FIRST,
+            "CONSUME_FROM_TIMESTAMP": cls.TIMESTAMP,
+        }.get(str(value))
+
 
 def corrected_offset(requested: int, available: QueueOffsets) -> int:
     """Return `requested` if it is a valid offset to pull from, otherwise the nearest valid offset.

@@ -124,7 +124,11 @@ class ConsumerSettings(TypedDict, total=False):
     """The keyword arguments of consumers that are fields of `ConsumerConfig`."""
 
     message_model: MessageModel | Literal["CLUSTERING", "BROADCASTING"]
-    consume_from: ConsumeFrom | Literal["last", "first", "timestamp"]
+    consume_from: (
+        ConsumeFrom
+        | Literal["last", "first", "timestamp"]
+        | Literal["CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_TIMESTAMP"]
+    )
     consume_timestamp: str | datetime | None
     strategy: Strategy
     orderly: bool

@@ -9,17 +9,24 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pyrocket.errors import OptionError, QueueNotFoundError, UnsupportedError
+from pyrocket.errors import (
+    OptionError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+    UnsupportedError,
+)
 from pyrocket.message import MessageQueue, QueueRange, StoredMessage
 
 if TYPE_CHECKING:
     from pyrocket.broker.admin import StoreAdmin
     from pyrocket.broker.sink import StoreSink
     from pyrocket.broker.source import StoreSource
+    from pyrocket.filters.message_filter import MessageFilter
     from pyrocket.formats.record_slice import RecordSlice
     from pyrocket.rpc.connection import Credentials
     from pyrocket.rpc.remote_admin import RemoteAdmin
@@ -105,10 +112,24 @@ class Session:
             bounds = {queue: bounds[queue]}
         return [QueueRange(each, has.minimum, has.maximum) for each, has in bounds.items()]
 
-    def messages(self, ranges: Sequence[QueueRange]) -> Iterator[StoredMessage]:
-        """Yield the messages of ranges, range after range."""
-        for part in self.source.slices([each for each in ranges if each.end > each.start]):
+    def messages(
+        self, ranges: Sequence[QueueRange], where: "MessageFilter | None" = None
+    ) -> Iterator[StoredMessage]:
+        """Yield the messages of ranges that `where` selects, range after range."""
+        filled = [each for each in ranges if each.end > each.start]
+        for part in self.source.slices(filled, where=where):
             yield from messages_of(part)
+
+
+@dataclass(frozen=True)
+class RouteRow:
+    """The queues of a topic at one broker; the address of a broker that is gone is empty."""
+
+    broker: str
+    address: str
+    read_queues: int
+    write_queues: int
+    perm: int
 
 
 ENVIRONMENT = {
@@ -217,6 +238,57 @@ def connect(place: Place) -> Session:
         )
     (name,) = known
     return _at_known(name, known, credentials)
+
+
+def brokers_at(place: Place) -> dict[str, str]:
+    """Return the addresses of the live brokers by name: those of name servers, or the broker's own.
+
+    Raises OptionError (BROKER_UNKNOWN), TransportError, UnsupportedError.
+    """
+    addresses, credentials = _server_of(place)
+    session = _at_broker(addresses, credentials, place.endpoint)
+    if session is None:
+        return _known_brokers(addresses, credentials, place)
+    with session:
+        _check_broker(session, place)
+        return {session.hello.broker: place.endpoint}
+
+
+def routes_at(place: Place, topic: str) -> "list[RouteRow]":
+    """Return the queues of a topic at each broker that has it, ordered by broker.
+
+    With name servers, ordered topics also have the queues of brokers that are gone, whose address
+    is empty. Raises TopicNotFoundError, and the errors of `brokers_at`.
+    """
+    addresses, credentials = _server_of(place)
+    session = _at_broker(addresses, credentials, place.endpoint)
+    if session is not None:
+        with session:
+            _check_broker(session, place)
+            found = session.source.topic(topic)
+            settings = found.read_queues, found.write_queues, found.perm
+            return [RouteRow(session.hello.broker, place.endpoint, *settings)]
+    known = _known_brokers(addresses, credentials, place)
+    from pyrocket.rpc.nameserver.lookup import RouteLookup
+
+    lookup = RouteLookup(addresses, credentials)
+    try:
+        route = lookup.route(topic, fresh=True)
+    finally:
+        lookup.close()
+    rows = [
+        RouteRow(one.broker, address, one.topic.read_queues, one.topic.write_queues, one.topic.perm)
+        for queues, at in ((route.queues, known), (route.gone, {}))
+        for one in queues
+        if (address := at.get(one.broker, "")) or queues is route.gone
+    ]
+    if not rows:
+        raise TopicNotFoundError(
+            f"no live broker has the topic {topic!r}.",
+            remedy=f"The live brokers are {', '.join(sorted(known))}; `pyrocket topic list"
+            " --broker NAME` lists the topics of one.",
+        )
+    return sorted(rows, key=attrgetter("broker"))
 
 
 def _server_of(place: Place) -> "tuple[list[str], Credentials]":

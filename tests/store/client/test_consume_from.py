@@ -12,6 +12,7 @@ from pyrocket.client.consume_from import (
     consume_timestamp,
     corrected_offset,
 )
+from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.errors import InvalidInputError
 from pyrocket.message import QueueOffsets
 
@@ -77,3 +78,16 @@ def test_an_invalid_timestamp_is_rejected(given):
 
 def test_examples_in_docstrings_are_correct():
     assert doctest.testmod(consume_from).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("CONSUME_FROM_LAST_OFFSET", ConsumeFrom.LAST),
+        ("CONSUME_FROM_FIRST_OFFSET", ConsumeFrom.FIRST),
+        ("CONSUME_FROM_TIMESTAMP", ConsumeFrom.TIMESTAMP),
+    ],
+)
+def test_rocketmqs_names_of_the_start_are_accepted(name, wanted):
+    assert ConsumerConfig(group="g", consume_from=name).consume_from is wanted
+    assert consume_timestamp("-90s", now_ms=100_000) == 10_000

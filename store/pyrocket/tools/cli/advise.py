@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyrocket.tools.cli.frame import OK, as_json, exits, show_json
-from pyrocket.tools.cli.place import GivenPlace, place_options
+from pyrocket.tools.cli.place import GivenPlace, group_argument, place_options
 
 if TYPE_CHECKING:
     from pyrocket.client.advice import Advice
@@ -15,7 +15,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 @click.command()
-@click.argument("name", metavar="GROUP")
+@group_argument
 @place_options
 @click.option(
     "--peak", type=_POSITIVE, required=True, help="Messages per second to be consumed at peak."

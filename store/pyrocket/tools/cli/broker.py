@@ -1,4 +1,4 @@
-"""`pyrocket broker DIR`: serve a store to other machines, and show the state of a broker."""
+"""`pyrocket broker DIR`: serve a store to other machines, list brokers, and show their state."""
 
 import importlib
 import os
@@ -14,7 +14,8 @@ from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import FOUND, OK, as_json, exits, fail, show_json
 from pyrocket.tools.cli.logs import write_logs
 from pyrocket.tools.cli.place import GivenPlace, place_options
-from pyrocket.tools.session import Place, connect
+from pyrocket.tools.cli.show import show_rows
+from pyrocket.tools.session import Place, brokers_at, connect
 
 if TYPE_CHECKING:
     from pyrocket.broker.running import RunningState
@@ -102,6 +103,20 @@ def start(directory: str, config: str | None, **given: Any) -> int:
         fail("COMMAND", f"broker needs {error.name}.", remedy, as_json=False)
     write_logs(settings.log_format, settings.log_level)
     return OK if serve(directory, settings) else FOUND
+
+
+@broker.command("list")
+@place_options
+@as_json
+@exits
+def list_brokers(place: GivenPlace, as_json: bool) -> int:
+    """List the live brokers that name servers know, with their addresses."""
+    found = sorted(brokers_at(place.server()).items())
+    if as_json:
+        show_json({"brokers": [{"brokerName": name, "address": at} for name, at in found]})
+    else:
+        show_rows(("broker", "address"), found)
+    return OK
 
 
 @broker.command()

@@ -31,7 +31,7 @@ from pyrocket.tools.cli.frame import (
     show_json,
     yes,
 )
-from pyrocket.tools.cli.place import GivenPlace, place_options
+from pyrocket.tools.cli.place import GivenPlace, group_argument, place_options
 from pyrocket.tools.cli.show import message_document, message_line, show_rows
 from pyrocket.tools.cli.target import Target
 
@@ -42,7 +42,7 @@ def dlq() -> None:
 
 
 @dlq.command("list")
-@click.argument("name", metavar="GROUP")
+@group_argument
 @place_options
 @click.option("--count", type=click.IntRange(1), default=64, show_default=True)
 @as_json
@@ -68,7 +68,7 @@ def list_letters(name: str, place: GivenPlace, count: int, as_json: bool) -> int
 
 
 @dlq.command()
-@click.argument("name", metavar="GROUP")
+@group_argument
 @place_options
 @click.option(
     "--id", "ids", multiple=True, metavar="ID", help="Only this message; may be repeated."
@@ -121,7 +121,7 @@ def resend(
 
 
 @dlq.command()
-@click.argument("name", metavar="GROUP")
+@group_argument
 @place_options
 @yes
 @dry_run

@@ -20,7 +20,14 @@ from pyrocket.tools.cli.frame import (
     show_json,
     yes,
 )
-from pyrocket.tools.cli.place import GivenPlace, place_options
+from pyrocket.tools.cli.place import (
+    GivenPlace,
+    complete_groups,
+    complete_topics,
+    group_argument,
+    place_options,
+    topic_argument,
+)
 from pyrocket.tools.cli.show import show_rows, show_table, time_ms
 from pyrocket.tools.cli.target import Target
 from pyrocket.tools.summaries import QueueLag, TopicLag, sum_by_topic
@@ -61,7 +68,7 @@ def list_groups(place: GivenPlace, as_json: bool) -> int:
 
 
 @group.command()
-@click.argument("name", default="", metavar="[GROUP]")
+@click.argument("name", default="", metavar="[GROUP]", shell_complete=complete_groups)
 @place_options
 @as_json
 @exits
@@ -86,7 +93,7 @@ def lag(name: str, place: GivenPlace, as_json: bool) -> int:
 
 
 @group.command()
-@click.argument("name", metavar="GROUP")
+@group_argument
 @place_options
 @as_json
 @exits
@@ -122,7 +129,7 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
 
 
 @group.command()
-@click.argument("name", metavar="GROUP")
+@group_argument
 @place_options
 @as_json
 @exits
@@ -175,7 +182,7 @@ def _exponential(
 
 
 @group.command()
-@click.argument("name", metavar="GROUP")
+@group_argument
 @place_options
 @click.option("--consume/--no-consume", default=None, help="Whether the group may consume.")
 @click.option(
@@ -249,7 +256,7 @@ def alter(
 
 
 @group.command()
-@click.argument("name", metavar="GROUP")
+@group_argument
 @place_options
 @yes
 @dry_run
@@ -285,8 +292,8 @@ def _queue_offset(text: str) -> tuple[int, int]:
 
 
 @group.command()
-@click.argument("name", metavar="GROUP")
-@click.argument("topic")
+@group_argument
+@topic_argument
 @place_options
 @click.option("--to", metavar="TARGET", help="earliest, latest, or a time, for all queues.")
 @click.option(
@@ -355,8 +362,8 @@ offset.add_command(reset)
 
 
 @offset.command("show")
-@click.argument("name", metavar="GROUP")
-@click.argument("topic", default="", metavar="[TOPIC]")
+@group_argument
+@click.argument("topic", default="", metavar="[TOPIC]", shell_complete=complete_topics)
 @place_options
 @as_json
 @exits

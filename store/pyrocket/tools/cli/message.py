@@ -1,16 +1,18 @@
-"""`pyrocket message`: show, find and send messages."""
+"""`pyrocket message`: show, find, consume and send messages."""
 
 import sys
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyrocket.errors import PyrocketError
+from pyrocket.config import parse_duration
+from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.message import Message, SendResult, StoredMessage
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
@@ -21,35 +23,99 @@ from pyrocket.tools.cli.frame import (
     exits,
     show_json,
 )
-from pyrocket.tools.cli.place import GivenPlace, place_options
-from pyrocket.tools.cli.show import message_document, message_line, time_ms
+from pyrocket.tools.cli.place import (
+    GivenPlace,
+    complete_groups,
+    place_options,
+    topic_argument,
+)
+from pyrocket.tools.cli.show import (
+    FORMAT_FIELDS,
+    format_option,
+    message_document,
+    message_line,
+    time_ms,
+)
+
+if TYPE_CHECKING:
+    from pyrocket.filters.message_filter import MessageFilter
+
+Shown = Callable[[StoredMessage], str]
+"""Returns a message as it is printed."""
 
 
 @click.group(cls=CommandGroup)
 def message() -> None:
-    """Show messages, find them by key or id, and send messages."""
+    """Show messages, find them by key or id, consume them for a group, and send messages."""
+
+
+def _where(_context: object, _option: object, sql: str | None) -> "MessageFilter | None":
+    if sql is None:
+        return None
+    from pyrocket.errors import InvalidInputError
+    from pyrocket.filters.message_filter import MessageFilter
+
+    try:
+        return MessageFilter.parse(sql=sql)
+    except InvalidInputError as error:
+        raise click.BadParameter(f"{error.message} {error.remedy}") from None
+
+
+_filter = click.option(
+    "--where",
+    callback=_where,
+    metavar="SQL92",
+    help="Only messages for which this is true, such as \"TAGS = 'paid' AND price > 10\".",
+)
+_format = click.option(
+    "--format",
+    "shown_as",
+    type=format_option,
+    metavar="TEMPLATE",
+    help=f"Print messages as, for example, '{{offset}} {{body}}': {', '.join(FORMAT_FIELDS)}.",
+)
+_POLL_S = 0.5
 
 
 @click.command()
-@click.argument("topic")
+@topic_argument
 @place_options
 @click.option(
-    "--count", type=click.IntRange(1), default=10, show_default=True, help="The number of messages."
+    "--count", type=click.IntRange(0), default=10, show_default=True, help="The number of messages."
 )
 @click.option("--queue", type=click.IntRange(0), help="Only messages of this queue.")
+@click.option("--follow", "-f", is_flag=True, help="Then print new messages, until Ctrl-C.")
+@_filter
+@_format
 @as_json
 @exits
-def tail(topic: str, place: GivenPlace, count: int, queue: int | None, as_json: bool) -> int:
+def tail(
+    topic: str,
+    place: GivenPlace,
+    count: int,
+    queue: int | None,
+    follow: bool,
+    where: "MessageFilter | None",
+    shown_as: Shown | None,
+    as_json: bool,
+) -> int:
     """Show the newest messages of TOPIC; the newest is last.
 
     The path may also name a file `pyrocket/cut-…`, which contains bytes truncated from a log.
     """
+    if follow and as_json:
+        raise click.UsageError("--json prints one document: use --follow with --format.")
     target = place.target()
     cut = Path(target.place.path)
     if not target.place.endpoint and cut.is_file():
-        _show(_newest_of_cut(cut, topic, count, queue), as_json=as_json)
+        if follow or where:
+            raise click.UsageError("--follow and --where need a store.")
+        _show(_newest_of_cut(cut, topic, count, queue), shown_as, as_json=as_json)
+    elif follow:
+        for one in target.follow(topic, count, queue, where, lambda: time.sleep(_POLL_S)):
+            click.echo((shown_as or message_line)(one))
     else:
-        _show(target.newest(topic, count, queue), as_json=as_json)
+        _show(target.newest(topic, count, queue, where), shown_as, as_json=as_json)
     return OK
 
 
@@ -59,7 +125,7 @@ message.add_command(_tail)
 
 
 @message.command()
-@click.argument("topic")
+@topic_argument
 @place_options
 @click.option("--count", type=click.IntRange(1), default=10, show_default=True)
 @click.option("--queue", type=click.IntRange(0), help="Only messages of this queue.")
@@ -67,6 +133,8 @@ message.add_command(_tail)
 @click.option(
     "--from", "since", metavar="TIME", help="Messages stored at or after this time, such as -1h."
 )
+@_filter
+@_format
 @as_json
 @exits
 def show(
@@ -76,6 +144,8 @@ def show(
     queue: int | None,
     offset: int | None,
     since: str | None,
+    where: "MessageFilter | None",
+    shown_as: Shown | None,
     as_json: bool,
 ) -> int:
     """Show messages of TOPIC in order, starting at the oldest one, at an offset, or at a time.
@@ -86,8 +156,39 @@ def show(
         raise click.UsageError("Use --offset with --queue, and without --from.")
     target = place.target()
     from_ms = None if since is None else time_ms(since, target.now_ms)
-    _show(target.oldest(topic, count, queue, offset, from_ms), as_json=as_json)
+    found = target.oldest(topic, count, queue, offset, from_ms, where)
+    _show(found, shown_as, as_json=as_json)
     return OK
+
+
+@message.command()
+@topic_argument
+@place_options
+@click.option("--group", required=True, shell_complete=complete_groups, help="The group.")
+@click.option("--count", type=click.IntRange(1), default=10, show_default=True)
+@_filter
+@_format
+@as_json
+@exits
+def consume(
+    topic: str,
+    place: GivenPlace,
+    group: str,
+    count: int,
+    where: "MessageFilter | None",
+    shown_as: Shown | None,
+    as_json: bool,
+) -> int:
+    """Show the next messages of TOPIC for a group, and commit their offsets for it.
+
+    Queues without committed offsets start at their first message. Stop the group's consumers first:
+    they receive the same messages. Exits with 1 if there are none.
+    """
+    target = place.target()
+    found, after = target.unconsumed(group, topic, count, where)
+    _show(found, shown_as, as_json=as_json)
+    target.commit(group, after)
+    return OK if found else FOUND
 
 
 def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> list[StoredMessage]:
@@ -102,7 +203,7 @@ def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> lis
 
 
 @message.command()
-@click.argument("topic")
+@topic_argument
 @place_options
 @click.option("--key", help="One of the message's keys.")
 @click.option("--id", "msg_id", help="The message's unique id or offset message id.")
@@ -140,6 +241,13 @@ _REMEDIES = {
 }
 
 
+def _delay(text: str) -> int:
+    found = parse_duration(text.lower())
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a duration such as 30s, 5m or 2h30m.")
+    return found
+
+
 def _property(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
@@ -148,7 +256,7 @@ def _property(text: str) -> tuple[str, str]:
 
 
 @message.command()
-@click.argument("topic")
+@topic_argument
 @click.argument("body", required=False)
 @place_options
 @click.option("--file", type=click.Path(), help="Send the bytes of this file as one message.")
@@ -162,6 +270,12 @@ def _property(text: str) -> tuple[str, str]:
     help="The queue id; by default round robin.",
 )
 @click.option("--sharding-key", help="Messages with the same key go to the same queue.")
+@click.option("--delay", type=_delay, metavar="DURATION", help="Deliver after this, such as 30s.")
+@click.option(
+    "--key-separator",
+    metavar="TEXT",
+    help="Each line of standard input is a key, this text, and the body.",
+)
 @click.option("--create-topic", is_flag=True, help="Create the topic if it is missing.")
 @as_json
 @exits
@@ -171,6 +285,8 @@ def send(
     place: GivenPlace,
     file: str | None,
     properties: Sequence[tuple[str, str]],
+    delay: int | None,
+    key_separator: str | None,
     create_topic: bool,
     as_json: bool,
     **fields: Any,
@@ -179,18 +295,41 @@ def send(
 
     All messages get the same tags, keys and properties, and are durable when the command ends.
     """
+    is_stream = body is None and file is None
     if body is not None and file is not None:
         raise click.UsageError("Use either BODY or --file.")
+    if key_separator is not None and (not is_stream or not key_separator or fields["keys"]):
+        raise click.UsageError("Use --key-separator with lines of standard input, without --key.")
+    target = place.target()
     fields |= {"topic": topic, "properties": dict(properties)}
-    messages = (Message(body=each, **fields) for each in _bodies(body, file))
-    sent = place.target().send(messages, create_topic=create_topic)
+    if delay is not None:
+        fields["deliver_at_ms"] = target.now_ms() + delay
+    bodies = _bodies(body, file)
+    messages = (_message(each, number, key_separator, fields) for number, each in enumerate(bodies))
+    sent = target.send(messages, create_topic=create_topic)
     with closing(sent), advising(_REMEDIES):
-        results = _counted(sent, is_stream=body is None and file is None)
+        results = _counted(sent, is_stream=is_stream)
         if as_json:
             show_json({"topic": topic, "messages": [_sent_document(one) for one in results]})
         else:
             _show_sent(results)
     return OK
+
+
+def _message(
+    body: bytes, number: int, key_separator: str | None, fields: Mapping[str, Any]
+) -> Message:
+    """Return one message; with a separator, its key is the part of the line before it."""
+    if key_separator is None:
+        return Message(body=body, **fields)
+    key, separator, body = body.partition(key_separator.encode(errors="surrogateescape"))
+    if not separator:
+        raise MessageError(
+            f"line {number + 1} does not contain {key_separator!r}. All lines before it were sent.",
+            remedy="Write the key, the separator and the body on each line.",
+            code="CLI_KEY_MISSING",
+        )
+    return Message(body=body, **{**fields, "keys": [key.decode(errors="backslashreplace")]})
 
 
 def _bodies(body: str | None, file: str | None) -> Iterator[bytes]:
@@ -219,12 +358,14 @@ def _counted(sent: Iterable[SendResult], *, is_stream: bool) -> Iterator[SendRes
         raise type(error)(message, remedy=error.remedy, code=error.code) from error
 
 
-def _show(messages: Sequence[StoredMessage], *, as_json: bool) -> None:
+def _show(
+    messages: Sequence[StoredMessage], shown_as: Shown | None = None, *, as_json: bool
+) -> None:
     if as_json:
         show_json({"messages": [message_document(one) for one in messages]})
         return
     for one in messages:
-        click.echo(message_line(one))
+        click.echo((shown_as or message_line)(one))
     if not messages:
         click.echo("No message found.", err=True)
 

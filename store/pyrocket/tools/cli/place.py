@@ -8,7 +8,7 @@ machine could read it in the list of processes.
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from pyrocket.arguments import local_path
-from pyrocket.errors import OptionError
+from pyrocket.errors import OptionError, PyrocketError
 from pyrocket.tools.cli.target import Target
 from pyrocket.tools.session import ENVIRONMENT, Place, environment
 
@@ -40,6 +40,15 @@ class GivenPlace:
                 " PYROCKET_ENDPOINT)."
             )
         return Target(place)
+
+    def server(self) -> Place:
+        """Return the location of brokers or name servers. Raises OptionError, click.UsageError."""
+        place = self.find()
+        if not place.endpoint:
+            raise click.UsageError(
+                "Name a broker or name servers: --endpoint HOST:PORT (or PYROCKET_ENDPOINT)."
+            )
+        return place
 
     def find(self) -> Place:
         """Return the location of the store; without one, a `Place` that has no name.
@@ -123,3 +132,29 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_FLAGS):
         wrapped = option(wrapped)
     return wrapped
+
+
+def _completing(
+    names: Callable[[Target], Iterable[str]],
+) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return a function that completes names of the store that the command line names."""
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        given = {
+            name: value
+            for name in ENVIRONMENT
+            if (value := context.params.get(name)) not in (None, False)
+        }
+        try:
+            found = names(GivenPlace(given, context.params.get("config")).target())
+            return [name for name in found if name.startswith(incomplete)]
+        except (PyrocketError, click.ClickException, OSError):
+            return []  # Without a store there is nothing to complete.
+
+    return complete
+
+
+complete_topics = _completing(lambda target: [one.name for one in target.topics()])
+complete_groups = _completing(lambda target: target.groups())
+topic_argument = click.argument("topic", shell_complete=complete_topics)
+group_argument = click.argument("name", metavar="GROUP", shell_complete=complete_groups)

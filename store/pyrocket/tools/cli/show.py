@@ -1,6 +1,8 @@
 """Output of the commands: tables and messages as text, or JSON values."""
 
 import base64
+import json
+import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -63,6 +65,36 @@ def message_line(one: StoredMessage) -> str:
     text = one.body[: 4 * _BODY_CHARACTERS].decode(errors="backslashreplace")[:_BODY_CHARACTERS]
     rest = f"… ({len(one.body):,} bytes)" if len(one.body) > len(text.encode()) else ""
     return f"{safe(head)}  {safe(text)}{rest}"
+
+
+def format_option(text: str) -> Callable[[StoredMessage], str]:
+    """Parse a template such as `{offset} {body}` to a function; for the option's `type`."""
+    template = text.replace("\\t", "\t").replace("\\n", "\n")
+    try:
+        template.format_map(dict.fromkeys(FORMAT_FIELDS, ""))
+    except (KeyError, IndexError, ValueError, AttributeError):
+        names = ", ".join(FORMAT_FIELDS)
+        raise click.BadParameter(
+            f"{text!r} is not a template such as '{{offset}} {{body}}'. The fields are {names}."
+        ) from None
+    return lambda one: template.format_map(_format_fields(one))
+
+
+FORMAT_FIELDS = ("topic", "queue", "offset", "id", "stored", "tags", "keys", "properties", "body")
+
+
+def _format_fields(one: StoredMessage) -> dict[str, str]:
+    """Return the fields as text. On a terminal, control characters are escaped."""
+    from pyrocket.tools.notebook.table import safe
+
+    values = (
+        *(one.topic, str(one.queue_id), str(one.queue_offset), one.msg_id),
+        *(_iso(one.store_timestamp) or "", one.tags or "", " ".join(one.keys)),
+        json.dumps(_user_properties(one), ensure_ascii=False),
+        one.body.decode(errors="backslashreplace"),
+    )
+    escape = safe if sys.stdout.isatty() else str
+    return {name: escape(value) for name, value in zip(FORMAT_FIELDS, values, strict=True)}
 
 
 def message_document(one: StoredMessage) -> dict[str, Any]:

@@ -1,9 +1,18 @@
 """The typed interface between commands and a store, in its directory or at its broker."""
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
     from pyrocket.broker.consumers.members import LiveMember
     from pyrocket.engine.group_admin import Place as Reset
     from pyrocket.engine.retention_rules import CleanReport
+    from pyrocket.filters.message_filter import MessageFilter
     from pyrocket.metadata.groups import Backoff, GroupConfig
 
 Sending = Generator[SendResult, None, None]
@@ -185,19 +195,40 @@ class Target:
             store.source.topic(name)
             store.admin.delete_topic(name)
 
-    def newest(self, topic: str, count: int, queue_id: int | None) -> list[StoredMessage]:
+    def newest(
+        self, topic: str, count: int, queue_id: int | None, where: "MessageFilter | None" = None
+    ) -> list[StoredMessage]:
         """Return the newest messages of a topic or of one of its queues; the newest is last."""
         with self._open() as store:
-            found: list[StoredMessage] = []
-            for has in store.ranges(topic, queue_id):
-                last = replace(has, start=max(has.start, has.end - count))
-                # Log offsets have the order in which messages were stored.
-                merged = sorted([*found, *store.messages([last])], key=_log_offset)
-                found = merged[-count:]
-            return found
+            return _newest(store, store.ranges(topic, queue_id), count, where)
+
+    def follow(
+        self,
+        topic: str,
+        count: int,
+        queue_id: int | None,
+        where: "MessageFilter | None",
+        wait: Callable[[], object],
+    ) -> Iterator[StoredMessage]:
+        """Yield the newest messages, and then each new one; call `wait` before each look."""
+        with self._open() as store:
+            ranges = store.ranges(topic, queue_id)
+            yield from _newest(store, ranges, count, where)
+            while True:
+                ends = {has.queue: has.end for has in ranges}
+                wait()
+                ranges = store.ranges(topic, queue_id)
+                new = [_starting(has, ends.get(has.queue, has.start)) for has in ranges]
+                yield from sorted(store.messages(new, where), key=_log_offset)
 
     def oldest(
-        self, topic: str, count: int, queue_id: int | None, offset: int | None, from_ms: int | None
+        self,
+        topic: str,
+        count: int,
+        queue_id: int | None,
+        offset: int | None,
+        from_ms: int | None,
+        where: "MessageFilter | None" = None,
     ) -> list[StoredMessage]:
         """Return messages of a topic from its start, from an offset of a queue, or from a time.
 
@@ -210,11 +241,35 @@ class Target:
             elif from_ms is not None:
                 starts = store.source.offsets_at({has.queue: from_ms for has in ranges})
                 ranges = [replace(has, start=starts[has.queue]) for has in ranges]
-            found: list[StoredMessage] = []
-            for has in ranges:
-                first = replace(has, end=max(min(has.end, has.start + count), has.start))
-                found = sorted([*found, *store.messages([first])], key=_log_offset)[:count]
-            return found
+            return _oldest(store, ranges, count, where)
+
+    def unconsumed(
+        self, group: str, topic: str, count: int, where: "MessageFilter | None" = None
+    ) -> tuple[list[StoredMessage], dict[MessageQueue, int]]:
+        """Return the next messages of a group, oldest first, and the offsets after them.
+
+        Queues without committed offsets start at their first message. Raises GroupNotFoundError.
+        """
+        with self._open() as store:
+            store.admin.group(group)
+            known = store.source.committed(group, [topic])
+            ranges = [
+                _starting(has, known.get(has.queue, has.start)) for has in store.ranges(topic)
+            ]
+            found = _oldest(store, ranges, count, where)
+        after: dict[MessageQueue, int] = {}
+        if len(found) < count:  # Messages that `where` does not select are consumed, too.
+            after = {has.queue: has.end for has in ranges}
+        for one in found:
+            queue = MessageQueue(topic, ranges[0].queue.broker, one.queue_id)
+            after[queue] = max(one.queue_offset + 1, after.get(queue, 0))
+        return found, after
+
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Commit offsets of a group; an offset below the committed one is ignored."""
+        if offsets:
+            with self._open(write=True) as store:
+                store.source.commit(group, offsets)
 
     def by_key(self, topic: str, key: str, count: int) -> list[StoredMessage]:
         """Return the newest messages with a key; the newest is last."""
@@ -358,6 +413,38 @@ class Target:
     def _open(self, *, write: bool = False, create: bool = False) -> Iterator[Session]:
         with open_session(self.place, write=write, create=create) as session:
             yield session
+
+
+def _newest(
+    store: Session, ranges: Iterable[QueueRange], count: int, where: "MessageFilter | None"
+) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
+    for has in ranges:
+        size, start, last = count, has.end, list[StoredMessage]()
+        while len(last) < count and start > has.start:
+            start = max(has.start, has.end - size)
+            last = [*store.messages([replace(has, start=start)], where)]
+            size *= 4
+        # Log offsets have the order in which messages were stored.
+        merged = sorted([*found, *last], key=_log_offset)
+        found = merged[max(len(merged) - count, 0) :]
+    return found
+
+
+def _oldest(
+    store: Session, ranges: Iterable[QueueRange], count: int, where: "MessageFilter | None"
+) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
+    for has in ranges:
+        end = has.end if where else max(min(has.end, has.start + count), has.start)
+        first = islice(store.messages([replace(has, end=end)], where), count)
+        found = sorted([*found, *first], key=_log_offset)[:count]
+    return found
+
+
+def _starting(has: QueueRange, offset: int) -> QueueRange:
+    """Return the part of a queue from an offset, or from the nearest one that it has."""
+    return replace(has, start=min(max(offset, has.start), has.end))
 
 
 def _from(has: QueueRange, offset: int) -> QueueRange:

@@ -22,8 +22,9 @@ from pyrocket.tools.cli.frame import (
     yes,
 )
 from pyrocket.tools.cli.message import tail
-from pyrocket.tools.cli.place import GivenPlace, place_options
+from pyrocket.tools.cli.place import GivenPlace, complete_topics, place_options
 from pyrocket.tools.cli.show import iso, show_rows, show_table
+from pyrocket.tools.session import RouteRow, routes_at
 from pyrocket.tools.summaries import QueueInfo, TopicInfo
 
 _type = click.option(
@@ -63,7 +64,7 @@ def list_topics(place: GivenPlace, with_system: bool, as_json: bool) -> int:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @place_options
 @as_json
 @exits
@@ -87,6 +88,39 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
         click.echo()
         show_table(queue_table("", found))
     return OK
+
+
+@topic.command()
+@click.argument("name", shell_complete=complete_topics)
+@place_options
+@as_json
+@exits
+def route(name: str, place: GivenPlace, as_json: bool) -> int:
+    """Show which brokers have the topic NAME, with their addresses and numbers of queues.
+
+    The queues of an ordered topic remain in its route while their broker is gone.
+    """
+    found = routes_at(place.server(), name)
+    if as_json:
+        show_json({"topic": name, "brokers": [_route_document(one) for one in found]})
+    else:
+        columns = ("broker", "address", "read queues", "write queues", "perm")
+        rows = [
+            (one.broker, one.address or "gone", one.read_queues, one.write_queues, one.perm)
+            for one in found
+        ]
+        show_rows(columns, rows)
+    return OK
+
+
+def _route_document(one: RouteRow) -> dict[str, Any]:
+    return {
+        "brokerName": one.broker,
+        "address": one.address or None,
+        "readQueues": one.read_queues,
+        "writeQueues": one.write_queues,
+        "perm": one.perm,
+    }
 
 
 @topic.command()
@@ -142,12 +176,12 @@ def create(
     return OK
 
 
-_PERMISSIONS = {"none": 0, "w": 2, "r": 4, "rw": 6}
+_PERMISSIONS = {"none": 0, "w": 2, "r": 4, "rw": 6, "2": 2, "4": 4, "6": 6}
 _queue_count = click.IntRange(0, MAX_QUEUES)
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @place_options
 @click.option("--read-queues", type=_queue_count, help="The number of queues for consumers.")
 @click.option("--write-queues", type=_queue_count, help="The number of queues for producers.")
@@ -203,7 +237,7 @@ topic.add_command(tail)
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @place_options
 @yes
 @dry_run

@@ -73,10 +73,12 @@ class TestFirstContact:
             store.position().published, now + 1000
         )
 
-    def test_other_starts_are_stored_as_they_are_given(self, consumers):
-        given = {"orders": FIRST, "others": GroupStart(time_ms=7)}
+    def test_other_starts_are_stored_as_they_are_given(self, consumers, store):
+        end, future = store.position().published, GroupStart(time_ms=1 << 50)
+        given = {"orders": FIRST, "others": GroupStart(time_ms=7), "later": future}
         consumers.heartbeat(beat(**given))
-        assert starts_of(consumers) == given
+        by_time = GroupStart(time_ms=7, end_offset=end)
+        assert starts_of(consumers) == {"orders": FIRST, "others": by_time, "later": future}
 
     def test_a_topic_that_does_not_exist_yet_has_a_start(self, consumers, store):
         consumers.heartbeat(beat(later=END))

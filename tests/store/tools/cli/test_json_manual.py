@@ -20,7 +20,8 @@ OF_THE_CONNECTOR = {"check", "micro-batch", "damaged file"}
 ANYWHERE = """
     topic list; topic show t; topic create new; topic alter new --perm r; topic delete new --yes
     topic show nowhere
-    message find t --key k; message send t hello; dlq list billing; dlq resend billing --all --to t
+    message find t --key k; message consume t --group billing; message send t hello
+    dlq list billing; dlq resend billing --all --to t
     group show slow; group show billing; group alter slow --fifo; group lag; store info
     broker status; group advise billing --peak 9 --cpu-ms 1 --wait-ms 2
 """
@@ -94,6 +95,8 @@ def test_the_output_of_every_command_has_the_fields_in_json_md(path, tmp_path):
         join_group(address, "billing", "c1", t="*")
         for words in commands(ANYWHERE):
             check(*words, "--endpoint", address)
+        check("broker", "list", "--endpoint", address)
+        check("topic", "route", "t", "--endpoint", address)
     for words in commands(ANYWHERE + ON_A_DIRECTORY):
         check(*words, "--path", path)
     overwrite(queue_files(path)[0], bytes(20), 40)

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 from pyrocket import Message, Store, StoreConfig
-from pyrocket.nameserver.route_table import RouteTable
+from pyrocket.nameserver.route_table import Registration, RouteTable, TopicData
 from pyrocket.tools import notebook
 from support import name_server
 from support.broker import join_group, served
@@ -132,3 +132,34 @@ def test_notebook_tables_of_groups_cover_all_brokers(address, monkeypatch):
     assert [row[:3] for row in notebook.groups().rows] == [("both", "t", 3), ("one", "t", 2)]
     with notebook.at(address, broker="broker-b") as broker:
         assert [row[:3] for row in notebook.lag(broker, "both").rows] == [("both", "t", "broker-b")]
+
+
+def test_the_brokers_of_name_servers_are_listed_with_their_addresses(address, brokers):
+    found = document("broker", "list", "--endpoint", address)["brokers"]
+    assert found == [{"brokerName": name, "address": brokers[name]} for name in NAMES]
+    shown = run("clusterList", "--endpoint", address).stdout.splitlines()
+    assert [line.split() for line in shown[1:]] == [[name, brokers[name]] for name in NAMES]
+    one = document("broker", "list", "--endpoint", brokers["broker-a"])["brokers"]
+    assert [each["brokerName"] for each in one] == ["broker-a"]
+
+
+def test_the_route_of_a_topic_shows_its_queues_at_each_broker(address, brokers, table):
+    topic = TopicData("t", read_queues=1, write_queues=1, perm=6, ordered=True)
+    for name in NAMES:
+        table.register(Registration("c", name, 0, brokers[name], 2, [topic]), name)
+    found = document("topic", "route", "t", "--endpoint", address)["brokers"]
+    more = {"readQueues": 1, "writeQueues": 1, "perm": 6}
+    assert found == [{"brokerName": name, "address": brokers[name], **more} for name in NAMES]
+    alone = document("topic", "route", "t", "--endpoint", brokers["broker-b"])["brokers"]
+    assert [one["brokerName"] for one in alone] == ["broker-b"]
+    assert brokers["broker-a"] in run("topicRoute", "t", "--endpoint", address).stdout
+    refusal("TOPIC_NOT_FOUND", "topic", "route", "u", "--endpoint", address)
+    table.disconnect("broker-a")
+    gone, _ = document("topic", "route", "t", "--endpoint", address)["brokers"]
+    assert (gone["brokerName"], gone["address"]) == ("broker-a", None)
+
+
+def test_brokers_and_routes_need_an_endpoint(tmp_path):
+    for words in (["broker", "list"], ["topic", "route", "t"]):
+        done = run(*words, "--path", tmp_path)
+        assert (done.exit_code, "--endpoint HOST:PORT" in done.stderr) == (2, True)
