@@ -43,6 +43,7 @@ class Schedule:
     Attributes:
         members: Those that have neither left nor been killed, by name.
         files: The offsets of all members of a broadcasting group, by name.
+        failing: The share of calls in which listeners fail.
         callbacks_fail: Whether the application's functions raise.
     """
 
@@ -56,6 +57,7 @@ class Schedule:
         self.max_delay_s = random.choice([0.01, 0.5, 1.4])
         self._listener_s = random.choice([[0, 0.01, 0.5, 5], [0, 0.01, 0.5, 5], [1, 25, 90], [184]])
         self._longest_s = random.choice([0, 0, 1800])
+        self.failing = random.choice([0.1, 0.1, 0.5])
         self.topics = ["orders", "payments"]
         existing = {t: random.randint(1, 4) for t in self.topics if random.random() < 0.7}
         self.cluster = brokers(["a", "b"][: random.choice([1, 2])], existing)
@@ -87,7 +89,8 @@ class Schedule:
         )
         if self.loss:
             self.promises.trouble_for_ever()
-        self._is_fast = max(self._listener_s) <= 5 and not self._longest_s
+        is_slow = self._longest_s or self.failing > 0.1
+        self._is_fast = max(self._listener_s) <= 5 and not is_slow
         self._steps = Steps(self)
         self.events = []
 

@@ -158,7 +158,7 @@ class Running:
         consumed = 0
         try:
             await asyncio.sleep(self._schedule.listener_s(self._random))
-            if self._random.random() < 0.1:
+            if self._random.random() < self._schedule.failing:
                 return self._fail(messages)
             consumed = len(messages)
         finally:
