@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.client import consume_from
-from pyrocket.client.consume_from import (
-    consume_timestamp,
-    corrected_offset,
-)
+from pyrocket.client.consume_from import ConsumeFrom, consume_timestamp, corrected_offset
 from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.errors import InvalidInputError
 from pyrocket.message import QueueOffsets
