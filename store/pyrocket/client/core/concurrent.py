@@ -107,21 +107,25 @@ class ConcurrentConsumption:
         done = result.consumed(len(batch))
         self._stats.consumed += done
         self._remove(held, batch[:done])
-        await self._send_back(held, batch[done:], delay_level=0)
+        for message in await self._send_back(held, batch[done:], delay_level=0):
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._again, held, [message])
 
     async def _send_back(
         self, held: ProcessQueue, messages: Sequence[StoredMessage], delay_level: int
-    ) -> None:
+    ) -> list[StoredMessage]:
+        """Send messages back, and return those that could not be."""
         if messages and self._config.message_model is MessageModel.BROADCASTING:
             _log.warning("%d messages of %s are not consumed again", len(messages), held.queue)
             self._remove(held, messages)
-            return
+            return []
+        failed = []
         # Messages that are not in process were sent back after the consume time-out.
         for message in [one for one in messages if one in held]:
             if await self._is_sent_back(held, message, delay_level):
                 self._remove(held, [message])
             else:
-                asyncio.get_running_loop().call_later(_AGAIN_S, self._again, held, [message])
+                failed.append(message)
+        return failed
 
     async def _is_sent_back(
         self, held: ProcessQueue, message: StoredMessage, delay_level: int
@@ -148,7 +152,10 @@ class ConcurrentConsumption:
             held.remove(messages)
 
     async def _send_back_late(self) -> None:
-        """Send back the messages that a listener has had for longer than the consume time-out."""
+        """Send back the messages that a listener has had for longer than the consume time-out.
+
+        The listener still has those that could not be sent back; the next round tries again.
+        """
         timeout_s = self._config.consume_timeout_min * 60
         while True:
             await asyncio.sleep(timeout_s)

@@ -138,6 +138,21 @@ async def test_a_message_that_a_listener_has_for_too_long_is_sent_back_once():
 
 
 @simulated
+async def test_a_late_message_that_cannot_be_sent_back_is_not_delivered_more_often():
+    orders, listener = cluster(queues=1, messages=1), Listener(seconds=1000)
+    core = consumer(orders, listener, consume_timeout_min=1)
+
+    async def fail(*arguments):
+        raise TransportError("lost", remedy="", repeat_is_safe=True)
+
+    core._transport.send_back = fail
+    await core.start()
+    await asyncio.sleep(3000)
+    assert (len(listener.got), committed(orders)) == (1, {0: 1})
+    await core.stop()
+
+
+@simulated
 async def test_a_broadcasting_consumer_holds_all_queues_and_drops_failed_messages():
     orders, first = cluster(), Listener(ConsumeResult.RECONSUME_LATER)
     second = Listener()
