@@ -129,7 +129,7 @@ class Schedule:
             for one in self.members.values():
                 one.network.loss = 0
             if self._missing():
-                self._take(self._steps.join)
+                self._take(self._steps.join_again)
             await asyncio.sleep(ROUND_S)
             before, left = left, self._unfinished()
             rounds = rounds + 1 if left == before else 0

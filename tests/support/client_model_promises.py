@@ -141,9 +141,9 @@ class Promises(Observer):
             self._check_gap(member, queue, message.queue_offset)
             self.done[self._who(member)].add(message.body)
             self._consumed.add((queue, message.queue_offset))
-        if self.orderly and self._runs.get(queue, ("",))[0] == member:
-            self._runs[queue] = member, messages[0].queue_offset + consumed
-            self._positions[member, queue] = messages[0].queue_offset + consumed
+        position = self._positions[member, queue] = messages[0].queue_offset + consumed
+        if self._runs.get(queue, ("",))[0] == member:
+            self._runs[queue] = member, position
 
     def failed(self, member, messages):
         """A listener has failed; a broadcasting group does not consume the messages again."""
