@@ -199,7 +199,8 @@ class Schedule:
         for queue in sorted(wanted | owners.keys()):
             expected = each if queue in wanted else 0
             self.promises.expect(
-                owners[queue] == expected, f"{queue} has {owners[queue]} owners, not {expected}"
+                owners[queue] == expected,
+                f"{queue} of {queue.broker} has {owners[queue]} owners, not {expected}",
             )
         for queue in sorted(wanted):
             if not self.broadcasting:
