@@ -129,7 +129,7 @@ class Schedule:
             for one in self.members.values():
                 one.network.loss = 0
             if self._missing():
-                self._take(self._steps.join)
+                self._take(self._steps.join_again)
             await asyncio.sleep(ROUND_S)
             before, left = left, self._unfinished()
             rounds = rounds + 1 if left == before else 0
@@ -199,7 +199,8 @@ class Schedule:
         for queue in sorted(wanted | owners.keys()):
             expected = each if queue in wanted else 0
             self.promises.expect(
-                owners[queue] == expected, f"{queue} has {owners[queue]} owners, not {expected}"
+                owners[queue] == expected,
+                f"{queue} of {queue.broker} has {owners[queue]} owners, not {expected}",
             )
         for queue in sorted(wanted):
             if not self.broadcasting:

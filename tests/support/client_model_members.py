@@ -69,6 +69,7 @@ class Running:
     Attributes:
         core: Its core, as soon as it is created.
         has_started: Whether its start has returned.
+        has_ended: Whether its process has ended.
         file: The offsets of a broadcasting member.
     """
 
@@ -85,7 +86,7 @@ class Running:
             loss=schedule.loss,
             commit_s=random.choice([0, 0, 10]),
         )
-        self.core, self.has_started = None, False
+        self.core, self.has_started, self.has_ended = None, False, False
         self._began_s = schedule.now_s()
         self.process.create_task(self._start())
 
@@ -107,10 +108,10 @@ class Running:
             await self.core.start()
             self.has_started = True
         except (PyrocketError, OSError) as error:
-            self._started(error)
+            self._not_started(error)
         except Exception as error:
             self._promises.expect(False, f"{self.name} fails to start: {error!r}")
-            self._started(error)
+            self._not_started(error)
 
     def create(self, settings, member, network, offsets):
         return ConsumerCore(
@@ -125,7 +126,8 @@ class Running:
             queues_changed=self._queues_changed,
         )
 
-    def _started(self, error):
+    def _not_started(self, error):
+        self.has_ended = True
         self._schedule.members.pop(self.name, None)
         is_calm = self._promises.is_calm_since(self._began_s)
         self._promises.expect(not is_calm, f"{self.name} fails to start: {error!r}")
@@ -144,6 +146,7 @@ class Running:
 
     def kill(self):
         self.check_tasks()
+        self.has_ended = True
         self.process.kill()
         self._promises.gone(self.name)
 

@@ -141,9 +141,9 @@ class Promises(Observer):
             self._check_gap(member, queue, message.queue_offset)
             self.done[self._who(member)].add(message.body)
             self._consumed.add((queue, message.queue_offset))
-        if self.orderly and self._runs.get(queue, ("",))[0] == member:
-            self._runs[queue] = member, messages[0].queue_offset + consumed
-            self._positions[member, queue] = messages[0].queue_offset + consumed
+        position = self._positions[member, queue] = messages[0].queue_offset + consumed
+        if self._runs.get(queue, ("",))[0] == member:
+            self._runs[queue] = member, position
 
     def failed(self, member, messages):
         """A listener has failed; a broadcasting group does not consume the messages again."""
@@ -159,7 +159,7 @@ class Promises(Observer):
     def _check_gap(self, member, queue, offset):
         if self.orderly and queue.topic != RETRY_TOPIC:
             missing = self._unconsumed(queue, offset, self._who(member))
-            self.expect(not missing, f"{queue}: {offset} is consumed before {missing}")
+            self.expect(not missing, f"{_at(queue)}: {offset} is consumed before {missing}")
 
     def _unconsumed(self, queue, before, who):
         """Return the offsets of owed messages that are neither done nor sent back."""
@@ -194,7 +194,10 @@ class Promises(Observer):
             if (known := self._locks.get(queue)) is not None and known.owner == client_id:
                 known.renewed_s = _now_s() - LOCK_S
                 if client_id in self._running[queue]:
-                    self.expect(False, f"{queue}: {client_id} unlocks it before its listener ends")
+                    self.expect(
+                        False,
+                        f"{_at(queue)}: {client_id} unlocks it before its listener ends",
+                    )
 
     def restarted(self, broker):
         for queue, lock in self._locks.items():
@@ -202,20 +205,24 @@ class Promises(Observer):
                 lock.renewed_s = _now_s()
 
     def started(self, client_id, queue, offset):
-        self._starts[client_id, queue] = offset or 0
+        if offset is not None:
+            self._starts[client_id, queue] = offset
 
     def _check_lock(self, member, queue):
         lock = self._locks.get(queue)
         has_lock = lock is not None and lock.owner == member and _now_s() - lock.renewed_s < LOCK_S
-        self.expect(has_lock, f"{queue}: {member} gets messages without its lock: {lock}")
+        self.expect(has_lock, f"{_at(queue)}: {member} gets messages without its lock: {lock}")
         others = self._running[queue] - {member}
-        self.expect(not others, f"{queue}: {member} gets messages at the same time as {others}")
+        self.expect(
+            not others,
+            f"{_at(queue)}: {member} gets messages at the same time as {others}",
+        )
 
     def _check_order(self, member, queue, offsets):
         first = offsets[0]
         self.expect(
             all(self._is_next(queue, one + 1, two) for one, two in pairwise(offsets)),
-            f"{queue}: a batch has the offsets {offsets}",
+            f"{_at(queue)}: a batch has the offsets {offsets}",
         )
         owner, position = self._runs.get(queue, ("", None))
         own = self._positions.get((member, queue))
@@ -231,8 +238,8 @@ class Promises(Observer):
         )
         self.expect(
             is_right or not owner,
-            f"{queue}: {member} gets {first} after {owner} got those before {position}; it started"
-            f" at {self._starts.get((member, queue))}, and the lock is {lock}",
+            f"{_at(queue)}: {member} gets {first} after {owner} got those before {position};"
+            f" it started at {self._starts.get((member, queue))}, and the lock is {lock}",
         )
         self._starts.pop((member, queue), None)
         self._runs[queue], self._positions[member, queue] = (member, first), first
@@ -254,10 +261,13 @@ class Promises(Observer):
         sent_back = any(place == queue for place, _ in self.cluster.sent_back)
         self.expect(
             has_consumed or sent_back or offset <= first,
-            f"{queue}: {offset} is committed before anything is consumed",
+            f"{_at(queue)}: {offset} is committed before anything is consumed",
         )
         passed = self._unconsumed(queue, offset, "")
-        self.expect(not passed, f"{queue}: {offset} is committed, but {passed} are not consumed")
+        self.expect(
+            not passed,
+            f"{_at(queue)}: {offset} is committed, but {passed} are not consumed",
+        )
 
     # The end.
 
@@ -305,8 +315,13 @@ class Promises(Observer):
             for one in owed
         )
         self.expect(
-            not is_owed or offset == end, f"{queue}: {offset} is stored, but {end} is consumed"
+            not is_owed or offset == end,
+            f"{_at(queue)}: {offset} is stored, but {end} is consumed",
         )
+
+
+def _at(queue):
+    return f"{queue} of {queue.broker}"
 
 
 def _now_s():

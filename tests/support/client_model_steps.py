@@ -15,7 +15,7 @@ class Steps:
         self._schedule, self._random = schedule, schedule.random
         self._cluster, self._promises = schedule.cluster, schedule.promises
         self._members = schedule.members
-        self._count = 0
+        self._started = {}
 
     def all(self):
         """Return all steps, the frequent ones more than once."""
@@ -30,16 +30,27 @@ class Steps:
     # Members.
 
     def join(self):
-        """Start a member; of a broadcasting group, perhaps one that was killed."""
-        gone = sorted(self._schedule.files.keys() - self._members.keys())
-        if gone and self._random.random() < 0.7:
-            name = self._random.choice(gone)
-        else:
-            self._count += 1
-            name = f"c{self._count}"
+        """Start a member; of a broadcasting group, perhaps one that has ended."""
+        ended = self._ended()
+        if ended and self._random.random() < 0.7:
+            return self._start(self._random.choice(ended))
+        return self._start(f"c{len(self._started) + 1}")
+
+    def join_again(self):
+        """Start the members of a broadcasting group that have ended; one if there is none."""
+        for name in self._ended():
+            self._start(name)
+        if not self._members:
+            self.join()
+
+    def _ended(self):
+        return [name for name in sorted(self._schedule.files) if self._started[name].has_ended]
+
+    def _start(self, name):
         if self._schedule.broadcasting:
             self._schedule.files.setdefault(name, FileOffsets())
-        self._members[name] = Running(self._schedule, name, self._schedule.files.get(name))
+        one = Running(self._schedule, name, self._schedule.files.get(name))
+        self._members[name] = self._started[name] = one
         return name
 
     def leave(self):
