@@ -109,8 +109,11 @@ RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 # `pyrocket/__init__.py` defines the public names; it may import from packages up to this rank.
 RANKS[""] = RANKS["rpc"]
 CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.tools.notebook.")
-# All commands share this module.
-CONNECTOR_MAY_IMPORT += ("pyrocket.tools.cli.frame.", "pyrocket.tools.cli.command_group.")
+# All commands share these modules.
+CONNECTOR_MAY_IMPORT += (
+    *("pyrocket.tools.cli.command_group.", "pyrocket.tools.cli.frame."),
+    "pyrocket.tools.cli.place.",
+)
 CONNECTOR_HOMES = {
     "pyrocket.Store": "pyspark_pyrocket.transport.path",
     "pyrocket.decode_slices": "pyspark_pyrocket.source.task",

@@ -63,7 +63,7 @@ WITH_PATHS = ("Store.open", "Store.snapshot")
 def without_arguments(store):
     known = {
         "Store": (store, "deliver_due flush now position"),
-        "Groups": (store.groups, "all filters offsets"),
+        "Groups": (store.groups, "all filters offsets starts"),
         "TopicAdmin": (store.topics, "all"),
         "Transactions": (store.transactions, "pending run_checks"),
         "Timers": (store.timers, "count entries next_due"),
@@ -181,7 +181,10 @@ def calls_of_parts(store):
         "Groups.delete": (groups.delete, {"group": "h"}),
         "Groups.get": (groups.get, {"group": "g"}),
         "Groups.lag": (groups.lag, {"group": "g"}),
-        "Groups.reset": (groups.reset, {"group": "g", "topic": "t", "to": AtTime(5)}),
+        "Groups.reset": (
+            groups.reset,
+            {"group": "g", "topic": "t", "to": AtTime(5), "force": False},
+        ),
         "Groups.subscribe": (groups.subscribe, {"group": "g", "expressions": {"t": "a = 1"}}),
         "Groups.topics": (groups.topics, {"group": "g"}),
         "Groups.update": (

@@ -131,7 +131,7 @@ class Schedule:
             if self._missing():
                 self._take(self._steps.join)
             await asyncio.sleep(ROUND_S)
-            before, left = left, [*self.left(), *self._closed(), *self._missing()]
+            before, left = left, self._unfinished()
             rounds = rounds + 1 if left == before else 0
         await asyncio.sleep(QUIET_S)
         if not left and self._is_fast and len(self.cluster.brokers) == 2:
@@ -162,6 +162,10 @@ class Schedule:
         """Return the messages that are not consumed yet."""
         members = self.files if self.broadcasting else [""]
         return [place for one in members for place in self.promises.left(one)]
+
+    def _unfinished(self):
+        """Return what a quiet group still has to do."""
+        return [*self.left(), *self.promises.listening(), *self._closed(), *self._missing()]
 
     def _missing(self):
         """Return the members of a broadcasting group that do not run; one of another group."""

@@ -56,7 +56,7 @@ class Promises(Observer):
         self.done = defaultdict(set)  # Member, or "" for the group → bodies.
         self._troubles, self._is_lossy = [], False
         self._first, self._marks = {}, {}
-        self._deliveries = Counter()
+        self._deliveries, self._listening = Counter(), Counter()
         self._consumed = set()
         self._locks, self._running = {}, defaultdict(set)
         self._runs, self._positions, self._starts = {}, {}, {}
@@ -126,6 +126,7 @@ class Promises(Observer):
     def began(self, member, queue, messages):
         """A listener gets messages."""
         self._deliveries.update(message.body for message in messages)
+        self._listening[member] += 1
         if self.orderly:
             if not self.broadcasting:
                 self._check_lock(member, queue)
@@ -134,6 +135,7 @@ class Promises(Observer):
 
     def ended(self, member, queue, messages, consumed):
         """A listener has consumed the first messages of those that it got."""
+        self._listening[member] -= 1
         self._running[queue].discard(member)
         for message in messages[:consumed]:
             self._check_gap(member, queue, message.queue_offset)
@@ -150,6 +152,7 @@ class Promises(Observer):
 
     def gone(self, member):
         """A member was killed."""
+        del self._listening[member]
         for running in self._running.values():
             running.discard(member)
 
@@ -257,6 +260,10 @@ class Promises(Observer):
         self.expect(not passed, f"{queue}: {offset} is committed, but {passed} are not consumed")
 
     # The end.
+
+    def listening(self):
+        """Return the members whose listeners have messages."""
+        return sorted(+self._listening)
 
     def left(self, member=""):
         """Return the owed messages that are not done."""

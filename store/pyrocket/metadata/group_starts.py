@@ -47,6 +47,20 @@ class GroupStartFile:
         if group in known:
             self._save({name: starts for name, starts in known.items() if name != group})
 
+    def truncate(self, end: int) -> None:
+        """Lower starts after `end`, at which a recovery has truncated the log, durably.
+
+        Otherwise messages that are stored there later would precede a start. Requires the write
+        lock.
+        """
+        known = self._load()
+        lowered = {
+            group: {topic: _before(one, end) for topic, one in starts.items()}
+            for group, starts in known.items()
+        }
+        if lowered != known:
+            self._save(lowered)
+
     def _load(self) -> _Starts:
         stamp = file_stamp(self._path)
         if self._cache[0] != stamp:
@@ -74,6 +88,12 @@ class GroupStartFile:
             for group, of_group in starts.items()
         }
         replace_file(self._path, encode_own(self._path, {_TABLE: table}), self._scratch)
+
+
+def _before(start: GroupStart, end: int) -> GroupStart:
+    offsets = start.log_offset, start.end_offset
+    log_offset, end_offset = (one if one is None else min(one, end) for one in offsets)
+    return GroupStart(log_offset, start.time_ms, end_offset)
 
 
 def _start_of(**given: object) -> GroupStart:

@@ -87,3 +87,31 @@ def test_a_snapshot_contains_the_starts(path, tmp_path):
     with Store.open(tmp_path / "copy") as copy:
         assert consumption_of(copy).starts.of("g") == kept
         assert kept["t"].log_offset > 0
+
+
+def test_starts_after_the_end_of_a_truncated_log_are_lowered(file):
+    by_time = GroupStart(time_ms=5, end_offset=90)
+    file.add("g", {"a": GroupStart(100, 8), "b": GroupStart(50, 8), "c": by_time, "d": FIRST})
+    file.truncate(60)
+    lowered = GroupStart(time_ms=5, end_offset=60)
+    expected = {"a": GroupStart(60, 8), "b": GroupStart(50, 8), "c": lowered, "d": FIRST}
+    assert file.all() == {"g": expected}
+
+
+def test_messages_stored_after_a_recovery_that_truncated_the_log_are_not_skipped(path):
+    with Store.open(path, create=True) as store:
+        store.append(message(b"kept"))
+    log = next((path / "commitlog").iterdir())
+    before = log.read_bytes()
+    with Store.open(path) as store:
+        store.append(message(b"lost"))
+        consumption_of(store).starts.add("g", {"t": GroupStart()})
+    log.write_bytes(before)  # As if the disk had lost its last pages.
+    for name in ("state", "ends.json"):
+        (path / "pyrocket" / name).unlink(missing_ok=True)
+    (path / "abort").touch()
+    with Store.open(path) as store:
+        starts = consumption_of(store).starts
+        assert starts.of("g")["t"].log_offset == store.position().published
+        store.append(message(b"new"))
+        assert starts.first_offset("t", 0, starts.of("g")["t"]) == store.max_offset("t", 0) - 1

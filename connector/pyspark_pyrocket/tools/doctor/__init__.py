@@ -10,7 +10,6 @@ import click
 from pyrocket.errors import PackageMissingError
 from pyrocket.tools.cli.frame import FOUND, OK, as_json, exits
 from pyrocket.tools.cli.place import GivenPlace, place_options
-from pyrocket.tools.session import Place, credentials_of
 
 from pyspark_pyrocket.tools.doctor.checks import (
     check_java,
@@ -37,19 +36,22 @@ def doctor(directory: str | None, place: GivenPlace, as_json: bool) -> int:
     instead. The options, the environment and the settings file are those of all commands. Exits
     with 1 if a check fails.
     """
-    found = Place(path=directory) if directory else place.find()
-    checks = _examine_endpoint(found) if found.endpoint else examine(found.path or None)
+    found = None if directory else place.find()
+    if found and found.endpoint:
+        checks = _examine_endpoint(found.endpoint, place)
+    else:
+        checks = examine(directory or (found and found.path) or None)
     (show_json if as_json else show_table)(checks)
     return FOUND if any(check.verdict is Verdict.FAIL for check in checks) else OK
 
 
-def _examine_endpoint(place: Place) -> list[Check]:
+def _examine_endpoint(addresses: str, place: GivenPlace) -> list[Check]:
     # Needs grpcio, which is not installed on machines that use no broker.
     try:
         from pyspark_pyrocket.tools.doctor.endpoint import check_endpoint
     except PackageMissingError as error:
         return [fail("endpoint", error.message, error.remedy)]
-    return check_endpoint(place.endpoint, credentials_of(place))
+    return check_endpoint(addresses, place.credentials())
 
 
 def examine(store: str | None) -> list[Check]:

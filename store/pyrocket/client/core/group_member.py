@@ -250,11 +250,14 @@ class GroupMember:
         if not self.membership.has_joined(broker, free[0].topic):
             await self.membership.join(broker)
         for queue in await self._lock(broker, free):
-            held = ProcessQueue(queue, await self._offsets.start(queue), asked_s)
-            self._count_time()
-            self.held[queue] = held
-            self._consumption.add(held)
-            self._taken(held)
+            await attempt(self._stats, f"{queue} is taken later", self._hold(queue, asked_s))
+
+    async def _hold(self, queue: MessageQueue, confirmed_s: float) -> None:
+        held = ProcessQueue(queue, await self._offsets.start(queue), confirmed_s)
+        self._count_time()
+        self.held[queue] = held
+        self._consumption.add(held)
+        self._taken(held)
 
     async def _lock(self, broker: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
         """Return the queues that may be consumed; for orderly consumers, those that are locked."""

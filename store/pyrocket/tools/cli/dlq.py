@@ -104,7 +104,7 @@ def resend(
     sent: list[SendResult | None] = [None] * len(left)
     if not dry_run:
         copies = (_copy(one, to or _origin(one), _mark(name, one)) for one in left)
-        sent = [*target.send(copies, create_topic=False)]
+        sent = [*target.messages.send(copies, create_topic=False)]
     rows = [
         (to or _origin(one), one.msg_id, after and after.msg_id)
         for one, after in zip(left, sent, strict=True)
@@ -153,7 +153,7 @@ def purge(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool)
 def _letters(target: Target, group: str, count: int | None) -> list[StoredMessage]:
     target.group(group)
     try:
-        return target.newest(DLQ_PREFIX + group, count or 2**31, None)
+        return target.messages.newest(DLQ_PREFIX + group, count or 2**31, None)
     except TopicNotFoundError:
         return []
 
@@ -184,7 +184,7 @@ def _resent(
     if not letters:
         return set()
     likely = {*map(_origin, letters)} | ({to} if to else set())
-    copies = target.by_keys(likely, [_mark(group, one) for one in letters])
+    copies = target.messages.by_keys(likely, [_mark(group, one) for one in letters])
     return {key for one in copies for key in one.keys}
 
 

@@ -112,10 +112,10 @@ def tail(
             raise click.UsageError("--follow and --where need a store.")
         _show(_newest_of_cut(cut, topic, count, queue), shown_as, as_json=as_json)
     elif follow:
-        for one in target.follow(topic, count, queue, where, lambda: time.sleep(_POLL_S)):
+        for one in target.messages.follow(topic, count, queue, where, lambda: time.sleep(_POLL_S)):
             click.echo((shown_as or message_line)(one))
     else:
-        _show(target.newest(topic, count, queue, where), shown_as, as_json=as_json)
+        _show(target.messages.newest(topic, count, queue, where), shown_as, as_json=as_json)
     return OK
 
 
@@ -156,7 +156,7 @@ def show(
         raise click.UsageError("Use --offset with --queue, and without --from.")
     target = place.target()
     from_ms = None if since is None else time_ms(since, target.now_ms)
-    found = target.oldest(topic, count, queue, offset, from_ms, where)
+    found = target.messages.oldest(topic, count, queue, offset, from_ms, where)
     _show(found, shown_as, as_json=as_json)
     return OK
 
@@ -185,9 +185,9 @@ def consume(
     they receive the same messages. Exits with 1 if there are none.
     """
     target = place.target()
-    found, after = target.unconsumed(group, topic, count, where)
+    found, after = target.messages.unconsumed(group, topic, count, where)
     _show(found, shown_as, as_json=as_json)
-    target.commit(group, after)
+    target.messages.commit(group, after)
     return OK if found else FOUND
 
 
@@ -227,9 +227,9 @@ def find(
         raise click.UsageError("Use either --key or --id.")
     target = place.target()
     if key is not None:
-        found = target.by_key(topic, key, count)
+        found = target.messages.by_key(topic, key, count)
     else:
-        one = target.by_id(topic, msg_id or "")
+        one = target.messages.by_id(topic, msg_id or "")
         found = [] if one is None else [one]
     _show(found, as_json=as_json)
     return OK if found else FOUND
@@ -306,7 +306,7 @@ def send(
         fields["deliver_at_ms"] = target.now_ms() + delay
     bodies = _bodies(body, file)
     messages = (_message(each, number, key_separator, fields) for number, each in enumerate(bodies))
-    sent = target.send(messages, create_topic=create_topic)
+    sent = target.messages.send(messages, create_topic=create_topic)
     with closing(sent), advising(_REMEDIES):
         results = _counted(sent, is_stream=is_stream)
         if as_json:

@@ -11,14 +11,17 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pyrocket.arguments import local_path
 from pyrocket.errors import OptionError, PyrocketError
 from pyrocket.tools.cli.target import Target
-from pyrocket.tools.session import ENVIRONMENT, Place, environment
+from pyrocket.tools.session import ENVIRONMENT, Place, credentials_of, environment
+
+if TYPE_CHECKING:
+    from pyrocket.rpc.connection import Credentials
 
 _KEYS = [each.name for each in fields(Place)]
 _CODE = "CLI_SETTINGS"
@@ -49,6 +52,10 @@ class GivenPlace:
                 "Name a broker or name servers: --endpoint HOST:PORT (or PYROCKET_ENDPOINT)."
             )
         return place
+
+    def credentials(self) -> "Credentials":
+        """Return the TLS settings and the user; see `session.credentials_of`."""
+        return credentials_of(self.find())
 
     def find(self) -> Place:
         """Return the location of the store; without one, a `Place` that has no name.

@@ -1,25 +1,15 @@
 """The typed interface between commands and a store, in its directory or at its broker."""
 
 from collections import Counter
-from collections.abc import (
-    Callable,
-    Collection,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import islice
-from operator import attrgetter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyrocket.config import Retention
-from pyrocket.errors import OffsetOutOfRangeError, StorePermissionError
-from pyrocket.message import Message, MessageQueue, QueueRange, SendResult, StoredMessage
-from pyrocket.tools.session import Place, Session, messages_of, open_session, open_sessions
+from pyrocket.message import MessageQueue
+from pyrocket.tools.cli.messages import Messages
+from pyrocket.tools.session import Place, Session, open_session, open_sessions
 from pyrocket.tools.summaries import (
     QueueLag,
     TopicInfo,
@@ -34,12 +24,7 @@ if TYPE_CHECKING:
     from pyrocket.broker.consumers.members import LiveMember
     from pyrocket.engine.group_admin import Place as Reset
     from pyrocket.engine.retention_rules import CleanReport
-    from pyrocket.filters.message_filter import MessageFilter
     from pyrocket.metadata.groups import Backoff, GroupConfig
-
-Sending = Generator[SendResult, None, None]
-
-_NO_END = 2**63 - 1
 
 READ_WRITE = 6
 """RocketMQ's permission of a topic: 4 to read, 2 to write."""
@@ -79,7 +64,7 @@ class Target:
     """
 
     def __init__(self, place: Place) -> None:
-        self.place = place
+        self.place, self.messages = place, Messages(place)
 
     def now_ms(self) -> int:
         """Return the current time of the store: that of its broker, or of this machine."""
@@ -195,120 +180,6 @@ class Target:
             store.source.topic(name)
             store.admin.delete_topic(name)
 
-    def newest(
-        self, topic: str, count: int, queue_id: int | None, where: "MessageFilter | None" = None
-    ) -> list[StoredMessage]:
-        """Return the newest messages of a topic or of one of its queues; the newest is last."""
-        with self._open() as store:
-            return _newest(store, store.ranges(topic, queue_id), count, where)
-
-    def follow(
-        self,
-        topic: str,
-        count: int,
-        queue_id: int | None,
-        where: "MessageFilter | None",
-        wait: Callable[[], object],
-    ) -> Iterator[StoredMessage]:
-        """Yield the newest messages, and then each new one; call `wait` before each look."""
-        with self._open() as store:
-            ranges = store.ranges(topic, queue_id)
-            yield from _newest(store, ranges, count, where)
-            while True:
-                ends = {has.queue: has.end for has in ranges}
-                wait()
-                ranges = store.ranges(topic, queue_id)
-                new = [_starting(has, ends.get(has.queue, has.start)) for has in ranges]
-                yield from sorted(store.messages(new, where), key=_log_offset)
-
-    def oldest(
-        self,
-        topic: str,
-        count: int,
-        queue_id: int | None,
-        offset: int | None,
-        from_ms: int | None,
-        where: "MessageFilter | None" = None,
-    ) -> list[StoredMessage]:
-        """Return messages of a topic from its start, from an offset of a queue, or from a time.
-
-        Raises OffsetOutOfRangeError.
-        """
-        with self._open() as store:
-            ranges = store.ranges(topic, queue_id)
-            if offset is not None:
-                ranges = [_from(has, offset) for has in ranges]
-            elif from_ms is not None:
-                starts = store.source.offsets_at({has.queue: from_ms for has in ranges})
-                ranges = [replace(has, start=starts[has.queue]) for has in ranges]
-            return _oldest(store, ranges, count, where)
-
-    def unconsumed(
-        self, group: str, topic: str, count: int, where: "MessageFilter | None" = None
-    ) -> tuple[list[StoredMessage], dict[MessageQueue, int]]:
-        """Return the next messages of a group, oldest first, and the offsets after them.
-
-        Queues without committed offsets start at their first message. Raises GroupNotFoundError.
-        """
-        with self._open() as store:
-            store.admin.group(group)
-            known = store.source.committed(group, [topic])
-            ranges = [
-                _starting(has, known.get(has.queue, has.start)) for has in store.ranges(topic)
-            ]
-            found = _oldest(store, ranges, count, where)
-        after: dict[MessageQueue, int] = {}
-        if len(found) < count:  # Messages that `where` does not select are consumed, too.
-            after = {has.queue: has.end for has in ranges}
-        for one in found:
-            queue = MessageQueue(topic, ranges[0].queue.broker, one.queue_id)
-            after[queue] = max(one.queue_offset + 1, after.get(queue, 0))
-        return found, after
-
-    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit offsets of a group; an offset below the committed one is ignored."""
-        if offsets:
-            with self._open(write=True) as store:
-                store.source.commit(group, offsets)
-
-    def by_key(self, topic: str, key: str, count: int) -> list[StoredMessage]:
-        """Return the newest messages with a key; the newest is last."""
-        with self._open() as store:
-            store.source.topic(topic)
-            return _find(store, [topic], keys=[key], count=count)
-
-    def by_keys(self, topics: Collection[str], keys: Sequence[str]) -> list[StoredMessage]:
-        """Return the messages with any of these keys, in all topics that the user may read.
-
-        topics: those that are searched if the user may not read all.
-        """
-        with self._open() as store:
-            names = store.source.topics()
-            try:
-                return _find(store, [*names], keys=keys)
-            except StorePermissionError:
-                readable = [name for name in topics if name in names]
-                return _find(store, readable, keys=keys) if readable else []
-
-    def by_id(self, topic: str, msg_id: str) -> StoredMessage | None:
-        """Return the first message with a unique id or an offset message id, or None."""
-        with self._open() as store:
-            store.source.topic(topic)
-            return next(iter(_find(store, [topic], ids=[msg_id])), None)
-
-    def send(self, messages: Iterable[Message], *, create_topic: bool) -> Sending:
-        """Append the messages one by one, each when the next result is requested.
-
-        The messages are durable when the generator ends. Without `create_topic`, raises
-        TopicNotFoundError for a missing topic.
-        """
-        with self._open(write=True) as store:
-            try:
-                for message in messages:
-                    yield store.sink.send(message, create=create_topic)
-            finally:
-                store.sink.flush()
-
     def groups(self) -> list[str]:
         """Return the names of the consumer groups."""
         with open_sessions(self.place) as stores:
@@ -413,70 +284,6 @@ class Target:
     def _open(self, *, write: bool = False, create: bool = False) -> Iterator[Session]:
         with open_session(self.place, write=write, create=create) as session:
             yield session
-
-
-def _newest(
-    store: Session, ranges: Iterable[QueueRange], count: int, where: "MessageFilter | None"
-) -> list[StoredMessage]:
-    found: list[StoredMessage] = []
-    for has in ranges:
-        size, start, last = count, has.end, list[StoredMessage]()
-        while len(last) < count and start > has.start:
-            start = max(has.start, has.end - size)
-            last = [*store.messages([replace(has, start=start)], where)]
-            size *= 4
-        # Log offsets have the order in which messages were stored.
-        merged = sorted([*found, *last], key=_log_offset)
-        found = merged[max(len(merged) - count, 0) :]
-    return found
-
-
-def _oldest(
-    store: Session, ranges: Iterable[QueueRange], count: int, where: "MessageFilter | None"
-) -> list[StoredMessage]:
-    found: list[StoredMessage] = []
-    for has in ranges:
-        end = has.end if where else max(min(has.end, has.start + count), has.start)
-        first = islice(store.messages([replace(has, end=end)], where), count)
-        found = sorted([*found, *first], key=_log_offset)[:count]
-    return found
-
-
-def _starting(has: QueueRange, offset: int) -> QueueRange:
-    """Return the part of a queue from an offset, or from the nearest one that it has."""
-    return replace(has, start=min(max(offset, has.start), has.end))
-
-
-def _from(has: QueueRange, offset: int) -> QueueRange:
-    if not has.start <= offset <= has.end:
-        raise OffsetOutOfRangeError(
-            f"{has.queue} begins at {has.start} and ends at {has.end}, so {offset} is invalid.",
-            remedy=f"Use an offset from {has.start} to {has.end}.",
-        )
-    return replace(has, start=offset)
-
-
-def _find(
-    store: Session,
-    topics: Sequence[str],
-    *,
-    keys: Sequence[str] = (),
-    ids: Sequence[str] = (),
-    count: int = _NO_END,
-) -> list[StoredMessage]:
-    """Return the newest `count` messages with one of the keys or ids; the newest is last."""
-    from pyrocket.engine.key_lookup import LookupRequest
-
-    found: list[StoredMessage] = []
-    request = LookupRequest(topics=topics, keys=keys, ids=ids)
-    for each in store.source.locate(request).locations:
-        newest = each[slice(max(len(each) - count, 0), len(each))]
-        for part in store.source.slices_at(newest):
-            found += messages_of(part)
-    return sorted(found, key=_log_offset)[-count:]
-
-
-_log_offset = attrgetter("physical_offset")
 
 
 def _by_queue_id(offsets: Mapping[MessageQueue, int]) -> dict[int, int]:

@@ -120,6 +120,7 @@ def test_each_line_can_have_a_key(where, lines):
     ]
     done = run("message", "send", "t", "--key-separator", ":", *where, answer=b"k-3:c\nd\n")
     assert (done.exit_code, "line 2 does not contain ':'" in done.stderr) == (2, True)
+    assert "CLI_KEY_MISSING" in done.stderr
     assert lines("topic", "tail", "t", "--count", 1, *BODY) == ["c"]
     for wrong in (["x"], ["--key", "k"]):
         assert run("message", "send", "t", *wrong, "--key-separator", ":", *where).exit_code == 2
