@@ -111,7 +111,7 @@ def wait_until_consumed(sent, files, seconds=300):
     sys.stdout.write(f"{len(wanted)} acknowledged, {len(found)} consumed, {again} again\n")
 
 
-def wait_until_sent(sent, count, seconds=300):
+def wait_until_sent(sent, count, seconds=1200):
     """Wait until so many messages were acknowledged."""
     end = time.monotonic() + seconds
     while len(lines(sent)) < count:
