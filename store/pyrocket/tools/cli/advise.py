@@ -108,7 +108,6 @@ def _notes(one: "Advice", queues: dict[str, int]) -> list[str]:
         consumers = one.nodes * one.processes
         notes.append(
             f"{one.idle} of {consumers} consumers have no queue: no topic has more than"
-            f" {max(queues.values())}. Use `pyrocket topic alter TOPIC --read-queues {consumers}"
-            f" --write-queues {consumers}`."
+            f" {max(queues.values())}. Use `pyrocket topic alter TOPIC --queues {consumers}`."
         )
     return notes

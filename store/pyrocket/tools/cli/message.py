@@ -81,7 +81,7 @@ _POLL_S = 0.5
 @topic_argument
 @place_options
 @click.option(
-    "--count", type=click.IntRange(0), default=10, show_default=True, help="The number of messages."
+    "--count", type=click.IntRange(1), default=10, show_default=True, help="The number of messages."
 )
 @click.option("--queue", type=click.IntRange(0), help="Only messages of this queue.")
 @click.option("--follow", "-f", is_flag=True, help="Then print new messages, until Ctrl-C.")

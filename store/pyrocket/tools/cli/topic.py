@@ -183,6 +183,7 @@ _queue_count = click.IntRange(0, MAX_QUEUES)
 @topic.command()
 @click.argument("name", shell_complete=complete_topics)
 @place_options
+@click.option("--queues", type=click.IntRange(1, MAX_QUEUES), help="Read and write queues.")
 @click.option("--read-queues", type=_queue_count, help="The number of queues for consumers.")
 @click.option("--write-queues", type=_queue_count, help="The number of queues for producers.")
 @click.option(
@@ -196,6 +197,7 @@ _queue_count = click.IntRange(0, MAX_QUEUES)
 def alter(
     name: str,
     place: GivenPlace,
+    queues: int | None,
     read_queues: int | None,
     write_queues: int | None,
     perm: str | None,
@@ -209,20 +211,24 @@ def alter(
     Messages in queues that are no longer read queues stay in the log, but consumers do not receive
     them.
     """
+    if queues is not None and (read_queues, write_queues) != (None, None):
+        raise click.UsageError("Use --queues, or --read-queues and --write-queues.")
     target = place.target()
     changes: dict[str, Any] = {
-        "read_queues": read_queues,
-        "write_queues": write_queues,
+        "read_queues": read_queues if queues is None else queues,
+        "write_queues": write_queues if queues is None else queues,
         "perm": None if perm is None else _PERMISSIONS[perm],
         "message_type": message_type,
         "ordered": ordered,
     }
     is_changed = any(value is not None for value in changes.values())
     if not is_changed and not create_missing:
-        raise click.UsageError("Use --read-queues, --write-queues, --perm, --type or --ordered.")
+        raise click.UsageError(
+            "Use --queues, --read-queues, --write-queues, --perm, --type or --ordered."
+        )
     created = create_missing and all(one.name != name for one in target.topics())
     if created:
-        target.create_topic(name, write_queues or read_queues or DEFAULT_QUEUES)
+        target.create_topic(name, queues or write_queues or read_queues or DEFAULT_QUEUES)
     if is_changed:
         target.update_topic(name, **changes)
     found = target.topic(name)

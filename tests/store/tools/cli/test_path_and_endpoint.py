@@ -205,6 +205,10 @@ def test_a_topic_is_altered(cli, document):
     assert (altered["readQueues"], altered["writeQueues"], altered["perm"]) == (3, 1, 4)
     assert cli("topic", "alter", "wide", "--perm", "rw").stdout.splitlines()[1].split()[0] == "wide"
     assert document("topic", "alter", "wide", status=2)["error"]["code"] == "USAGE"
+    both = document("topic", "alter", "wide", "--queues", 5)
+    assert (both["readQueues"], both["writeQueues"]) == (5, 5)
+    twice = ("--queues", 5, "--read-queues", 5)
+    assert document("topic", "alter", "wide", *twice, status=2)["error"]["code"] == "USAGE"
     assert document("topic", "alter", "wide", "--ordered")["ordered"]
     assert "sharding keys keep their queues" in cli("topic", "show", "wide").stdout
     assert not document("topic", "alter", "wide", "--not-ordered")["ordered"]
