@@ -12,6 +12,7 @@ client         calls a broker, for `remote_source`, which reads, `remote_sink`, 
                `remote_admin`, which administers
 connection     the channel of a client: addresses, TLS, credentials, the first call
 signature      the credentials of a call, with RocketMQ's signature
+origin         who makes a call, read before threads work on it
 call_server    threads, rights, limits and errors of calls, for every server
 server         serves a broker at an address
 threads        the threads that do the work of calls

@@ -20,6 +20,7 @@ from pyrocket.errors import BrokerBusyError, InvalidInputError, PyrocketError
 from pyrocket.rpc.errors import status_of
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.limits import Budget
+from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import Call
 from pyrocket.rpc.threads import Threads, Work
 
@@ -119,7 +120,8 @@ class CallServer:
         return grpc.unary_unary_rpc_method_handler(unary)
 
     async def _reply(self, call: Call, request: bytes, context: _Context) -> bytes:
-        return await self._encoded(call, lambda: self._answer(call, request, context))
+        origin = Origin.of(context)
+        return await self._encoded(call, lambda: self._answer(call, request, origin))
 
     async def _encoded(self, call: Call, answer: Callable[[], Any]) -> bytes:
         """Call `answer` in a thread, await the result if it is a future, and encode it."""
@@ -134,7 +136,8 @@ class CallServer:
         return reply
 
     async def _replies(self, call: Call, request: bytes, context: _Context) -> None:
-        replies: Iterator[Any] = await self.run(lambda: iter(self._answer(call, request, context)))
+        origin = Origin.of(context)
+        replies: Iterator[Any] = await self.run(lambda: iter(self._answer(call, request, origin)))
         taking: Awaitable[Any] | None = None
         try:
             while True:
@@ -168,18 +171,18 @@ class CallServer:
                 with connected():
                     await context.write(reply)
 
-    def _answer(self, call: Call, request: bytes, context: _Context) -> Any:
-        arguments, visible = self.admitted(call, request, context)
+    def _answer(self, call: Call, request: bytes, origin: Origin) -> Any:
+        arguments, visible = self.admitted(call, request, origin)
         return visible(call.answer(**arguments))
 
     def admitted(
-        self, call: Call, request: bytes, context: _Context
+        self, call: Call, request: bytes, origin: Origin
     ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
         """Authorize a call; return its arguments, and the function that filters its reply.
 
         Raises NotAuthenticatedError, StorePermissionError, InvalidInputError.
         """
-        user = self._gate.user(context.invocation_metadata() or ())
+        user = self._gate.user(origin.metadata)
         arguments = _arguments(call, request)
         return arguments, self._gate.admit(user, call.name, arguments)
 

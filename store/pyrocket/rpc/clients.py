@@ -33,6 +33,7 @@ from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.messages import put
 from pyrocket.rpc.messaging.long_polls import LongPolls
 from pyrocket.rpc.messaging.sessions import Session, Stream
+from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import Call, call_of
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 
@@ -218,8 +219,8 @@ class ClientsService:
         )
 
     async def _wait(self, call: Call, request: bytes, context: Any) -> bytes:
-        run = self._server.run
-        asked, _ = await run(lambda: self._server.admitted(call, request, context))
+        run, origin = self._server.run, Origin.of(context)
+        asked, _ = await run(lambda: self._server.admitted(call, request, origin))
 
         async def look() -> _Looked:
             return _Looked(await run(partial(call.answer, **asked)))
@@ -230,7 +231,7 @@ class ClientsService:
             await run(lambda: self._broker.polls)  # Created in a thread: it may wait for the disk.
             queue, deadline = asked["queue"], asyncio.get_running_loop().time() + hold_s
             place = asked["group"], queue.topic, queue.queue_id
-            with self._server.park(context.peer()):
+            with self._server.park(origin.peer):
                 found = await self._polls.wait(place, self._session, deadline, look)
         return await run(lambda: call.encode(found.reply))
 
@@ -241,14 +242,15 @@ class ClientsService:
 
     async def _follow(self, request: bytes, context: Any) -> None:
         """Send notifications until the client ends the call or the server stops."""
-        admitted = partial(self._server.admitted, self._watch, request, context)
+        origin = Origin.of(context)
+        admitted = partial(self._server.admitted, self._watch, request, origin)
         asked, _ = await self._server.run(admitted)
-        user = await self._server.run(lambda: self._gate.user(context.invocation_metadata() or ()))
+        user = await self._server.run(lambda: self._gate.user(origin.metadata))
         stream = Stream()
         stop = self._subscribe(**asked, stream=stream, user=user)
         self._streams.add(stream)
         try:
-            with self._server.park(context.peer()):
+            with self._server.park(origin.peer):
                 while (message := await stream.next()) is not None:
                     await self._server.send(context, message.SerializeToString())
         finally:

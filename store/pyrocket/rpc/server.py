@@ -22,6 +22,7 @@ from pyrocket.rpc.health import Health
 from pyrocket.rpc.messages import put
 from pyrocket.rpc.messaging.caller import host_of_peer, parse_host
 from pyrocket.rpc.messaging.service import MessagingService
+from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import SERVICE, BulkService, Call
 from pyrocket.rpc.threads import Work
 from pyrocket.rpc.version_feed import VersionFeed
@@ -78,12 +79,12 @@ class Server(CallServer):
             self._broker.advertise(host)
 
     def admitted(
-        self, call: Call, request: bytes, context: _Context
+        self, call: Call, request: bytes, origin: Origin
     ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
         """Authorize a call; add the address of the client to the arguments of a send."""
-        arguments, visible = super().admitted(call, request, context)
+        arguments, visible = super().admitted(call, request, origin)
         if call.has_born_host:
-            arguments["born_host"] = host_of_peer(context.peer())
+            arguments["born_host"] = host_of_peer(origin.peer)
         return arguments, visible
 
     def advertise(self, address: str, listens: Sequence[str]) -> None:
@@ -125,15 +126,16 @@ class Server(CallServer):
         return super().handler(call)
 
     async def _reply_to_blocks(self, call: Call, requests: _Requests, context: _Context) -> bytes:
+        origin = Origin.of(context)
         async with AsyncExitStack() as held:
 
             async def following() -> bytes:
                 request = await self._next(requests, context)
-                await held.enter_async_context(self.budget.hold(context.peer(), len(request)))
+                await held.enter_async_context(self.budget.hold(origin.peer, len(request)))
                 return request
 
             head = await following()
-            arguments, _ = await self.run(lambda: self.admitted(call, head, context), Work.WRITE)
+            arguments, _ = await self.run(lambda: self.admitted(call, head, origin), Work.WRITE)
             records = await self._checked(arguments.pop("topics"), following)
             return await self._encoded(call, lambda: call.answer(**arguments, records=records))
 
@@ -170,9 +172,9 @@ class Server(CallServer):
 
     async def _versions(self, context: _Context) -> None:
         """Send each new version until the client disconnects or the server stops."""
-        metadata = context.invocation_metadata() or ()
-        await self.run(lambda: self._gate.user(metadata))
-        with self.park(context.peer()):
+        origin = Origin.of(context)
+        await self.run(lambda: self._gate.user(origin.metadata))
+        with self.park(origin.peer):
             kind = message_class("pyrocket.v1.Version")
             sent: Version | None = None
             while (version := await self._feed.after(sent)) is not None:

@@ -36,6 +36,7 @@ from pyrocket.rpc.messaging.telemetry import (
 )
 from pyrocket.rpc.messaging.transactions import AskedProducers, EndTransaction
 from pyrocket.rpc.messaging.unary import Answer, Serving, UnaryCalls
+from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.threads import Work
 
 _Value = TypeVar("_Value")
@@ -117,9 +118,9 @@ class MessagingService:
             self._serving.observe(name, code, time.monotonic() - began)
 
     async def _pull(self, request: Any, context: Any) -> None:
-        run = self._serving.run
+        run, origin = self._serving.run, Origin.of(context)
         asked, session = await run(
-            lambda: self._parsed(lambda caller: self._pulling.parse(request, caller), context)
+            lambda: self._parsed(lambda caller: self._pulling.parse(request, caller), origin)
         )
         if asked.wait_ms:
             # Created in a thread, because this may wait for the disk.
@@ -133,20 +134,20 @@ class MessagingService:
             start = pulled.next_offset
             return pulled
 
-        with self._serving.park(context.peer()):
+        with self._serving.park(origin.peer):
             place = (request.group.name, asked.topic, asked.queue_id)
             pulled = await self._long_polls.wait(place, session, deadline, look)
         replies = await run(lambda: self._pulling.replies(asked, pulled))
         await self._serving.send(context, *replies)
 
     async def _receive(self, request: Any, context: Any) -> None:
-        run = self._serving.run
+        run, origin = self._serving.run, Origin.of(context)
         asked, session = await run(
-            lambda: self._parsed(lambda caller: self._receiving.parse(request, caller), context)
+            lambda: self._parsed(lambda caller: self._receiving.parse(request, caller), origin)
         )
         deadline = deadline_of(context, asked.wait_ms, self._max_wait_s)
         place = (asked.group, asked.topic, None)
-        with self._serving.park(context.peer()):
+        with self._serving.park(origin.peer):
             received = await self._long_polls.wait(
                 place, session, deadline, lambda: self._take(asked)
             )
@@ -176,19 +177,20 @@ class MessagingService:
     def _release(self, asked: Receive, received: Received) -> None:
         self._serving.run(lambda: self._receiving.release(asked, received), Work.CHANGE)
 
-    def _parsed(self, parse: Callable[[Caller], _Value], context: Any) -> tuple[_Value, Session]:
-        caller = self._calls.caller(context)
+    def _parsed(self, parse: Callable[[Caller], _Value], origin: Origin) -> tuple[_Value, Session]:
+        caller = self._calls.caller(origin)
         return parse(caller), self._sessions.seen(caller.key)
 
     async def _telemetry_stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """Serve the stream of one client until the client closes it or the broker stops."""
+        origin = Origin.of(context)
         try:
-            caller = await self._serving.run(lambda: self._calls.caller(context))
+            caller = await self._serving.run(lambda: self._calls.caller(origin))
         except Exception as error:
             await self._refuse(context, error)
             return
         try:
-            with self._serving.park(context.peer()):
+            with self._serving.park(origin.peer):
                 await self._follow(requests, context, caller)
         except PyrocketError as error:
             await self._refuse(context, error)

@@ -19,6 +19,7 @@ from pyrocket.rpc.limits import Budget
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, refusal_of, status
 from pyrocket.rpc.messaging.interface import new
+from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.threads import Work
 
 _LOG = logging.getLogger("pyrocket")
@@ -71,11 +72,11 @@ class UnaryCalls:
         kind = _KINDS.get(name, Work.CHANGE)
 
         async def handle(request: bytes, context: Any) -> bytes:
-            began = time.monotonic()
+            began, origin = time.monotonic(), Origin.of(context)
             try:
-                async with self._serving.budget.hold(context.peer(), len(request)):
+                async with self._serving.budget.hold(origin.peer, len(request)):
                     reply = await self._serving.run(
-                        lambda: self._answer(name, answer, request, context), kind
+                        lambda: self._answer(name, answer, request, origin), kind
                     )
                 code = "OK"
             except Exception as error:
@@ -87,13 +88,13 @@ class UnaryCalls:
 
         return grpc.unary_unary_rpc_method_handler(handle)
 
-    def _answer(self, name: str, answer: Answer, request: bytes, context: Any) -> Any:
-        caller = self.caller(context)
+    def _answer(self, name: str, answer: Answer, request: bytes, origin: Origin) -> Any:
+        caller = self.caller(origin)
         return answer(new(f"{name}Request").FromString(request), caller)
 
-    def caller(self, context: Any) -> Caller:
+    def caller(self, origin: Origin) -> Caller:
         """Return the client of a call. Raises RefusedError, NotAuthenticatedError."""
-        return Caller.of(context.invocation_metadata() or (), context.peer(), self._gate)
+        return Caller.of(origin.metadata, origin.peer, self._gate)
 
     def refusal(self, error: Exception) -> RefusedError:
         """Return the reply's code and text for an error; log an unexpected error."""
