@@ -9,6 +9,7 @@ from pyrocket.broker.half_checks import MAX_QUESTIONS
 from pyrocket.broker.sends import SendOutcome, Sends, Sent, converted
 from pyrocket.engine.message_encoder import Origin, UniqueIds
 from pyrocket.formats.half_message import HalfMessage
+from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.message import Message, MessageQueue, SendResult
 from pyrocket.metadata.groups import check_group_name
@@ -56,6 +57,7 @@ class ProducerCalls:
     def _results(
         self, sent: Sequence[Sent], broker: str, stored: "Future[list[SendOutcome]]"
     ) -> list[SendResult]:
+        host, port = self._store.lookup.host
         return [
             SendResult(
                 topic=one.message.topic,
@@ -63,7 +65,7 @@ class ProducerCalls:
                 queue_offset=found.queue_offset,
                 physical_offset=found.physical_offset,
                 msg_id=one.origin.unique_id,
-                offset_msg_id=self._store.lookup.offset_id(found.physical_offset),
+                offset_msg_id=offset_message_id(host, port, found.physical_offset),
                 status=found.status,
                 broker=broker,
             )

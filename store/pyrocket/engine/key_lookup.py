@@ -31,7 +31,7 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.arrow_buffers import Ints, to_text
 from pyrocket.formats.index_file import Geometry, key_hash, key_hashes
-from pyrocket.formats.message_id import offset_message_id, parse_offset_message_id
+from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import HEADER, HEADER_BYTES, STORE_HOST, Host, read_header
@@ -181,10 +181,6 @@ class Lookup:
             )
         query = _KeyQuery(topic, key, begin_ms, end_ms, max_messages)
         return self._with_files(partial(self._find, query))
-
-    def offset_id(self, physical_offset: int) -> str:
-        """Return the offset id of the message at a log offset."""
-        return offset_message_id(*self.host, physical_offset)
 
     def by_offset_id(self, offset_msg_id: str) -> StoredMessage:
         """Return the message with an offset id: host, port and log offset in hexadecimal digits.

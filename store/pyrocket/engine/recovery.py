@@ -110,6 +110,7 @@ from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import keep_tail
 from pyrocket.metadata.epochs import Epochs
+from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.queue_ends import QueueEnds, SavedEnds
 from pyrocket.metadata.service_cursors import restore_cursors, save_cursors
 from pyrocket.metadata.topics import Topics
@@ -163,6 +164,7 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
             Epochs(layout).begin(recovered.ends)
         store.keys.after_recovery(clean=clean)
         restore_cursors(layout, page, queues)
+        GroupStartFile(layout).truncate(page[PUBLISHED])
         for hook in store.hooks.after_recovery:
             hook(Recovered(log, queues, page, clean))
         QueueEnds(layout).save(queues, store.topics.ended_at, log.until(page[PUBLISHED]))

@@ -35,7 +35,6 @@ from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch
 from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.log.flusher import Flusher, FlushPolicy, FlushService, failing_on_sync_error
-from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.identity import SealedLog, create_identity
 from pyrocket.metadata.retention import RetentionFile
 from pyrocket.metadata.service_cursors import save_transaction_cursors
@@ -134,7 +133,6 @@ class Writer:
             for hook in self._recovery_hooks.after_unclean_end:
                 hook(now)
         recover_alone(self._parts, self._clock())
-        GroupStartFile(self._layout).truncate(self.page[PUBLISHED])
         self._session.validate_state(self.identity.key)
         self._session.share()
 

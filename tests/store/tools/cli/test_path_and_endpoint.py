@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -577,17 +576,6 @@ def test_aliases_run_their_commands_and_are_listed():
     assert run("aliases", "--jsn").exit_code == 2
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_commands_are_completed_in_each_shell(shell):
-    assert "_PYROCKET_COMPLETE" in run("completion", shell).stdout
-    words = {"COMP_WORDS": "pyrocket topic ", "COMP_CWORD": "2" if shell != "fish" else ""}
-    done = run(_PYROCKET_COMPLETE=f"{shell}_complete", **words)
-    assert {"alter", "create", "delete", "list", "show", "tail"} <= set(
-        re.findall(r"\w+", done.stdout)
-    )
-    assert run("completion", "csh").exit_code == 2
-
-
 def test_tables_are_drawn_on_a_terminal(tmp_path, monkeypatch):
     with Store.open(tmp_path / "s", create=True) as store:
         fill(store)
@@ -599,23 +587,3 @@ def test_tables_are_drawn_on_a_terminal(tmp_path, monkeypatch):
 def test_a_message_for_a_mistyped_topic_is_refused_with_the_nearest_name(document):
     error = document("message", "send", "tt", "x", status=2)["error"]
     assert error["remedy"] == "Did you mean 't'? Use --create-topic to create the topic."
-
-
-def test_errors_name_flags_and_not_options_of_spark(tmp_path):
-    pem, key = write_certificate(tmp_path)
-    users = tmp_path / "users.toml"
-    users.touch(0o600)
-    users.write_text('[users.ana]\nsecret = "secret of ana"\n')
-    access, certificate = read_access(str(users)), Certificate(str(pem), str(key))
-    with (
-        Store.open(tmp_path / "s", create=True) as store,
-        served(store, access=lambda: access, certificate=certificate) as address,
-    ):
-        for flags, named in (
-            (["--tls"], "--ca"),
-            (["--ca", pem], "--access-key"),
-            (["--ca", pem], "--secret-key-file"),
-        ):
-            error = run("topic", "list", "--endpoint", address, *flags).stderr
-            assert f"`{named}`" in error
-            assert not re.search("endpoint.ca|endpoint.tls|accessKey|secretKey", error)

@@ -1,6 +1,7 @@
 """The output of commands to files, pipes and terminals."""
 
 import json
+import re
 
 import pytest
 from support.commands import run
@@ -30,3 +31,14 @@ def test_a_table_is_as_wide_as_the_terminal(damaged, monkeypatch):
     *table, _ = run("verify", damaged).stdout.splitlines()
     assert len(table) > 2
     assert "\x1b" in table[0]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_commands_are_completed_in_each_shell(shell):
+    assert "_PYROCKET_COMPLETE" in run("completion", shell).stdout
+    words = {"COMP_WORDS": "pyrocket topic ", "COMP_CWORD": "2" if shell != "fish" else ""}
+    done = run(_PYROCKET_COMPLETE=f"{shell}_complete", **words)
+    assert {"alter", "create", "delete", "list", "show", "tail"} <= set(
+        re.findall(r"\w+", done.stdout)
+    )
+    assert run("completion", "csh").exit_code == 2
