@@ -4,7 +4,6 @@ import socket
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyrocket import Store
@@ -13,8 +12,6 @@ from pyrocket.errors import PyrocketError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
-from pyspark_pyrocket.source.stream_planner import empty_offset
-from pyspark_pyrocket.transport.path import PathTarget
 from support.broker import served
 from support.broker_process import running
 from support.certificates import write_certificate
@@ -139,29 +136,6 @@ def test_a_restarted_query_names_the_reason_after_its_timeout():
         began = time.monotonic()
         check_fails_soon(call, "127.0.0.1:1", "TRANSPORT_FAILED.*Connection refused")
         assert time.monotonic() - began > 1
-
-
-@pytest.mark.slow
-def test_a_restarted_query_waits_for_its_broker(tmp_path):
-    """It waits longer than a new query would."""
-    with running(tmp_path / "store") as (_, found):
-        address = found.listen[0]
-    source = DefaultSource({"topic": "t", "endpoint": address, "endpoint.timeout": "60s"})
-    with Store.open(tmp_path / "store") as store:
-        store.topics.create("t")
-        target = PathTarget(str(tmp_path / "store"))
-        start = empty_offset(target.open_source()).to_json()
-    with ThreadPoolExecutor() as pool:
-        asked = pool.submit(
-            lambda: source.streamReader(SCHEMA).latestOffset(start, ReadAllAvailable())
-        )
-        time.sleep(SOON_S)
-        assert not asked.done()
-        with running(tmp_path / "store", "--listen", address):
-            assert asked.result(30)["offsets"] == {
-                "t": {"broker-a": {"0": 0, "1": 0, "2": 0, "3": 0}}
-            }
-            disconnect()
 
 
 @pytest.mark.parametrize(

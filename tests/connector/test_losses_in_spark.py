@@ -37,7 +37,7 @@ def cases():
             for policy in ("fail", "skip", "earliest", "latest"):
                 for target in ("path", "endpoint"):
                     case = (loss, sink, policy, target)
-                    yield pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+                    yield pytest.param(*case, marks=() if case in QUICK else pytest.mark.heavy)
 
 
 @dataclass
@@ -158,7 +158,7 @@ def test_a_query_ends_or_goes_on_after_a_loss(spark, tmp_path, damaged, loss, si
     assert ("later" in found) == (loss != "deleted" or policy != "latest")
 
 
-@pytest.mark.parametrize("policy", ["fail", pytest.param("skip", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("policy", ["fail", pytest.param("skip", marks=pytest.mark.heavy)])
 def test_a_loss_during_a_micro_batch_ends_its_query_or_is_skipped(spark, tmp_path, damaged, policy):
     """The tasks that Spark runs for the function of foreachBatch find fewer messages than planned.
 

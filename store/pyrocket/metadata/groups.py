@@ -296,7 +296,7 @@ def _policy(backoff: Backoff) -> Content:
             "multiplier": backoff.multiplier,
         }
         return {"exponentialRetryPolicy": own, "type": "EXPONENTIAL"}
-    if backoff.delays_ms == _DELAYS_MS:
+    if backoff.delays_ms in ((), _DELAYS_MS):
         return {"type": "CUSTOMIZED"}
     unused = [backoff.delays_ms[0]] * _FIRST_DELAY
     return {"customizedRetryPolicy": {"next": [*unused, *backoff.delays_ms]}, "type": "CUSTOMIZED"}

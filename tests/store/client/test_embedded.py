@@ -163,6 +163,7 @@ def test_a_group_joins_pulls_commits_and_leaves(path):
 def test_queues_are_locked_for_one_member(path):
     async def use(transport):
         (name,), both = await transport.brokers(), await queues(transport)
+        await transport.heartbeat(name, beat("c1"))
         assert [*await transport.lock(name, "billing", "c1", both)] == [*both]
         assert not await transport.lock(name, "billing", "c2", both)
         await transport.unlock(name, "billing", "c1", both[:1])

@@ -132,6 +132,7 @@ ARGUMENTS = {
     "UpdateGroup": {"group": "etl"},
     "ResetGroup": {"group": "etl", "topic": "orders", "rule": "latest"},
     "DeleteGroup": {"group": "etl"},
+    "CreateMissing": {"name": "orders"},
     "SendMessages": {"queue": QUEUE, "messages": [OutgoingMessage(MESSAGE, b"1", "id", 1)]},
     "SendHalf": {"group": "g", "queue": QUEUE, "message": OutgoingMessage(MESSAGE, b"1", "i", 1)},
     "EndHalf": {"group": "g", "topic": "orders", "transaction_id": "i", "state": "UNKNOW"},

@@ -251,6 +251,7 @@ def test_the_type_of_a_topic_is_set_changed_and_shown(cli, document):
 def member(where, cli):
     """The member of the group `busy`, as errors name it."""
     option, place = where
+    cli("group", "create", "busy")
     if option == "--endpoint":
         join_group(place, "busy", "c1", t="*")
         yield "c1"
