@@ -75,7 +75,7 @@ class Members:
     ("count", "kills", "batch", "orderly"),
     [
         (2000, 4, 20, False),
-        pytest.param(2000, 4, 20, True, marks=pytest.mark.slow),
+        pytest.param(2000, 4, 20, True, marks=pytest.mark.heavy),
         pytest.param(100_000, 20, 100, False, marks=pytest.mark.heavy),
         pytest.param(100_000, 20, 100, True, marks=pytest.mark.heavy),
     ],
@@ -199,7 +199,7 @@ def _kill(process):
     ("count", "batch", "down_s", "frozen_s", "orderly"),
     [
         pytest.param(3200, 20, 2, 5, True, marks=pytest.mark.slow),
-        pytest.param(3200, 20, 2, 5, False, marks=pytest.mark.slow),
+        pytest.param(3200, 20, 2, 5, False, marks=pytest.mark.heavy),
         pytest.param(100_000, 100, 5, 60, True, marks=pytest.mark.heavy),
         pytest.param(100_000, 100, 5, 60, False, marks=pytest.mark.heavy),
     ],

@@ -44,7 +44,7 @@ class Undecided:
             12,
             20,
             ("--transaction-timeout", "1200ms", "--transaction-check-interval", "6s"),
-            marks=pytest.mark.slow,
+            marks=pytest.mark.heavy,
         ),
     ],
 )
