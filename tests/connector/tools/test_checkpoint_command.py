@@ -56,7 +56,7 @@ def test_planned_and_committed_micro_batches_are_distinguished(files):
     files.box.send("e")
     files.plan()
     shown = run("show", files.path)
-    assert "planned, not committed  1 messages" in shown
+    assert "planned, not committed  1 message" in shown
     assert "after micro-batch 2, which Spark runs again after a restart" in shown
 
 

@@ -193,7 +193,7 @@ def test_the_command_clean_reports_abandoned_staged_files(path):
     os.utime(path / "pyrocket" / "staging" / left.name, (0, 0))
     dry = CliRunner().invoke(main, ["clean", str(path), "--hours", "1", "--dry-run"])
     assert "1 file of rows that were never published" in dry.output
-    done = CliRunner().invoke(main, ["clean", str(path), "--hours", "1", "--json", "--yes"])
+    done = CliRunner().invoke(main, ["clean", str(path), "--hours", "1", "--json"])
     assert json.loads(done.stdout)["stagedFiles"] == 1
     assert staged_files(path) == []
 

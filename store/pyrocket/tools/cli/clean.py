@@ -78,7 +78,7 @@ def _clean(
     target = place.target()
     report = target.clean(hours, total_bytes, True)
     is_agreed = not dry_run and (
-        not deletes_messages(report)
+        not report.removals  # Any writer deletes the staged rows without a question, too.
         or confirmed(f"Delete {deleted(report)}?", yes=yes, as_json=as_json)
     )
     if is_agreed:
@@ -88,11 +88,6 @@ def _clean(
     elif is_agreed or dry_run:
         _show(report)
     return OK if is_agreed or dry_run else FOUND
-
-
-def deletes_messages(report: CleanReport) -> bool:
-    """Return whether a cleaning deletes log files or staged rows."""
-    return bool(report.removals or report.staged_files)
 
 
 def deleted(report: CleanReport) -> str:
