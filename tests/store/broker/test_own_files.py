@@ -11,7 +11,15 @@ from pyrocket.message import MessageQueue
 from pyrocket.versions import HINTS, VERSIONS
 from support.stores import BY_HAND
 
-DATA = ("store.json", "topics.json", "epochs.json", "cursors.json", "retention.json", "sink.json")
+DATA = (
+    "group_starts.json",
+    "store.json",
+    "topics.json",
+    "epochs.json",
+    "cursors.json",
+    "retention.json",
+    "sink.json",
+)
 HINT_PATHS = {"empty.json": f"sink/{'0' * 32}", "unclean.json": "sink/unclean.json"}
 OTHER = ("pop.json", "keys", "timers/tally", "state")
 """Files whose loss costs time: messages are received again, or the file is rebuilt."""
@@ -67,6 +75,7 @@ def start(root):
     try:
         broker.hello()
         broker.pop.receive("billing", "orders")
+        broker.consumers.group_starts("billing")
         queue = MessageQueue("orders", broker.store.broker_name, 1)
         broker.consumers.lock("billing", "c2", [queue])
         broker.store.sink.publish(SinkBatch(identity="q", target="", batch=0), [])
