@@ -106,4 +106,4 @@ def test_queues_and_patterns_are_planned_as_selected(day):
         "u",
     }
     with pytest.raises(TopicNotFoundError):
-        DefaultSource({**one, "subscribePattern": "no-.*"}).schema()
+        DefaultSource({**one, "subscribePattern": "no-.*"}).reader(schema=SCHEMA).partitions()
