@@ -15,7 +15,7 @@ class Process(SimulatedLoop):
 
     Attributes:
         name: For the messages of errors.
-        errors: What the loop's tasks raised, and nobody awaited.
+        errors: Exceptions of the loop's tasks that were not awaited.
     """
 
     def __init__(self, processes, name):

@@ -3,7 +3,7 @@
 Spark searches the text of such an error with a regular expression that needs stack space for each
 character that follows "An error occurred while calling", with which py4j's errors begin. Errors of
 tasks contain traces of Java with thousands of characters: the search overflows the stack, the query
-ends without a result, and Spark reports it as active for ever.
+ends without a result, and Spark still reports it as active.
 """
 
 from collections.abc import Callable
@@ -45,6 +45,6 @@ def foreach_batch(function: BatchFunction) -> BatchFunction:
 def last_line(error: Exception) -> str:
     """Return the last line of an error's text that is not a frame, without py4j's prefix."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith((*_FRAMES, _PY4J))]
-    line = told[-1] if told else type(error).__name__
+    texts = [line for line in lines if line and not line.startswith((*_FRAMES, _PY4J))]
+    line = texts[-1] if texts else type(error).__name__
     return line.removeprefix(": ").removeprefix("Caused by: ")[:_MAX_CHARACTERS]

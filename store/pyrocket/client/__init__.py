@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pyrocket.client.allocation import by_consistent_hash as by_consistent_hash
     from pyrocket.client.allocation import by_machine_room as by_machine_room
     from pyrocket.client.allocation import machine_room_nearby as machine_room_nearby
+    from pyrocket.client.base import ClientState as ClientState
     from pyrocket.client.consume_from import ConsumeFrom as ConsumeFrom
     from pyrocket.client.consumer_config import ConsumerConfig as ConsumerConfig
     from pyrocket.client.core.listening import Stats as Stats
@@ -76,6 +77,7 @@ _NAMES = {
     "client.advice": "Advice advise",
     "client.allocation": "Strategy averagely by_circle by_config by_consistent_hash by_machine_room"
     " machine_room_nearby",
+    "client.base": "ClientState",
     "client.consume_from": "ConsumeFrom",
     "client.consumer_config": "ConsumerConfig",
     "client.core.listening": "Stats",

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain, count
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pyrocket.arguments import check_text
 from pyrocket.client.core.routes import Routes
@@ -57,7 +57,8 @@ class Instance:
 
         name: The name in the client id; empty for the process id and a number.
         """
-        self.client_id, self.error = client_id(name), cast("BaseException | None", None)
+        self.client_id = client_id(name)
+        self.error: BaseException | None = None
         self._members: set[tuple[str, str]] = set()
         self._process, self._users = os.getpid(), 1
         self._key: Hashable = None

@@ -126,10 +126,10 @@ class RemoteBrokers:
         for one in (*found.gone, *found.queues):
             self._remember(topic, one.broker, one.topic)
         live = {one.broker: one.topic for one in found.queues}
-        told = {one.broker for one in found.gone}
+        reported = {one.broker for one in found.gone}
         gone = self._gone(topic, live)
         # A broker that the name server does not know may run, and register soon.
-        self._forget_gone(topic, live.keys() | (gone.keys() - told))
+        self._forget_gone(topic, live.keys() | (gone.keys() - reported))
         return TopicSettings(live, gone)
 
     async def _registered(self, lookup: RouteLookup) -> Collection[str]:

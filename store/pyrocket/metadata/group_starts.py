@@ -96,11 +96,15 @@ def _before(start: GroupStart, end: int) -> GroupStart:
     return GroupStart(log_offset, start.time_ms, end_offset)
 
 
-def _start_of(**given: object) -> GroupStart:
+def _start_of(
+    log_offset: int | None = None, time_ms: int | None = None, end_offset: int | None = None
+) -> GroupStart:
     """Return a stored start. Raises one of `PARSE_ERRORS`."""
-    if not given or not all(is_whole(value, -(2**63), 2**63 - 1) for value in given.values()):
-        raise ValueError(f"no group starts at {given}")
-    return GroupStart(**given)  # type: ignore[arg-type]
+    start = GroupStart(log_offset, time_ms, end_offset)
+    given = [value for value in (log_offset, time_ms, end_offset) if value is not None]
+    if not given or not all(is_whole(value, -(2**63), 2**63 - 1) for value in given):
+        raise ValueError(f"no group starts at {start}")
+    return start
 
 
 def _to_json(start: GroupStart) -> dict[str, int]:

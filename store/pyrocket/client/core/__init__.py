@@ -23,24 +23,21 @@ transactions   the decisions of a transactional producer, and its answers to che
 Tasks that live as long as their client. An error is counted in the last column, logged, and the
 task goes on; only the listed event ends it.
 
-| task                        | ends with                       | counted in |
-|-----------------------------|---------------------------------|------------|
-| heartbeats and rebalances   | stop                            | `task_errors` |
-| renewals of locks           | stop                            | `task_errors` |
-| stored offsets              | stop                            | `task_errors` |
-| confirmed queues            | stop                            | `task_errors` |
-| routes                      | stop                            | `task_errors` |
-| pulls of one queue          | the loss of the queue, stop     | `task_errors` |
-| listeners (workers)         | stop, ListenerExitError         | `listener_errors`, `task_errors` |
-| listeners of one queue      | the loss of the queue, stop,    | `listener_errors`, `task_errors` |
-|                             | ListenerExitError               | |
-| late messages               | stop                            | `task_errors` |
-| heartbeats of a pull        | close                           | PollingCore.failures |
-| consumer                    |                                 | |
-| checks of transactions      | close                           | the log |
-| notifications of one broker | close, the broker leaves the    | the log |
-|                             | routes                          | |
-| message traces              | close                           | Tracer.dropped |
+| task                          | ends with                         | counted in             |
+|-------------------------------|-----------------------------------|------------------------|
+| heartbeats and rebalances     | stop                              | `task_errors`          |
+| renewals of locks             | stop                              | `task_errors`          |
+| stored offsets                | stop                              | `task_errors`          |
+| confirmed queues              | stop                              | `task_errors`          |
+| routes                        | stop                              | `task_errors`          |
+| pulls of one queue            | its loss, stop                    | `task_errors`          |
+| concurrent listeners          | stop, ListenerExitError           | `listener_errors`      |
+| the listener of one queue     | its loss, stop, ListenerExitError | `listener_errors`      |
+| late messages                 | stop                              | `task_errors`          |
+| heartbeats of a pull consumer | close                             | `PollingCore.failures` |
+| checks of transactions        | close                             | the log                |
+| notifications of one broker   | close, its end in the routes      | the log                |
+| message traces                | close                             | `Tracer.dropped`       |
 
 The thread of the event loop (`instance`) ends with its last client. If code of the application ends
 it earlier, as SystemExit in a callback does, `state` of its clients is FAILED.

@@ -453,11 +453,11 @@ USERS = """
 secret = "the root's secret"
 [users.reader]
 secret = "the reader's secret"
-[users.nobody]
-secret = "the nobody's secret"
+[users.guest]
+secret = "the guest's secret"
 [[rules]]
-users = ["nobody"]
-topics = ["of-nobody"]
+users = ["guest"]
+topics = ["absent"]
 allow = ["subscribe"]
 [[rules]]
 users = ["root"]
@@ -490,9 +490,9 @@ def secured(tmp_path_factory):
 
 def test_a_user_without_a_right_on_any_topic_lists_no_topics(secured):
     address, certificate, folder = secured
-    secret = folder / "nobodys_secret"
-    secret.write_text("the nobody's secret\n")
-    options = ["--endpoint", address, "--tls", "--ca", certificate, "--access-key", "nobody"]
+    secret = folder / "guest_secret"
+    secret.write_text("the guest's secret\n")
+    options = ["--endpoint", address, "--tls", "--ca", certificate, "--access-key", "guest"]
     done = run("topic", "list", *options, "--secret-key-file", secret, "--json")
     assert (done.exit_code, json.loads(done.stdout)["topics"]) == (0, [])
 
