@@ -109,6 +109,7 @@ def test_a_group_starts_at_its_start_or_its_committed_offset(at):
 def test_locked_queues_are_returned_with_whether_they_were_locked_before(at):
     async def use(transport, name, queue):
         both = [queue, MessageQueue("orders", name, 1)]
+        await transport.heartbeat(name, beat())
         first = await transport.lock(name, "billing", "c1", both[:1])
         second = await transport.lock(name, "billing", "c1", both)
         return both, first, second, await transport.lock(name, "billing", "c2", both)
