@@ -330,7 +330,9 @@ class Brokers:
             replies[queue] = Committed(available.minimum, available.maximum, after)
         return replies
 
-    def send_back(self, group, queue, queue_offset, delay_level, max_reconsume_times):
+    def send_back(
+        self, group, queue, queue_offset, delay_level, max_reconsume_times, failed_attempts=1
+    ):
         if not self.range(queue).minimum <= queue_offset < self.range(queue).maximum:
             raise MessageNotFoundError("the message was deleted.", remedy="")
         message = self.messages[queue][queue_offset - self.range(queue).minimum]
@@ -516,8 +518,10 @@ class Network:
         await asyncio.sleep(self.commit_s)
         return await self._call(broker, work)
 
-    async def send_back(self, group, queue, queue_offset, delay_level, max_reconsume_times):
-        how = delay_level, max_reconsume_times
+    async def send_back(
+        self, group, queue, queue_offset, delay_level, max_reconsume_times, failed_attempts=1
+    ):
+        how = delay_level, max_reconsume_times, failed_attempts
         await self._call(
             queue.broker, lambda: self.cluster.send_back(group, queue, queue_offset, *how)
         )

@@ -186,8 +186,10 @@ class StoreBrokers:
             raise StoreUnavailableError("the disk is full", remedy="")
         return self._consumers[broker].commit(group, client_id, incarnation, offsets)
 
-    def send_back(self, group, queue, queue_offset, delay_level, max_reconsume_times):
+    def send_back(
+        self, group, queue, queue_offset, delay_level, max_reconsume_times, failed_attempts=1
+    ):
         self._consumers[queue.broker].send_back(
-            group, queue, queue_offset, delay_level, max_reconsume_times
+            group, queue, queue_offset, delay_level, max_reconsume_times, failed_attempts
         ).result()
         self.sent_back.append((queue, queue_offset))

@@ -313,12 +313,13 @@ class EmbeddedTransport:
         queue_offset: int,
         delay_level: int,
         max_reconsume_times: int,
+        failed_attempts: int = 1,
     ) -> None:
         """Copy a message to the group's retry topic, or to its dead-letter topic."""
 
         def send_back() -> "Future[None]":
             return self._consumers.send_back(
-                group, queue, queue_offset, delay_level, max_reconsume_times
+                group, queue, queue_offset, delay_level, max_reconsume_times, failed_attempts
             )
 
         await asyncio.wrap_future(await self._threads.run(send_back))

@@ -246,6 +246,7 @@ class RemoteTransport:
         queue_offset: int,
         delay_level: int,
         max_reconsume_times: int,
+        failed_attempts: int = 1,
     ) -> None:
         """Copy a message to the group's retry topic, or to its dead-letter topic."""
         await self._call(
@@ -256,6 +257,7 @@ class RemoteTransport:
             queue_offset=queue_offset,
             delay_level=delay_level,
             max_reconsume_times=max_reconsume_times,
+            failed_attempts=failed_attempts,
         )
 
     def watch(

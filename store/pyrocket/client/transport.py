@@ -183,10 +183,12 @@ class ClientTransport(Protocol):
         queue_offset: int,
         delay_level: int,
         max_reconsume_times: int,
+        failed_attempts: int = 1,
     ) -> None:
         """Copy a message to the group's retry topic, or to its dead-letter topic.
 
         delay_level: 0 for a delay that grows with the attempts; -1 for the dead-letter topic.
+        failed_attempts: Those of this consumer, which a dead letter adds to the message's own.
         """
         ...
 

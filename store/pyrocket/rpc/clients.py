@@ -176,10 +176,11 @@ class ClientCalls:
         queue_offset: int,
         delay_level: int,
         max_reconsume_times: int,
+        failed_attempts: int,
     ) -> "Future[None]":
         """Copy a message to the retry or dead-letter topic; see `Consumers.send_back`."""
         return self._consumers.send_back(
-            group, queue, queue_offset, delay_level, max_reconsume_times
+            group, queue, queue_offset, delay_level, max_reconsume_times, failed_attempts
         )
 
 

@@ -223,6 +223,22 @@ def test_an_orderly_consumer_delivers_in_order(path, at):
         assert mine == sorted(mine)
 
 
+def test_an_orderly_dead_letter_has_the_number_of_its_deliveries(path, at):
+    def fail_first(messages):
+        seen.append(messages[0].body)
+        if messages[0].body == b"0":
+            return ConsumeResult.RECONSUME_LATER
+        return listener(messages)
+
+    listener, seen = Listener(), []
+    with consumer(at, fail_first, orderly=True, max_reconsume_times=2, suspend_ms=10):
+        listener.wait_for(5)
+    with Store.open(path, read_only=True) as store:
+        (letter,) = store.messages("%DLQ%billing")
+    assert (letter.body, letter.reconsume_times) == (b"0", 3)
+    assert seen.count(b"0") == 3
+
+
 def test_a_broadcasting_consumer_keeps_its_offsets_on_its_machine(path, tmp_path, monkeypatch, at):
     monkeypatch.setenv("HOME", str(tmp_path))
     with consumer(at, first := Listener(), message_model="BROADCASTING"):

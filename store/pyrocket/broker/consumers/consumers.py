@@ -45,6 +45,7 @@ Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 """`AppendQueue.put`."""
 
 _FIRST_LEVEL = 3
+_INT32_MAX = 2**31 - 1
 """The delay level of the first retry: 10 s with RocketMQ's levels."""
 
 _log = logging.getLogger(__name__)
@@ -231,6 +232,7 @@ class Consumers:
         queue_offset: int,
         delay_level: int,
         max_reconsume_times: int,
+        failed_attempts: int = 1,
     ) -> "Future[None]":
         """Copy a message to the retry topic or the dead-letter topic; see `ClientTransport`.
 
@@ -250,7 +252,8 @@ class Consumers:
             copy = self._retry(record, config, delay_level)
         if copy is None:
             self._storage.ensure_topics({dead_letter_topic(group): 1})
-            copy = dead_letter(record, group, attempts=record.reconsume_times + 1)
+            attempts = record.reconsume_times + max(failed_attempts, 1)
+            copy = dead_letter(record, group, attempts=min(attempts, _INT32_MAX))
         return converted(self._append(ReceivedRecords({}, [copy])), _check_stored)
 
     def _retry(self, record: Record, config: GroupConfig, level: int) -> EncodedBatch | None:

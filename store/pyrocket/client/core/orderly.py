@@ -116,8 +116,9 @@ class OrderlyConsumption:
         return bool(left)
 
     async def _is_dead_letter(self, held: ProcessQueue, message: StoredMessage) -> bool:
+        offset = message.queue_offset
         call = self._transport.send_back(
-            self._config.group, held.queue, message.queue_offset, _DEAD_LETTER, 0
+            self._config.group, held.queue, offset, _DEAD_LETTER, 0, held.attempts[offset]
         )
         what = f"a message of {held.queue} is consumed again"
         sent_back = await attempt(self._stats, what, call)
