@@ -264,7 +264,7 @@ def test_a_failed_fsync_is_reported_to_every_waiting_append(open_store, path, mo
     leave, errors = threading.Event(), []
 
     def fail(descriptor):
-        leave.wait(10)
+        leave.wait(60)
         raise OSError(5, "Input/output error")
 
     def append():
@@ -280,6 +280,6 @@ def test_a_failed_fsync_is_reported_to_every_waiting_append(open_store, path, mo
     until(lambda: len(bodies(store)[0]) == 4)
     leave.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(errors) == 3
     assert all("Input/output error" in one for one in errors)
