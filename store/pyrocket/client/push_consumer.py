@@ -149,12 +149,19 @@ class PushConsumer(BaseClient):
 
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming a topic: its queues are released soon. An unknown topic is ignored."""
-        self._check_started()
+        self._in_loop(lambda: self._running.unsubscribe(topic))
 
-        async def unsubscribe() -> None:
-            self._running.unsubscribe(topic)
+    def suspend(self) -> None:
+        """Pull no more messages until `resume`; the queues stay with this consumer.
 
-        self._instance.run(unsubscribe())
+        The listener still gets the messages that were pulled before, and those of a pull that waits
+        at its broker, for up to 15 s.
+        """
+        self._in_loop(lambda: self._running.suspend())
+
+    def resume(self) -> None:
+        """Pull messages again after `suspend`."""
+        self._in_loop(lambda: self._running.resume())
 
     @property
     def _running(self) -> ConsumerCore:

@@ -107,7 +107,7 @@ class ConcurrentConsumption:
         done = result.consumed(len(batch))
         self._stats.consumed += done
         self._remove(held, batch[:done])
-        for message in await self._send_back(held, batch[done:], delay_level=0):
+        for message in await self._send_back(held, batch[done:], result.delay_level):
             asyncio.get_running_loop().call_later(_AGAIN_S, self._again, held, [message])
 
     async def _send_back(
