@@ -67,8 +67,8 @@ class ConsumeResult:
         """Return a RECONSUME_LATER whose messages are delivered again after a delay level, such as
         3 for 10 s; with -1 they become dead letters at once.
 
-        Raises OptionError unless the level is from -1 to 64. A level that the store does not have is
-        its last level.
+        Raises OptionError unless the level is from -1 to 64. A level that the store does not have
+        is its last level.
         """
         check_whole("delay_level", delay_level, -1, MAX_DELAY_LEVELS)
         return cls(ConsumeStatus.RECONSUME_LATER, delay_level=delay_level)

@@ -156,7 +156,7 @@ class ConsumerCore:
         self._changes.set()
 
     def suspend(self) -> None:
-        """Start no more pulls; what was pulled is consumed, also by the pulls that are under way."""
+        """Start no more pulls; messages that were pulled are consumed."""
         self._suspended = True
 
     def resume(self) -> None:
