@@ -14,6 +14,7 @@ from inspect import signature
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
+from pyrocket.arguments import counted
 from pyrocket.client.advice import Advice, advise
 from pyrocket.client.base import BaseClient
 from pyrocket.client.consumer_config import consumer_config, subscriptions_of
@@ -221,7 +222,7 @@ class PushConsumer(BaseClient):
         try:
             unfinished = self._instance.run(self._running.stop())
             if unfinished:
-                _log.warning("%d messages were not consumed before the stop", unfinished)
+                _log.warning("%s not consumed before the stop", counted(unfinished, "message"))
             if self._tracer is not None:
                 self._instance.run(self._tracer.stop())
         finally:

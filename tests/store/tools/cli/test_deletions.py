@@ -5,8 +5,8 @@ import json
 import click
 import pytest
 from pyrocket import Message, Store
+from pyrocket.arguments import counted
 from pyrocket.tools.cli import main
-from pyrocket.tools.cli.frame import counted
 from support.broker import served
 from support.commands import run
 from support.stores import SMALL, append_as_broker, batch, log_files, numbered, reboot
