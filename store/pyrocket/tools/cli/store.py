@@ -151,11 +151,11 @@ def retention(
 ) -> int:
     """Show or set how long a store keeps messages. Omitted settings are not changed.
 
-    Asks first if the new limits delete messages that are kept now. Only entire log files are
-    deleted, and never the last one. With any limit, the oldest files are also deleted while the
-    disk is more than 85 % full. All writers apply the setting; writers that already have the
-    store open apply it within ten seconds. With --json there is no prompt: without --yes, a setting
-    that deletes messages is not changed.
+    Asks first if messages that are kept now will be deleted. Only entire log files are deleted, and
+    never the last one. With any limit, the oldest files are also deleted while the disk is more
+    than 85 % full. All writers apply the setting; writers that already have the store open apply it
+    within ten seconds. With --json there is no prompt: without --yes, a setting that deletes
+    messages is not changed.
     """
     target = place.target()
     found = target.retention()
