@@ -22,11 +22,11 @@ def show_backlog(group: str, limit: int) -> None:
 server = given_server()
 with Producer(**server, create=True) as producer:
     for number in range(8):
-        producer.send(Message(topic="orders", body=b"%d" % number))
+        producer.send(Message(topic="views", body=b"%d" % number))
 
 # A group has a backlog in a queue as soon as it has committed an offset there.
 with PullConsumer("reports", **server, consume_from="first") as consumer:
-    queues = consumer.queues("orders")
+    queues = consumer.queues("views")
     consumer.assign(queues)
     consumer.commit(dict.fromkeys(queues, 0))
     show_backlog("reports", limit=5)

@@ -2,6 +2,7 @@
 # ruff: noqa: T201
 
 from queue import Queue
+from uuid import uuid4
 
 from client_arguments import given_server
 from pyrocket import Message, StoredMessage
@@ -12,7 +13,7 @@ server, updates = given_server(), Queue[str]()
 
 
 def till(name: str) -> PushConsumer:
-    """Return a consumer with its own prices. By its name, it finds its offsets in ~ again."""
+    """Return a consumer that gets all prices: a known name would continue at its offsets in ~."""
 
     def update(messages: list[StoredMessage]) -> ConsumeResult:
         for message in messages:
@@ -22,7 +23,7 @@ def till(name: str) -> PushConsumer:
     return PushConsumer(
         "tills",
         **server,
-        instance=name,
+        instance=f"{name}-{uuid4()}",
         subscriptions={"prices": "*"},
         listener=update,
         consume_from="first",

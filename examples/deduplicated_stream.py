@@ -17,12 +17,12 @@ def send() -> None:
     """Send orders; the producer got no answer for o-1, and sent it again with the same key."""
     with Producer(**server, create=True) as producer:
         for order, body in ORDERS:
-            producer.send(Message(topic="orders", body=body, keys=[order]))
+            producer.send(Message(topic="shipments", body=body, keys=[order]))
 
 
 def distinct_orders(spark: SparkSession) -> DataFrame:
     """Return the first message of each key, if repetitions are sent within ten minutes."""
-    orders = spark.readStream.format("pyrocket").options(**server).option("subscribe", "orders")
+    orders = spark.readStream.format("pyrocket").options(**server).option("subscribe", "shipments")
     orders = orders.option("startingOffsets", "earliest")
     rows = orders.schema("key STRING, body STRING, bornTimestamp TIMESTAMP").load()
     rows = rows.withWatermark("bornTimestamp", "10 minutes")

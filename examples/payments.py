@@ -22,7 +22,7 @@ server, results = given_server(), Queue[str]()
 with Producer(**server, create=True) as producer:
     # The producer got no answer for o-1, and sent it again with the same key.
     for order, amount in (("o-1", 30), ("o-2", 10), ("o-1", 30)):
-        producer.send(Message(topic="orders", body=b"%d" % amount, keys=[order]))
+        producer.send(Message(topic="invoices", body=b"%d" % amount, keys=[order]))
 
 # The only listener thread (`thread_max`) and this one use the connection in turn.
 with closing(sqlite3.connect(":memory:", check_same_thread=False)) as database:
@@ -30,7 +30,7 @@ with closing(sqlite3.connect(":memory:", check_same_thread=False)) as database:
     marks = TransactionMarks(lambda: database, group="payments")
     marks.create_table()
     with PushConsumer(
-        "payments", **server, subscriptions={"orders": "*"}, consume_from="first", thread_max=1,
+        "payments", **server, subscriptions={"invoices": "*"}, consume_from="first", thread_max=1,
         listener=Deduplicated(pay, store=marks),
         after_consume=lambda messages, result: results.put(messages[0].keys[0]),
     ):  # fmt: skip

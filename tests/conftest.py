@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from pyspark_pyrocket.tools.python_link import python_for_spark
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """In a session of a few minutes, the JVM would spend half the time on optimising machine code."""
@@ -75,7 +76,7 @@ def checkout_in_children(request, tmp_path_factory):
     kept = [path for path in inherited if path and path not in SOURCE_ROOTS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([*SOURCE_ROOTS, *kept]))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_PYTHON", python_for_spark(sys.executable))
         patch.delenv("PYTEST_ADDOPTS", raising=False)
         # Spark resolves the host's name when it starts; the tests use no network.
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")

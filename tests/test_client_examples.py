@@ -89,6 +89,16 @@ def test_each_member_of_a_broadcasting_group_gets_all_messages(run, server):
     ]
 
 
+def test_broadcast_starts_at_the_first_message_of_each_store(run, tmp_path, monkeypatch):
+    """The machine also has the offsets of consumers of other stores."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("first", "second"):
+        path = str(tmp_path / name)
+        with Store.open(path, create=True) as store:
+            store.topics.create("prices", read_queues=1, write_queues=1)
+        assert len(run("broadcast", ["--path", path])) == 4
+
+
 def test_delayed_messages_arrive_after_their_delay(run, server):
     found = [re.fullmatch(r"(.*) after ([0-9.]+) s", line) for line in run("delayed", server)]
     assert [each[1] for each in found] == ["at once", "level 1", "at a time"]
@@ -111,18 +121,20 @@ def test_a_dead_letter_is_consumed_after_it_was_resent(run, server):
 
 
 def test_payments_are_made_once_for_each_order(run, server):
+    run("produce_consume", server)
     lines = run("payments", server)
     assert sorted(lines[:3]) == ["delivered o-1", "delivered o-1", "delivered o-2"]
     assert lines[3:] == ["paid 30 for o-1", "paid 10 for o-2"]
 
 
 def test_the_backlog_is_zero_after_all_messages_were_consumed(run, server):
+    run("produce_consume", server)
     lines = run("backlog", server)
     for queue_id in range(4):
-        assert re.fullmatch(rf"orders {queue_id}: 2 messages, the oldest .* s old", lines[queue_id])
+        assert re.fullmatch(rf"views {queue_id}: 2 messages, the oldest .* s old", lines[queue_id])
     assert lines[4] == "reports has 8 messages to consume: too many!"
     assert lines[-5:] == [
-        *(f"orders {queue_id}: 0 messages" for queue_id in range(4)),
+        *(f"views {queue_id}: 0 messages" for queue_id in range(4)),
         "reports has 0 messages to consume",
     ]
 

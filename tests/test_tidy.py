@@ -109,6 +109,8 @@ RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 # `pyrocket/__init__.py` defines the public names; it may import from packages up to this rank.
 RANKS[""] = RANKS["rpc"]
 CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.tools.notebook.")
+# Log lines and commands show counts alike.
+CONNECTOR_MAY_IMPORT += ("pyrocket.arguments.counted",)
 # All commands share these modules.
 CONNECTOR_MAY_IMPORT += (
     *("pyrocket.tools.cli.command_group.", "pyrocket.tools.cli.frame."),

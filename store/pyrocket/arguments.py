@@ -264,3 +264,8 @@ def _path_of_uri(uri: str, scheme: str) -> str:
             remedy="Write file:///absolute/path.",
         )
     return unquote(path)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 message` or `2,000 messages`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

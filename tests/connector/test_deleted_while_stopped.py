@@ -117,7 +117,9 @@ def test_a_query_waits_for_its_deleted_topic(box, stopped, asked, trigger, polic
     box.create(queues=1).send("new", queue=0)
     reader = restarted(box, asked, trigger, onDataLoss=policy)
     _, bodies = read(reader, later)
-    assert bodies == ([] if policy == "latest" else [b"new"])
+    # The topic of a pattern continues where the query stopped: its new message is not after a loss.
+    skips = policy == "latest" and "subscribePattern" not in asked
+    assert bodies == ([] if skips else [b"new"])
 
 
 def test_a_topic_of_the_checkpoint_is_not_created_again(box, stopped):

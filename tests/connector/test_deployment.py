@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyrocket import Store
 from pyspark_pyrocket.tools.java import find_java
+from pyspark_pyrocket.tools.python_link import python_for_spark
 from support.clusters import BIN, two_workers
 from support.machines import ROOT, bare_environment
 
@@ -25,7 +26,7 @@ SETTINGS = {
 
 def bare(**changes):
     """Return an environment in which Python has pyspark, and pyrocket only if the job ships it."""
-    known = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": find_java().home}
+    known = {"PYSPARK_PYTHON": python_for_spark(sys.executable), "JAVA_HOME": find_java().home}
     return bare_environment(**known, SPARK_LOCAL_IP="127.0.0.1", **changes)
 
 

@@ -4,14 +4,18 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotDone
 
 import pytest
-from pyrocket import Store
+from pyrocket import Message, Store
 from pyrocket.broker import broker as broker_module
 from pyrocket.errors import PyrocketError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
+from pyspark_pyrocket.source.stream_planner import empty_offset
+from pyspark_pyrocket.transport.path import PathTarget, forget
 from support.broker import served
 from support.broker_process import running
 from support.certificates import write_certificate
@@ -136,6 +140,28 @@ def test_a_restarted_query_names_the_reason_after_its_timeout():
         began = time.monotonic()
         check_fails_soon(call, "127.0.0.1:1", "TRANSPORT_FAILED.*Connection refused")
         assert time.monotonic() - began > 1
+
+
+@pytest.mark.slow
+def test_a_restarted_query_waits_for_its_broker(tmp_path):
+    """It waits longer than a new query would."""
+    path = tmp_path / "store"
+    with Store.open(path, create=True) as store:
+        store.topics.create("t", read_queues=1, write_queues=1)
+        start = empty_offset(PathTarget(str(path)).open_source()).to_json()
+        store.append(Message(topic="t", body=b"x"))
+    forget(str(path))
+    with running(path) as (_, found):
+        address = found.listen[0]
+    source = DefaultSource({"topic": "t", "endpoint": address, "endpoint.timeout": "60s"})
+    with ThreadPoolExecutor() as pool:
+        latest = source.streamReader(SCHEMA).latestOffset
+        asked = pool.submit(latest, start, ReadAllAvailable())
+        with pytest.raises(NotDone):
+            asked.result(SOON_S)
+        with running(path, "--listen", address):
+            assert asked.result(30)["offsets"] == {"t": {"broker-a": {"0": 1}}}
+    disconnect()
 
 
 @pytest.mark.parametrize(

@@ -83,9 +83,10 @@ class Damaged:
 
     path: Path
 
-    def send(self, *bodies):
+    def send(self, *bodies, flushed=True):
         with Store.open(self.path) as store:
             store.append_batch(batch(bodies, 0), topic="t")
+            store.close(clean=flushed)
 
     def create(self):
         with Store.open(self.path, create=True, config=SMALL) as store:
@@ -107,9 +108,8 @@ class Damaged:
             assert store.clean(hours=0).removals
 
     def truncated(self):
-        with Store.open(self.path) as store:
+        with Store.open(self.path, read_only=True) as store:
             lost = store.read("t", 0, 25)[0].physical_offset
-            store.close(clean=False)
         reboot(self.path)
         file = next(one for one in log_files(self.path) if 0 <= lost - int(one.name) < 4096)
         overwrite(file, b"\1" * 200, lost - int(file.name))
@@ -123,13 +123,13 @@ class Damaged:
 
 @pytest.fixture
 def damaged(tmp_path, monkeypatch):
-    """A store with a backup of its first 20 messages."""
+    """A store with a backup of its first 20 messages; a crash may lose the others."""
     set_disk_usage(monkeypatch, 100)
     made = Damaged(tmp_path / "store")
     made.create()
     made.send(*FIRST[:20])
     shutil.copytree(made.path, tmp_path / "copy")
-    made.send(*FIRST[20:])
+    made.send(*FIRST[20:], flushed=False)
     yield made
     forget(str(made.path))
 
@@ -137,7 +137,8 @@ def damaged(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("loss", "sink", "policy", "target"), [*cases()])
 def test_a_query_ends_or_goes_on_after_a_loss(spark, tmp_path, damaged, loss, sink, policy, target):
     query = Query(spark, tmp_path / "query", sink)
-    with options_of(target, damaged.path) as options:
+    # A broker flushes the log when it is stopped: then a crash loses nothing.
+    with options_of("path" if loss == "truncated" else target, damaged.path) as options:
         assert query.run(options)
     forget(str(damaged.path))
     getattr(damaged, loss)()
@@ -168,9 +169,10 @@ def test_a_loss_during_a_micro_batch_ends_its_query_or_is_skipped(spark, tmp_pat
     save = query.save
 
     def lose_first(rows, batch_id):
-        damaged.send(*FIRST)
-        with Store.open(damaged.path) as store:
-            store.clean(hours=0)
+        if batch_id == 0:
+            damaged.send(*FIRST)
+            with Store.open(damaged.path) as store:
+                store.clean(hours=0)
         save(rows, batch_id)
 
     query.save = lose_first

@@ -88,7 +88,7 @@ def test_only_damaged_messages_are_skipped_and_counted(store, caplog, policy, da
     damage(store, *damaged)
     read = offsets(store, LossPolicy(policy=policy), where=where or MessageFilter())
     assert read == [number for number in range(60) if number not in damaged]
-    lost = [each for each in caplog.records if "has lost 1 messages" in each.message]
+    lost = [each for each in caplog.records if "has lost 1 message;" in each.message]
     assert len(lost) == len(damaged)
 
 
@@ -226,7 +226,7 @@ def test_a_message_found_by_key_and_deleted_before_it_is_read_is_a_loss(store, l
 def test_a_damaged_message_found_by_key_is_skipped(store, located, caplog):
     damage(store, 7, 31, queue_id=1)
     assert found(store, located) == [n for n in range(1, 60, 2) if n not in (7, 31)]
-    assert len([one for one in caplog.records if "has lost 1 messages" in one.message]) == 2
+    assert len([one for one in caplog.records if "has lost 1 message;" in one.message]) == 2
     with pytest.raises(RecordDamagedError):
         found(store, located, LossPolicy())
 

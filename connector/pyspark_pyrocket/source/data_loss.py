@@ -7,6 +7,7 @@ do not count as lost.
 from dataclasses import dataclass, field
 
 from pyrocket import MessageQueue, QueueOffsets
+from pyrocket.arguments import counted
 from pyrocket.errors import DataLossError, OffsetOutOfRangeError
 
 from pyspark_pyrocket.options.policies import TO_EARLIEST, TO_LATEST, LossPolicy
@@ -65,10 +66,10 @@ class Losses:
         if self.quiet:
             return
         LOG.warning(
-            "topic %r queue %d has lost %d messages; with onDataLoss=%s the query %s: [%s] %s",
+            "topic %r queue %d has lost %s; with onDataLoss=%s the query %s: [%s] %s",
             queue.topic,
             queue.queue_id,
-            lost,
+            counted(lost, "message"),
             self.policy.policy,
             outcome,
             error.code,

@@ -13,6 +13,7 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyrocket.arguments import counted
 from pyrocket.config import DEFAULT_QUEUES
 from pyrocket.errors import PyrocketError, StoreUnavailableError
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -241,22 +242,22 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for note in self._options.span.notes:
             LOG.info("%s", note)
         LOG.info(
-            "a new query on %s in %s starts at %s: %d existing messages will be read, %s",
+            "a new query on %s in %s starts at %s: %s will be read, %s",
             some_of(offset.topics),
             self._source().target.describe(),
             self._options.span.starting.describe(),
-            self._messages_after(offset),
+            counted(self._messages_after(offset), "existing message"),
             self._options.admission.describe(),
         )
 
     def _log_resumption(self, offset: StreamOffset) -> None:
         LOG.info(
-            "resuming from the checkpoint on %s in %s; the configured start (%s) is ignored: %d "
-            "messages will be read, %s",
+            "resuming from the checkpoint on %s in %s; the configured start (%s) is ignored: %s "
+            "will be read, %s",
             some_of(offset.topics),
             self._source().target.describe(),
             self._options.span.starting.describe(),
-            self._messages_after(offset),
+            counted(self._messages_after(offset), "message"),
             self._options.admission.describe(),
         )
 

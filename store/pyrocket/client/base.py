@@ -1,6 +1,7 @@
 """`BaseClient`: producers and consumers are started once and closed once."""
 
 import threading
+from collections.abc import Callable
 from enum import Enum
 from typing import TypeVar
 
@@ -10,6 +11,7 @@ from pyrocket.client.transport import Member
 from pyrocket.errors import InvalidInputError
 
 _Self = TypeVar("_Self", bound="BaseClient")
+_T = TypeVar("_T")
 
 
 class ClientState(str, Enum):
@@ -106,6 +108,15 @@ class BaseClient:
     def _end(self) -> None:
         """Stop; called before the instance is released."""
         raise NotImplementedError
+
+    def _in_loop(self, function: Callable[[], _T]) -> _T:
+        """Call a function of the core in the event loop. Raises the errors of a closed client."""
+        self._check_started()
+
+        async def call() -> _T:
+            return function()
+
+        return self._instance.run(call())
 
     def _check_started(self) -> None:
         self._check_not_closed()

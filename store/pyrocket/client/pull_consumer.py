@@ -110,19 +110,27 @@ class PullConsumer(BaseClient):
         replaced by its nearest one.
         """
         check_whole("offset", offset)
-        self._call(lambda: self._core.seek(queue, offset))
+        self._in_loop(lambda: self._core.seek(queue, offset))
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Continue with the first message that the queue still has. Raises as `seek` does."""
+        self.seek(queue, self.bounds(queue).minimum)
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Continue with the next message that is sent to the queue. Raises as `seek` does."""
+        self.seek(queue, self.bounds(queue).maximum)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Exclude queues from polls; their positions remain. Raises InvalidInputError."""
-        self._call(lambda: self._core.pause([*queues]))
+        self._in_loop(lambda: self._core.pause([*queues]))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Include paused queues in polls again."""
-        self._call(lambda: self._core.resume([*queues]))
+        self._in_loop(lambda: self._core.resume([*queues]))
 
     def position(self, queue: MessageQueue) -> int:
         """Return the offset of the next message that is polled from a queue."""
-        return self._call(lambda: self._core.position(queue))
+        return self._in_loop(lambda: self._core.position(queue))
 
     def poll(self, timeout_s: float = 1.0, max_messages: int = 32) -> list[StoredMessage]:
         """Return messages of one queue as soon as there are any; an empty list after the timeout.
@@ -192,15 +200,6 @@ class PullConsumer(BaseClient):
 
     def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         return self._instance.run(coroutine)
-
-    def _call(self, function: Callable[[], _T]) -> _T:
-        """Call a function of the core in the event loop."""
-        self._check_started()
-
-        async def call() -> _T:
-            return function()
-
-        return self._run(call())
 
     def _begin(self) -> None:
         self._member = member = self._instance.join(self._config.group)

@@ -14,6 +14,7 @@ from inspect import signature
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
+from pyrocket.arguments import counted
 from pyrocket.client.advice import Advice, advise
 from pyrocket.client.base import BaseClient
 from pyrocket.client.consumer_config import consumer_config, subscriptions_of
@@ -149,12 +150,19 @@ class PushConsumer(BaseClient):
 
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming a topic: its queues are released soon. An unknown topic is ignored."""
-        self._check_started()
+        self._in_loop(lambda: self._running.unsubscribe(topic))
 
-        async def unsubscribe() -> None:
-            self._running.unsubscribe(topic)
+    def suspend(self) -> None:
+        """Pull no more messages until `resume`; the queues stay with this consumer.
 
-        self._instance.run(unsubscribe())
+        The listener still gets the messages that were pulled before, and those of a pull that waits
+        at its broker, for up to 15 s.
+        """
+        self._in_loop(lambda: self._running.suspend())
+
+    def resume(self) -> None:
+        """Pull messages again after `suspend`."""
+        self._in_loop(lambda: self._running.resume())
 
     @property
     def _running(self) -> ConsumerCore:
@@ -214,7 +222,7 @@ class PushConsumer(BaseClient):
         try:
             unfinished = self._instance.run(self._running.stop())
             if unfinished:
-                _log.warning("%d messages were not consumed before the stop", unfinished)
+                _log.warning("%s not consumed before the stop", counted(unfinished, "message"))
             if self._tracer is not None:
                 self._instance.run(self._tracer.stop())
         finally:

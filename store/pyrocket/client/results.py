@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from pyrocket.arguments import check_numbers
+from pyrocket.arguments import check_numbers, check_whole
+from pyrocket.config import MAX_DELAY_LEVELS
 from pyrocket.errors import InvalidInputError
 
 
@@ -33,10 +34,14 @@ class ConsumeResult:
         ack_index: The index of the last consumed message in the batch if the status is SUCCESS;
             -1 if no message is consumed, None if all messages are. The messages after this index
             are treated as for RECONSUME_LATER. Source: `ConsumeConcurrentlyContext.setAckIndex`.
+        delay_level: The delay level of messages that are sent back: -1 makes them dead letters at
+            once; with 0, the delays of the group apply. An orderly consumer ignores it. Source:
+            `ConsumeConcurrentlyContext.setDelayLevelWhenNextConsume`.
     """
 
     status: ConsumeStatus
     ack_index: int | None = None
+    delay_level: int = 0
 
     SUCCESS: ClassVar["ConsumeResult"]
     RECONSUME_LATER: ClassVar["ConsumeResult"]
@@ -56,6 +61,17 @@ class ConsumeResult:
                 code="ACK_INDEX_ILLEGAL",
             )
         return cls(ConsumeStatus.SUCCESS, ack_index)
+
+    @classmethod
+    def reconsume_at_level(cls, delay_level: int) -> "ConsumeResult":
+        """Return a RECONSUME_LATER whose messages are delivered again after a delay level, such as
+        3 for 10 s; with -1 they become dead letters at once.
+
+        Raises OptionError unless the level is from -1 to 64. A level that the store does not have
+        is its last level.
+        """
+        check_whole("delay_level", delay_level, -1, MAX_DELAY_LEVELS)
+        return cls(ConsumeStatus.RECONSUME_LATER, delay_level=delay_level)
 
     def consumed(self, size: int) -> int:
         """Return how many messages of a batch of this size are consumed, counted from the first."""

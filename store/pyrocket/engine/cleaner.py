@@ -33,6 +33,7 @@ from pyrocket.engine.retention_rules import (
     Kept,
     LogFile,
     Removal,
+    bytes_for_space,
     hold_back,
     plan_by_hand,
     plan_cleaning,
@@ -276,6 +277,11 @@ def preview(
         log_start=start,
         kept=kept,
         messages=_count(_minima(queues, log.first_offset()), _minima(queues, start)),
+        disk_bytes=bytes_for_space(
+            policy or Retention(),
+            log_files(log),
+            disk_usage([layout.commit_log, layout.consume_queues]),
+        ),
     )
 
 

@@ -64,7 +64,8 @@ class CleanReport:
     kept: files that exceed the limits but are still needed, in log order. staged_files,
     staged_bytes: files with rows that were staged for a sink but not published within a week.
     messages: the number of messages in the deleted log files, without those of services; only a
-    manual cleaning counts them.
+    manual cleaning counts them. disk_bytes: the log files that any retention deletes at once,
+    because the disk is fuller than `force_ratio`; only `dry_run` computes them.
     """
 
     removals: tuple[Removal, ...] = ()
@@ -76,6 +77,7 @@ class CleanReport:
     staged_bytes: int = 0
     kept: tuple[Kept, ...] = ()
     messages: int = 0
+    disk_bytes: int = 0
 
     def then(self, later: "CleanReport") -> "CleanReport":
         """Return the sums of both reports; the other fields are those of the later report."""
@@ -109,6 +111,12 @@ def plan_cleaning(
     for_space = _until_free(oldest, disk.excess_over(policy.force_ratio))
     removals = _join(oldest, {EXPIRED: expired, TOTAL_BYTES: beyond, DISK: for_space})
     return CleaningPlan(tuple(removals), disk.ratio > policy.full_ratio)
+
+
+def bytes_for_space(policy: Retention, files: Sequence[LogFile], disk: DiskUsage) -> int:
+    """Return the bytes of the files that a policy deletes because the disk is too full."""
+    count = _until_free(files[:-1], disk.excess_over(policy.force_ratio))
+    return sum(file.bytes for file in files[:count])
 
 
 def plan_by_hand(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from pyspark_pyrocket.tools.python_link import python_for_spark
 from support.machines import ROOT, bare_environment, path_without_java
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -30,7 +31,7 @@ def test_a_session_runs_a_job_with_java_hidden(tmp_path):
         PATH=path,
         JAVA_HOME=None,
         PYTHONPATH=f"{ROOT / 'store'}:{ROOT / 'connector'}",
-        PYSPARK_PYTHON=sys.executable,
+        PYSPARK_PYTHON=python_for_spark(sys.executable),
         SPARK_LOCAL_IP="127.0.0.1",
         XDG_CACHE_HOME=tmp_path / "my cache",
     )

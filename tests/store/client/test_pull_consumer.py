@@ -98,6 +98,14 @@ def test_a_seek_changes_what_is_polled_next(running):
     assert poll_all(running, 3) == [b"0", b"2", b"4"]
 
 
+def test_a_seek_to_an_end_of_a_queue(running):
+    running.assign([FIRST])
+    running.seek_to_end(FIRST)
+    assert running.position(FIRST) == 3
+    running.seek_to_begin(FIRST)
+    assert poll_all(running, 3) == [b"0", b"2", b"4"]
+
+
 def test_paused_queues_are_not_polled(running):
     running.assign([FIRST, SECOND])
     running.pause([FIRST])

@@ -5,7 +5,7 @@ import doctest
 import pytest
 from pyrocket.client import results
 from pyrocket.client.results import ConsumeResult
-from pyrocket.errors import InvalidInputError
+from pyrocket.errors import InvalidInputError, OptionError
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,12 @@ def test_an_invalid_ack_index_is_an_error(index, code):
     with pytest.raises(InvalidInputError) as error:
         ConsumeResult.success_up_to(index)
     assert error.value.code == code
+
+
+@pytest.mark.parametrize("level", [-2, 65, "1", None])
+def test_an_invalid_delay_level_is_an_error(level):
+    with pytest.raises(OptionError, match="delay_level"):
+        ConsumeResult.reconsume_at_level(level)
 
 
 def test_the_example_in_the_docstring_is_correct():

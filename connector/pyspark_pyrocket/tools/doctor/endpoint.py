@@ -7,8 +7,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from pyrocket import Client, Connection, Credentials, Timeouts
+from pyrocket.arguments import counted
 from pyrocket.errors import NotAuthenticatedError, PyrocketError
-from pyrocket.tools.cli.frame import counted, with_flags
+from pyrocket.tools.cli.frame import with_flags
 
 from pyspark_pyrocket.tools.doctor.report import Check, fail, ok, warn
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from pyrocket.arguments import counted
 from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.listening import IsOwn, Listen, ListenerExitError, Stats, result_of
 from pyrocket.client.core.process_queue import ProcessQueue
@@ -107,7 +108,7 @@ class ConcurrentConsumption:
         done = result.consumed(len(batch))
         self._stats.consumed += done
         self._remove(held, batch[:done])
-        for message in await self._send_back(held, batch[done:], delay_level=0):
+        for message in await self._send_back(held, batch[done:], result.delay_level):
             asyncio.get_running_loop().call_later(_AGAIN_S, self._again, held, [message])
 
     async def _send_back(
@@ -115,7 +116,9 @@ class ConcurrentConsumption:
     ) -> list[StoredMessage]:
         """Send messages back, and return those that could not be."""
         if messages and self._config.message_model is MessageModel.BROADCASTING:
-            _log.warning("%d messages of %s are not consumed again", len(messages), held.queue)
+            _log.warning(
+                "not consumed again: %s of %s", counted(len(messages), "message"), held.queue
+            )
             self._remove(held, messages)
             return []
         failed = []

@@ -67,7 +67,7 @@ class ConsumerCore:
         """
         self._config, self._transport = config, transport
         self._client_id = member.client_id
-        self.stats, self._stopping = (stats := Stats()), False
+        self.stats, self._stopping, self._suspended = (stats := Stats()), False, False
         self._subscriptions = subscriptions = _subscriptions_of(config)
         self._routes, self._tasks = Routes(transport), Tasks(stats)
         kind = OrderlyConsumption if config.orderly else ConcurrentConsumption
@@ -155,6 +155,16 @@ class ConsumerCore:
         self._subscriptions.pop(topic, None)
         self._changes.set()
 
+    def suspend(self) -> None:
+        """Start no more pulls; messages that were pulled are consumed."""
+        self._suspended = True
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._suspended = False
+        for held in self.held.values():
+            held.changed.set()
+
     async def stop(self, timeout_s: float | None = None) -> int:
         """Stop pulling, wait for running listeners, commit, unlock the queues, leave the group.
 
@@ -218,6 +228,8 @@ class ConsumerCore:
         _log.warning("%s does not exist yet and is consumed as soon as it does%s", topic, near)
 
     def _limits(self, held: ProcessQueue) -> Limits:
+        if self._suspended:
+            return Limits(messages=0, bytes=0, span=None)
         config, topic = self._config, held.queue.topic
         queues = sum(queue.topic == topic for queue in self._member.held) or 1
         messages = config.pull_threshold_for_queue

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from pyrocket.arguments import counted
 from pyrocket.client.core.process_queue import ProcessQueue
 from pyrocket.client.failures import Failures
 from pyrocket.client.results import ConsumeResult
@@ -88,8 +89,8 @@ async def result_of(
         stats.listener_errors += 1
         is_first = stats.is_first(type(error).__name__)  # Later ones are logged in one line.
         _log.warning(
-            "the listener failed for %d messages of %s: %r",
-            len(messages),
+            "the listener failed for %s of %s: %r",
+            counted(len(messages), "message"),
             queue,
             error,
             exc_info=error if is_first else None,

@@ -1045,7 +1045,7 @@ class Kept(_message.Message):
     def __init__(self, file: _Optional[_Union[LogFile, _Mapping]] = ..., held_by: _Optional[str] = ...) -> None: ...
 
 class CleanReport(_message.Message):
-    __slots__ = ("removals", "queue_files", "index_files", "dry_run", "log_start", "staged_files", "staged_bytes", "kept", "messages")
+    __slots__ = ("removals", "queue_files", "index_files", "dry_run", "log_start", "staged_files", "staged_bytes", "kept", "messages", "disk_bytes")
     REMOVALS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FILES_FIELD_NUMBER: _ClassVar[int]
     INDEX_FILES_FIELD_NUMBER: _ClassVar[int]
@@ -1055,6 +1055,7 @@ class CleanReport(_message.Message):
     STAGED_BYTES_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
     removals: _containers.RepeatedCompositeFieldContainer[Removal]
     queue_files: int
     index_files: int
@@ -1064,7 +1065,8 @@ class CleanReport(_message.Message):
     staged_bytes: int
     kept: _containers.RepeatedCompositeFieldContainer[Kept]
     messages: int
-    def __init__(self, removals: _Optional[_Iterable[_Union[Removal, _Mapping]]] = ..., queue_files: _Optional[int] = ..., index_files: _Optional[int] = ..., dry_run: _Optional[bool] = ..., log_start: _Optional[int] = ..., staged_files: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., kept: _Optional[_Iterable[_Union[Kept, _Mapping]]] = ..., messages: _Optional[int] = ...) -> None: ...
+    disk_bytes: int
+    def __init__(self, removals: _Optional[_Iterable[_Union[Removal, _Mapping]]] = ..., queue_files: _Optional[int] = ..., index_files: _Optional[int] = ..., dry_run: _Optional[bool] = ..., log_start: _Optional[int] = ..., staged_files: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., kept: _Optional[_Iterable[_Union[Kept, _Mapping]]] = ..., messages: _Optional[int] = ..., disk_bytes: _Optional[int] = ...) -> None: ...
 
 class CleanReply(_message.Message):
     __slots__ = ("value",)

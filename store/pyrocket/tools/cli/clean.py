@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from pyrocket.arguments import format_size
+from pyrocket.arguments import counted, format_size
 from pyrocket.disk.layout import file_name
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.tools.cli.frame import (
@@ -13,7 +13,6 @@ from pyrocket.tools.cli.frame import (
     OK,
     as_json,
     confirmed,
-    counted,
     directory,
     dry_run,
     exits,

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from pyrocket.arguments import counted
 from pyrocket.errors import MessageNotFoundError, TopicNotFoundError
 from pyrocket.formats.properties import (
     DLQ_ORIGIN_MESSAGE_ID,
@@ -25,7 +26,6 @@ from pyrocket.tools.cli.frame import (
     OK,
     as_json,
     confirmed,
-    counted,
     dry_run,
     exits,
     show_json,

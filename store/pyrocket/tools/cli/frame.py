@@ -181,11 +181,6 @@ def confirmed(question: str, *, yes: bool, as_json: bool) -> bool:
     return yes or (not as_json and agreed(question))
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as `1 message` or `2,000 messages`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 _FLAGS = {
     "endpoint.ca": "--ca",
     "endpoint.tls": "--tls",

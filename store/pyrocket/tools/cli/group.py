@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyrocket.arguments import counted
 from pyrocket.config import MAX_QUEUES
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.tools.cli.advise import advise
@@ -14,7 +15,6 @@ from pyrocket.tools.cli.frame import (
     OK,
     as_json,
     confirmed,
-    counted,
     dry_run,
     exits,
     show_json,

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pyrocket.arguments import counted
 from pyrocket.errors import StoreLockedError, StorePermissionError, StoreUnavailableError
 from pyrocket.tools.cli.frame import (
     OK,
     as_json,
-    counted,
     directory,
     exits,
     files_only,

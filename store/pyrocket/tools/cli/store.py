@@ -151,11 +151,11 @@ def retention(
 ) -> int:
     """Show or set how long a store keeps messages. Omitted settings are not changed.
 
-    Asks first if the new limits delete messages that are kept now. Only entire log files are
-    deleted, and never the last one. With any limit, the oldest files are also deleted while the
-    disk is more than 85 % full. All writers apply the setting; writers that already have the
-    store open apply it within ten seconds. With --json there is no prompt: without --yes, a setting
-    that deletes messages is not changed.
+    Asks first if messages that are kept now will be deleted. Only entire log files are deleted, and
+    never the last one. With any limit, the oldest files are also deleted while the disk is more
+    than 85 % full. All writers apply the setting; writers that already have the store open apply it
+    within ten seconds. With --json there is no prompt: without --yes, a setting that deletes
+    messages is not changed.
     """
     target = place.target()
     found = target.retention()
@@ -175,8 +175,7 @@ def retention(
     new = None if keeps_all else wanted
     report = _newly_deleted(target, found, new)
     changes = not dry_run and (
-        report is None
-        or confirmed(f"Delete {deleted(report)} beyond these limits?", yes=yes, as_json=as_json)
+        report is None or confirmed(f"Delete {_losses(report)}?", yes=yes, as_json=as_json)
     )
     if changes:
         target.set_retention(new)
@@ -185,7 +184,7 @@ def retention(
         more = {"changed": changes, "messages": report.messages} if report else {}
         _show_retention(target, shown, as_json=as_json, **more)
     if report and dry_run and not as_json:
-        click.echo(f"This would delete {deleted(report)}.")
+        click.echo(f"This would delete {_losses(report)}.")
     return OK if changes or dry_run else FOUND
 
 
@@ -195,12 +194,19 @@ def _newly_deleted(
     """Return what a new retention deletes; None if the known one deletes it already."""
     if wanted is None:
         return None
-    report = target.clean(wanted.hours, wanted.total_bytes, True)
-    if known is not None and report.removals:
+    report = replace(target.clean(wanted.hours, wanted.total_bytes, True), staged_files=0)
+    if known is not None:
         before = target.clean(known.hours, known.total_bytes, True)
-        if len(before.removals) >= len(report.removals):
-            return None
-    return replace(report, staged_files=0) if report.removals else None
+        return report if len(before.removals) < len(report.removals) else None
+    return report if report.removals or report.disk_bytes else None
+
+
+def _losses(report: CleanReport) -> str:
+    limits = f"{deleted(report)} beyond these limits" if report.removals else ""
+    if report.disk_bytes <= report.bytes:
+        return limits
+    space = f"the oldest log files ({format_size(report.disk_bytes)}), because the disk is full"
+    return f"{limits}, and {space}" if limits else space
 
 
 def _show_retention(

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from pyrocket.arguments import counted
 from pyrocket.config import DEFAULT_QUEUES, MAX_QUEUES
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.topic_types import MESSAGE_TYPES
@@ -15,7 +16,6 @@ from pyrocket.tools.cli.frame import (
     advising,
     as_json,
     confirmed,
-    counted,
     dry_run,
     exits,
     show_json,

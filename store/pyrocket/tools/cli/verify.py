@@ -4,13 +4,13 @@ from typing import Any
 
 import click
 
+from pyrocket.arguments import counted
 from pyrocket.config import StoreConfig
 from pyrocket.tools.cli.frame import (
     FOUND,
     OK,
     as_json,
     broker_settings,
-    counted,
     directory,
     exits,
     files_only,

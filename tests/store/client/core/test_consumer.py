@@ -101,6 +101,40 @@ async def test_only_messages_after_the_ack_index_are_sent_back():
     assert [offset for _, offset in orders.sent_back] == [1, 2]
 
 
+@pytest.mark.parametrize("level", [-1, 5])
+@simulated
+async def test_the_delay_level_of_a_result_goes_with_the_messages_that_are_sent_back(level):
+    orders, levels = cluster(queues=1, messages=1), []
+    core = consumer(orders, Listener(ConsumeResult.reconsume_at_level(level)))
+    send_back = core._transport.send_back
+
+    async def recorded(group, queue, offset, level, most):
+        levels.append(level)
+        await send_back(group, queue, offset, level, most)
+
+    core._transport.send_back = recorded
+    await consumed(core)
+    assert (levels, len(orders.dead_letters)) == ([level], int(level < 0))
+
+
+@simulated
+async def test_a_suspended_consumer_keeps_its_queues_and_pulls_nothing_until_it_resumes():
+    orders, listener = cluster(queues=1), Listener()
+    core = consumer(orders, listener)
+    await core.start()
+    await asyncio.sleep(10)
+    core.suspend()
+    await asyncio.sleep(20)  # The pull that waits at the broker ends.
+    orders.append(orders.queues["orders"][0], b"late")
+    await asyncio.sleep(120)
+    assert len(listener.bodies) == 5
+    assert core.held
+    core.resume()
+    await asyncio.sleep(1)
+    assert listener.bodies[5:] == [b"late"]
+    await core.stop()
+
+
 @simulated
 async def test_a_message_is_a_dead_letter_after_all_attempts():
     orders = cluster(queues=1, messages=1)

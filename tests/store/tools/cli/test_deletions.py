@@ -1,15 +1,24 @@
 """Commands that delete ask first, and count; without an answer, nothing is deleted."""
 
 import json
+import re
 
 import click
 import pytest
 from pyrocket import Message, Store
+from pyrocket.arguments import counted
 from pyrocket.tools.cli import main
-from pyrocket.tools.cli.frame import counted
 from support.broker import served
 from support.commands import run
-from support.stores import SMALL, append_as_broker, batch, log_files, numbered, reboot
+from support.stores import (
+    SMALL,
+    append_as_broker,
+    batch,
+    log_files,
+    numbered,
+    reboot,
+    set_disk_usage,
+)
 
 COMMANDS = {
     "topic delete t": "Delete t with 100 messages?",
@@ -74,6 +83,23 @@ def test_a_yes_deletes(where, command, answer):
     assert done.exit_code == 0, done.output
     assert (COMMANDS[command] in done.stderr) == (answer == "y")
     assert content(where) != before
+
+
+def test_a_first_retention_asks_before_the_oldest_files_of_a_full_disk_are_deleted(
+    where, monkeypatch
+):
+    set_disk_usage(monkeypatch, 900)
+    words = ("store", "retention", "--retention-hours", "1000", *where)
+    refused = run(*words, answer="n\n")
+    question = r"Delete the oldest log files \([\d.]+ KiB\), because the disk is full\?"
+    assert re.search(question, refused.stderr), refused.output
+    assert refused.exit_code == 1
+    assert "messages kept: all" in run("store", "retention", *where).stdout
+    planned = run(*words, "--retention-bytes", "8k", "--dry-run").stdout
+    assert "68 messages in 4 log files" in planned
+    assert "limits, and the oldest log files (" in planned
+    set_disk_usage(monkeypatch, 800)
+    assert run(*words, answer="").exit_code == 0
 
 
 def walk(command, words=()):
