@@ -82,7 +82,7 @@ def serve(directory: str, settings: Settings) -> bool:
         run_loop(partial(_serve, broker, gate, certificate, credentials, settings))
     finally:
         broker.close()
-    failed = running_state(store.path).write_error
+    failed = running_state(store.path, is_disk_full=False).write_error
     _log.info("the store is closed%s", ", and is recovered when it is opened" if failed else "")
     return not failed
 
@@ -128,7 +128,8 @@ async def _serve(
     with _monitoring(broker, server, watch, settings, trouble) as metrics:
         await server.start()
         # In a thread, because it waits for the disk.
-        await asyncio.to_thread(broker_file.write, RunningBroker(os.getpid(), listens, metrics))
+        running = RunningBroker(os.getpid(), listens, metrics)
+        await asyncio.to_thread(_write_broker_file, broker_file, running)
         try:
             await asyncio.to_thread(registrar.start)
             _log.info("serving %s at %s", broker.path, ", ".join(listens))
@@ -140,6 +141,13 @@ async def _serve(
             await asyncio.to_thread(registrar.stop)
             await server.stop(settings.drain)
             await asyncio.to_thread(broker_file.delete)
+
+
+def _write_broker_file(file: BrokerFile, running: RunningBroker) -> None:
+    try:
+        file.write(running)
+    except OSError as error:  # A broker can be started on a full disk.
+        _log.warning("commands on this machine do not find the broker: %s", error)
 
 
 def stop_signal() -> asyncio.Event:

@@ -48,7 +48,7 @@ class NameServer(CallServer):
             (
                 grpc.method_handlers_generic_handler(SERVICE, handlers),
                 grpc.method_handlers_generic_handler(MESSAGING, messaging),
-                Health(lambda: not self.is_stopping, SERVICE).handlers(),
+                Health(lambda: self.is_stopping, service=SERVICE).handlers(),
             )
         )
 

@@ -233,8 +233,8 @@ def test_the_running_state_describes_the_problem(tmp_path):
         found = running_state(store.path)
         assert found.permission == 6
         assert found.trouble == ""
-        full = Retention(clean_ratio=0, force_ratio=0, full_ratio=0)
-        assert running_state(store.path, full).trouble == "the disk is full"
+        store.set_retention(Retention(clean_ratio=0, force_ratio=0, full_ratio=0))
+        assert running_state(store.path).trouble == "the disk is full"
 
 
 def test_a_metrics_port_in_use_is_reported(tmp_path):
