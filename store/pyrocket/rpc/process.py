@@ -125,7 +125,10 @@ async def _serve(
             return "stopping"
         return ", ".join(filter(None, (broker.trouble, registrar.trouble)))
 
-    with _monitoring(broker, server, watch, settings, trouble) as metrics:
+    with (
+        logging_expiry(certificate),
+        _monitoring(broker, server, watch, settings, certificate, trouble) as metrics,
+    ):
         await server.start()
         # In a thread, because it waits for the disk.
         running = RunningBroker(os.getpid(), listens, metrics)
@@ -159,8 +162,24 @@ def stop_signal() -> asyncio.Event:
 
 
 @contextmanager
+def logging_expiry(certificate: Certificate | None) -> Iterator[None]:
+    """Log the expiry of the certificate, if there is one, during a `with` block."""
+    task = None if certificate is None else asyncio.ensure_future(certificate.log_expiry())
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
+
+
+@contextmanager
 def _monitoring(
-    broker: Broker, server: Server, watch: LoopWatch, settings: Settings, trouble: Callable[[], str]
+    broker: Broker,
+    server: Server,
+    watch: LoopWatch,
+    settings: Settings,
+    certificate: Certificate | None,
+    trouble: Callable[[], str],
 ) -> Iterator[str]:
     """Serve /metrics and /health; yield their address, or an empty string."""
     address = settings.metrics
@@ -174,7 +193,7 @@ def _monitoring(
         found = MonitoringServer(
             host.strip("[]"),
             int(port),
-            Metrics(broker, server, watch, settings.cluster_name),
+            Metrics(broker, server, watch, settings.cluster_name, certificate),
             trouble,
         )
     except (OSError, ValueError, OverflowError):

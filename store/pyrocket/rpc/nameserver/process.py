@@ -13,6 +13,7 @@ from pyrocket.rpc.process import (
     certificate_of,
     check_exposure,
     listen_at,
+    logging_expiry,
     run_loop,
     stop_signal,
 )
@@ -40,7 +41,8 @@ async def _serve(
     if not settings.users:
         _log.warning("no users are configured: every client can register brokers")
     try:
-        await stopping.wait()
+        with logging_expiry(certificate):
+            await stopping.wait()
         _log.info("stopping")
     finally:
         await server.stop(settings.drain)
