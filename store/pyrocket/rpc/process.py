@@ -17,6 +17,7 @@ from pyrocket.broker.files import read_file, refuse_if_others_can_read
 from pyrocket.broker.running import running_state
 from pyrocket.broker.settings import CODE as SETTING
 from pyrocket.broker.settings import PLAIN, Settings, is_loopback
+from pyrocket.broker.signature_age import SignatureAge
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreLockedError
 from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
@@ -62,7 +63,8 @@ def serve(directory: str, settings: Settings) -> bool:
     credentials = check_name_servers(settings)
     if settings.ignored:
         _log.warning("keys of broker.conf without effect: %s", ", ".join(settings.ignored))
-    access = watch_access(settings.users) if settings.users else None
+    age = SignatureAge(settings.signature_age)
+    access = watch_access(settings.users, age) if settings.users else None
     certificate = certificate_of(settings)
     store = open_store(directory, settings)
     try:
@@ -227,7 +229,17 @@ def check_name_servers(settings: Settings) -> Credentials:
 
 
 def check_exposure(settings: Settings) -> None:
-    """Reject addresses that other machines can reach, unless there are users and TLS."""
+    """Reject addresses that other machines can reach, unless there are users and TLS.
+
+    /metrics has neither, so that its address needs `insecure`.
+    """
+    if settings.metrics and not settings.insecure and not is_loopback(settings.metrics):
+        raise OptionError(
+            f"the address {settings.metrics} of /metrics can be reached from other machines, and"
+            " needs no credentials.",
+            remedy="Use --metrics 127.0.0.1:PORT, or --insecure.",
+            code="BROKER_EXPOSED",
+        )
     if settings.insecure or (settings.users and settings.tls_certificate):
         reachable = [] if settings.insecure else [a for a in settings.listen if PLAIN in a]
     else:

@@ -5,6 +5,7 @@ from functools import partial
 
 from pyrocket.broker.access import watch_access
 from pyrocket.broker.settings import Settings
+from pyrocket.broker.signature_age import SignatureAge
 from pyrocket.nameserver.route_table import RouteTable
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.limits import LoopWatch
@@ -25,7 +26,8 @@ _log = logging.getLogger(__name__)
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises OptionError before anything is served."""
     check_exposure(settings)
-    access = watch_access(settings.users) if settings.users else None
+    age = SignatureAge(settings.signature_age)
+    access = watch_access(settings.users, age) if settings.users else None
     gate = Gate(access.current if access else None)
     run_loop(partial(_serve, gate, certificate_of(settings), settings))
 
