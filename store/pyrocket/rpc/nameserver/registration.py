@@ -30,7 +30,9 @@ class RegisteredTopics:
 
     def __init__(self, store: Store, cluster: str, address: str) -> None:
         self._store, self._lock = store, threading.Lock()
-        self._last = Registration(cluster, store.broker_name, PRIMARY, address, 0, ())
+        self._last = Registration(
+            cluster, store.broker_name, PRIMARY, address, 0, (), store=store.uuid
+        )
 
     def current(self) -> Registration:
         """Return the registration, with a new data version if the topics have changed."""
