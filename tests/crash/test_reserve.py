@@ -3,6 +3,7 @@
 Each test has its own disk, a small tmpfs; mounting a tmpfs requires root.
 """
 
+import random
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -76,6 +77,14 @@ def consume(broker):
     return got
 
 
+def code_or_none(call, *arguments):
+    try:
+        call(*arguments)
+    except StoreUnavailableError as error:
+        return error.code
+    return None
+
+
 def code_of(call):
     with pytest.raises(StoreUnavailableError) as caught:
         call()
@@ -92,6 +101,17 @@ def test_a_broker_keeps_space_that_is_allocated_and_no_other_writer_does(disk, c
     made = reserve(disk).stat().st_ino
     with serving(disk, clock):
         assert reserve(disk).stat().st_ino == made
+
+
+def test_messages_do_not_fill_the_disk_so_far_that_the_reserve_is_needed(disk, clock):
+    with serving(disk, clock) as broker:
+        disk.fill(left=10 * MIB)
+        body = random.Random(1).randbytes(50_000)
+        codes = {code_or_none(broker.store.append, message(body)) for _ in range(80)}
+        assert codes == {None, "DISK_FULL"}
+        assert broker.trouble == FULL
+        assert consume(broker) == SENT[:10]
+        assert reserve(disk).exists()
 
 
 def test_on_a_full_disk_acks_and_commits_go_on_and_messages_are_refused(disk, clock):

@@ -51,6 +51,9 @@ INTERVAL_MS = 10_000
 
 _BUSY_MS = 1000
 _FILLING_RATIO = 0.90
+_MAX_REFUSED_BYTES = 4 << 20
+"""Smaller messages may fit, although a larger batch was refused."""
+
 _warned: set[Path] = set()
 """Stores for which this process has logged that the disk is nearly full."""
 
@@ -82,6 +85,7 @@ class Cleaner:
         self._policy = retention()
         self._flush = flush
         self._next_look_ms: int | None = None
+        self._refused_bytes = 0
 
     def refresh(self) -> None:
         """Reload the retention. Raises StoreDamagedError."""
@@ -117,16 +121,18 @@ class Cleaner:
         """
         policy = self._policy
         if policy is None:
+            self._refused_bytes = 0
             if not self._room.fits(more):
                 self._remove_leftovers(full=True)
+                self._refused_bytes = min(more, _MAX_REFUSED_BYTES)
                 self._room.check_fits(more)
         elif self._room.is_full(policy):
             self._clean_full(policy)
 
     @property
     def is_full(self) -> bool:
-        """Whether appends of messages are refused at present; nothing is cleaned."""
-        return self._room.is_full(self._policy)
+        """Whether the last append that was refused would be refused now; nothing is cleaned."""
+        return self._room.is_full(self._policy, self._refused_bytes)
 
     def _clean_full(self, policy: Retention) -> None:
         if self._is_due():

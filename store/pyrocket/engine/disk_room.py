@@ -89,10 +89,10 @@ class DiskRoom:
                 code="DISK_FULL",
             )
 
-    def is_full(self, policy: Retention | None) -> bool:
-        """Whether appends of messages are refused."""
+    def is_full(self, policy: Retention | None, more: int = 0) -> bool:
+        """Whether appends of messages of `more` bytes are refused."""
         if policy is None:
-            return self._free_beyond(0) < 0
+            return not self.fits(more)
         return self.usage().ratio > policy.full_ratio
 
     def check_ratio(self, policy: Retention) -> None:
@@ -107,14 +107,17 @@ class DiskRoom:
             )
 
     def fits(self, more: int) -> bool:
-        """Whether two log files and `more` bytes fit on the disk."""
-        return self._free_beyond(more) >= 0
+        """Whether two log files and `more` bytes fit on the disk, and the reserve is not needed."""
+        needed = self._spare_bytes + more + self._missing_bytes
+        return free_bytes(self._layout.commit_log) >= needed
 
     def check_fits(self, more: int) -> None:
         """Raise StoreUnavailableError (DISK_FULL) unless two log files and `more` bytes fit."""
         if self.fits(more):
             return
         needs = [f"two log files of {format_size(self._log_file_bytes)}"]
+        if self._spare_bytes > _SPARE_FILES * self._log_file_bytes:
+            needs = [format_size(self._spare_bytes)]
         needs += [f"{format_size(more)} of messages"] if more else []
         needs += [f"the reserve of {format_size(RESERVE_BYTES)}"] if self._lacking else []
         free = format_size(free_bytes(self._layout.commit_log))
@@ -130,10 +133,11 @@ class DiskRoom:
         found = disk_usage([self._layout.commit_log, self._layout.consume_queues])
         return DiskUsage(found.used_bytes + self._missing_bytes, found.total_bytes)
 
-    def _free_beyond(self, more: int) -> int:
-        """Return the bytes that stay free after two log files and `more`; may be negative."""
-        needed = _SPARE_FILES * self._log_file_bytes + more + self._missing_bytes
-        return free_bytes(self._layout.commit_log) - needed
+    @property
+    def _spare_bytes(self) -> int:
+        """The size of two log files; with a reserve, more than what deletes it."""
+        files = _SPARE_FILES * self._log_file_bytes
+        return max(files, 2 * LOW_BYTES) if self._keeps_reserve else files
 
     @property
     def _missing_bytes(self) -> int:
