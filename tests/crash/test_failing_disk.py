@@ -79,11 +79,10 @@ class Broker:
         self.process.communicate(timeout=60)
         return self.process.returncode
 
-    def check(self, topics=("t",)):
-        """Check that exactly the acknowledged messages are in the store."""
+    def stored(self, topics=("t",)):
+        """Return the bodies of the messages in the store."""
         with Store.open(self._path, read_only=True) as store:
-            found = [each.body for topic in topics for each in store.messages(topic)]
-        assert sorted(found) == sorted(self.sent)
+            return [each.body for topic in topics for each in store.messages(topic)]
 
 
 @pytest.fixture
@@ -92,12 +91,22 @@ def disk(tmp_path):
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "store"
+def begin(tmp_path):
+    """Starts brokers of one store, which are killed at the end."""
+    started = []
+
+    def begin_one(**environment):
+        started.append(Broker(tmp_path / "store", **environment))
+        return started[-1]
+
+    yield begin_one
+    for one in started:
+        one.process.kill()
+        one.process.communicate()
 
 
-def test_a_broker_is_ready_again_soon_after_writes_succeed_again(path, disk):
-    broker = Broker(path, **disk.environment)
+def test_a_broker_is_ready_again_soon_after_writes_succeed_again(begin, disk):
+    broker = begin(**disk.environment)
     assert broker.send(20) == ""
     disk.fail("write")
     assert broker.send(1) == "WRITE_FAILED"
@@ -109,11 +118,11 @@ def test_a_broker_is_ready_again_soon_after_writes_succeed_again(path, disk):
     assert broker.await_health() < 15
     assert broker.send(20) == ""
     assert broker.stop() == 0
-    broker.check()
+    assert sorted(broker.stored()) == sorted(broker.sent)
 
 
-def test_a_failed_fsync_is_never_retried_and_the_next_start_recovers(path, disk):
-    broker = Broker(path, **disk.environment)
+def test_a_failed_fsync_is_never_retried_and_the_next_start_recovers(begin, disk):
+    broker = begin(**disk.environment)
     assert broker.send(20) == ""
     disk.fail("fsync")
     assert broker.send(1) == "STORE_FAILED"
@@ -123,18 +132,17 @@ def test_a_failed_fsync_is_never_retried_and_the_next_start_recovers(path, disk)
     assert broker.health == (503, "a write or fsync failed\n")
     assert broker.grpc_health == NOT_SERVING
     assert broker.stop() == 1
-    again = Broker(path)
+    again = begin()
     again.sent += broker.sent
     assert again.send(20) == ""
     assert again.stop() == 0
-    with Store.open(path, read_only=True) as store:
-        assert {*again.sent} <= {each.body for each in store.messages("t")}
+    assert {*again.sent} <= {*again.stored()}
 
 
-def test_a_broker_without_free_descriptors_loses_nothing_and_recovers(path):
+def test_a_broker_without_free_descriptors_loses_nothing_and_recovers(begin):
     import resource
 
-    broker = Broker(path)
+    broker = begin()
     pid = broker.process.pid
     assert broker.send(20) == ""
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
@@ -149,4 +157,4 @@ def test_a_broker_without_free_descriptors_loses_nothing_and_recovers(path):
     assert broker.send(1, topic="new") == ""
     topics = [*broker.client.call("Topics").value]
     assert broker.stop() == 0
-    broker.check([one.name for one in topics])
+    assert sorted(broker.stored([one.name for one in topics])) == sorted(broker.sent)

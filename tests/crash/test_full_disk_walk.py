@@ -74,12 +74,6 @@ class Broker:
         except HTTPError as error:
             return error.code, error.read().decode(), status
 
-    def await_health(self, expected, seconds=60):
-        end = time.monotonic() + seconds
-        while (found := self.health) != expected:
-            assert time.monotonic() < end, found
-            time.sleep(0.1)
-
 
 class Walk:
     """The messages that were acknowledged, and the clients that drain them."""
@@ -138,11 +132,19 @@ class Walk:
     def from_spark(self):
         """Return the rows that Spark has written."""
         files = (self.folder / "rows").glob("*.json")
-        return {json.loads(line)["body"] for file in files for line in file.open()}
+        lines = (line for file in files for line in file.read_text().splitlines())
+        return {json.loads(line)["body"] for line in lines}
 
     def committed(self, group):
         lags = document("group", "lag", group, "--endpoint", self.broker.endpoint)
-        return sum(each["committed"] for each in lags["lag"] if each["topic"] == TOPIC)
+        return sum(each["committedOffset"] for each in lags["lag"] if each["topic"] == TOPIC)
+
+
+def until(holds, seconds=60):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 def tell(what, disk):
@@ -187,8 +189,8 @@ def test_a_full_disk_from_the_first_refusal_to_the_next_message(broker, disk, sp
     done = run("store", "clean", "--endpoint", broker.endpoint, *limits)
     assert done.exit_code == 0, done.output
     tell("cleaned", disk)
-    broker.await_health(READY)
-    assert reserve.exists()
+    until(lambda: broker.health == READY)
+    until(reserve.exists)
     assert walk.send(50) == ""
     new = {*walk.sent[count:]}
     for drain in (walk.by_python_client, walk.by_client, walk.by_spark):
