@@ -277,7 +277,7 @@ def test_a_failed_fsync_is_reported_to_every_waiting_append(open_store, path, mo
     threads = [threading.Thread(target=append) for _ in range(3)]
     for thread in threads:
         thread.start()
-    until(lambda: len(bodies(store)[0]) == 4)
+    until(lambda: store.max_offset("t", 0) == 4)
     leave.set()
     for thread in threads:
         thread.join(10)
